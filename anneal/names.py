@@ -367,10 +367,6 @@ BoundStep bound_step""",
 begun memory plan_of realize realize_new tracing upload values""",
         "flowing": """
 Again""",
-        "group": """
-Begin Exchange Group Reduction Wait reduced""",
-        "host": """
-HostFunction HostGradient VmapMethod found_sizes key_of""",
         "jitted": """
 Jit Recapture compile jit""",
         "launch": """
@@ -378,7 +374,8 @@ Execution compiled execute new_outputs""",
         "meter": """
 Meter Spread Times Track metered said""",
         "steps": """
-Collective HostCall Launch Step""",
+Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction Step VmapMethod Wait found_sizes
+key_of reduced""",
     },
     "anneal.schedule": {
         "concat": """

@@ -58,12 +58,26 @@ if TYPE_CHECKING:
     from anneal.runtime.bound import BoundStep, bound_step
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again
-    from anneal.runtime.group import Begin, Exchange, Group, Reduction, Wait, reduced
-    from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, compiled, execute, new_outputs
     from anneal.runtime.meter import Meter, Spread, Times, Track, metered, said
-    from anneal.runtime.steps import Collective, HostCall, Launch, Step
+    from anneal.runtime.steps import (
+        Begin,
+        Collective,
+        Exchange,
+        Group,
+        HostCall,
+        HostFunction,
+        HostGradient,
+        Launch,
+        Reduction,
+        Step,
+        VmapMethod,
+        Wait,
+        found_sizes,
+        key_of,
+        reduced,
+    )
 else:  # what computes is imported when something is computed
     __getattr__ = opened_later(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
-from anneal.runtime.host import HostFunction
+from anneal.runtime.steps import HostFunction
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, with_variables
 

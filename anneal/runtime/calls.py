@@ -21,11 +21,9 @@ from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
 from anneal.runtime.bodies import DeviceCall
 from anneal.runtime.context import here
-from anneal.runtime.group import Exchange
-from anneal.runtime.host import HostFunction
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.sizes import laid_out, needed, seen
-from anneal.runtime.steps import Collective, HostCall
+from anneal.runtime.steps import Collective, Exchange, HostCall, HostFunction
 from anneal.schedule import BUILDING
 from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort
 from anneal.uop.sizes import Values, bound_sizes, bound_to, mapped, note_value, symbolic_arg, variables_of, widest

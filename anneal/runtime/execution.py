@@ -14,7 +14,6 @@ from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models,
 from anneal.errors import DeviceError, UserError
 from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
-from anneal.runtime.group import Exchange
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import Round, Run, execute, rounds_of
@@ -33,7 +32,7 @@ from anneal.runtime.numbering import (
     reset,
 )
 from anneal.runtime.sizes import needed, seen
-from anneal.runtime.steps import Launch
+from anneal.runtime.steps import Exchange, Launch
 from anneal.runtime.turns import called
 from anneal.schedule import Plan
 from anneal.uop import SYMBOLIC, Line, Op, UOp, toposort

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from anneal.doors import opened_later
 from anneal.transforms.accumulate import backward, ended, regraded, take_results
 from anneal.transforms.batching import BATCHING, vmap
-from anneal.transforms.calls import derivative_of
 from anneal.transforms.custom import (
     Function,
     FunctionCtx,
@@ -20,7 +19,7 @@ from anneal.transforms.custom import (
     once_differentiable,
     wants_gradient,
 )
-from anneal.transforms.forward import jvp
+from anneal.transforms.derivatives import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
 from anneal.transforms.hooks import (
     RemovableHandle,
     hooked,
@@ -30,12 +29,9 @@ from anneal.transforms.hooks import (
     retain_grad,
     retains_grad,
 )
-from anneal.transforms.jacobians import hessian, jacfwd, jacrev
 from anneal.transforms.loops import computed_again, cond, fori_loop, scan, while_loop
-from anneal.transforms.pullback import gradient
-from anneal.transforms.reverse import grad, value_and_grad, vjp
-from anneal.transforms.trace import Trace, leaf_nodes, stand_in
-from anneal.transforms.tree import paths_of, tree_leaves, tree_map
+from anneal.transforms.trace import Trace, leaf_nodes, paths_of, tree_leaves, tree_map
+from anneal.transforms.walks import derivative_of, gradient, stand_in
 
 if TYPE_CHECKING:
     from anneal.transforms.captured import captured_backward

@@ -1,6 +1,6 @@
 """`Tensor.backward()`, as in PyTorch (`transforms` has JAX's functions over functions).
 
-A door to the pass in `pullback.py`, which writes the adjoint nodes into the graph of the result by the rules of
+A door to the pass in `walks.py`, which writes the adjoint nodes into the graph of the result by the rules of
 `gradient.upat`. Nothing is computed until a gradient is realised.
 """
 
@@ -33,10 +33,9 @@ from anneal.runtime import (
     storage_of,
 )
 from anneal.schedule import BUILDING
-from anneal.transforms.calls import number_of
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
-from anneal.transforms.pullback import backward_phase, gradient as gradient_of
 from anneal.transforms.trace import leaf_nodes, leaves
+from anneal.transforms.walks import backward_phase, gradient as gradient_of, number_of
 from anneal.uop import Op, UOp, arena, const
 
 if TYPE_CHECKING:

@@ -16,10 +16,20 @@ from anneal.ops import nodes
 from anneal.ops.nodes import sorted_places
 from anneal.rewrite import substitute
 from anneal.runtime import DeviceCall, HostGradient
-from anneal.transforms.calls import Derivative, derivative_of, differentiated
-from anneal.transforms.reverse import P, R, TypedFunction
-from anneal.transforms.trace import Trace, as_tensor, flagged, results_of, stand_in
-from anneal.transforms.tree import broadcast_prefix, flatten, paths_of, rebuild
+from anneal.transforms.trace import (
+    P,
+    R,
+    Trace,
+    TypedFunction,
+    as_tensor,
+    broadcast_prefix,
+    flagged,
+    flatten,
+    paths_of,
+    rebuild,
+    results_of,
+)
+from anneal.transforms.walks import Derivative, derivative_of, differentiated, stand_in
 from anneal.uop import ALL, ALU, Op, UOp, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 

@@ -18,8 +18,7 @@ from anneal.ops.nodes import spread
 from anneal.rewrite import applied, over, rebuild, value_of
 from anneal.runtime import Again, here, is_computed_late, is_realized, note_constants, realize, tensor_class
 from anneal.schedule import BUILDING
-from anneal.transforms.calls import Derivative, Some, differentiated, number_of
-from anneal.transforms.pullback import backward_phase, paths, pull_back
+from anneal.transforms.walks import Derivative, Some, backward_phase, differentiated, number_of, paths, pull_back
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, arena, const, toposort
 from anneal.uop.sizes import product
 

@@ -12,10 +12,8 @@ from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
 from anneal.runtime import emptied, filled, here, is_hole, note_call
-from anneal.transforms.calls import Derivative, Nodes, Some, differentiated
-from anneal.transforms.pullback import paths, pull_back
-from anneal.transforms.trace import stand_in
-from anneal.transforms.tree import flatten, like, rebuild
+from anneal.transforms.trace import flatten, like, rebuild
+from anneal.transforms.walks import Derivative, Nodes, Some, differentiated, paths, pull_back, stand_in
 from anneal.uop import Op, UOp, arena
 
 P = ParamSpec("P")

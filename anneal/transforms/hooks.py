@@ -15,8 +15,8 @@ from anneal.errors import GradientError
 from anneal.names import Tensor
 from anneal.ops import checked, is_tensor, no_grad, said
 from anneal.runtime import UNSEEN, KnownCalls, here, outdate_captures, sources_of, storage_of
-from anneal.transforms.calls import derivative_of
 from anneal.transforms.custom import attached
+from anneal.transforms.walks import derivative_of
 from anneal.uop import Op, UOp, arena, unique
 
 _Hook = Callable[["Tensor"], Any]

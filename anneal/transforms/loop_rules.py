@@ -15,9 +15,7 @@ from anneal.ops.nodes import spread
 from anneal.rewrite import over, rebuild
 from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, here, looped, repeated_while
 from anneal.transforms.batching import repeated, rewritten
-from anneal.transforms.forward import push_forward
-from anneal.transforms.pullback import paths, pull_back
-from anneal.transforms.trace import stand_in
+from anneal.transforms.walks import paths, pull_back, push_forward, stand_in
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import Size
 

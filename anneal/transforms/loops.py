@@ -17,8 +17,7 @@ from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
 from anneal.runtime import UNSEEN, Loop, chosen, here, looped, repeated_while
 from anneal.transforms.loop_rules import rows_for_reverse
-from anneal.transforms.trace import Trace, as_tensor
-from anneal.transforms.tree import flatten, like, paths_of, rebuild
+from anneal.transforms.trace import Trace, as_tensor, flatten, like, paths_of, rebuild
 from anneal.uop import Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import Size, least, size, size_text
 

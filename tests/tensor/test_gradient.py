@@ -313,7 +313,7 @@ def test_second_derivatives(name: str, f: Function, shape: tuple[int, ...]) -> N
 def test_every_differentiable_op_has_a_rule() -> None:
     """Whatever takes and gives floats either has a gradient rule, is flat, or stops gradients on purpose."""
     from anneal.transforms.gradient_rules import GRADIENT
-    from anneal.transforms.pullback import FLAT, STOPS
+    from anneal.transforms.walks import FLAT, STOPS
 
     integers = {Op.NOT, Op.IDIV, Op.MOD, Op.LT, Op.EQ, Op.NE, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.THREEFRY}
     others = {Op.REDUCE_AXIS, Op.GATHER, Op.SCATTER_ADD, Op.CONTIGUOUS}

@@ -11,10 +11,9 @@ from anneal.rewrite import STAGES
 from anneal.rewrite.listing import explain
 from anneal.tensor import Tensor, grad, jvp, vmap
 from anneal.transforms.batching import BATCHING, batch
-from anneal.transforms.forward import push_forward
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
-from anneal.transforms.trace import stand_in
+from anneal.transforms.walks import push_forward, stand_in
 from anneal.uop import ALU, GraphFunction, Op, UOp, by_rule, dtypes
 
 

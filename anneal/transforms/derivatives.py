@@ -1,37 +1,26 @@
-"""grad, value_and_grad and vjp: the reverse mode of `gradient.upat` over functions."""
+"""Derivatives of functions: grad, value_and_grad, vjp, jvp, and whole matrices of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
+from typing import Any, Concatenate, Literal, TypeVar, TypeVarTuple, overload
 
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import is_tensor
 from anneal.ops.nodes import spread
-from anneal.transforms.pullback import Path, backward_phase, paths, pull_back
-from anneal.transforms.trace import Trace, as_tensor, results_of
-from anneal.transforms.tree import like, paths_of, rebuild
+from anneal.transforms.batching import vmap
+from anneal.transforms.trace import P, R, Trace, TypedFunction, as_tensor, flatten, like, paths_of, rebuild, results_of
+from anneal.transforms.walks import Path, backward_phase, paths, pull_back, push_forward
 from anneal.uop import UOp, const
 
 # For type checkers alone. A function with annotations keeps its parameters and its result. What a lambda takes stays
 # open, and no checker complains: an argument to differentiate is therefore bound by Any, not by Tensor.
-P = ParamSpec("P")
-R = TypeVar("R")
 A = TypeVar("A", bound=Any)  # the trees that are differentiated: the first argument, the second, the third
 B = TypeVar("B", bound=Any)
 C = TypeVar("C", bound=Any)
 Aux = TypeVar("Aux")
 Ts = TypeVarTuple("Ts")
-_R_co = TypeVar("_R_co", covariant=True)
-
-
-class TypedFunction(Protocol[P, _R_co]):
-    """A function of parameters `P`. (mypy refuses calls of a `Callable` that was made of a lambda as untyped.)"""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> _R_co: ...
-
-
 Numbers = int | Sequence[int]
 
 
@@ -255,3 +244,207 @@ def matching(name: str, where: str, whose: str, given: Tensor, of: Tensor) -> Te
             f"{name}: {where} is {given.dtype.name}, but {whose} is {of.dtype.name} there: use .cast({of.dtype.name!r})"
         )
     return given
+
+
+@overload
+def jvp(
+    f: Callable[[*Ts], R], primals: tuple[*Ts], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[[*Ts], tuple[R, Aux]], primals: tuple[*Ts], tangents: Sequence[Any], has_aux: Literal[True]
+) -> tuple[R, R, Aux]: ...
+@overload
+def jvp(
+    f: Callable[..., R], primals: list[Any], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
+def jvp(f: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """`f(*primals)` and its derivative in the direction `tangents`: a pair of trees like the result.
+
+    `primals` and `tangents` are tuples of trees of one structure. A tangent has the shape and dtype of its primal; None
+    is zero, and the only tangent of an integer. With `has_aux` the function returns (result, aux), and aux comes third.
+
+    Raises TransformError if the structures differ, ShapeError or DTypeError if a tangent does not fit its primal.
+
+    >>> from anneal.tensor import Tensor
+    >>> jvp(lambda x, y: x * y, (Tensor([2.0]), Tensor([3.0])), (Tensor([1.0]), Tensor([0.5])))
+    (Tensor([6.], dtype=float32), Tensor([4.], dtype=float32))
+    """
+    for what, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise TransformError(
+                f"jvp: {what} are a tuple with one tree for each argument, as in jvp(f, (x,), (dx,)), not a "
+                f"{type(given).__name__}"
+            )
+    primals, tangents = tuple(primals), tuple(tangents)
+    trace = Trace("jvp")
+    known: dict[UOp, UOp] = {}
+    stand_ins = []
+    wanted = like("jvp", primals, tangents, "tangents", "primals")
+    for value, where, v in zip(flatten(primals), paths_of(primals, "primals"), wanted, strict=True):
+        t = as_tensor("jvp", where, value)
+        place = "tangents" + where.removeprefix("primals")
+        if not t.dtype.is_float:
+            if v is not None:
+                raise DTypeError(
+                    f"jvp: {where} is {t.dtype.name}, which has no tangent: give None in its place at {place}"
+                )
+            stand_ins.append(t)
+            continue
+        stand_in = trace.variables(t, where)
+        stand_ins.append(stand_in)
+        if v is not None:
+            known[stand_in.uop] = matching("jvp", place, "primals", as_tensor("jvp", place, v), t).uop
+    out, aux = split("jvp", has_aux, trace.run(f, rebuild(primals, iter(stand_ins)), {}))
+    inner, extra = results_of("jvp", out), results_of("jvp", aux, "aux")
+    push_forward(trace.order(), [t.uop for t in inner], known)
+    pushed = [known.get(t.uop, spread(const(t.uop.dtype, 0), t.shape)) for t in inner]
+    results = trace.finish([*inner, *inner, *extra], [*[t.uop for t in inner], *pushed, *[t.uop for t in extra]])
+    n = len(inner)
+    answer = rebuild(out, iter(results)), rebuild(out, iter(results[n : 2 * n]))
+    return (*answer, rebuild(aux, iter(results[2 * n :]))) if has_aux else answer
+
+
+# -- matrices of derivatives ------------------------------------------------------------------------------------------
+# From vjp and jvp over the unit vectors, all at once by vmap.
+
+
+F = TypeVar("F")
+
+
+def _typed_as(other: F) -> Callable[[Any], F]:
+    """A decorator: type checkers take a function for one like another, whose arguments and result have its types."""
+    return lambda f: f
+
+
+def _units(like: list[Tensor]) -> list[Tensor]:
+    """The unit vectors over several tensors, side by side: for each, shape (elements of all, *its)."""
+    total = sum(t.numel() for t in like)
+    out, before = [], 0
+    for t in like:
+        count = t.numel()
+        eye = t.eye(total, dtype=t.dtype, device=t.device)
+        out.append(eye[:, before : before + count].reshape(total, *t.shape))
+        before += count
+    return out
+
+
+def _parts(rows: Tensor, like: list[Tensor], first: bool) -> list[Tensor]:
+    """A matrix of derivatives by all of `like`, cut into one part for each, with its axes first or last."""
+    parts, before = [], 0
+    for t in like:
+        part = rows[before : before + t.numel()]
+        rest = rows.shape[1:]
+        if first:
+            parts.append(part.reshape(*t.shape, *rest))
+        else:
+            parts.append(part.permute(*range(1, len(rest) + 1), 0).reshape(*rest, *t.shape))
+        before += t.numel()
+    return parts
+
+
+@_typed_as(grad)
+def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+    """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in reverse
+    mode: for few results.
+
+    The tree of the result, each leaf replaced by the tree of the arguments `argnums`, with tensors of shape
+    `(*result's shape, *argument's shape)`. With `has_aux`, a pair of that and aux.
+
+    >>> from anneal.tensor import Tensor
+    >>> jacrev(lambda x: x * x)(Tensor([1.0, 2.0]))
+    Tensor([[2., 0.],
+            [0., 4.]], dtype=float32)
+    """
+
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        numbers = numbers_of("jacrev", argnums, args)
+        found = vjp(_of(f, numbers, args, kwargs), *[args[n] for n in numbers], has_aux=has_aux)
+        out, pull = found[0], found[1]
+        results = results_of("jacrev", out)
+        for where, t in zip(paths_of(out, "the function's result"), results, strict=True):
+            if not t.dtype.is_float:
+                raise GradientError(
+                    f"jacrev: {where} is {t.dtype.name}, and only floats have derivatives; use .float()"
+                )
+        columns = vmap(lambda *units: pull(rebuild(out, iter(units))), randomness="same")(*_units(results))
+        # by argument leaf: one matrix over all results; by result: the tree of the arguments
+        matrices = [_parts(rows, results, True) for rows in flatten(columns)]
+        trees = [rebuild(columns, iter([m[i] for m in matrices])) for i in range(len(results))]
+        answer = rebuild(out, iter([t[0] if isinstance(argnums, int) else t for t in trees]))
+        return (answer, found[2]) if has_aux else answer
+
+    return jacobian
+
+
+@_typed_as(grad)
+def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+    """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in forward
+    mode: for few arguments. `has_aux` and the tree of the result are as for `jacrev`.
+
+    >>> from anneal.tensor import Tensor
+    >>> jacfwd(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
+    Tensor([2., 4.], dtype=float32)
+    """
+
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        numbers = numbers_of("jacfwd", argnums, args)
+        primals = tuple([args[n] for n in numbers])
+        named = zip(flatten(primals), paths_of(primals, "argument "), strict=True)
+        variables = [as_tensor("jacfwd", where, v) for v, where in named]
+        for t, where in zip(variables, paths_of(primals, "argument "), strict=True):
+            if not t.dtype.is_float:
+                raise GradientError(
+                    f"jacfwd: {where} is {t.dtype.name}, and only floats have derivatives; use .float()"
+                )
+        inner = _of(f, numbers, args, kwargs)
+
+        def push(*units: Any) -> Any:
+            _, tangents, *aux = jvp(inner, primals, rebuild(primals, iter(units)), has_aux=has_aux)
+            return tangents, aux
+
+        if not variables:
+            raise GradientError("jacfwd: the arguments to differentiate hold no tensor")
+        found, aux = vmap(push, out_axes=(0, None), randomness="same")(*_units(variables))
+        matrices = [_parts(rows, variables, False) for rows in flatten(found)]
+        trees = [rebuild(primals, iter(parts)) for parts in matrices]
+        answer = rebuild(found, iter([t[0] if isinstance(argnums, int) else t for t in trees]))
+        return (answer, aux[0]) if has_aux else answer
+
+    return jacobian
+
+
+def _of(f: Callable[..., Any], numbers: list[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    """`f` as a function of the arguments `numbers` alone."""
+
+    def function(*variables: Any) -> Any:
+        given = list(args)
+        for n, v in zip(numbers, variables, strict=True):
+            given[n] = v
+        return f(*given, **kwargs)
+
+    return function
+
+
+@overload
+def hessian(
+    f: Callable[Concatenate[Tensor, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> TypedFunction[Concatenate[Tensor, P], Tensor]: ...
+@overload
+def hessian(
+    f: Callable[Concatenate[Tensor, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> TypedFunction[Concatenate[Tensor, P], tuple[Tensor, Aux]]: ...
+@overload
+def hessian(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[P, Any]: ...
+def hessian(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+    """The function that returns the second derivatives of `f` with respect to its arguments `argnums`, forward over
+    reverse: `jacfwd(jacrev(f))`. `has_aux` is as for `grad`.
+
+    >>> from anneal.tensor import Tensor
+    >>> hessian(lambda x: (x * x * x).sum())(Tensor([1.0, 2.0]))
+    Tensor([[ 6.,  0.],
+            [ 0., 12.]], dtype=float32)
+    """
+    return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)

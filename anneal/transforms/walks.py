@@ -1,0 +1,481 @@
+"""The walks over a graph that take derivatives. There is no tape.
+
+Reverse mode goes from the result to the targets and adds up what each node's rule (`gradient.upat`) gives; the
+cotangents are ordinary nodes beside the forward ones, so the scheduler may fuse forward and backward work. A cotangent
+of shape `()` stands for the same number everywhere: the seed of a scalar loss stays one constant until something needs
+its shape. Forward mode goes with the nodes in the order in which they were made. A function of Python that gives a
+derivative, of HOST_CALL nodes and of results that a `Derivative` belongs to, gets the cotangents of all results of a
+call at once, so the walk collects them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from anneal.backend import Storage
+from anneal.errors import GradientError, ShapeError
+from anneal.ops.nodes import from_memory, reshape, spread, to_memory
+from anneal.rewrite import substitute, value_of
+from anneal.runtime import DeviceCall, HostFunction, here, sources_of
+from anneal.transforms.forward_rules import FORWARD
+from anneal.transforms.gradient_rules import GRADIENT
+from anneal.uop import (
+    ALU,
+    MOVEMENT,
+    REAL,
+    Arena,
+    DType,
+    Op,
+    UOp,
+    arena,
+    const,
+    covering,
+    dtypes,
+    of_rule,
+    promote,
+    toposort,
+    unique,
+)
+from anneal.uop.sizes import product
+
+# Ops through which a cotangent wider than the node passes unrounded: they move values.
+_CARRIES = MOVEMENT | {Op.BUFFER, Op.CAST, Op.CONTIGUOUS, Op.GATHER}
+# Float in, float out, and flat almost everywhere: their slope is zero rather than missing.
+FLAT = frozenset((Op.IDIV, Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.SIGN))
+STOPS = frozenset((Op.DETACH, Op.BITCAST))
+covering("the list of gradients, gradient.upat,", {**GRADIENT, **dict.fromkeys(FLAT)}, REAL)
+
+Path = list[tuple[UOp, tuple[UOp, ...]]]  # nodes with what they were computed from
+
+
+def stand_in(dtype: DType, shape: tuple[Any, ...], what: str = "example") -> UOp:
+    """A node without values, unlike all others: of one of many examples, or what a file takes as input.
+
+    Args:
+        dtype: its dtype. shape: its shape.
+    """
+    return UOp(Op.PARAM, dtype, (), (-1, shape), tag=(what, unique()))
+
+
+# -- reverse mode -----------------------------------------------------------------------------------------------------
+
+
+def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Sequence[UOp]) -> list[UOp | None]:
+    """The cotangent of each of `targets`, given those of some nodes; nothing below a target is reached through it.
+
+    Args:
+        seeds: float nodes, each with its cotangent, of its shape, or of shape `()` for the same number everywhere.
+        targets: float nodes; one that none of those depends on (differentiably) gives None.
+
+    Returns:
+        One node per target, with the target's shape and dtype.
+
+    Raises:
+        GradientError: an op on the way has no gradient rule.
+    """
+    # Views of one buffer are one leaf, however they reshape it.
+    nodes = [t.src[0] if t.op is Op.RESHAPE and t.src[0].op is Op.BUFFER else t for t in targets]
+    with backward_phase():
+        grads = pull_back(seeds, *paths(_order([root for root, _ in seeds], set(nodes)), nodes))
+        a = arena()
+        out: list[UOp | None] = []
+        with a.untracked():
+            for n, t in zip(nodes, targets, strict=True):
+                g = grads.get(n)
+                if g is not None:
+                    a.derive(g)
+                    g = spread(g if n is t or not g.shape else reshape(g, t.shape), t.shape).cast(t.dtype)
+                out.append(g)
+        return out
+
+
+@contextmanager
+def backward_phase() -> Iterator[None]:
+    """Nodes made in the block say that they belong to the backward pass."""
+    a = arena()
+    phase, a.phase = a.phase, "backward"
+    try:
+        yield
+    finally:
+        a.phase = phase
+
+
+def paths(order: Iterable[tuple[UOp, tuple[UOp, ...]]], targets: Iterable[UOp]) -> tuple[set[UOp], Path]:
+    """The nodes of `order` (sources first) that depend on a target through floats: only they are worth a cotangent."""
+    reach = set(targets)
+    path = []
+    for u, sources in order:
+        if u.dtype.is_float and u.op not in STOPS:
+            for s in sources:
+                if s in reach:
+                    reach.add(u)
+                    path.append((u, sources))
+                    break
+    return reach, path
+
+
+def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
+    """The cotangent of every node of `path`, given those of some (`seeds`: pairs of both); what `paths` found.
+
+    What a node's rule makes bears the node's own line and module: those of the forward code whose gradient it is.
+    """
+    a = arena()
+    with a.untracked():
+        return _pulled_back(a, seeds, reach, path)
+
+
+def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
+    grads: dict[UOp, UOp] = {}
+    for root, seed in seeds:
+        a.derive(root)
+        grads[root] = _add(grads[root], seed) if root in grads else seed
+    calls = Calls(path)
+    for y, sources in reversed(path):
+        g = grads.get(y)
+        if g is None and y not in calls.first:
+            continue
+        a.derive(y)
+        if g is None or (calls.of and y in calls.of):
+            made = calls.contributions(y, g)
+        else:
+            if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
+                g = g.cast(y.dtype)
+            made = _contributions(y, g, sources)
+        elementwise = y.op in ALU
+        for s, c in zip(sources, made, strict=True):
+            if c is None or s not in reach:
+                continue
+            if elementwise and not s.shape and y.shape:
+                c = _sum(c, y)
+            seen = grads.get(s)
+            grads[s] = c if seen is None else _add(seen, c)
+    return grads
+
+
+def _order(roots: Sequence[UOp], stop: set[UOp]) -> Path:
+    """Every node that `roots` depend on, with its sources, sources first; nodes of `stop` are left out."""
+    out: Path = []
+    seen = set(stop)
+    for root in roots:
+        if root in seen:
+            continue
+        seen.add(root)
+        sources = sources_of(root)
+        stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
+        while stack:
+            node, sources, rest = stack[-1]
+            for child in rest:
+                if child not in seen:
+                    seen.add(child)
+                    below = sources_of(child)
+                    if below:
+                        stack.append((child, below, iter(below)))
+                        break
+                    out.append((child, below))
+            else:
+                stack.pop()
+                out.append((node, sources))
+    return out
+
+
+def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None, ...]:
+    if y.op is Op.BUFFER:
+        return (from_memory(g, sources[0].shape) if g.shape else g,)
+    rule = GRADIENT.get(y.op)
+    out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, g)
+    if out is None and y.op is Op.CALL:  # no rule has its name: its body does
+        root = value_of(y)
+        found = pull_back([(root, g)], *paths(_order([root], set(sources)), sources))
+        return tuple([found.pop(s, None) for s in sources])
+    if out is None:
+        if y.op not in FLAT:
+            raise GradientError(
+                f"{y.op.name.lower()} has no gradient: use detach() on its input if none should flow through it"
+            )
+        out = (const(g.dtype, 0),) * len(sources)
+    return out
+
+
+def _sum(c: UOp, y: UOp) -> UOp:
+    """The whole sum of a contribution to a source of shape `()`, which every element of `y` read."""
+    if not c.shape:
+        n = product(y.shape)
+        return c * (n.cast(c.dtype) if isinstance(n, UOp) else float(n))
+    total = UOp(Op.REDUCE_AXIS, c.dtype, (c,), (Op.ADD, tuple(range(len(c.shape)))))
+    return UOp(Op.RESHAPE, c.dtype, (total,), ())
+
+
+def _add(a: UOp, b: UOp) -> UOp:
+    """`a + b` in the wider of the two dtypes."""
+    if a.dtype is not b.dtype:
+        wide = promote(a.dtype, b.dtype)
+        a, b = a.cast(wide), b.cast(wide)
+    return a + b
+
+
+# -- forward mode -----------------------------------------------------------------------------------------------------
+
+
+def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None:
+    """Add to `tangents` that of every node of `path` (sources first) on the way to `roots`; one not there is zero.
+
+    Raises GradientError for an op without a rule.
+    """
+    needed = set(roots)
+    for y, sources in reversed(path):
+        if y in needed:
+            needed.update(sources)
+    calls: dict[Any, Sequence[UOp | None]] = {}  # the tangents of all results of a loop, by function and sources
+    for y, sources in path:
+        if y not in needed or not y.dtype.is_float or y.op in STOPS or y.op in FLAT:
+            continue
+        total: UOp | None = None
+        if y.op is Op.HOST_CALL and isinstance(y.arg[0], DeviceCall):
+            function, number = y.arg
+            if (function, sources) not in calls:
+                calls[function, sources] = function.rules.push(function, sources, [tangents.get(s) for s in sources])
+            total, sources = calls[function, sources][number], ()
+        for place, s in enumerate(sources):
+            t = tangents.get(s)
+            if t is None:
+                continue
+            c = _contribution(y, place, t)
+            if c is not None:
+                c = spread(c, y.shape).cast(y.dtype)
+                total = c if total is None else total + c
+        if total is not None:
+            tangents[y] = total
+
+
+def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
+    """The share of `y`'s tangent that comes from the source at `place`."""
+    if y.op is Op.BUFFER:
+        return to_memory(tangent, y.shape)
+    if y.op is Op.HOST_CALL and y.arg[0].gradient is not None:
+        return _of_call(y, place, tangent)
+    if (derivative := derivative_of(y)) is not None:
+        return _of_function(y, derivative, place, tangent)
+    out: tuple[UOp | None, ...] | None = None
+    if y.op in FORWARD and (out := FORWARD[y.op](y, tangent, place)) is not None:
+        place = 0
+    elif y.op in ALU or (y.op is Op.CALL and tangent.shape in ((), y.shape)):
+        # the derivative is its own transpose; no rule of a call is by a source of another shape
+        out = GRADIENT[y.op](y, tangent) if y.op in GRADIENT else None
+    if out is None and y.op is Op.CALL:
+        return _of_body(y, place, tangent)
+    if out is None:
+        raise GradientError(
+            f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
+        )
+    return out[place]
+
+
+def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
+    """The same of a call that no rule knows: of its body."""
+    if not y.arg[0].results:
+        return tangent if place == y.arg[1] else None
+    if y.src[place] in y.src[:place]:
+        return None
+    known = {y.src[place]: tangent}
+    root = value_of(y)
+    push_forward(paths([(u, u.src) for u in toposort((root,), until=known.__contains__)], known)[1], [root], known)
+    return known.get(root)
+
+
+def _of_function(y: UOp, derivative: Derivative, place: int, tangent: UOp) -> UOp | None:
+    """The same of a call with a derivative by functions: its own tangents, or the transpose of its gradient."""
+    number: int = y.arg[1]
+    values, count = y.arg[0].arguments
+    place -= values
+    if not 0 <= place < count:
+        return None
+    inputs, outputs, saved = outputs_of(y)
+    if derivative.push is not None:
+        return derivative.push(inputs, outputs, saved, [tangent if n == place else None for n in range(count)])[number]
+    pull = derivative.pull
+
+    def gradient(cotangent: UOp) -> UOp | None:
+        given = [cotangent if n == number else None for n in range(len(outputs))]
+        return pull(inputs, outputs, saved, given)[place]
+
+    return _transposed(y, gradient, tangent)
+
+
+def _of_call(y: UOp, place: int, tangent: UOp) -> UOp | None:
+    """The same of a call of the host."""
+    function, number = y.arg
+    outputs = function.nodes(y.src)
+
+    def gradient(cotangent: UOp) -> UOp | None:
+        given = [cotangent if n == number else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
+        made: UOp | None = function.gradient(y.src, outputs, given)[place]
+        return made
+
+    return _transposed(y, gradient, tangent)
+
+
+def _transposed(y: UOp, gradient: Callable[[UOp], UOp | None], tangent: UOp) -> UOp | None:
+    """A tangent of `y` by the transpose of a gradient, which is linear in the cotangent of `y`.
+
+    A gradient that is linear without showing it (by a call of the host, or a choice by what is 0) has a transpose which
+    is the same for all cotangents, and is taken at 0.
+
+    Raises GradientError where something that the gradient is made of has no gradient.
+    """
+    mark = arena().watermark()
+    cotangent = stand_in(y.dtype, y.shape)
+    made = gradient(cotangent)
+    if made is None or made is cotangent:
+        return None if made is None else tangent
+    order = [(u, u.src) for u in arena().since(mark)]
+    out = pull_back([(made, tangent)], *paths(order, [cotangent])).get(cotangent)
+    return None if out is None else substitute(out, {cotangent: spread(const(y.dtype, 0), y.shape)})
+
+
+# -- derivatives by functions of Python -------------------------------------------------------------------------------
+
+
+Nodes = Sequence[UOp]
+Some = Sequence[UOp | None]
+# (inputs, results, saved, cotangents of results) -> those of inputs
+Pull = Callable[[Nodes, Nodes, Nodes, Some], Some]
+# (inputs, results, saved, tangents of inputs) -> those of results
+Push = Callable[[Nodes, Nodes, Nodes, Some], Some]
+
+
+class Derivative:
+    """The derivative of one call by functions of Python; `name` is for messages.
+
+    A result is a CALL of a Function by the name "function", whose arguments are how many values and how many inputs
+    there are, over (*values, *inputs, *saved, token). The token is memory that is never read: it has the Derivative,
+    and what numbers memory numbers calls with it.
+    """
+
+    __slots__ = ("_each", "captured", "hooks", "name", "pull", "push")
+
+    def __init__(self, name: str, pull: Pull, push: Push | None = None) -> None:
+        self.name, self.pull, self.push = name, pull, push
+        self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
+        self.hooks: Any = None  # of a tensor with hooks: they
+        self._each: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
+
+    def token(self, device: str) -> UOp:
+        """A node that stands for this call."""
+        storage = Storage(1, dtypes.int32, device)
+        storage.derivative = self
+        return UOp(Op.BUFFER, dtypes.int32, (), storage)
+
+    def token_of_each(self, device: str, key: Any, make: Callable[[], Derivative]) -> UOp:
+        """The token of a call of many examples, one for all of its results."""
+        found = self._each.get(key)
+        if found is None:
+            found = self._each[key] = make().token(device)
+        return found
+
+
+def derivative_of(y: UOp) -> Derivative | None:
+    """The Derivative of the result `y`, None for any other node."""
+    if y.op is not Op.CALL or y.arg[0].name != "function":
+        return None
+    found: Derivative = y.src[-1].arg.derivative
+    return found
+
+
+def differentiated(values: Nodes, inputs: Nodes, saved: Nodes, token: UOp) -> list[UOp]:
+    """The results of a call with these values."""
+    function = of_rule("function", (len(values), len(inputs)))
+    src = (*values, *inputs, *saved, token)
+    return [UOp(Op.CALL, v.dtype, src, (function, n)) for n, v in enumerate(values)]
+
+
+def outputs_of(y: UOp) -> tuple[Nodes, Nodes, Nodes]:
+    """The inputs, all results and the saved values of the call that a result is of."""
+    function, _ = y.arg
+    values, inputs = function.arguments
+    results = [UOp(Op.CALL, v.dtype, y.src, (function, n)) for n, v in enumerate(y.src[:values])]
+    return y.src[values : values + inputs], results, y.src[values + inputs : -1]
+
+
+def _call_of(y: UOp) -> Any:
+    """The identity of the call that made a node, equal for all its results; None for a node that no call made."""
+    return (y.arg[0], y.src) if y.op is Op.HOST_CALL or derivative_of(y) is not None else None
+
+
+class Calls:
+    """The calls on a path of the reverse walk.
+
+    The cotangent of a result is whole when the walk comes to it, and those of all results of a call when it comes to
+    the one that is `first` on the path; what the call was made of is before all of them.
+    """
+
+    __slots__ = ("_given", "first", "of")
+
+    def __init__(self, path: Sequence[tuple[UOp, tuple[UOp, ...]]]) -> None:
+        self.first: set[UOp] = set()
+        self.of: dict[UOp, Any] = {}
+        self._given: dict[Any, dict[int, UOp]] = {}  # the cotangents that have come, by the result's number
+        if here.context.tensors.host_calls or here.context.tensors.derivatives:
+            for y, _ in path:
+                call = _call_of(y)
+                if call is not None:
+                    self.of[y] = call
+                    if call not in self._given:
+                        self._given[call] = {}
+                        self.first.add(y)
+
+    def contributions(self, y: UOp, g: UOp | None) -> Some:
+        """A result's share of the cotangents of the call's inputs: the last that comes brings it for all.
+
+        Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
+        """
+        number = y.arg[1]
+        given = self._given[self.of[y]]
+        if g is not None:
+            given[number] = spread(g.cast(y.dtype), y.shape)
+        if y not in self.first or not given:
+            return (None,) * len(y.src)
+        if y.op is Op.HOST_CALL:
+            function = y.arg[0]
+            if isinstance(function, DeviceCall):
+                return function.rules.pull(function, y.src, [given.get(n) for n in range(len(function.results))])
+            return _of_host(y, given)
+        derivative = derivative_of(y)
+        assert derivative is not None
+        inputs, outputs, saved = outputs_of(y)
+        here.effects += derivative.captured is None  # the function is to be called each time
+        made = derivative.pull(inputs, outputs, saved, [given.get(n) for n in range(len(outputs))])
+        before = len(outputs)
+        return [*[None] * before, *made, *[None] * (len(y.src) - before - len(made))]
+
+
+def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
+    function: HostFunction = y.arg[0]
+    if function.gradient is None:
+        raise GradientError(
+            f"host_call has no gradient for {function.name}: pass gradient=, or use detach() on its input if none "
+            "should flow through it"
+        )
+    outputs = function.nodes(y.src)
+    cotangents = [given[n] if n in given else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
+    made = function.gradient(y.src, outputs, cotangents)
+    if len(made) != len(y.src):
+        raise GradientError(
+            f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, "
+            "None where there is none"
+        )
+    for n, (c, x) in enumerate(zip(made, y.src, strict=True)):
+        if c is not None and c.shape != x.shape:
+            raise ShapeError(
+                f"the gradient of {function.title} gives input {n}, of shape {x.shape}, a cotangent of shape {c.shape}"
+            )
+    return [None if c is None or not x.dtype.is_float else c for c, x in zip(made, y.src, strict=True)]
+
+
+def number_of(u: UOp) -> Any:
+    """The number that every element of a node is; None where that is not plain."""
+    while u.op is Op.RESHAPE or u.op is Op.EXPAND or u.op is Op.CAST:
+        u = u.src[0]
+    return u.arg if u.op is Op.CONST else None
