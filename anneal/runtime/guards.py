@@ -1,14 +1,4 @@
-"""Guards of a capture: the values that its function uses beside the arguments, so that a change of one is noticed.
-
-Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches from
-those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds there.
-Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of lists, tuples,
-dicts, sets and deques, small arrays, the environment. An iterator, or a clock that user's code names, cannot be
-remembered: `unguarded` names it. What is reached in other ways (`getattr` with a computed name, say) is not seen.
-Below them stands what tells calls with other arguments apart.
-
-`Guards.failed()` is asked at every replay and says yes or no; `failure()` then names the guard that failed.
-"""
+"""Guards of a capture, and the structure of its function's arguments: what tells whether a call may be a replay."""
 
 from __future__ import annotations
 
@@ -71,8 +61,14 @@ class Failure:
 
 
 class Guards:
-    """The values that `function` uses when it is called with these arguments; `failed()` compares them with the present
-    ones.
+    """The values that `function` uses beside these arguments, compared with the present ones at every replay.
+
+    Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches
+    from those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds
+    there. Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of
+    lists, tuples, dicts, sets and deques, small arrays, the environment. An iterator, or a clock that user's code
+    names, cannot be remembered: `unguarded` names it. What is reached in other ways (`getattr` with a computed name,
+    say) is not seen.
     """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:

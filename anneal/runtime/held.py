@@ -22,7 +22,7 @@ ARGUMENT = "argument"  # the tag of the bindings that a captured function is cal
 
 
 @dataclass(slots=True)
-class Call:
+class GivenCall:
     """A call that runs the function: the tensors of its arguments, their storages, and which tensor shows which."""
 
     args: Any
@@ -33,7 +33,7 @@ class Call:
     bound: dict[str, int]  # the values of its Variables
 
 
-def copied(call: Call) -> tuple[list[Handle], Any, Any, list[Storage]]:
+def copied(call: GivenCall) -> tuple[list[Handle], Any, Any, list[Storage]]:
     """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function
     reads by itself is no argument, even if it is passed as well. Returns the tensors, args, kwargs and storages.
     """

@@ -32,7 +32,7 @@ from anneal.runtime.guards import (
     with_tensors,
 )
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.held import Call, copied
+from anneal.runtime.held import GivenCall, copied
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
 from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
@@ -204,7 +204,7 @@ class Jit(Generic[P, R]):
         with BUILDING:
             captured = self.captures.get(key)
             if captured is None or captured.outdated():
-                return self._record(key, captured, Call(args, kwargs, tensors, places, storages, bound))
+                return self._record(key, captured, GivenCall(args, kwargs, tensors, places, storages, bound))
             if here.meter is not None and here.meter.asks_for(captured, captured.planned):
                 return self._watched(*args, **kwargs)
             if len(self.captures) > _CAPTURES // 2:
@@ -248,7 +248,7 @@ class Jit(Generic[P, R]):
                 captured.prepare(arrays, {})
             return captured.launch(arrays)  # type: ignore[no-any-return]
 
-    def _record(self, key: Any, captured: Capture | None, call: Call) -> R:
+    def _record(self, key: Any, captured: Capture | None, call: GivenCall) -> R:
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its
         generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
         """
@@ -301,7 +301,7 @@ class Jit(Generic[P, R]):
             return made.results(call.storages)  # type: ignore[no-any-return]
 
     def _is_settled(
-        self, key: Any, guards: Guards | None, record: Recording, call: Call, last: _Last, why: str | None
+        self, key: Any, guards: Guards | None, record: Recording, call: GivenCall, last: _Last, why: str | None
     ) -> bool:
         """True if a run becomes a capture; if not, what is to be known of it by the next is noted, or `why` calls like
         it run as they stand."""
@@ -336,7 +336,7 @@ class Jit(Generic[P, R]):
         realize(_pending_gradients())
         return last
 
-    def _settled(self, now: _Last, guards: Guards, record: Recording, call: Call, last: _Last) -> bool:
+    def _settled(self, now: _Last, guards: Guards, record: Recording, call: GivenCall, last: _Last) -> bool:
         """True if the run `now` may become a capture: the next call will compute the same, as the `last` one did.
 
         Raises JitError where numbers of Python differ that the function does not see.

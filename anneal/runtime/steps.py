@@ -1,8 +1,7 @@
 """Steps, the values that are executed: a realize is a launch, with calls of the host and exchanges before it.
 
-A function of the host is a value, which a HOST_CALL node calls. An exchange between the participants of a group is one:
-each participant is a thread, or a process, that runs the same program and holds a `Group` of its own, with its number
-in it. Nothing here knows how values travel: an implementation overrides `exchange`, and what it does better than by it.
+A function of the host is a value, which a HOST_CALL node calls. An exchange between the participants of a group is
+one; nothing here knows how values travel.
 """
 
 from __future__ import annotations
@@ -271,6 +270,9 @@ Begin = Callable[[Arrays, Arrays, bool], Wait]
 
 class Group(ABC):
     """A participant's view of a group of `size`: it is number `rank`, counted from 0.
+
+    Each participant is a thread, or a process, that runs the same program and holds a `Group` of its own. An
+    implementation overrides `exchange`, and what it does better than by it.
 
     Every participant makes the same exchanges in the same order. Each returns once all have come to it, with the same
     bits for all; where one does not come, or comes with something else, every one that waits gets an error.

@@ -18,20 +18,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, grad_enabled, is_tensor
 from anneal.ops.nodes import reshape
-from anneal.runtime import (
-    INSIDE,
-    Late,
-    Numbering,
-    become_late,
-    composite,
-    has_leaf,
-    here,
-    is_call,
-    is_realized,
-    numbering_of,
-    numbers_of,
-    storage_of,
-)
+from anneal.runtime import INSIDE, Late, Numbering, here, is_call, is_realized, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.trace import leaf_nodes, leaves
@@ -97,7 +84,7 @@ def backward(
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
         live = [t for t in live if t.late is None or t.late.is_used() or t is result]  # else nothing was made of it
         nodes = _nodes_of(live)
-        numbering = numbering_of() if gradient is None and inputs is None and not create_graph else None
+        numbering = runtime.numbering_of() if gradient is None and inputs is None and not create_graph else None
         reached = None if numbering is None else _known(numbering, result, seed, live, nodes, retain)
         if not reached and not (reached is False and here.effects != effects):
             reached = _added(result if create_graph else None, [(result.uop, seed)], live, nodes)
@@ -193,7 +180,7 @@ def _known(
     known, joined = numbering.known, _joined(calls, (root, seed, *origins), live)
     holes = [numbering.template(u) for call in joined for u in call.memory()]
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
-    lazy = any(map(has_leaf, (root, *origins)))
+    lazy = any(map(runtime.has_leaf, (root, *origins)))
     seen = [
         (t, n, known.get(base) or numbering.learn(n))
         for t, group in zip(live, nodes)
@@ -225,7 +212,7 @@ def _known(
         made[:] = [*nodes, *map(_unshaped, grads[len(seen) :])]
         return made, [None if u is None else u.provenance[1:3] for u in made]
 
-    found = composite(numbering, key, inputs, compute)
+    found = runtime.composite(numbering, key, inputs, compute)
     given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)
     for call in [] if retain else joined:
         call.release()
@@ -283,7 +270,7 @@ def _given(
                 t._grad = grad = t._made._late(late, t._device, False)
                 numbering.tensors.append(weakref.ref(grad))
             else:
-                become_late(grad, late)
+                runtime.become_late(grad, late)
                 if grad._views is not None:
                     grad._outdate_views()
             after_accumulation(t)
@@ -300,7 +287,7 @@ def _calls_below(numbering: Numbering, root: UOp, origins: Sequence[UOp]) -> dic
     seen: set[UOp] = set()
     rest = [root] if numbering.passed else []
     while rest:
-        for u in map(numbering.leaves.__getitem__, numbers_of(rest.pop())):
+        for u in map(numbering.leaves.__getitem__, runtime.numbers_of(rest.pop())):
             if u is not None and u not in seen:
                 seen.add(u)
                 if is_call(u):

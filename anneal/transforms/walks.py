@@ -1,11 +1,7 @@
-"""The walks over a graph that take derivatives. There is no tape.
+"""The walks over a graph that take derivatives: what nodes' rules give is added up. There is no tape.
 
-Reverse mode goes from the result to the targets and adds up what each node's rule (`gradient.upat`) gives; the
-cotangents are ordinary nodes beside the forward ones, so the scheduler may fuse forward and backward work. A cotangent
-of shape `()` stands for the same number everywhere: the seed of a scalar loss stays one constant until something needs
-its shape. Forward mode goes with the nodes in the order in which they were made. A function of Python that gives a
-derivative, of HOST_CALL nodes and of results that a `Derivative` belongs to, gets the cotangents of all results of a
-call at once, so the walk collects them.
+The derivatives are ordinary nodes beside the others, so the scheduler may fuse forward and backward work. A cotangent
+of shape `()` stands for the same number everywhere: the seed of a loss stays a constant until its shape is needed.
 """
 
 from __future__ import annotations
