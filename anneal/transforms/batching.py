@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
-from anneal.ops.nodes import sorted_places
 from anneal.rewrite import substitute
 from anneal.runtime import DeviceCall, HostGradient
 from anneal.transforms.trace import (
@@ -80,41 +79,29 @@ def drawn(y: UOp, n: Size) -> UOp:
 # -- movement ---------------------------------------------------------------------------------------------------------
 
 
-def _reshape(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return nodes.reshape(sources[0], (n, *y.shape))
+def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes, behind that of the examples."""
+    return tuple([a + 1 for a in axes])
 
 
-def _permute(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return nodes.permute(sources[0], (0, *[a + 1 for a in y.arg]))
+# What a node of `n` examples has where that of one has its argument: the axis of examples is in front, and stays whole.
+_MOVED: dict[Op, Callable[[UOp, Size], Any]] = {
+    Op.RESHAPE: lambda y, n: (n, *y.shape),
+    Op.EXPAND: lambda y, n: (n, *y.shape),
+    Op.PERMUTE: lambda y, n: (0, *_moved(y.arg)),
+    Op.FLIP: lambda y, n: _moved(y.arg),
+    Op.PAD: lambda y, n: ((0, 0), *y.arg),
+    Op.SHRINK: lambda y, n: ((0, n), *y.arg),
+}
 
 
-def _expand(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return nodes.expand(sources[0], (n, *y.shape))
-
-
-def _pad(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return nodes.pad(sources[0], ((0, 0), *y.arg))
-
-
-def _shrink(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return nodes.shrink(sources[0], ((0, n), *y.arg))
+def _movement(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    made: UOp = getattr(nodes, y.op.name.lower())(sources[0], _MOVED[y.op](y, n))
+    return made
 
 
 def _update(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return UOp(y.op, y.dtype, tuple([_full(s, b, n) for s, b in zip(sources, batched, strict=True)]), (0, *y.arg))
-
-
-def _flip(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return nodes.flip(sources[0], tuple([a + 1 for a in y.arg]))
-
-
-def _same(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return UOp(y.op, y.dtype, tuple(sources), y.arg, y.tag)
-
-
-def _reduce_axis(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    op, axes = y.arg
-    return nodes.reduce_axis(sources[0], op, _moved(axes))
 
 
 # -- indexed reads and writes -----------------------------------------------------------------------------------------
@@ -169,15 +156,7 @@ def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return nodes.reshape(total, (n, rows, *value.shape[2:]))
 
 
-def _argsort(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return sorted_places(sources[0])
-
-
 # -- calls -----------------------------------------------------------------------------------------------------------
-
-
-def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple([a + 1 for a in axes])
 
 
 # The names whose rules fit many examples: their arguments are axes, or the same for all. Another is opened.
@@ -316,19 +295,14 @@ def _mapped(
 
 BATCHING: dict[Op, Rule] = {
     **dict.fromkeys(ALU, _elementwise),
-    Op.RESHAPE: _reshape,
-    Op.PERMUTE: _permute,
-    Op.EXPAND: _expand,
-    Op.PAD: _pad,
-    Op.SHRINK: _shrink,
-    Op.FLIP: _flip,
+    **dict.fromkeys(_MOVED, _movement),
     Op.UPDATE: _update,
-    Op.CONTIGUOUS: _same,
-    Op.DETACH: _same,
-    Op.REDUCE_AXIS: _reduce_axis,
+    Op.CONTIGUOUS: lambda y, sources, *_: y.replace(src=tuple(sources)),
+    Op.DETACH: lambda y, sources, *_: y.replace(src=tuple(sources)),
+    Op.REDUCE_AXIS: lambda y, sources, *_: nodes.reduce_axis(sources[0], y.arg[0], _moved(y.arg[1])),
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
-    Op.ARGSORT: _argsort,
+    Op.ARGSORT: lambda y, sources, *_: nodes.sorted_places(sources[0]),
     Op.CALL: _call,
     Op.HOST_CALL: _host_call,
 }
