@@ -30,7 +30,7 @@ _WORK = 1 << 9  # how often all that one value may have goes through the sums an
 class RunsPieces(Protocol):
     """The runs of a graph whose nodes do not all work on the device alone: see `anneal.onnx.plan`."""
 
-    def run(self, run: GraphRun, scope: Scope) -> bool:
+    def ran(self, run: GraphRun, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
 
     def note(self, graph: Graph, number: int, needs_host: bool) -> None:
@@ -107,7 +107,7 @@ class GraphRun:
         """The outputs of the graph of `scope`, which has its inputs."""
         graph = scope.graph
         self.start(scope)
-        if self.pieces is None or not self.pieces.run(self, scope):
+        if self.pieces is None or not self.pieces.ran(self, scope):
             self.nodes(scope)
         return [scope.find(v.name) if v.name else None for v in graph.outputs]
 

@@ -18,10 +18,9 @@ from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import AnnealError, OnnxError
 from anneal.nn import Module
-from anneal.onnx.captured import UnsizedError, is_given, signature
 from anneal.onnx.graph import FileNode, Graph, ValueInfo
 from anneal.onnx.loaded import BUDGET, LoadedModel, SizeUse, inside_another
-from anneal.onnx.plan import ModelPlan
+from anneal.onnx.plan import ModelPlan, UnsizedError, is_given, signature
 from anneal.onnx.reading import parsed, program_of, reader_of
 from anneal.onnx.report import Description, describe, gaps_of, nodes_of, told
 from anneal.onnx.values import HostStep, device_array

@@ -1,21 +1,244 @@
-"""Runs of a model for inputs of one signature: captured whole, or in pieces around the nodes that need the host."""
+"""Runs of a model for inputs of one signature: captured whole, or in pieces around the nodes that need the host.
+
+A graph is traced in its first run, captured in the second, then replayed. Sizes among the shapes may be Variables: then
+one capture serves all their values.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from anneal.errors import DTypeError, JitError, OutOfMemoryError
-from anneal.onnx.captured import Captured, UnsizedError, is_given, own, signature, split
+from anneal.errors import AnnealError, DTypeError, JitError, OutOfMemoryError
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import FileNode, Graph, ValueInfo
-from anneal.onnx.loaded import LoadedModel
-from anneal.onnx.values import HostStep, Memo, NeedsHostError, Scope, fits_device, leaves, uploaded
-from anneal.tensor import Tensor, Variable, no_grad, realize
+from anneal.onnx.loaded import LoadedModel, exact, roomy
+from anneal.onnx.values import HostStep, Map, Memo, NeedsHostError, Scope, Sizes, fits_device, leaves, uploaded
+from anneal.runtime import emptied, filled, flat
+from anneal.tensor import Tensor, Variable, jit, no_grad, realize
 from anneal.uop import UOp
+from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, variables_of
+
+_SMALL = 16  # whole numbers that an input has whose values are part of what a plan is for: a shape, pads, a count
+_KEPT = 16  # captures of one part
+_SURPRISES = 32  # nodes of one graph that turn out to need the host after its first run
+_SELDOM = 64  # captures of one part that are made, whether they are used again or not
+_LEAST = 16  # the largest value, at least, of a size that was found
+
+
+class _StillError(Exception):
+    """A run has no result that is not fixed: there is nothing to capture."""
+
+
+class UnsizedError(Exception):
+    """A node cannot take a symbolic size, so one capture does not serve all; the text says which node, and why."""
+
+
+class Captured:
+    """A graph as a jit function, for inputs of one signature.
+
+    Args:
+        model: whose graph it is.
+        graph: the graph, or a part of one.
+        feeds: its inputs by name. Tensors come with each run; small whole numbers on the host are part of what it is
+            for.
+        shapes: shapes of inputs in which sizes are Variables.
+        fixed: further inputs, which follow from the file alone.
+        key: what tells the graph's nodes from those of others, where results of nodes are kept.
+        inner: results stay as they are: they go on to other nodes.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        graph: Graph,
+        feeds: dict[str, Any],
+        shapes: Mapping[str, Any] | None = None,
+        *,
+        fixed: Mapping[str, Any] | None = None,
+        key: tuple[Any, ...] = (),
+        inner: bool = False,
+    ) -> None:
+        self.model = model
+        self.memo = Memo()
+        self._graph = graph
+        self._key = key
+        self._inner = inner
+        self._fixed = dict(fixed or {})
+        self._tried = False  # whether what is fixed and has to be read was read
+        self._still = False  # whether all results are fixed
+        self._results: Any = None  # the results of a run, with places for tensors
+        self._shapes: list[Any] = []  # those of results with symbolic sizes, else None, by place
+        given: list[Any] = []
+        self._taken: dict[int, Any] = {}  # by place
+        symbolic = {name: shape for name, shape in (shapes or {}).items() if symbolic_arg(shape)}
+        self._feeds: dict[str, Any] = {}
+        for name, value in feeds.items():
+            if name in symbolic:
+                self._taken[len(given)] = symbolic[name]
+            self._feeds[name] = emptied(value, given, is_given)
+        self.variables = tuple({v.arg[0]: v for x in symbolic.values() for n in x for v in variables_of(n)}.values())
+        self._served = 0  # runs with Variables
+        for value in self._feeds.values():
+            self.memo.fix([v for v in leaves(value) if isinstance(v, np.ndarray)])
+        self._program = jit(self._traced)
+        self.elements = sum(math.prod(v.shape) for x in feeds.values() for v in leaves(x))
+
+    def run(self, given: list[Any]) -> list[Any]:
+        """The results for tensors in the order in which `split` takes them from feeds.
+
+        Raises NeedsHostError where a node needs values on the host, UnsizedError where a node cannot take a symbolic
+        size, and JitError for a node that does what cannot be replayed.
+        """
+        values: dict[str, int] = {}
+        for place, shape in self._taken.items():
+            values.update((v.arg[0], n) for v, n in zip(shape, given[place].shape) if isinstance(v, UOp))
+        sizes = tuple([v.bind(values[v.arg[0]]) for v in self.variables])
+        rows = [roomy(t, self._now(n, sizes)) if n in self._taken else t for n, t in enumerate(given)]
+        try:
+            out = self._called(sizes, rows)
+        except OutOfMemoryError:
+            raise
+        except (AnnealError, NeedsHostError) as e:
+            if not self.variables or self._served > 1:
+                raise
+            if isinstance(e, NeedsHostError):
+                self._check_plain(given)
+            raise UnsizedError(f"{e} needs values on the host" if isinstance(e, NeedsHostError) else str(e)) from e
+        self._served += 1
+        shapes = [None if s is None else evaluator(s)(values) for s in self._shapes]
+        return self._joined([t if s is None else exact(t, s) for t, s in zip(out, shapes)], values)
+
+    def again(self, arrays: list[Any]) -> list[Any] | None:
+        """The results for arrays in place of tensors, where the last run was a replay for as many of those shapes; None
+        where they have to be tensors."""
+        out = None if self.variables else self._program.again(arrays)
+        return None if out is None else self._joined(out, {})
+
+    def close(self) -> None:
+        """Give back the memory of captures."""
+        self._program.reset()
+
+    def walked(self, run: GraphRun, given: Any) -> list[Any]:
+        """The results of a run that goes through the nodes."""
+        for value in given:
+            if not isinstance(value, Tensor):
+                run.loose[id(value)] = value
+        feeds = {**filled(self._feeds, iter(given)), **self._fixed}
+        return [self._given(run, r) for r in run.main(self._graph, feeds, self._key)]
+
+    def _called(self, sizes: tuple[UOp, ...], rows: list[Tensor]) -> Any:
+        try:
+            return () if self._still else self._program(sizes, *rows)
+        except _StillError:
+            self._still = True
+            return ()
+        except NeedsHostError:
+            if self._tried:
+                raise
+        with self.model.lock, no_grad():
+            self._tried = True
+            run = self.model.start(self.memo, self.elements, reads="fixed")
+            self.walked(run, self._sized(sizes, rows))  # what it reads is fixed, and is known from now on
+        return self._called(sizes, rows)
+
+    def _check_plain(self, given: list[Any]) -> None:
+        """Raises NeedsHostError if values are wanted on the host without Variables, too."""
+        with self.model.lock, no_grad():
+            self.walked(self.model.start(Memo(), self.elements, reads="fixed"), given)
+
+    def _sized(self, sizes: tuple[UOp, ...], tensors: Any) -> list[Tensor]:
+        """The arguments of a run as the graph's inputs: those with symbolic sizes come as rows."""
+        return [t.reshape(self._now(n, sizes)) if n in self._taken else t for n, t in enumerate(tensors)]
+
+    def _now(self, place: int, sizes: tuple[UOp, ...]) -> tuple[Any, ...]:
+        """The shape of an argument with the sizes of this run."""
+        now = {v.arg[0]: n for v, n in zip(self.variables, sizes)}
+        return tuple([now[d.arg[0]] if isinstance(d, UOp) else d for d in self._taken[place]])
+
+    def _joined(self, tensors: Any, values: Mapping[str, int]) -> list[Any]:
+        results = filled(self._results, iter(tensors))
+        return [_known(r, values) for r in results] if self._inner else [own(r) for r in results]
+
+    def _traced(self, sizes: tuple[UOp, ...], *tensors: Tensor) -> Any:
+        """The tensors of one run that reads nothing, without the fixed ones."""
+        known = len(self.memo.used)
+        run = self.model.start(self.memo, self.elements, reads=False)
+        with no_grad():
+            results = self.walked(run, self._sized(sizes, tensors))
+        if len(self.memo.used) > known:
+            realize(list(self.memo.used.values()))
+        out: list[Tensor] = []
+        self._results = emptied(results, out, lambda v: isinstance(v, Tensor) and not run.is_fixed(v))
+        if not out:
+            raise _StillError
+        shapes = [mapped(t.shape, lambda n: unbound(n, {})) if symbolic_arg(t.shape) else None for t in out]
+        self._shapes = shapes
+        return tuple([t if s is None else t.reshape(product(t.shape)) for t, s in zip(out, shapes)])
+
+    def _given(self, run: GraphRun, result: Any) -> Any:
+        """A result as who takes it wants it: the caller on the device, if that can hold it; other nodes as it is."""
+        if isinstance(result, list):
+            return [self._given(run, r) for r in result]
+        if self._inner:
+            return result
+        if isinstance(result, Sizes) or (isinstance(result, np.ndarray) and fits_device(result.dtype)):
+            return run.lift(None, result)
+        return result
+
+
+def _known(value: Any, values: Mapping[str, int]) -> Any:
+    """A result with the numbers of this run in place of sizes."""
+    if isinstance(value, list):
+        return [_known(v, values) for v in value]
+    if not isinstance(value, Sizes):
+        return value
+    flat = mapped(tuple(value.items.reshape(-1)), lambda n: unbound(n, {}))
+    return np.array(evaluator(flat)(values), value.dtype).reshape(value.shape)
+
+
+def own(value: Any) -> Any:
+    """A result as tensors and arrays of the caller's own: in-place changes of them affect nothing else."""
+    if isinstance(value, list):
+        return [own(v) for v in value]
+    if isinstance(value, Map):
+        return dict(value.entries)
+    if isinstance(value, Tensor) and not value.requires_grad:
+        return Tensor._from_uop(value.uop, value.device)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def is_given(value: Any) -> bool:
+    """True if a value is passed to each run, rather than fixed in its plan."""
+    small = isinstance(value, np.ndarray) and value.dtype.kind in "iub" and value.ndim <= 1 and value.size <= _SMALL
+    return value is not None and not small
+
+
+def _passed(feeds: dict[str, Any]) -> list[Any]:
+    """The values that are passed to each run."""
+    return [v for v in flat(feeds) if is_given(v)]
+
+
+def signature(feeds: dict[str, Any], shapes: Mapping[str, Any] | None = None) -> Any:
+    """The key of a plan: shapes and dtypes, and the values of small whole numbers that are on the host.
+
+    `shapes` are those of inputs with Variables in them.
+    """
+    return tuple([(name, _part(value, (shapes or {}).get(name))) for name, value in feeds.items()])
+
+
+def _part(value: Any, shape: Any = None) -> Any:
+    if isinstance(value, list):
+        return tuple([_part(v) for v in value])
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        return value.shape if shape is None else shape, value.dtype
+    return value.dtype.name, value.shape, None if is_given(value) else value.tobytes()
 
 
 class ModelPlan:
@@ -39,23 +262,16 @@ class ModelPlan:
         self.captured = Captured(model, model.program.graph, feeds, shapes)
         self.memo = self.captured.memo
         self.steps: tuple[HostStep, ...] = ()
-        given: list[Any] = []
-        split(feeds, given, is_given)
-        self.dynamic = not all(isinstance(v, Tensor) for v in given)
-        self._pieces = Pieces(model, shapes or {}, self.captured.elements)
-        self._host = tuple(
-            [
-                HostStep(f"input {name!r}", "its values are needed on the host")
-                for name, value in feeds.items()
-                if any(is_given(v) and not isinstance(v, Tensor) for v in leaves(value))
-            ]
-        )
+        self._shapes = shapes or {}
+        self._graphs: dict[Graph, _Divided] = {}  # those that run in pieces
+        on_host = [name for name, value in feeds.items() for v in _passed({name: value}) if not isinstance(v, Tensor)]
+        self.dynamic = bool(on_host)
+        why = "its values are needed on the host"
+        self._host = tuple([HostStep(f"input {name!r}", why) for name in dict.fromkeys(on_host)])
 
     def run(self, feeds: dict[str, Any]) -> list[Any]:
         """The results for inputs of this plan's signature."""
-        given: list[Any] = []
-        split(feeds, given, is_given)
-        return self._within(self._run, given)  # type: ignore[no-any-return]
+        return self._within(self._run, _passed(feeds))  # type: ignore[no-any-return]
 
     def again(self, arrays: list[Any]) -> list[Any] | None:
         """The results for arrays that are as the inputs of the last run; None where `run` has to be asked."""
@@ -73,7 +289,8 @@ class ModelPlan:
     def close(self) -> None:
         """Give back the memory of captures."""
         self.captured.close()
-        self._pieces.close()
+        for divided in self._graphs.values():
+            divided.close()
 
     def _run(self, given: list[Any]) -> list[Any]:
         if not self.dynamic:
@@ -91,7 +308,7 @@ class ModelPlan:
         """A run in pieces, with values read between them."""
         # what is fixed for these inputs is not, where their sizes are Variables
         run = self.model.start(Memo() if self.captured.variables else self.memo, self.captured.elements)
-        run.pieces = self._pieces
+        run.pieces = self
         run.keeps = True
         with no_grad():
             results = self.captured.walked(run, given)
@@ -99,42 +316,7 @@ class ModelPlan:
         self.steps = self._host + tuple(dict.fromkeys(run.steps)) or self.steps
         return [own(r) for r in results]
 
-    def lazy(self, feeds: dict[str, Any], parameters: Any = None, watch: Any = None) -> list[Any]:
-        """The results of one run, which are yet to be computed; `parameters` stand in place of initialisers."""
-        given: list[Any] = []
-        split(feeds, given, is_given)
-        known = len(self.memo.used)
-        run = self.model.start(self.memo, self.captured.elements, training=parameters is not None, watch=watch)
-        run.parameters = parameters or {}
-        run.keeps = watch is not None  # who watches takes values, not graphs
-        results = self.captured.walked(run, given)
-        if len(self.memo.used) > known:
-            realize(list(self.memo.used.values()))
-        return [own(r) for r in results]
-
-
-_KEPT = 16  # captures of one part
-_SURPRISES = 32  # nodes of one graph that turn out to need the host after its first run
-_SELDOM = 64  # captures of one part that are made, whether they are used again or not
-_LEAST = 16  # the largest value, at least, of a size that was found
-
-
-class _UnfitError(Exception):
-    """A value cannot be the argument of a capture: text, nothing at all."""
-
-
-class Pieces:
-    """The graphs of a model that run in pieces: one object for each plan. `shapes` are those of the model's inputs,
-    which have so many `elements`.
-    """
-
-    def __init__(self, model: LoadedModel, shapes: Mapping[str, Any], elements: int) -> None:
-        self.model = model
-        self.elements = elements
-        self._shapes = shapes
-        self._graphs: dict[Graph, _Divided] = {}
-
-    def run(self, run: GraphRun, scope: Scope) -> bool:
+    def ran(self, run: GraphRun, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if it has not run before, or cannot be divided."""
         divided = self._graphs.get(scope.graph)
         return divided is not None and divided.complete and divided.run(run, scope)
@@ -147,18 +329,28 @@ class Pieces:
             divided = self._graphs[graph] = _Divided(self, graph, self._shapes if main else {}, main)
         divided.note(number, needs_host)
 
-    def close(self) -> None:
-        """Give back the memory of captures."""
-        for divided in self._graphs.values():
-            divided.close()
+    def lazy(self, feeds: dict[str, Any], parameters: Any = None, watch: Any = None) -> list[Any]:
+        """The results of one run, which are yet to be computed; `parameters` stand in place of initialisers."""
+        known = len(self.memo.used)
+        run = self.model.start(self.memo, self.captured.elements, training=parameters is not None, watch=watch)
+        run.parameters = parameters or {}
+        run.keeps = watch is not None  # who watches takes values, not graphs
+        results = self.captured.walked(run, _passed(feeds))
+        if len(self.memo.used) > known:
+            realize(list(self.memo.used.values()))
+        return [own(r) for r in results]
+
+
+class _UnfitError(Exception):
+    """A value cannot be the argument of a capture: text, nothing at all."""
 
 
 class _Divided:
     """A graph, divided at the nodes that need the host."""
 
-    def __init__(self, pieces: Pieces, graph: Graph, shapes: Mapping[str, Any], main: bool) -> None:
-        self.model = pieces.model
-        self.elements = pieces.elements
+    def __init__(self, plan: ModelPlan, graph: Graph, shapes: Mapping[str, Any], main: bool) -> None:
+        self.model = plan.model
+        self.elements = plan.captured.elements
         self.graph = graph
         self.shapes = shapes
         self.main = main
@@ -274,8 +466,7 @@ class _Part:
 
     def run(self, run: GraphRun, scope: Scope) -> None:
         """Run the nodes: what others read is put into `scope`."""
-        feeds, fixed = {}, {}
-        results = None
+        feeds, fixed, results = {}, {}, None
         try:
             for name in self._inputs:
                 value = scope.find(name)
@@ -283,8 +474,7 @@ class _Part:
                     fixed[name] = value
                 else:
                     feeds[name] = self._placed(name, value, run)
-            if not self._alone:
-                results = self._captured(feeds, fixed)
+            results = None if self._alone else self._captured(feeds, fixed)
         except _UnfitError:
             pass
         except JitError as e:
@@ -292,12 +482,11 @@ class _Part:
         for why in (self._unsized and f"a capture for each size, because {self._unsized}", self._alone):
             if why:
                 run.steps.append(HostStep(f"{len(self.graph.nodes)} nodes of {self.graph.path}", why))
-        if results is not None:
-            run.spend(self.graph.nodes[0], 1 + len(self.graph.nodes) // 4)
         if results is None:
             for n, node in zip(self.graph.numbers or (), self.graph.nodes):
                 run.node(n, node, scope)
             return
+        run.spend(self.graph.nodes[0], 1 + len(self.graph.nodes) // 4)
         for name, value in zip(self._outputs, results):
             scope.values[name] = value
             if not run.of_file(value):
@@ -305,8 +494,6 @@ class _Part:
 
     def _captured(self, feeds: dict[str, Any], fixed: dict[str, Any]) -> list[Any]:
         """The results of the capture for such inputs."""
-        given: list[Any] = []
-        split(feeds, given, is_given)
         ids = tuple([id(v) for v in fixed.values()])
         shapes = {} if self._unsized else self._shapes(feeds)
         key = signature(feeds, shapes), ids
@@ -323,7 +510,7 @@ class _Part:
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)[1].close()
         try:
-            return captured.run(given)
+            return captured.run(_passed(feeds))
         except UnsizedError as e:
             self._unsized = str(e)
         return self._captured(feeds, fixed)

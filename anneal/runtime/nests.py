@@ -53,11 +53,25 @@ def mapped(nest: Any, leaf: Callable[[Any], Any]) -> Any:
     return OrderedDict(pairs) if isinstance(nest, OrderedDict) else pairs
 
 
-def emptied(nest: Any) -> Any:
-    """A nest without its tensors, also without those in slices: what keeps it holds none of them."""
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Handle)
+
+
+def emptied(nest: Any, taken: list[Any] | None = None, chosen: Callable[[Any], bool] = _is_tensor) -> Any:
+    """A nest without its tensors, also without those in slices: what keeps it holds none of them.
+
+    Args:
+        nest: the nest.
+        taken: a list that gets them, in order.
+        chosen: a function that is True for what goes in place of tensors.
+    """
 
     def leaf(x: Any) -> Any:
-        return _HOLE if isinstance(x, Handle) else _sliced(x, leaf)
+        if not chosen(x):
+            return _sliced(x, leaf)
+        if taken is not None:
+            taken.append(x)
+        return _HOLE
 
     return mapped(nest, leaf)
 

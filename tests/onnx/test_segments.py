@@ -370,7 +370,7 @@ def test_captures_of_a_part_are_bounded() -> None:
     for n in range(1, 60):
         assert m.run({"x": (np.arange(64) < n).astype(np.float32)})["y"].shape == (1, 7)
     (plan,) = m._plans.values()
-    (divided,) = plan._pieces._graphs.values()
+    (divided,) = plan._graphs.values()
     (part,) = [p for p, _ in divided._stages or () if p is not None]
     assert len(part._kept) <= 16
     assert any("a capture for each size, because Resize" in s.reason for s in m.host_steps)
