@@ -15,7 +15,7 @@ result reads memory that none of its arguments reads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import ref
@@ -25,6 +25,7 @@ import numpy as np
 from anneal.backend import Place, numpy_dtype
 from anneal.runtime.context import here, nothing, outdate_captures
 from anneal.runtime.handle import Handle
+from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
 from anneal.runtime.numbering import (
     LEAF,
@@ -116,7 +117,7 @@ class _Entry:
 
     one: tuple[Any, ...] | None  # the result of a call that gives one new tensor, and does nothing else
     results: list[tuple[Any, ...]]  # (number of an argument or None, class, template, requires_grad)
-    many: Any  # None for one result; else what makes the nest of tuples and lists of them
+    many: Any  # None for one result; else the nest of them, emptied
     line: Line
     # arguments that have another node since, their numbers and templates: of the same values (`Tensor._kept`), or of
     # others, and then with their flags as after an in-place op
@@ -278,7 +279,7 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[...
         become_late(t, Late(n, template, line))
         if flags is not None and t._views is not None:
             t._outdate_views()
-    return out[0] if entry.many is None else entry.many(iter(out))
+    return out[0] if entry.many is None else filled(entry.many, iter(out))
 
 
 def _missed(
@@ -324,8 +325,7 @@ def _learn(
         checks = here.checks
     finally:
         here.checks = outer
-    results: list[Any] = []
-    many = _nest(result, results)
+    results, many = flat(result), None if isinstance(result, Handle) else emptied(result)
     # what it does beside giving a result is to give arguments other values, if it does anything
     in_place = {i for i, t in enumerate(tensors) if any(t is x for x in use.became)}
     pure = here.effects == effects + len(use.became) and len(in_place) == len(use.became) and here.numbering() is n
@@ -409,22 +409,6 @@ def _viewed(u: UOp) -> UOp:
     while u.op in MOVEMENT:
         u = u.src[0]
     return u
-
-
-def _nest(result: Any, items: list[Any]) -> Callable[[Iterator[Any]], Any] | None:
-    """The function that builds such a result from its items, which it adds to a list; None for an item itself."""
-    if not isinstance(result, (tuple, list)):
-        items.append(result)
-        return None
-    parts = [_nest(x, items) for x in result]
-    kind = type(result)
-    named = hasattr(kind, "_fields")
-
-    def make(items: Iterator[Any]) -> Any:
-        inner = [next(items) if part is None else part(items) for part in parts]
-        return kind(*inner) if named else kind(inner)
-
-    return make
 
 
 def become_late(t: Handle, late: Late) -> None:

@@ -23,36 +23,51 @@ R = TypeVar("R")
 class _Custom(Generic[P, R]):
     """A function with arguments that are differentiated and others, which are not."""
 
+    _how: str  # it gets its derivative, for messages
+    _rule: Any = None
+
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> None:
         functools.update_wrapper(self, fun)  # type: ignore[arg-type]
         self.fun, self.nondiff = fun, tuple(nondiff_argnums)
         self.name = getattr(fun, "__name__", type(fun).__name__)
 
-    def _split(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The arguments that are not differentiated, and the others."""
-        plain = {n % len(args) for n in self.nondiff if -len(args) <= n < len(args)}
-        return tuple([a for n, a in enumerate(args) if n in plain]), tuple(
-            [a for n, a in enumerate(args) if n not in plain]
-        )
-
-    def _attached(
-        self,
-        given: tuple[Any, ...],
-        inputs: list[Tensor],
-        out: Any,
-        saved: list[Tensor],
-        pull: PullTensors | None,
-        push: PushTensors | None,
-    ) -> Any:
-        """The result tree with the derivative at its floats."""
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        at = {n % len(args) for n in self.nondiff if -len(args) <= n < len(args)}
+        given = tuple([a for n, a in enumerate(args) if n not in at])
+        inputs = [x for x in flatten(given) if is_tensor(x)]
+        if not any(map(wants_gradient, inputs)):
+            return self.fun(*args, **kwargs)
+        if self._rule is None:
+            raise GradientError(f"{type(self).__name__}: {self.name} has no derivative yet: {self.name}.{self._how}")
+        with no_grad():
+            out, residuals = self._run(args, kwargs)
         leaves = flatten(out)
         for leaf in leaves:
             if not is_tensor(leaf):
                 raise TransformError(f"{self.name}: returns a tree of tensors, and {type(leaf).__name__} is none")
-        floats = [t for t in leaves if t.dtype.is_float]
-        made = attached(self.name, inputs, [t.uop for t in inputs], floats, saved, pull, push) if floats else []
-        found = iter(made)
-        return rebuild(out, iter([next(found) if t.dtype.is_float else t for t in leaves]))
+        floats, saved = [y for y in leaves if y.dtype.is_float], list[Tensor]()
+        plain, kinds = tuple([a for n, a in enumerate(args) if n in at]), [y.dtype.is_float for y in leaves]
+        pull, push = self._derivatives(plain, emptied(given), emptied(out), kinds, emptied(residuals, saved))
+        nodes = [t.uop for t in inputs]
+        found = iter(attached(self.name, inputs, nodes, floats, saved, pull, push) if floats else ())
+        result: R = rebuild(out, iter([next(found) if is_float else y for y, is_float in zip(leaves, kinds)]))
+        return result
+
+    def _run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The result, and what its derivative is to have."""
+        return self.fun(*args, **kwargs), ()
+
+    def _derivatives(
+        self, plain: tuple[Any, ...], slots: tuple[Any, ...], shape: Any, kinds: list[bool], residuals: Any
+    ) -> tuple[PullTensors | None, PushTensors | None]:
+        """The derivative of a call as functions of tensors.
+
+        Args:
+            plain: the arguments that are not differentiated; `slots` are the others, without their tensors.
+            shape: the result without its tensors; `kinds` says which are floats.
+            residuals: what `_run` gave, without its tensors.
+        """
+        raise NotImplementedError
 
 
 class custom_vjp(_Custom[P, R]):
@@ -74,33 +89,27 @@ class custom_vjp(_Custom[P, R]):
     Tensor([1., 1.], dtype=float32)
     """
 
-    _fwd: Callable[..., Any] | None = None
-    _bwd: Callable[..., Any] | None = None
+    _how = "defvjp(fwd, bwd)"
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Set `fwd`, the forward function with residuals, and `bwd`, which maps residuals and a cotangent to
         cotangents.
         """
-        self._fwd, self._bwd = fwd, bwd
+        self._rule = fwd, bwd
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        plain, given = self._split(args)
-        inputs = [x for x in flatten(given) if is_tensor(x)]
-        if not any(map(wants_gradient, inputs)):
-            return self.fun(*args, **kwargs)
-        if self._fwd is None or self._bwd is None:
-            raise GradientError(f"custom_vjp: {self.name} has no derivative yet: {self.name}.defvjp(fwd, bwd)")
-        bwd = self._bwd
-        with no_grad():
-            out, residuals = self._fwd(*args, **kwargs)
-        saved = [x for x in flatten(residuals) if is_tensor(x)]
-        tree, shape, kinds = emptied(residuals), emptied(out), [y.dtype.is_float for y in flatten(out) if is_tensor(y)]
-        slots, name = emptied(given), self.name
+    def _run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        out, residuals = self._rule[0](*args, **kwargs)
+        return out, residuals
+
+    def _derivatives(
+        self, plain: tuple[Any, ...], slots: tuple[Any, ...], shape: Any, kinds: list[bool], residuals: Any
+    ) -> tuple[PullTensors | None, PushTensors | None]:
+        (_, bwd), name = self._rule, self.name
 
         def pull(_: Any, outputs: Sequence[Tensor], rest: Sequence[Tensor], cotangents: Sequence[Any]) -> list[Any]:
             found = iter([y.zeros_like() if g is None else g for y, g in zip(outputs, cotangents, strict=True)])
             whole = filled(shape, iter([next(found) if is_float else None for is_float in kinds]))
-            made = bwd(*plain, filled(tree, iter(rest)), whole)
+            made = bwd(*plain, filled(residuals, iter(rest)), whole)
             several = made if isinstance(made, (tuple, list)) else (made,)
             if len(several) != len(slots):
                 raise GradientError(
@@ -109,8 +118,7 @@ class custom_vjp(_Custom[P, R]):
                 )
             return _of_tensors(name, slots, several)
 
-        result: R = self._attached(given, inputs, out, saved, pull, None)
-        return result
+        return pull, None
 
 
 class custom_jvp(_Custom[P, R]):
@@ -131,7 +139,7 @@ class custom_jvp(_Custom[P, R]):
     Tensor([12.], dtype=float32)
     """
 
-    _rule: Callable[..., Any] | None = None
+    _how = "defjvp(rule)"
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
         """Set `rule`, which maps primals and tangents to the result and its tangent."""
@@ -150,19 +158,10 @@ class custom_jvp(_Custom[P, R]):
 
         self._rule = of_all
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        plain, given = self._split(args)
-        inputs = [x for x in flatten(given) if is_tensor(x)]
-        if not any(map(wants_gradient, inputs)):
-            return self.fun(*args, **kwargs)
-        if self._rule is None:
-            raise GradientError(f"custom_jvp: {self.name} has no derivative yet: {self.name}.defjvp(rule)")
-        rule = self._rule
-        with no_grad():
-            out = self.fun(*args, **kwargs)
-
-        slots, shape, name = emptied(given), emptied(out), self.name
-        kinds = [y.dtype.is_float for y in flatten(out) if is_tensor(y)]
+    def _derivatives(
+        self, plain: tuple[Any, ...], slots: tuple[Any, ...], shape: Any, kinds: list[bool], residuals: Any
+    ) -> tuple[PullTensors | None, PushTensors | None]:
+        rule, name = self._rule, self.name
 
         def push(xs: Sequence[Tensor], _: Any, __: Any, tangents: Sequence[Any]) -> list[Any]:
             each = [x.zeros_like() if t is None else t for x, t in zip(xs, tangents, strict=True)]
@@ -170,8 +169,7 @@ class custom_jvp(_Custom[P, R]):
             parts = like("custom_jvp", shape, tangent, f"the tangent of {name}", "the result")
             return [p for p, is_float in zip(parts, kinds, strict=True) if is_float]
 
-        result: R = self._attached(given, inputs, out, [], None, push)
-        return result
+        return None, push
 
 
 def _of_tensors(name: str, given: tuple[Any, ...], made: Sequence[Any]) -> list[Any]:
