@@ -36,6 +36,7 @@ from anneal.runtime.late import (
 )
 from anneal.runtime.nests import emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
+    base_of,
     buffer_leaf,
     host_storage,
     is_call,
@@ -85,7 +86,7 @@ __all__ = [
     "INSIDE", "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "BoundStep", "Choice", "Collective", "Context", "DeviceCall",
     "Exchange", "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Jit", "JitError",
     "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
-    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "become_late", "begun", "bound_shape", "bound_step",
+    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "base_of", "become_late", "begun", "bound_shape", "bound_step",
     "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled",
     "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
     "forbid_in_jit", "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole",

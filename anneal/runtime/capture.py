@@ -133,7 +133,9 @@ class Capture:
         self._programs = [compiled(step.plan, self.device, often=True) for step in self.launches]
         self._scratch = [Scratch(self.device) for _ in self.launches]
         self._shared: dict[int, Bound] = {}  # by number: steps that no round's memory is bound to
-        self._only = None if any(blank.size for blank, _ in self._new.values()) else self._round()
+        self._fresh = any(blank.size for blank, _ in self._new.values())  # whether a replay may need other memory
+        if not self._fresh:
+            self._rounds.append(self._round())
         first = self._next()
         self._bind(first)
         self._done(first)
@@ -275,9 +277,9 @@ class Capture:
 
     def _next(self) -> Round:
         """The memory that a replay writes its results into: one that nobody uses, or a new one."""
-        if self._only is not None:
-            return self._only
         rounds = self._rounds
+        if not self._fresh:
+            return rounds[0]
         made = rounds.next(self.device, self._round, 2)  # a name has the last call's result
         if made is not rounds[-1]:  # the next call takes another: what this one gave is in use by then
             rounds.remove(made)
@@ -285,7 +287,7 @@ class Capture:
         return made
 
     def _done(self, made: Round) -> None:
-        if made is not self._only:
+        if self._fresh:
             made.done()
 
     def _bind(self, made: Round) -> None:
@@ -328,20 +330,20 @@ class Capture:
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
         """The steps bound to a round's memory, and the memory of each result, None if it has none (for `bound.py`)."""
-        made = self._only or self._rounds[-1]
+        made = self._rounds[-1]
         own = {id(blank): s for (blank, _), s in zip(self._new.values(), made.storages, strict=True)}
         return list(made.bound), [own.get(id(s), s) for s in self._shown]
 
     def unbind(self) -> None:
         """Bind the steps anew for the coming runs: memory that they read is elsewhere."""
         self._shared.clear()
-        for made in (*self._rounds, *filter(None, (self._only,))):
+        for made in self._rounds:
             made.bound.clear()
 
     def _give(self, values: dict[str, int]) -> None:
         """Run with these values of Variables from here on."""
         self.bound.update(values)
-        for run in {id(b): b for made in (*self._rounds, self._only) if made for b in made.bound}.values():
+        for run in {id(b): b for made in self._rounds for b in made.bound}.values():
             if isinstance(run, (Execution, BoundCall)):
                 run.give(values)
 
@@ -394,17 +396,24 @@ class Capture:
         return kinds == [(a.size, a.dtype) for a in arrays] and not (self.steps_aside or self._gives_arguments)
 
     def prepare(self, arguments: Sequence[Storage | Array], bound: dict[str, int]) -> None:
-        """Everything of a replay that may have to compute something first: asks for BUILDING and the device's lock."""
-        if bound:
-            self._give(bound)
-        for staging, theirs in zip(self.arguments, arguments, strict=True):
-            staging.load(self.device, theirs)
-        self._protect()
+        """Everything of a replay that may have to compute something first: asks for BUILDING. It takes the device's
+        lock, which `launch` gives back."""
+        self.lock.acquire()
+        try:
+            if bound:
+                self._give(bound)
+            for staging, theirs in zip(self.arguments, arguments, strict=True):
+                staging.load(self.device, theirs)
+            self._protect()
+        except BaseException:
+            self.lock.release()
+            raise
 
     def launch(self, arguments: Sequence[Any]) -> Any:
-        """The replay, once it is prepared: asks for the device's lock alone. Returns the results."""
-        made = self._next()
+        """The replay, once it is prepared. Returns the results."""
+        made = None
         try:
+            made = self._next()
             if not made.bound:
                 self._bind(made)
             if here.meter is None:
@@ -422,16 +431,17 @@ class Capture:
             self._written = made.leaves
             return self.results(arguments)
         finally:
-            self._done(made)
+            if made is not None:
+                self._done(made)
+            self.lock.release()
 
     def replay_alone(self, arguments: list[Storage], bound: dict[str, int]) -> Any:
         """The whole replay in one, where `steps_aside`: asks for BUILDING. Returns the results."""
         self.check_idle()
         self.running = True
         try:
-            with self.lock:
-                self.prepare(arguments, bound)
-                return self.launch(arguments)
+            self.prepare(arguments, bound)
+            return self.launch(arguments)
         finally:
             self.running = False
 
@@ -466,7 +476,6 @@ class Capture:
                 scratch.close()
             for held in (self.sources, self.steps, self.launches, self.arguments, self._rounds, self._new):
                 held.clear()
-            self._only = None
 
     def reserved(self) -> tuple[str, str, int]:
         """The memory held here beside the tensors that others can see: see `memory_report`."""

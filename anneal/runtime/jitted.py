@@ -6,7 +6,6 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import update_wrapper
@@ -215,18 +214,9 @@ class Jit(Generic[P, R]):
             if captured.steps_aside:
                 return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
             self._replayed = key
-            lock = captured.lock
-            lock.acquire()
-            try:
-                captured.prepare(storages, bound)
-            except BaseException:
-                lock.release()
-                raise
+            captured.prepare(storages, bound)
         # the device stays with this thread, and others may plan and compile
-        try:
-            result: R = captured.launch(storages)
-        finally:
-            lock.release()
+        result: R = captured.launch(storages)
         if here.meter is not None:
             here.meter.between()
         return result
@@ -239,14 +229,12 @@ class Jit(Generic[P, R]):
         if key is None or key[0][1:] != here_too or watched or here.meter is not None:
             return None
         here.effects += 1
-        with ExitStack() as device:
-            with BUILDING:
-                captured = self.captures.get(key)
-                if captured is None or not captured.takes(arrays) or captured.outdated():
-                    return None
-                device.enter_context(captured.lock)
-                captured.prepare(arrays, {})
-            return captured.launch(arrays)  # type: ignore[no-any-return]
+        with BUILDING:
+            captured = self.captures.get(key)
+            if captured is None or not captured.takes(arrays) or captured.outdated():
+                return None
+            captured.prepare(arrays, {})
+        return captured.launch(arrays)  # type: ignore[no-any-return]
 
     def _record(self, key: Any, captured: Capture | None, call: GivenCall) -> R:
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its

@@ -17,10 +17,10 @@ from weakref import WeakValueDictionary
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, Timed, get_device
 from anneal.errors import DeviceError
 from anneal.runtime.context import here
-from anneal.runtime.nodes import buffer_leaf
+from anneal.runtime.nodes import base_of, buffer_leaf
 from anneal.runtime.steps import Launch
 from anneal.schedule import BUILDING, Origin, Plan, Stage, stages
-from anneal.uop import DType, Op, UOp, Users, arena
+from anneal.uop import DType, Users, arena
 
 _ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a while
 _SMALL = 1 << 16  # bytes of results in use that are copied, so that the others' memory can be written anew
@@ -281,7 +281,7 @@ class Round:
     def _look(self) -> None:
         """Count the references to the held objects, which have no other user yet."""
         # no local name may refer to one of them here
-        self._users = Users([*self.leaves, *map(_flat, self.leaves), *self.storages])
+        self._users = Users([*self.leaves, *map(base_of, self.leaves), *self.storages])
 
     def take(self, copied: bool = True) -> bool:
         """Begin to write the memory again; False if its contents are still used. If they may be `copied`, who uses a
@@ -400,10 +400,6 @@ class Scratch(Holding):
         """Give the memory back."""
         self._writing = False
         self.forget()
-
-
-def _flat(u: UOp) -> UOp:
-    return u.src[0] if u.op is Op.RESHAPE else u
 
 
 def _nbytes(s: Storage) -> int:

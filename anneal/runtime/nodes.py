@@ -38,6 +38,15 @@ def memory_of(u: UOp) -> Storage:
     return found
 
 
+def base_of(u: UOp) -> UOp:
+    """The BUFFER that a node shows, since views of one are one leaf, however they reshape it; any other node itself.
+
+    Args:
+        u: the node.
+    """
+    return u.src[0] if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER else u
+
+
 def sources_of(u: UOp) -> tuple[UOp, ...]:
     """The nodes from which the node `u` was computed; a realised tensor's buffer remembers its graph as `origin`."""
     if u.op is Op.BUFFER:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.nodes import Constants, Made, sources_of
+from anneal.runtime.nodes import Constants, Made, base_of, sources_of
 from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
@@ -190,12 +190,8 @@ def _below(roots: Sequence[UOp], stop: set[UOp]) -> set[UOp]:
 
 def _reaches(u: UOp, covered: set[UOp]) -> bool:
     """True if a gradient goes from a node to a leaf on a way that is not `covered`."""
-    leaves = {_base(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
-    return any(_base(n) in leaves for n in _below([u], {n for n in covered if _base(n) not in leaves}))
-
-
-def _base(u: UOp) -> UOp:
-    return u.src[0] if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER else u
+    leaves = {base_of(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
+    return any(base_of(n) in leaves for n in _below([u], {n for n in covered if base_of(n) not in leaves}))
 
 
 @contextmanager

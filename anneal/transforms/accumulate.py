@@ -18,7 +18,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, grad_enabled, is_tensor
 from anneal.ops.nodes import reshape
-from anneal.runtime import INSIDE, Late, Numbering, here, is_call, is_realized, storage_of
+from anneal.runtime import INSIDE, Late, Numbering, base_of, here, is_call, is_realized, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.trace import leaf_nodes, leaves
@@ -185,7 +185,7 @@ def _known(
         (t, n, known.get(base) or numbering.learn(n))
         for t, group in zip(live, nodes)
         for n in group
-        if (base := _base(n)) in known or (base.op is not Op.BUFFER and (lazy or base.tag is None))
+        if (base := base_of(n)) in known or (base.op is not Op.BUFFER and (lazy or base.tag is None))
     ]
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
@@ -233,7 +233,7 @@ def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list
             if len(found) > _TOGETHER or not all(map(is_call, passed)):
                 return []
             rest += [u.arg.made_by.src[-1].arg.derivative.captured for u in passed]
-    graded = {_base(n) for t in live if found and _is_pending(t._grad) for n in leaf_nodes(t)}
+    graded = {base_of(n) for t in live if found and _is_pending(t._grad) for n in leaf_nodes(t)}
     several = list(found.values())
     return several if all([call.joins((key, n), graded) for n, call in enumerate(several)]) else []  # noqa: C419
 
@@ -341,11 +341,6 @@ def ended(g: UOp) -> UOp:
     with backward_phase(), a.untracked():
         a.derive(g)  # it bears the line of what it ends
         return UOp(Op.DETACH, g.dtype, (g,))
-
-
-def _base(u: UOp) -> UOp:
-    """Views of one buffer are one leaf, however they reshape it."""
-    return u.src[0] if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER else u
 
 
 def _check(result: Tensor) -> None:

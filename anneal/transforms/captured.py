@@ -16,7 +16,7 @@ from typing import Any
 from anneal.errors import GradientError, JitError
 from anneal.ops.nodes import spread
 from anneal.rewrite import applied, over, rebuild, value_of
-from anneal.runtime import Again, here, is_computed_late, is_realized, note_constants, realize, tensor_class
+from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, note_constants, realize, tensor_class
 from anneal.schedule import BUILDING
 from anneal.transforms.walks import Derivative, Some, backward_phase, differentiated, number_of, paths, pull_back
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, arena, const, toposort
@@ -195,7 +195,7 @@ class PendingCall:
 
     def memory(self) -> list[UOp]:
         """The memory that the gradients are functions of, beside the cotangents."""
-        return [*self._leaves, *map(flat, self._kept or ())]
+        return [*self._leaves, *map(base_of, self._kept or ())]
 
     @contextmanager
     def joined(self) -> Iterator[None]:
@@ -233,7 +233,7 @@ class PendingCall:
             t = None if storage.owner is None else storage.owner()
             if t is None or not (t._leaf and t._wants):
                 continue
-            if is_computed_late(t) or flat(t.uop) is not self._leaves[n]:
+            if is_computed_late(t) or base_of(t.uop) is not self._leaves[n]:
                 raise GradientError(
                     "backward: one of the variables needed for gradient computation has been modified by an inplace "
                     f"operation: a leaf of shape {t.shape} that the call of {self._backward.name} read has other "
@@ -260,11 +260,6 @@ def _plain(roots: Sequence[UOp]) -> list[UOp]:
         return src[0] if u.op is Op.DETACH else over(u, src)
 
     return [rebuild(u, visit, known) for u in roots]
-
-
-def flat(u: UOp) -> UOp:
-    """The BUFFER that a node shows in some shape."""
-    return u.src[0] if u.op is Op.RESHAPE else u
 
 
 # -- residuals --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
 from anneal.ops.nodes import from_memory, reshape, spread, to_memory
 from anneal.rewrite import substitute, value_of
-from anneal.runtime import DeviceCall, HostFunction, here, sources_of
+from anneal.runtime import DeviceCall, HostFunction, base_of, here, sources_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import (
@@ -72,8 +72,7 @@ def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Sequence[UOp]) -> list[U
     Raises:
         GradientError: an op on the way has no gradient rule.
     """
-    # Views of one buffer are one leaf, however they reshape it.
-    nodes = [t.src[0] if t.op is Op.RESHAPE and t.src[0].op is Op.BUFFER else t for t in targets]
+    nodes = list(map(base_of, targets))
     with backward_phase():
         grads = pull_back(seeds, *paths(_order([root for root, _ in seeds], set(nodes)), nodes))
         a = arena()
