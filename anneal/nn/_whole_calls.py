@@ -61,26 +61,76 @@ class _Tree:
     Nothing here refers to the module itself: its tree goes with it.
     """
 
-    __slots__ = ("dicts", "forwards", "held", "ids", "kind", "rows", "tensors")
+    __slots__ = ("_dicts", "_forwards", "_held", "_ids", "_rows", "kind", "tensors")
 
-    def __init__(self) -> None:
-        self.dicts: list[dict[str, Any]] = []  # the modules' attributes
-        self.rows: list[Collection[Any]] = []  # the lists, tuples and dicts in them
-        self.forwards: list[tuple[type[Any], Any]] = []
+    def __init__(self, root: AnyModule) -> None:
+        self._dicts: list[dict[str, Any]] = []  # the modules' attributes
+        self._rows: list[Collection[Any]] = []  # the lists, tuples and dicts in them
+        self._forwards: list[tuple[type[Any], Any]] = []
         self.tensors: list[Tensor] = []
         self.kind: _Kind | None = None
+        words: list[Any] = []  # all that its result follows from beside tensors
+        if self._walk(root, words):
+            key = tuple(words)
+            self.kind = _kinds[key]
+            if self.kind is None:
+                self.kind = _kinds[key] = _Kind(type(root).__name__)
+        else:
+            self._dicts, self._rows, self._forwards, self.tensors = [], [], [], []
+        self._held = list(self._values())  # as long as they are held, ids tell them apart
+        self._ids = list(map(id, self._held))
 
     def _values(self) -> Iterable[Any]:
-        return chain.from_iterable((*map(dict.values, self.dicts), *self.rows))
-
-    def hold(self) -> None:
-        """Note the present state."""
-        self.held = list(self._values())  # as long as they are held, ids tell them apart
-        self.ids = list(map(id, self.held))
+        return chain.from_iterable((*map(dict.values, self._dicts), *self._rows))
 
     def is_current(self) -> bool:
         """True if everything is as it was."""
-        return [*map(id, self._values())] == self.ids and all([c.forward is f for c, f in self.forwards])  # noqa: C419  # a generator takes longer
+        return [*map(id, self._values())] == self._ids and all([c.forward is f for c, f in self._forwards])  # noqa: C419  # a generator takes longer
+
+    def _walk(self, root: AnyModule, words: list[Any]) -> bool:
+        """Note the modules; False where the tree is called module by module."""
+        modules, numbers = [root], {id(root): 0}
+        for module in modules:  # it grows meanwhile
+            cls = type(module)
+            if not cls.__module__.startswith(_ROOM) or not _is_ours(cls.forward) or module._hooks is not None:
+                return False
+            attributes = vars(module)
+            if cls._draws and module.training:
+                return False  # the call of a tree that draws is not remembered
+            self._dicts.append(attributes)
+            self._forwards.append((cls, cls.forward))
+            words += (cls, cls.forward, *attributes)
+            if not all(self._note(v, words, modules, numbers) for v in attributes.values()):
+                return False
+        return True
+
+    def _note(self, value: Any, words: list[Any], modules: list[AnyModule], numbers: dict[int, int]) -> bool:
+        """Note an attribute; False for one whose part in the result is not known."""
+        cls = value.__class__
+        words.append(cls)
+        if cls in PLAIN:
+            words.append(value)
+        elif cls is float:
+            words.append(repr(value))
+        elif isinstance(value, Tensor):
+            self.tensors.append(value)
+        elif cls is list or cls is tuple or cls is dict:
+            items = value.values() if cls is dict else value
+            self._rows.append(items)
+            words += (len(value), *(value if cls is dict else ()))
+            return all(self._note(v, words, modules, numbers) for v in items)
+        elif cls is FunctionType or cls is frozenset or _is_frozen(cls):
+            words.append(value)
+            return cls is not FunctionType or _is_ours(value)
+        elif hasattr(cls, "named_modules"):
+            number = numbers.setdefault(id(value), len(modules))
+            words.append(number)
+            if number == len(modules):
+                modules.append(value)
+            return number > 0  # a tree that holds its own root would hold itself
+        else:
+            return False
+        return True
 
 
 _trees: WeakKeyDictionary[AnyModule, _Tree] = WeakKeyDictionary()
@@ -118,76 +168,8 @@ def _known(module: AnyModule) -> tuple[_Kind | None, list[Tensor]]:
     """The kind of a module's tree, None for one that is called module by module; and the tensors in it."""
     tree = _trees.get(module)
     if tree is None or not tree.is_current():
-        tree = _Tree()
-        walk = _Walk(module, tree)
-        if walk.over_all():
-            words = tuple(walk.words)
-            tree.kind = _kinds[words]
-            if tree.kind is None:
-                tree.kind = _kinds[words] = _Kind(type(module).__name__)
-        else:
-            tree.dicts, tree.rows, tree.forwards, tree.tensors = [], [], [], []
-        tree.hold()
-        _trees[module] = tree
+        tree = _trees[module] = _Tree(module)
     return tree.kind, tree.tensors
-
-
-class _Walk:
-    """A walk over a module's tree, which notes the tree, and in `words` all that its result follows from beside
-    tensors."""
-
-    def __init__(self, root: AnyModule, tree: _Tree) -> None:
-        self.tree = tree
-        self.words: list[Any] = []
-        self._modules = [root]
-        self._numbers = {id(root): 0}
-
-    def over_all(self) -> bool:
-        """Walk; False where the tree is called module by module."""
-        for module in self._modules:  # it grows meanwhile
-            cls = type(module)
-            if not cls.__module__.startswith(_ROOM) or not _is_ours(cls.forward) or module._hooks is not None:
-                return False
-            attributes = vars(module)
-            if cls._draws and module.training:
-                return False  # the call of a tree that draws is not remembered
-            self.tree.dicts.append(attributes)
-            self.tree.forwards.append((cls, cls.forward))
-            self.words += (cls, cls.forward, *attributes)
-            if not all(self._note(v) for v in attributes.values()):
-                return False
-        return True
-
-    def _note(self, value: Any) -> bool:
-        """Note an attribute; False for one whose part in the result is not known."""
-        cls, words = value.__class__, self.words
-        words.append(cls)
-        if cls in PLAIN:
-            words.append(value)
-        elif cls is float:
-            words.append(repr(value))
-        elif isinstance(value, Tensor):
-            self.tree.tensors.append(value)
-        elif cls is list or cls is tuple:
-            self.tree.rows.append(value)
-            words.append(len(value))
-            return all(self._note(v) for v in value)
-        elif cls is dict:
-            self.tree.rows.append(value.values())
-            words += (len(value), *value)
-            return all(self._note(v) for v in value.values())
-        elif cls is FunctionType or cls is frozenset or _is_frozen(cls):
-            words.append(value)
-            return cls is not FunctionType or _is_ours(value)
-        elif hasattr(cls, "named_modules"):
-            number = self._numbers.setdefault(id(value), len(self._modules))
-            words.append(number)
-            if number == len(self._modules):
-                self._modules.append(value)
-            return number > 0  # a tree that holds its own root would hold itself
-        else:
-            return False
-        return True
 
 
 def _is_ours(function: Any) -> bool:

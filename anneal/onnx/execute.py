@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +25,6 @@ _SEQUENCES = frozenset(["SequenceAt", "SequenceErase", "SequenceInsert", "Sequen
 _HELD = 4  # how often all that one value may have may be held on the host, or given as outputs
 _LENGTH = 1 << 10  # items of a sequence, whose copy counts as a node
 _WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
-
-
-class RunsPieces(Protocol):
-    """The runs of a graph whose nodes do not all work on the device alone: see `anneal.onnx.plan`."""
-
-    def ran(self, run: GraphRun, scope: Scope) -> bool:
-        """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
-
-    def note(self, graph: Graph, number: int, needs_host: bool) -> None:
-        """Note of a node that has run whether it needed the host."""
 
 
 class GraphRun:
@@ -93,7 +83,7 @@ class GraphRun:
         self.loose: dict[int, Any] = {}
         self.nothing_is_loose = False  # whether an empty optional or sequence may be empty because of what was read
         self.steps: list[HostStep] = []
-        self.pieces: RunsPieces | None = None  # captures of what is between the nodes that need the host
+        self.pieces: Any = None  # the ModelPlan that captures what is between the nodes that need the host
 
     def main(self, graph: Graph, feeds: dict[str, Any], key: tuple[Any, ...] = ()) -> list[Any]:
         """The outputs of the main graph, or of a part of a graph; `key` tells its nodes from those of others."""

@@ -27,7 +27,7 @@ class _Custom(Generic[P, R]):
     _rule: Any = None
 
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> None:
-        functools.update_wrapper(self, fun)  # type: ignore[arg-type]
+        functools.update_wrapper(self, fun)
         self.fun, self.nondiff = fun, tuple(nondiff_argnums)
         self.name = getattr(fun, "__name__", type(fun).__name__)
 

@@ -345,6 +345,13 @@ def _parts(rows: Tensor, like: list[Tensor], first: bool) -> list[Tensor]:
     return parts
 
 
+def _check_floats(name: str, tree: Any, what: str, tensors: Sequence[Tensor]) -> None:
+    """Raise GradientError for a tensor of a tree that is none of floats."""
+    for where, t in zip(paths_of(tree, what), tensors, strict=True):
+        if not t.dtype.is_float:
+            raise GradientError(f"{name}: {where} is {t.dtype.name}, and only floats have derivatives; use .float()")
+
+
 @_typed_as(grad)
 def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in reverse
@@ -364,11 +371,7 @@ def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -
         found = vjp(_of(f, numbers, args, kwargs), *[args[n] for n in numbers], has_aux=has_aux)
         out, pull = found[0], found[1]
         results = results_of("jacrev", out)
-        for where, t in zip(paths_of(out, "the function's result"), results, strict=True):
-            if not t.dtype.is_float:
-                raise GradientError(
-                    f"jacrev: {where} is {t.dtype.name}, and only floats have derivatives; use .float()"
-                )
+        _check_floats("jacrev", out, "the function's result", results)
         columns = vmap(lambda *units: pull(rebuild(out, iter(units))), randomness="same")(*_units(results))
         # by argument leaf: one matrix over all results; by result: the tree of the arguments
         matrices = [_parts(rows, results, True) for rows in flatten(columns)]
@@ -394,11 +397,7 @@ def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -
         primals = tuple([args[n] for n in numbers])
         named = zip(flatten(primals), paths_of(primals, "argument "), strict=True)
         variables = [as_tensor("jacfwd", where, v) for v, where in named]
-        for t, where in zip(variables, paths_of(primals, "argument "), strict=True):
-            if not t.dtype.is_float:
-                raise GradientError(
-                    f"jacfwd: {where} is {t.dtype.name}, and only floats have derivatives; use .float()"
-                )
+        _check_floats("jacfwd", primals, "argument ", variables)
         inner = _of(f, numbers, args, kwargs)
 
         def push(*units: Any) -> Any:
