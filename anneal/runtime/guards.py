@@ -467,10 +467,10 @@ def _equal(a: Any, b: Any) -> bool:
     """True if two values are plain and the same."""
     if type(a) is not type(b):
         return False
-    if isinstance(a, _PLAIN):
-        return bool(a == b)
     if isinstance(a, (tuple, frozenset)):
         return len(a) == len(b) and (all(map(is_, a, b)) or all(map(_same, a, b)))
+    if isinstance(a, _PLAIN):
+        return bool(a == b)
     return isinstance(a, MethodType) and a.__func__ is b.__func__ and a.__self__ is b.__self__
 
 
