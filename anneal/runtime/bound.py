@@ -18,7 +18,6 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.held import CopyBack
 from anneal.runtime.jitted import Jit
 from anneal.runtime.launch import Execution
-from anneal.runtime.nodes import storage_of
 from anneal.runtime.steps import HostCall
 from anneal.schedule import Plan
 
@@ -63,7 +62,7 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     try:
         for _ in range(_CALLS):
             result = jit(*args, **kwargs)
-            captured = next((c for c in jit.captures.values() if c is not None), None)
+            places, captured = next(((key[1], c) for key, c in jit.captures.items() if c is not None), ((), None))
             if captured is not None or jit.uncaptured:
                 break
     finally:
@@ -80,10 +79,6 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
         raise JitError(f"{title} runs on the host in the middle of the call, and a page has no Python: leave it out")
     tensors = [(r.storage, t, False) for r in captured.reads.values() if (t := r.ref()) is not None]
     tensors += [(w.storage, t, True) for w in captured.state.values() if (t := w.ref()) is not None]
-    given: list[Handle] = []
-    flatten((args, kwargs), given, {})
-    number: dict[int, int] = {}  # one memory passed twice is one argument
-    places = [number.setdefault(id(storage_of(t.uop)), len(number)) for t in given]
     made: list[Handle] = []
     flatten(result, made, None)
     memory = [staging.memory.ensure() for staging in captured.arguments]

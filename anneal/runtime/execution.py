@@ -14,10 +14,10 @@ from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models,
 from anneal.errors import DeviceError, UserError
 from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
-from anneal.runtime.handle import Handle
+from anneal.runtime.handle import Handle, LateValue
 from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import Round, Run, execute, rounds_of
-from anneal.runtime.nodes import buffer_leaf, is_realized, note_constants, own, storage_of
+from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, note_constants, storage_of
 from anneal.runtime.numbering import (
     EXPANDING,
     Late,
@@ -325,20 +325,33 @@ def _realize_on(group: Sequence[Handle], name: str, first: First | None = None) 
         u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)
         wanted[u] = None
     made = realize_uops(list(wanted), name) if first is None else launched(list(wanted), list(wanted), name, (), first)
-    for t, old, u in zip(group, lazy, made, strict=True):
-        if t.uop is old:  # else another thread has computed it, or assigned to it, meanwhile
-            _settled(t, u)
+    _show(group, lazy, made, list(map(memory_of, made)))
+
+
+def _show(
+    group: Sequence[Handle], before: Sequence[UOp | LateValue], leaves: Sequence[UOp], storages: Sequence[Storage]
+) -> None:
+    """Have tensors show memory, in place of the nodes, or records, that they had `before`.
+
+    Args:
+        leaves: the nodes of the `storages`, which note who shows them: jit finds its state that way.
+    """
+    with EXPANDING:  # another thread may be about to give one a lazy node
+        for t, old, leaf, storage in zip(group, before, leaves, storages, strict=True):
+            now = t.uop if (late := t.late) is None else late
+            # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
+            if now is old or (old.__class__ is Late and now is old()):  # type: ignore[operator]
+                if t._wants or t._base is not None:
+                    t._settle(leaf)
+                else:
+                    t.uop, t.late = leaf, None
+                if storage.owner is None or storage.owner() is not t:
+                    storage.owner = weakref.ref(t)
     for t in group:
         if t._views is not None:
             t._show_views()
-
-
-def _settled(t: Handle, u: UOp) -> None:
-    with EXPANDING:  # another thread may be about to give it a lazy node
-        t._settle(u)
-    own(t)
     for watch in here.realized:
-        watch.append(weakref.ref(t))
+        watch += [weakref.ref(t) for t in group]
 
 
 def _ran_again(group: Sequence[Handle], name: str) -> bool:
@@ -398,12 +411,9 @@ def _exchanged(t: Handle, name: str) -> bool:
     try:
         call_host(function, [(x.shape, x.dtype)], device, [given.ensure()], [out.ensure()], {})
         out.line = u.provenance[1:3]
-        if t.uop is u:
-            _settled(t, made.leaves[0])
+        _show([t], [u], made.leaves, made.storages)
     finally:
         made.done()
-    if t._views is not None:
-        t._show_views()
     return True
 
 
@@ -453,23 +463,8 @@ def _repeated(
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]
     for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):
         storage.line = line
-    with EXPANDING:
-        for t, old, leaf, storage in zip(group, before, made.leaves, made.storages, strict=True):
-            now = t.uop if (late := t.late) is None else late
-            # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
-            if now is old or (old.__class__ is Late and now is old()):
-                if t._wants or t._base is not None:
-                    t._settle(leaf)
-                else:
-                    t.uop, t.late = leaf, None
-                if storage.owner is None or storage.owner() is not t:
-                    storage.owner = weakref.ref(t)
-    for t in group:
-        if t._views is not None:
-            t._show_views()
+    _show(group, before, made.leaves, made.storages)
     made.done()
-    for watch in here.realized:
-        watch += [weakref.ref(t) for t in group]
     if (level := settings.current().debug) >= 2:
         _tell(level, run.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
     return True
