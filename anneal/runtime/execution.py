@@ -340,7 +340,7 @@ def _show(
         for t, old, leaf, storage in zip(group, before, leaves, storages, strict=True):
             now = t.uop if (late := t.late) is None else late
             # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
-            if now is old or (old.__class__ is Late and now is old()):  # type: ignore[operator]
+            if now is old or (old.__class__ is Late and now is old()):
                 if t._wants or t._base is not None:
                     t._settle(leaf)
                 else:
