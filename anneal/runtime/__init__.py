@@ -37,21 +37,23 @@ from anneal.runtime.late import (
 from anneal.runtime.nests import emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
     base_of,
+    bound_shape,
     buffer_leaf,
     host_storage,
     is_call,
     is_realized,
     memory_of,
+    needed,
     note_assigned,
     note_become,
     note_constants,
     note_made,
+    seen,
     sources_of,
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of, numbers_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
-from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import KnownCalls, note_call
 
 if TYPE_CHECKING:

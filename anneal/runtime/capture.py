@@ -18,9 +18,8 @@ from anneal.runtime.guards import Failure, Guards, rebuild
 from anneal.runtime.handle import Handle
 from anneal.runtime.held import CopyBack, Kept, Read, Staging, Written, in_turn
 from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
-from anneal.runtime.nodes import buffer_leaf, memory_of, storage_of
+from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
 from anneal.runtime.recording import Recording
-from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
 from anneal.runtime.turns import BoundCall, bound
 from anneal.schedule import Origin, Plan
