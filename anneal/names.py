@@ -361,8 +361,6 @@ Watch""",
     "anneal.runtime": {
         "bodies": """
 Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
-        "bound": """
-BoundStep bound_step""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
         "flowing": """

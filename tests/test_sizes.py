@@ -60,11 +60,11 @@ FEATURES: dict[str, dict[str, int]] = {
     "weight gradients that fill a GPU": {"schedule": 2},
     "stages of a first launch": {"runtime": 6, "schedule": 5},
     "a model as a web page": {
-        "pages": 95,
+        "pages": 98,
         "nn": 10,
         "inspect": 3,
         "cli": 20,
-        "runtime": 9,
+        "runtime": 1,
         "codegen": 4,
         "backend": 2,
         "schedule": 1,

@@ -25,9 +25,9 @@ from anneal.errors import DataError, SettingError, UserError
 from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
 from anneal.pages import program as paged
-from anneal.pages.program import DeviceProfile, PageProgram, planned_for, profile
+from anneal.pages.program import BoundStep, DeviceProfile, PageProgram, bound_step, planned_for, profile
 from anneal.progress import told
-from anneal.runtime import BoundStep, Jit, bound_step, default_device
+from anneal.runtime import Jit, default_device
 from anneal.schedule import CostModel
 from anneal.tensor import Tensor, io as tensor_files, no_grad, tree_leaves
 from anneal.transforms import paths_of
@@ -427,7 +427,7 @@ def _inputs(function: Function, args: tuple[Any, ...]) -> list[tuple[str, Tensor
 def _captured(entry: Entry, wanted: DeviceProfile) -> BoundStep:
     device = get_device(entry.inputs[0][1].device if entry.inputs else default_device())
     with planned_for(device, wanted):
-        step: BoundStep = entry.call(lambda: bound_step(entry.function, entry.args, {}))
+        step: BoundStep = entry.call(lambda: bound_step(entry.function, entry.args))
     return step
 
 

@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend import AnyDevice, Array, OpaqueBuffer, cost_models, numpy_dtype, register_host
+from anneal.backend import AnyDevice, Array, OpaqueBuffer, Storage, cost_models, numpy_dtype, register_host
 from anneal.codegen import GeneratedKernel, Target, bindings_of, generate
-from anneal.errors import DTypeError, SettingError, UserError
-from anneal.runtime import BoundStep, Jit, compiled, realize
-from anneal.schedule import Call, CostModel, Kernel
+from anneal.errors import DTypeError, JitError, SettingError, UserError
+from anneal.runtime import Jit, compiled, here, realize
+from anneal.schedule import Call, CostModel, Kernel, Plan
 from anneal.tensor import Tensor, tree_leaves
 from anneal.uop import DType, Op, UOp
 from anneal.uop.sizes import Size, variables_of, widest
 
 _WORDS = {Op.ADD: "+", Op.MUL: "*", Op.SUB: "-", Op.IDIV: "/", Op.MOD: "%", Op.MIN: "min", Op.MAX: "max"}
+_TURNS = 128  # of a loop: each is kernels of its own
+_CALLS = 5  # an optimiser makes its state in the first, and what a function changed is seen in the next
 HELD = {"float32": "f32", "int32": "i32", "uint32": "u32", "bool": "bool"}  # what a page gives and takes
 
 
@@ -51,6 +53,68 @@ def expression(u: Size) -> Any:
 def nbytes(size: int, dtype: DType) -> int:
     """The bytes of a buffer: whole vectors, as kernels read them."""
     return max(16, -(-size * dtype.device_itemsize // 16) * 16)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundStep:
+    """A captured call. Memory is equal where it is the same object.
+
+    Args:
+        device: where it is bound.
+        launches: in order, each a plan with the memory of its values by number.
+        copies: after the launches: new values of state, and the state's memory.
+        arguments: the memory of the arguments' tensors, in their order.
+        tensors: the tensors that outlive the call, with the memory that is read, and whether it is written.
+        variables: the values that the Variables had.
+        result: what the call gave. results: its tensors, each with its memory, None where it is in none.
+        jit: the owner of the memory.
+    """
+
+    device: AnyDevice
+    launches: Sequence[tuple[Plan, Sequence[OpaqueBuffer]]]
+    copies: Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]
+    arguments: Sequence[OpaqueBuffer]
+    tensors: Sequence[tuple[Storage, Any, bool]]
+    variables: Mapping[str, int]
+    result: Any
+    results: Sequence[tuple[Any, OpaqueBuffer | None]]
+    jit: Jit[..., Any]
+
+
+def bound_step(function: Callable[..., Any], args: tuple[Any, ...]) -> BoundStep:
+    """Call `function` until a call is captured, with loops written out; the captured call.
+
+    Raises JitError with the reason where calls are not captured, and for one that needs the host in the middle;
+    TransformError for a loop of many turns.
+    """
+    jit: Jit[..., Any] = Jit(function)
+    unrolls, here.unrolls = here.unrolls, _TURNS
+    try:
+        for _ in range(_CALLS):
+            result = jit(*args)
+            places, captured = next(((key[1], c) for key, c in jit.captures.items() if c is not None), ((), None))
+            if captured is not None or jit.uncaptured:
+                break
+    finally:
+        here.unrolls = unrolls
+    if captured is None:
+        raise JitError(f"a call cannot be taken as a fixed list of kernels: {jit.explain()}")
+    launches, copies, held = captured.laid_out()
+    tensors = [(r.storage, t, False) for r in captured.reads.values() if (t := r.ref()) is not None]
+    tensors += [(w.storage, t, True) for w in captured.state.values() if (t := w.ref()) is not None]
+    made = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
+    memory = [staging.memory.ensure() for staging in captured.arguments]
+    return BoundStep(
+        captured.device,
+        [(launch.plan, launch.buffers) for launch in launches],
+        [(copy.aside.ensure(), copy.state.storage.ensure()) for copy in copies],
+        [memory[n] for n in places],
+        tensors,
+        dict(captured.bound),
+        result,
+        [(t, None if s is None else s.ensure()) for t, s in zip(made, held, strict=True)],
+        jit,
+    )
 
 
 @dataclass(eq=False)

@@ -37,26 +37,27 @@ from anneal.runtime.late import (
 from anneal.runtime.nests import emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
     base_of,
+    bound_shape,
     buffer_leaf,
     host_storage,
     is_call,
     is_realized,
     memory_of,
+    needed,
     note_assigned,
     note_become,
     note_constants,
     note_made,
+    seen,
     sources_of,
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of, numbers_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
-from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import KnownCalls, note_call
 
 if TYPE_CHECKING:
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
-    from anneal.runtime.bound import BoundStep, bound_step
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
@@ -83,16 +84,16 @@ else:  # what computes is imported when something is computed
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "INSIDE", "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "BoundStep", "Choice", "Collective", "Context", "DeviceCall",
-    "Exchange", "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Jit", "JitError",
-    "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
-    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "base_of", "become_late", "begun", "bound_shape",
-    "bound_step", "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds",
-    "compiled", "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
-    "forbid_in_jit", "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole",
-    "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed", "new_outputs",
-    "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of",
-    "observed", "outdate_captures", "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while",
+    "INSIDE", "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "Choice", "Collective", "Context", "DeviceCall", "Exchange",
+    "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Jit", "JitError", "KnownCalls", "Late",
+    "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step", "Times", "Track",
+    "Varies", "VmapMethod", "Wait", "While", "base_of", "become_late", "begun", "bound_shape", "buffer_leaf",
+    "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled", "composite",
+    "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture", "forbid_in_jit",
+    "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole", "is_realized", "jit",
+    "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed", "new_outputs", "note_assigned",
+    "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of", "observed",
+    "outdate_captures", "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while",
     "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of", "storage_of",
     "tensor_class", "tracing", "upload", "values", "varies", "watched",
 ]  # fmt: skip

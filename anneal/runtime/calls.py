@@ -21,8 +21,7 @@ from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
 from anneal.runtime.bodies import DeviceCall
 from anneal.runtime.context import here
-from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
-from anneal.runtime.sizes import laid_out, needed, seen
+from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, seen, storage_of
 from anneal.runtime.steps import Collective, Exchange, HostCall, HostFunction
 from anneal.schedule import BUILDING
 from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort

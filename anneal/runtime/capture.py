@@ -18,9 +18,8 @@ from anneal.runtime.guards import Failure, Guards, rebuild
 from anneal.runtime.handle import Handle
 from anneal.runtime.held import CopyBack, Kept, Read, Staging, Written, in_turn
 from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
-from anneal.runtime.nodes import Made, buffer_leaf, memory_of, storage_of
+from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
 from anneal.runtime.recording import Recording
-from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
 from anneal.runtime.turns import BoundCall, bound
 from anneal.schedule import Origin, Plan
@@ -328,11 +327,20 @@ class Capture:
             return bound(call, self.device, self.bound)
         return _BoundHostCall(call, self.device, self.bound, self._give)
 
-    def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
-        """The steps bound to a round's memory, and the memory of each result, None if it has none (for `bound.py`)."""
+    def laid_out(self) -> tuple[list[Execution], list[CopyBack], list[Storage | None]]:
+        """The launches bound to a round's memory, the copies after them, and the memory of each result, None if it has
+        none. Raises JitError for a call that needs the host in the middle."""
+        for step in self.steps:
+            if isinstance(step, HostCall):
+                raise JitError(
+                    f"{step.function.title} runs on the host in the middle of the call, and a page has no Python: "
+                    "leave it out"
+                )
         made = self._rounds[-1]
         own = {id(blank): s for (blank, _), s in zip(self._new.values(), made.storages, strict=True)}
-        return list(made.bound), [own.get(id(s), s) for s in self._shown]
+        copies = [step for step in self.steps if isinstance(step, CopyBack)]
+        launches = [run for run in made.bound if isinstance(run, Execution)]
+        return launches, copies, [own.get(id(s), s) for s in self._shown]
 
     def unbind(self) -> None:
         """Bind the steps anew for the coming runs: memory that they read is elsewhere."""
@@ -564,20 +572,8 @@ def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:
     given = {id(s) for s in run.arguments}
     found = {id(s): s for step in run.recording.steps for s in step.inputs}
     outside = {n: s for n, s in found.items() if n not in internal and n not in given}
-    refuse_frozen(run.recording, list(outside.values()))
+    run.recording.refuse_frozen(list(outside.values()))
     return outside
-
-
-def refuse_frozen(recording: Recording, read: Sequence[Storage]) -> None:
-    """Raise JitError where what a run read from outside was made from host data, of other values than in the run
-    before."""
-    frozen = {id(m.storage): m for m in recording.frozen if m.storage is not None}
-    for m in recording.frozen:
-        if m.storage is None:
-            raise JitError(_frozen(m))
-    for s in read:
-        if id(s) in frozen:
-            raise JitError(_frozen(frozen[id(s)]))
 
 
 def _aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
@@ -589,10 +585,3 @@ def _aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
         for m, other in enumerate(results)
         if other is view.root
     ]
-
-
-def _frozen(made: Made) -> str:
-    return (
-        "a tensor made from host data inside a jit function would be frozen at its first value, and had other values "
-        f"in the run before ({made.where}); make it outside the function, or pass it as an argument"
-    )

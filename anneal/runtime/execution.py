@@ -17,7 +17,7 @@ from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle, LateValue
 from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import Round, Run, execute, rounds_of
-from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, note_constants, storage_of
+from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, needed, note_constants, seen, storage_of
 from anneal.runtime.numbering import (
     EXPANDING,
     Late,
@@ -31,7 +31,6 @@ from anneal.runtime.numbering import (
     numbering_of,
     reset,
 )
-from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Exchange, Launch
 from anneal.runtime.turns import called
 from anneal.schedule import Plan

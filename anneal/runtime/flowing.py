@@ -18,7 +18,7 @@ from anneal.backend import Storage, get_device
 from anneal.errors import JitError, UserError
 from anneal.rewrite import applied
 from anneal.runtime.bodies import abstracted
-from anneal.runtime.capture import Capture, Recorded, Source, refuse_frozen
+from anneal.runtime.capture import Capture, Recorded, Source
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched, realize
 from anneal.runtime.handle import Handle
@@ -175,7 +175,7 @@ class Flowing(Capture):
     def __init__(self, run: Recorded, traced: Traced) -> None:
         self._watch_over(run)
         given = {id(s): n for n, s in enumerate(run.arguments)}
-        refuse_frozen(run.recording, [u.arg for u in traced.leaves if id(u.arg) not in given])
+        run.recording.refuse_frozen([u.arg for u in traced.leaves if id(u.arg) not in given])
         self._leaves = [self._leaf(u, given) for u in traced.leaves]
         self._seen = [r for kind, r in self._leaves if kind == "read"]
         self._state = [weakref.ref(t) for t in traced.state]
@@ -221,6 +221,10 @@ class Flowing(Capture):
         kept = sum([u.size * u.dtype.itemsize for u in self._backward.residuals])
         several = "" if count == 1 else "s"
         return f"captured with its backward, {count} kernel{several}, {kept} bytes kept for the backward"
+
+    def laid_out(self) -> Any:
+        """Raises JitError: what it launches is bound to no memory."""
+        raise JitError("a call cannot be taken as a fixed list of kernels: gradients flow through its results")
 
     def close(self) -> None:
         """Let go of what the capture holds: calls whose backward is to come have what that needs."""

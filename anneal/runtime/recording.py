@@ -14,6 +14,7 @@ from anneal.runtime.nodes import Constants, Made, base_of, sources_of
 from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
+    from anneal.backend import Storage
     from anneal.runtime.guards import Draws
     from anneal.runtime.steps import Step
 
@@ -152,6 +153,18 @@ class Recording:
                         "or changes others"
                     )
         return None
+
+    def refuse_frozen(self, read: Sequence[Storage]) -> None:
+        """Raise JitError where what the run read from outside was made from host data, of other values than in the run
+        before."""
+        storages = {id(s) for s in read}
+        for m in self.frozen:
+            if m.storage is None or id(m.storage) in storages:
+                raise JitError(
+                    "a tensor made from host data inside a jit function would be frozen at its first value, and had "
+                    f"other values in the run before ({m.where}); make it outside the function, or pass it as an "
+                    "argument"
+                )
 
     def pending(self) -> list[Handle]:
         """The live tensors that were assigned; they may be lazy still."""
