@@ -32,22 +32,25 @@ def flat(nest: Any) -> list[Any]:
     return out
 
 
-def mapped(nest: Any, leaf: Callable[[Any], Any]) -> Any:
+def mapped(nest: Any, leaf: Callable[[Any], Any], in_slices: bool = False) -> Any:
     """The same nest with `leaf` of each leaf.
 
     Args:
         nest: the nest.
         leaf: the function.
+        in_slices: whether the bounds of slices are leaves, not the slices.
 
     >>> mapped((1, [2, {"a": 3}]), lambda x: x + 1)
     (2, [3, {'a': 4}])
     """
     if isinstance(nest, (tuple, list)):
-        items = [mapped(x, leaf) for x in nest]
+        items = [mapped(x, leaf, in_slices) for x in nest]
         return type(nest)(*items) if hasattr(nest, "_fields") else type(nest)(items)
+    if in_slices and nest.__class__ is slice:
+        return slice(leaf(nest.start), leaf(nest.stop), leaf(nest.step))
     if not isinstance(nest, dict):
         return leaf(nest)
-    pairs = {k: mapped(x, leaf) for k, x in nest.items()}
+    pairs = {k: mapped(x, leaf, in_slices) for k, x in nest.items()}
     if isinstance(nest, defaultdict):
         return defaultdict(nest.default_factory, pairs)
     return OrderedDict(pairs) if isinstance(nest, OrderedDict) else pairs
@@ -66,23 +69,20 @@ def emptied(nest: Any, taken: list[Any] | None = None, chosen: Callable[[Any], b
         chosen: a function that is True for what goes in place of tensors.
     """
 
+    # A leaf that called itself would be a circle of references, and hold the tensors until a collection.
     def leaf(x: Any) -> Any:
         if not chosen(x):
-            return _sliced(x, leaf)
+            return x
         if taken is not None:
             taken.append(x)
         return _HOLE
 
-    return mapped(nest, leaf)
+    return mapped(nest, leaf, True)
 
 
 def filled(nest: Any, tensors: Iterator[Any]) -> Any:
     """A nest that was emptied, with these tensors."""
-
-    def leaf(x: Any) -> Any:
-        return next(tensors) if x is _HOLE else _sliced(x, leaf)
-
-    return mapped(nest, leaf)
+    return mapped(nest, lambda x: next(tensors) if x is _HOLE else x, True)
 
 
 def is_hole(x: Any) -> bool:
@@ -92,7 +92,3 @@ def is_hole(x: Any) -> bool:
         x: a leaf of the nest.
     """
     return x is _HOLE
-
-
-def _sliced(x: Any, leaf: Callable[[Any], Any]) -> Any:
-    return slice(leaf(x.start), leaf(x.stop), leaf(x.step)) if x.__class__ is slice else x

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from anneal import nn, optim, settings
 from anneal.backend import get_device
 from anneal.errors import JitError, PositionError, ShapeError
-from anneal.runtime import cache_statistics
+from anneal.runtime import cache_statistics, emptied, filled
 from anneal.runtime.late import _calls, _learn
 from anneal.runtime.launch import Run
 from anneal.schedule import clear_cache
@@ -660,3 +662,30 @@ def test_a_leaf_that_reads_no_memory_gets_its_gradient(made: Callable[[], Tensor
         assert x.grad.tolist() == [2.0, 4.0]
         assert y.grad is not None
         assert y.grad.sum().item() == 4 * y.sum().item()
+
+
+def test_several_results_end_with_their_names() -> None:
+    """No circle of references holds what a remembered call gave: its memory is free for the next round at once."""
+
+    def halves(x: Tensor) -> tuple[Tensor, Tensor, dict[str, slice]]:
+        return x * 2, x + 1, {"rows": slice(0, 2)}
+
+    gc.disable()
+    try:
+        taken: list[Any] = []
+        for nest in (emptied((Tensor([1.0]), [Tensor([2.0])]), taken), filled(emptied([Tensor([3.0])]), iter(taken))):
+            del nest
+        ends = [weakref.ref(t) for t in taken]
+        taken.clear()
+        assert [end() for end in ends] == [None, None]
+        lstm, kept = nn.LSTM(3, 4), []
+        for step in range(8):
+            x = Tensor(data(step, 5, 2, 3))
+            out, (h, _) = lstm(x)
+            a, b, _ = halves(out)
+            (a.sum() + b.sum() + h.sum()).item()
+            kept.append([weakref.ref(t) for t in (out, h, a, b)])
+            del out, h, a, b, _
+        assert [ref() for refs in kept[:-1] for ref in refs] == [None] * 4 * (len(kept) - 1)
+    finally:
+        gc.enable()
