@@ -12,8 +12,11 @@ from anneal.errors import JitError
 from anneal.runtime.context import (
     Context,
     cache_statistics,
+    capturing,
     compile_seconds,
     default_device,
+    forbid_in_capture,
+    forbid_in_jit,
     here,
     observed,
     outdate_captures,
@@ -53,7 +56,6 @@ from anneal.runtime.nodes import (
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of, numbers_of
-from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.uses import KnownCalls, note_call
 
 if TYPE_CHECKING:

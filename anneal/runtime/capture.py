@@ -16,10 +16,9 @@ from anneal.runtime.calls import call_host, exchange_over
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards, rebuild
 from anneal.runtime.handle import Handle
-from anneal.runtime.held import CopyBack, Kept, Read, Staging, Written, in_turn
 from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
 from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
-from anneal.runtime.recording import Recording
+from anneal.runtime.recording import CopyBack, Kept, Read, Recording, Staging, Written, in_turn
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
 from anneal.runtime.turns import BoundCall, bound
 from anneal.schedule import Origin, Plan

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anneal import settings
 from anneal.backend import HOST, Place, cost_models, get_device, open_devices
+from anneal.errors import JitError
 from anneal.runtime.handle import Handle
 from anneal.uop import DType, UOp
 
@@ -196,6 +197,26 @@ def set_float32_products(precision: str) -> None:
         for device in open_devices():
             device.cost_model = cost_models.now(device.cost_model)
         outdate_captures("the precision of products was set")
+
+
+def capturing() -> bool:
+    """True while a jit function runs its Python in this thread."""
+    return bool(here.recordings)
+
+
+def forbid_in_jit(what: str, fix: str) -> None:
+    """Raise JitError if a jit function is running: `what` would freeze, `fix` says what to do instead."""
+    if here.recordings:
+        raise JitError(f"{what} inside a jit function would be frozen at its first value; {fix}")
+
+
+def forbid_in_capture(what: str, fix: str) -> None:
+    """Raise JitError if a run is being captured: replays would not do `what`, `fix` says what to do instead.
+
+    The first call of a jit function is no such run: what is made there once and kept is seen by the second.
+    """
+    if here.recordings and here.recordings[-1].kept:
+        raise JitError(f"{what} inside a jit function would not be done again by its replays; {fix}")
 
 
 @contextmanager

@@ -31,9 +31,8 @@ from anneal.runtime.guards import (
     with_tensors,
 )
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.held import GivenCall, copied
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
-from anneal.runtime.recording import Recording, recording
+from anneal.runtime.recording import GivenCall, Recording, copied, recording
 from anneal.schedule import BUILDING, Origin, Plan
 
 P = ParamSpec("P")

@@ -10,7 +10,7 @@ import pytest
 
 from anneal.backend import Storage
 from anneal.distributed import all_reduce, in_threads
-from anneal.runtime.held import in_turn
+from anneal.runtime.recording import in_turn
 from anneal.tensor import Tensor, jit
 from anneal.uop import dtypes
 
