@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, is_float
+from anneal.onnx.ops.elementwise import Array, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import labelled, transformed
 from anneal.tensor import Tensor, dtypes
