@@ -4,9 +4,10 @@ sequences; and the notes of runs."""
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -287,24 +288,25 @@ def _pairs(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda *xs: reduce(each, xs)
 
 
-# name: a function of arrays of ints and nodes, and whether it gives bools
-ARITHMETIC: dict[str, tuple[Callable[..., Any], bool]] = {
-    "Abs": (np.frompyfunc(_positive, 1, 1), False),
-    "Add": (_pairs(lambda a, b: a + b), False),
-    "Div": (_pairs(_divided), False),
-    "Equal": (_pairs(_equal), True),
-    "Greater": (_pairs(lambda a, b: _less(b, a)), True),
-    "GreaterOrEqual": (_pairs(lambda a, b: not _less(a, b)), True),
-    "Less": (_pairs(_less), True),
-    "LessOrEqual": (_pairs(lambda a, b: not _less(b, a)), True),
-    "Max": (_pairs(lambda a, b: _either(Op.MAX, a, b)), False),
-    "Min": (_pairs(lambda a, b: _either(Op.MIN, a, b)), False),
-    "Mod": (_pairs(lambda a, b: _divided(a, b, True)), False),
-    "Mul": (_pairs(lambda a, b: a * b), False),
-    "Neg": (np.frompyfunc(lambda a: -a, 1, 1), False),
-    "Sub": (_pairs(lambda a, b: a - b), False),
-    "Sum": (_pairs(lambda a, b: a + b), False),
+# name: a function of arrays of ints and nodes
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "Abs": np.frompyfunc(_positive, 1, 1),
+    "Add": _pairs(operator.add),
+    "Div": _pairs(_divided),
+    "Equal": _pairs(_equal),
+    "Greater": _pairs(lambda a, b: _less(b, a)),
+    "GreaterOrEqual": _pairs(lambda a, b: not _less(a, b)),
+    "Less": _pairs(_less),
+    "LessOrEqual": _pairs(lambda a, b: not _less(b, a)),
+    "Max": _pairs(partial(_either, Op.MAX)),
+    "Min": _pairs(partial(_either, Op.MIN)),
+    "Mod": _pairs(partial(_divided, remainder=True)),
+    "Mul": _pairs(operator.mul),
+    "Neg": np.frompyfunc(operator.neg, 1, 1),
+    "Sub": _pairs(operator.sub),
+    "Sum": _pairs(operator.add),
 }
+_TRUTHS = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))  # those that give bools
 
 # Operators whose functions for arrays move numbers, or take them together by + and *, whatever the numbers are.
 MOVING = frozenset(
@@ -320,8 +322,7 @@ def on_sizes(name: str, function: Callable[..., Any], given: list[Any], data: li
     if dtype is None:
         return None
     if name in ARITHMETIC:
-        of_sizes, truth = ARITHMETIC[name]
-        return host_value(of_sizes(*[objects(v) for v in data]), np.bool_ if truth else dtype)
+        return host_value(ARITHMETIC[name](*[objects(v) for v in data]), np.bool_ if name in _TRUTHS else dtype)
     if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
         moved = function(*[objects(v) for v in given])
         return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from anneal.errors import DTypeError, OnnxError
-from anneal.onnx.ops._values import counted
+from anneal.onnx.ops.elementwise import counted
 from anneal.onnx.registry import find
 from anneal.tensor import Tensor
 from tests.onnx import peers

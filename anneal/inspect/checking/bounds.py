@@ -53,6 +53,10 @@ class Bounded(NamedTuple):
         """The sum of the magnitudes of its terms."""
         return np.abs(self.value) if self.mass is None else self.mass
 
+    def doubted(self, by: Bounded) -> Bounded:
+        """The same where `by`, which says what it is, is known; elsewhere it may be anything."""
+        return self if by.exact else Bounded(self.value, np.where(by.error > 0, np.inf, self.error))
+
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
         """The elements at other places."""
         error = EXACT if self.exact else move(self.whole())
@@ -71,6 +75,11 @@ def exactly(memory: Array) -> Bounded:
     least = 2.0**-14 if memory.dtype == np.float16 else 2.0**-126
     flushed = (small < least) & (small > 0)
     return Bounded(wide, np.where(flushed, small, 0.0) if flushed.any() else EXACT)
+
+
+def wide_dtype(dtype: DType) -> np.dtype[Any]:
+    """The dtype in which values of `dtype` are computed here: float64 for all floats."""
+    return np.dtype(np.float64) if dtype.is_float else numpy_dtype(dtype)
 
 
 def _is_float(a: Array) -> bool:

@@ -11,7 +11,18 @@ import numpy as np
 
 from anneal.backend import numpy_dtype
 from anneal.errors import CompilerError
-from anneal.inspect.checking.bounds import EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, terms, unit
+from anneal.inspect.checking.bounds import (
+    EXACT,
+    MOST_TERMS,
+    Array,
+    Bounded,
+    apply,
+    exactly,
+    rounded,
+    terms,
+    unit,
+    wide_dtype,
+)
 from anneal.schedule import dead_side
 from anneal.uop import ALU, DType, Op, UOp, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import evaluator
@@ -283,16 +294,17 @@ class KernelValues:
     def points(self, store: UOp) -> tuple[list[UOp], list[int], int]:
         """The loop ranges of a store, their extents, and the elements that one point of them makes work for."""
         order = _below(store)
-        loops, extents, work = self._loops(order)
+        loops, extents = self._loops(order)
+        work = 1
         for u in order:
             if u.op is Op.REDUCE:
                 inside = {r for r in _below(u.src[0]) if r.op is Op.RANGE and r.arg[1] == "reduce"} | set(u.src[1:])
                 work = max(work, math.prod([self._extent(r) for r in inside]))
         return loops, extents, work
 
-    def _loops(self, order: Sequence[UOp]) -> tuple[list[UOp], list[int], int]:
-        loops = sorted({u for u in order if u.op is Op.RANGE and u.arg[1] != "reduce"}, key=lambda r: int(r.arg[0]))
-        return loops, [self._extent(r) for r in loops], 1
+    def _loops(self, order: Sequence[UOp]) -> tuple[list[UOp], list[int]]:
+        loops = [r for r in _ranges(order) if r.arg[1] != "reduce"]
+        return loops, [self._extent(r) for r in loops]
 
     def _pieces(self, chosen: Array, work: int) -> Iterator[Array]:
         step = max(1, _LANES // work)
@@ -323,9 +335,7 @@ class KernelValues:
 
     def at(self, store: UOp, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> StoredPoints:
         """The values that `store` writes at points of its loops, by number."""
-        reduces = sorted(
-            {u for u in _below(store) if u.op is Op.RANGE and u.arg[1] == "reduce"}, key=lambda r: int(r.arg[0])
-        )
+        reduces = [r for r in _ranges(_below(store)) if r.arg[1] == "reduce"]
         self._axes = {r: 1 + n for n, r in enumerate(reduces)}
         frame = self._frame(loops, extents, chosen)
         count = chosen.size
@@ -357,7 +367,7 @@ class KernelValues:
 
     def sides(self, a: UOp, b: UOp, points: int = 4096) -> tuple[Bounded, Bounded]:
         """The values of two scalars of a kernel graph at points of all the ranges that they stand under."""
-        ranges = sorted({u for u in toposort((a, b)) if u.op is Op.RANGE}, key=lambda r: int(r.arg[0]))
+        ranges = _ranges(toposort((a, b)))
         extents = [max(1, self._extent(r)) for r in ranges]
         self._axes = {}
         drawn = chosen(math.prod(extents), points, 0)
@@ -388,7 +398,7 @@ class KernelValues:
             return int(e.arg)
         if not any(u.op is Op.LOAD for u in _below(e)):
             return int(evaluator((e,))(self.values)[0])
-        loops, extents, _ = self._loops(_below(e))
+        loops, extents = self._loops(_below(e))
         if r not in self._longest:
             longest = 0
             for chosen in self._pieces(np.arange(math.prod(extents)), 1):
@@ -413,8 +423,7 @@ class KernelValues:
         if u.op is Op.RANGE:
             return Bounded(frame.ranges[u], EXACT)
         if u.op is Op.CONST:
-            d = np.dtype(np.float64) if u.dtype.is_float else numpy_dtype(u.dtype)
-            return Bounded(np.array(u.arg, d).reshape((1,) * ndim), EXACT)
+            return Bounded(np.array(u.arg, wide_dtype(u.dtype)).reshape((1,) * ndim), EXACT)
         if u.op is Op.VARIABLE:
             return Bounded(np.array(self.values[u.arg[0]], np.int32).reshape((1,) * ndim), EXACT)
         if u.op is Op.LOAD:
@@ -445,13 +454,11 @@ class KernelValues:
         astray = ~inside & open_
         if astray.any():
             error = np.where(astray, np.inf, error)
-        if not index.exact:
-            error = np.where(index.error > 0, np.inf, error)
-        if gate is not None and not gate.exact:
-            error = np.where(gate.error > 0, np.inf, error)
+        loaded = Bounded(value, error).doubted(index)
+        loaded = loaded if gate is None else loaded.doubted(gate)
         if self.reads is not None:
-            self.reads.append((u, np.where(open_, at, -1), Bounded(value, error)))
-        return Bounded(value, error)
+            self.reads.append((u, np.where(open_, at, -1), loaded))
+        return loaded
 
     def _read(self, slot: int, at: Any) -> Bounded:
         """Elements of memory. Of large memory often few are asked for: it is not made wide as a whole."""
@@ -483,8 +490,8 @@ class KernelValues:
             part = part_of(u.arg, u.dtype, whole, axes, None if valid is None else np.broadcast_to(valid, shape))
             total = part if total is None else joined(u.arg, u.dtype, total, part)
         if total is None:
-            d = np.dtype(np.float64) if u.dtype.is_float else numpy_dtype(u.dtype)
-            return Bounded(np.full((1,) * (1 + len(self._axes)), reduce_identity(u.arg, u.dtype), d), EXACT)
+            identity = np.array(reduce_identity(u.arg, u.dtype), wide_dtype(u.dtype))
+            return Bounded(identity.reshape((1,) * (1 + len(self._axes))), EXACT)
         return reduced(u.arg, u.dtype, total)
 
     def _blocks(self, ranges: Sequence[UOp], frame: _Frame) -> Iterator[_Frame]:
@@ -512,6 +519,11 @@ class KernelValues:
 
 def _along(values: Array, axis: int, ndim: int) -> Array:
     return values.astype(np.int32).reshape([-1 if i == axis else 1 for i in range(ndim)])
+
+
+def _ranges(order: Sequence[UOp]) -> list[UOp]:
+    """The ranges among nodes, by number."""
+    return sorted({u for u in order if u.op is Op.RANGE}, key=lambda r: int(r.arg[0]))
 
 
 def _below(root: UOp) -> list[UOp]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend import MEANINGS, numpy_dtype
+from anneal.backend import MEANINGS
 from anneal.errors import CompilerError
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly
+from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly, wide_dtype
 from anneal.inspect.checking.kernel_values import TermFacts, argsort, contracted, joined, part_of, reduced
 from anneal.rewrite import value_of
 from anneal.uop import ALU, MOVEMENT, Op, UOp
@@ -195,15 +195,13 @@ def _moved(u: UOp, src: list[Bounded]) -> Bounded:
 
 
 def _made(u: UOp, _: list[Bounded]) -> Bounded:
-    return Bounded(MEANINGS[u.op](u, (), np.dtype(np.float64) if u.dtype.is_float else numpy_dtype(u.dtype)), EXACT)
+    return Bounded(MEANINGS[u.op](u, (), wide_dtype(u.dtype)), EXACT)
 
 
 def _gather(u: UOp, src: list[Bounded]) -> Bounded:
     x, index = src
     found = x.moved(lambda a: MEANINGS[u.op](u, [a, index.value], a.dtype))
-    if index.exact or not found.value.size:
-        return found
-    return Bounded(found.value, np.where(index.error > 0, np.inf, found.error))
+    return found.doubted(index) if found.value.size else found
 
 
 def _sums(u: UOp, src: list[Bounded], place: int, most: float) -> Bounded:
@@ -316,10 +314,9 @@ class PointValues:
             content = self._arrays.setdefault(u, exactly(self.whole.leaves[u.arg]))
             return _taken(content, _place(index, u.shape, ndim))
         if u.op is Op.CONST:
-            d = np.dtype(np.float64) if u.dtype.is_float else numpy_dtype(u.dtype)
-            return Bounded(np.array(u.arg, d).reshape((1,) * ndim), EXACT)
+            return Bounded(np.array(u.arg, wide_dtype(u.dtype)).reshape((1,) * ndim), EXACT)
         if u.op is Op.IOTA:
-            return Bounded(index[0].astype(np.float64 if u.dtype.is_float else numpy_dtype(u.dtype)), EXACT)
+            return Bounded(index[0].astype(wide_dtype(u.dtype)), EXACT)
         if u.op in ALU:
             sources = [self._value(s, index if s.shape else (), ndim) for s in u.src]
             return apply(u.op, u.dtype, sources, [s.dtype for s in u.src])
@@ -360,10 +357,7 @@ class PointValues:
         inside = (at >= 0) & (at < n)
         below = list(index)
         below[u.arg] = np.where(inside, at, 0)
-        found = _gated(self._value(u.src[0], tuple(below), ndim), inside)
-        if where.exact:
-            return found
-        return Bounded(found.value, np.where(where.error > 0, np.inf, found.error))
+        return _gated(self._value(u.src[0], tuple(below), ndim), inside).doubted(where)
 
 
 def _all(a: Array, count: int) -> Array:

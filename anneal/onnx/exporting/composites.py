@@ -75,7 +75,7 @@ def _sigmoid(u: UOp, given: Nodes, _: float, opset: int) -> ExportRecipe | None:
 
 def _along(op: str) -> Named:
     def made(u: UOp, given: Nodes, axis: int, opset: int) -> ExportRecipe | None:
-        return _one(op, tuple(given), u.dtype, u.shape, axis=axis) if u.dtype in _FLOATS else None
+        return _one(op, given, u.dtype, u.shape, axis=axis) if u.dtype in _FLOATS else None
 
     return made
 
@@ -97,17 +97,13 @@ def _place(op: str) -> Named:
     return made
 
 
-def _layer_norm(u: UOp, given: Nodes, arguments: tuple[int, float], opset: int) -> ExportRecipe | None:
-    axis, eps = arguments
+def _norm(u: UOp, given: Nodes, arguments: tuple[int, float] | float, opset: int) -> ExportRecipe | None:
+    """A LayerNormalization from an axis on, or a BatchNormalization."""
     if u.dtype not in _FLOATS or any(p.dtype is not u.dtype for p in given) or 0 in u.shape:
         return None
-    return _one("LayerNormalization", tuple(given), u.dtype, u.shape, axis=axis, epsilon=eps)
-
-
-def _batch_norm(u: UOp, given: Nodes, eps: float, opset: int) -> ExportRecipe | None:
-    if u.dtype not in _FLOATS or any(p.dtype is not u.dtype for p in given) or 0 in u.shape:
-        return None
-    return _one("BatchNormalization", tuple(given), u.dtype, u.shape, epsilon=eps)
+    if isinstance(arguments, tuple):
+        return _one("LayerNormalization", given, u.dtype, u.shape, axis=arguments[0], epsilon=arguments[1])
+    return _one("BatchNormalization", given, u.dtype, u.shape, epsilon=arguments)
 
 
 def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...], opset: int) -> ExportRecipe | None:
@@ -205,8 +201,8 @@ _NAMES: dict[str, Named] = {
     "log_softmax": _along("LogSoftmax"),
     "argmax": _place("ArgMax"),
     "argmin": _place("ArgMin"),
-    "layer_norm": _layer_norm,
-    "batch_norm": _batch_norm,
+    "layer_norm": _norm,
+    "batch_norm": _norm,
     "standardize": _standardized,
     "conv": _convolution,
     "max_pool": _pool("MaxPool"),

@@ -15,7 +15,7 @@ import numpy as np
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops._values import Value, iota, plus
+from anneal.onnx.ops.elementwise import Value, iota, plus
 from anneal.onnx.registry import op
 from anneal.onnx.values import element_name
 from anneal.tensor import Tensor, dtypes

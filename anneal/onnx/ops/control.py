@@ -15,7 +15,7 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops._values import Array, Value
+from anneal.onnx.ops.elementwise import Array, Value
 from anneal.onnx.registry import op
 from anneal.onnx.values import NeedsHostError, array_code, array_dtype, size_of
 from anneal.tensor import Tensor, vjp

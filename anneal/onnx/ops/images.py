@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, axes_of, ints, iota, is_float, total_of
+from anneal.onnx.ops.elementwise import Array, axes_of, ints, iota, is_float, total_of
 from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes

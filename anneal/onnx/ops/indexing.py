@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, Value, axis_of, iota, single
+from anneal.onnx.ops.elementwise import Array, Value, axis_of, iota, single
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp

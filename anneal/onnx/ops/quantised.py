@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, Value, axis_of, is_float
-from anneal.onnx.ops.elementwise import array_dtype_of, converted
+from anneal.onnx.ops.elementwise import Array, Value, array_dtype_of, axis_of, converted, is_float
 from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.onnx.values import array_dtype, fits_device

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, Value, axes_of, axis_of, counted, ints, iota, single
+from anneal.onnx.ops.elementwise import Array, Value, axes_of, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import array_dtype, broadcast, fits_device, host_value
 from anneal.tensor import Tensor

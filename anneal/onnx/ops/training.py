@@ -10,8 +10,7 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Value, axes_of, axis_of, counted, plus, single
-from anneal.onnx.ops.elementwise import array_dtype_of
+from anneal.onnx.ops.elementwise import Value, array_dtype_of, axes_of, axis_of, counted, plus, single
 from anneal.onnx.registry import op
 from anneal.tensor import Generator, Tensor, dtypes
 from anneal.tensor.random import multinomial, rand, randn

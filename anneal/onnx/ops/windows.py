@@ -12,7 +12,7 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, counted, ints, iota, total_of
+from anneal.onnx.ops.elementwise import Array, counted, ints, iota, total_of
 from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes
 

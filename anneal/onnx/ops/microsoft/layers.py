@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, axis_of, iota, plus, single
 from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together
+from anneal.onnx.ops.elementwise import Array, axis_of, iota, plus, single
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.quantised import exact_matmul

@@ -10,8 +10,8 @@ import regex
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, Value, axis_of, ints, plus
 from anneal.onnx.ops.control import PATIENCE, filled
+from anneal.onnx.ops.elementwise import Array, Value, axis_of, ints, plus
 from anneal.onnx.ops.images import grid_sample, sampled
 from anneal.onnx.ops.indexing import unique
 from anneal.onnx.ops.microsoft import MICROSOFT, op

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, axis_of, plus
+from anneal.onnx.ops.elementwise import Array, axis_of, plus
 from anneal.onnx.ops.indexing import wrapped
 from anneal.onnx.ops.microsoft import op
 from anneal.tensor import Tensor, dtypes

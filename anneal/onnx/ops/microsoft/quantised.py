@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops import quantised as main
-from anneal.onnx.ops._values import Value, axes_of, axis_of, plus
 from anneal.onnx.ops.attention import LAYER, Cell, Layer, activations_of, directions_of, lstm_step, run_layer
+from anneal.onnx.ops.elementwise import Value, axes_of, axis_of, plus
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import HEADS, Heads, embed_layer_normalization, self_attention
 from anneal.onnx.ops.windows import WINDOWS, Windows, average_pool

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, Value, is_float
+from anneal.onnx.ops.elementwise import Array, Value, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.values import Map
 from anneal.tensor import Tensor, dtypes

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, is_float
+from anneal.onnx.ops.elementwise import Array, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import labelled, transformed
 from anneal.tensor import Tensor, dtypes
@@ -171,7 +172,7 @@ def _sets(values: Array | None, nodes: Array) -> dict[int, list[float]]:
     return dict(zip([int(n) for n in nodes], sets))
 
 
-def _forest(node: NodeCall, width: int, a: dict[str, Any], ids: Sequence[int], kind: str) -> Forest:
+def _forest(node: NodeCall, width: int, a: dict[str, Any], kind: str) -> Forest:
     """The trees of the older operators, whose leaves are nodes as well: their weights are told by tree and node."""
     place = {key: i for i, key in enumerate(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))}
     count = len(place)
@@ -189,7 +190,8 @@ def _forest(node: NodeCall, width: int, a: dict[str, Any], ids: Sequence[int], k
     modes = np.array([0 if m == "LEAF" else _MODES.index(m) for m in a["nodes_modes"]])
     weights = np.full((count, width), np.nan)
     given = _either(a, f"{kind}_weights")
-    for tree, n, target, w in zip(a[f"{kind}_treeids"], a[f"{kind}_nodeids"], ids, given, strict=True):
+    told = [a[f"{kind}_{what}ids"] for what in ("tree", "node", "")]
+    for tree, n, target, w in zip(*told, given, strict=True):
         at = weights[place[tree, n]]
         at[target] = w if math.isnan(at[target]) else at[target] + w
     inner = modes[~leaf]
@@ -202,25 +204,14 @@ def _forest(node: NodeCall, width: int, a: dict[str, Any], ids: Sequence[int], k
     return Forest(np.array(a["nodes_featureids"]), splits, modes, yes, no, missing, {}, roots, depth, weights)
 
 
-class Trees(NamedTuple):
-    """The attributes of both older operators, which `_forest` reads."""
-
-    base_values: Any = None
-    base_values_as_tensor: Any = None
-    nodes_falsenodeids: Any = None
-    nodes_featureids: Any = None
-    nodes_hitrates: Any = None
-    nodes_hitrates_as_tensor: Any = None
-    nodes_missing_value_tracks_true: Any = None
-    nodes_modes: Any = None
-    nodes_nodeids: Any = None
-    nodes_treeids: Any = None
-    nodes_truenodeids: Any = None
-    nodes_values: Any = None
-    nodes_values_as_tensor: Any = None
-
-
-TREES = Trees()
+# The attributes of both older operators, which `_forest` reads.
+_NAMES = (
+    "base_values base_values_as_tensor class_ids class_nodeids class_treeids class_weights class_weights_as_tensor "
+    "nodes_falsenodeids nodes_featureids nodes_hitrates nodes_hitrates_as_tensor nodes_missing_value_tracks_true "
+    "nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor target_ids "
+    "target_nodeids target_treeids target_weights target_weights_as_tensor"
+)
+TREES = namedtuple("Trees", _NAMES, defaults=[None] * 23)()
 
 
 def _either(a: dict[str, Any], name: str) -> Any:
@@ -237,16 +228,11 @@ def tree_ensemble_regressor(
     aggregate_function: str,
     n_targets: int | None = None,
     post_transform: str,
-    target_ids: Any = None,
-    target_nodeids: Any = None,
-    target_treeids: Any = None,
-    target_weights: Any = None,
-    target_weights_as_tensor: Any = None,
-    trees: Trees = TREES,
+    trees: Any = TREES,
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
     x = x if is_float(x) else x.float()
-    forest = _forest(node, n_targets or 1, node.attributes, target_ids, "target")
+    forest = _forest(node, n_targets or 1, node.attributes, "target")
     scores = _walked(node, x, forest, aggregate_function).float()
     if base := _either(node.attributes, "base_values"):
         scores = scores + node.constant(np.array(base, np.float32))
@@ -258,21 +244,16 @@ def tree_ensemble_classifier(
     node: NodeCall,
     x: Tensor,
     *,
-    class_ids: Any = None,
-    class_nodeids: Any = None,
-    class_treeids: Any = None,
-    class_weights: Any = None,
-    class_weights_as_tensor: Any = None,
     classlabels_int64s: Any = None,
     classlabels_strings: Any = None,
     post_transform: str,
-    trees: Trees = TREES,
+    trees: Any = TREES,
 ) -> Any:
     """The class with the most votes of the trees, and the scores."""
     x = x if is_float(x) else x.float()
     count = len(classlabels_strings or classlabels_int64s or ())
-    votes = set(class_ids)
-    forest = _forest(node, count, node.attributes, class_ids, "class")
+    votes = set(trees.class_ids)
+    forest = _forest(node, count, node.attributes, "class")
     scores = _walked(node, x, forest, "SUM").float()
     base = _either(node.attributes, "base_values")
     if count == 2 and len(votes) == 1:
