@@ -422,9 +422,8 @@ class NodeCall:
             return None
         finally:
             (run.reads, run.pieces, self._key), self._turns = before, 0
-        others = most(turns) - 1
-        run.spend(self.node, others * (budget - run.budget) // 4)
-        run.add_work(self.node, others * (run.work - work))
+        run.spend(self.node, (most(turns) - 1) * (budget - run.budget) // 4)
+        run.add_work(self.node, (most(turns) - 1) * (run.work - work))
         return results
 
     def again(self, name: str, values: dict[str, Any]) -> Any:
@@ -503,13 +502,11 @@ class NodeCall:
         return self._read or self._alone or (of is not None and (not of.pure or of.name in _SEQUENCES))
 
     def apart(self, turns: Size) -> int:
-        """Note that so many turns run one by one; their number. Raises NeedsHostError inside a capture, so that the
-        node stands beside it, and OnnxError for a symbolic number.
-        """
+        """A number of turns, noted to run one by one. Raises OnnxError for a symbolic one, and NeedsHostError inside a
+        capture: the node then stands beside it."""
         run = self.of
         if not isinstance(turns, int):
-            number = size_text(turns, values=False)
-            raise self.fail(f"is no loop on the device, and {number} turns, a symbolic number, cannot run one by one")
+            raise self.fail(f"is no loop on the device, so its number of turns is plain, not {size_text(turns, False)}")
         if run.pieces is not None:
             self._alone = True
             run.steps.append(HostStep(str(self.node), f"its {turns} turns run one by one: no loop on the device"))

@@ -118,4 +118,4 @@ def test_turns_of_growing_shapes_have_a_plan_for_each_number() -> None:
     for time in (1, 3, 2, 3):
         check(file, m, {"x": np.full((time, 2, 4), 0.1, np.float32)}, reference)
     assert "a plan per size, because Loop" in str(m.sizes[0])
-    assert "is no loop on the device, and time turns, a symbolic number" in m.sizes[0].reason
+    assert "is no loop on the device, so its number of turns is plain, not time" in m.sizes[0].reason

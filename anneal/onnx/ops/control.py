@@ -15,10 +15,10 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops._values import Array, Value
+from anneal.onnx.ops._values import Array, Value, counted
 from anneal.onnx.registry import op
 from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
-from anneal.tensor import Tensor, dtypes, vjp
+from anneal.tensor import Tensor, vjp
 from anneal.uop.sizes import Size, most as largest, size, size_text
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph
@@ -113,11 +113,8 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
 
 def _are_many(node: NodeCall, body: Graph, turns: Size) -> bool:
     """True if so many turns are not to be one graph, because that would be large, or their number is symbolic."""
-    return (
-        not isinstance(turns, int)
-        or turns > (_TRAINED if node.training else _TURNS)
-        or turns * len(body.nodes) > _UNROLLED
-    )
+    few = _TRAINED if node.training else _TURNS
+    return not isinstance(turns, int) or turns > few or turns * len(body.nodes) > _UNROLLED
 
 
 def _tensors(node: NodeCall, values: list[Any]) -> list[Tensor]:
@@ -136,10 +133,7 @@ def _counted(node: NodeCall, body: Graph, turns: Size, state: list[Any]) -> Any:
             raise NeedsHostError(str(node.node))
         return results[: len(state)], results[len(state) :]
 
-    def numbers() -> Tensor:
-        return node.tensor(np.arange(turns)) if isinstance(turns, int) else Tensor.arange(turns, dtype=dtypes.int64)
-
-    done = _scanned(node, turn, turns, state, numbers)
+    done = _scanned(node, turn, turns, state, lambda: counted(Tensor.arange(turns, device=node.device)))
     return done and (*done[0], *done[1])
 
 
@@ -177,10 +171,9 @@ def _scanned(
 
 
 def _one(node: NodeCall, value: Any, what: str) -> Any:
-    array = objects(value)
-    if not isinstance(array, np.ndarray) or array.size != 1:
+    if not isinstance(numbers := objects(value), np.ndarray) or numbers.size != 1:
         raise node.fail(f"its {what} is not one number")
-    return array.reshape(())[()]
+    return numbers.item()
 
 
 def _stacked(node: NodeCall, rows: list[Any], axis: int = 0) -> Any:
@@ -234,8 +227,7 @@ def scan(
             raise node.fail(f"scans axis {axes[k]} of an input of shape {list(x.shape)}")
         lengths.add(x.shape[axes[k]])
     if len(lengths) != 1:
-        said = ", ".join(sorted(map(size_text, lengths)))
-        raise node.fail(f"its scanned inputs have lengths [{said}] along their axes, not one length")
+        raise node.fail(f"its inputs have lengths {sorted(map(size_text, lengths))} along their axes, not one length")
     length = lengths.pop()
     count = len(body.outputs) - len(state)
     if count < 0:
