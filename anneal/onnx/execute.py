@@ -18,7 +18,7 @@ from anneal.progress import told
 from anneal.runtime import here
 from anneal.tensor import Tensor, realize
 from anneal.uop import arena
-from anneal.uop.sizes import most
+from anneal.uop.sizes import Size, most, size_text
 
 _AXES = 64  # NumPy's
 _SEQUENCES = frozenset(["SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"])  # which make no tensors
@@ -403,15 +403,15 @@ class NodeCall:
             self._read = True
         return results
 
-    def traced(self, turns: int, loop: Callable[[], Any]) -> Any:
+    def traced(self, turns: Size, loop: Callable[[], Any]) -> Any:
         """The results of `loop`, which runs subgraphs once, on what stands for the values of each of `turns`; None if
         that cannot be: values are wanted on the host in it, or a turn gives others than it takes.
         """
-        run, key = self.of, self._key
+        run, key = self.of, (*self._key, loop.__qualname__)  # a Loop may be one of two kinds
         if run.watch is not None or key in run.memo.unrolled:  # who watches wants the values of each turn
             return None
-        before, budget, work = (run.reads, run.pieces), run.budget, run.work
-        run.reads, run.pieces, self._key = run.reads and "fixed", None, (*key, "loop")
+        before, budget, work = (run.reads, run.pieces, self._key), run.budget, run.work
+        run.reads, run.pieces, self._key = run.reads and "fixed", None, (*self._key, "loop")
         try:
             results = loop()
         except OutOfMemoryError:
@@ -421,9 +421,9 @@ class NodeCall:
             run.budget, run.work = budget, work
             return None
         finally:
-            (run.reads, run.pieces), self._key, self._turns = before, key, 0
-        run.spend(self.node, (turns - 1) * (budget - run.budget) // 4)
-        run.add_work(self.node, (turns - 1) * (run.work - work))
+            (run.reads, run.pieces, self._key), self._turns = before, 0
+        run.spend(self.node, (most(turns) - 1) * (budget - run.budget) // 4)
+        run.add_work(self.node, (most(turns) - 1) * (run.work - work))
         return results
 
     def again(self, name: str, values: dict[str, Any]) -> Any:
@@ -501,16 +501,18 @@ class NodeCall:
         of = self.node.implementation
         return self._read or self._alone or (of is not None and (not of.pure or of.name in _SEQUENCES))
 
-    def apart(self, turns: int) -> None:
-        """Note that so many turns run one by one. Raises NeedsHostError inside a capture, so that the node stands
-        beside it.
-        """
+    def apart(self, turns: Size) -> int:
+        """A number of turns, noted to run one by one. Raises OnnxError for a symbolic one, and NeedsHostError inside a
+        capture: the node then stands beside it."""
         run = self.of
+        if not isinstance(turns, int):
+            raise self.fail(f"is no loop on the device, so its number of turns is plain, not {size_text(turns, False)}")
         if run.pieces is not None:
             self._alone = True
             run.steps.append(HostStep(str(self.node), f"its {turns} turns run one by one: no loop on the device"))
         elif run.reads is not True:
             raise NeedsHostError(str(self.node))
+        return turns
 
     def body(self, values: list[Any]) -> list[Any]:
         """The results of a function: its body runs with no view of the graph around it."""

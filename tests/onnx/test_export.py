@@ -16,7 +16,7 @@ import onnx
 
 import anneal.onnx
 from anneal import nn
-from anneal.errors import DataError, OnnxError, TransformError
+from anneal.errors import DataError, OnnxError, ShapeError, TransformError
 from anneal.tensor import Tensor, Variable, dtypes, functional as F, host_call, jit, manual_seed
 from anneal.transforms import fori_loop, scan, while_loop
 from tests.onnx.exporting import check_export, run_file, same
@@ -336,6 +336,10 @@ def test_a_loop_is_written_turn_by_turn(tmp_path: Path) -> None:
         return fori_loop(0, 3, lambda i, y: y * 2 + i, rows)
 
     check_export(f, floats(3, 2), folder=tmp_path)
+    by_step = lambda x: scan(lambda c, row: (c + row, c * row), x[0] * 0, x)[1]
+    check_export(by_step, floats(3, 2), dynamic={"x": {1: "n"}}, folder=tmp_path, feeds=[(floats(3, 5),)])
+    with pytest.raises(ShapeError, match="n=3 turns cannot be written out one by one, .* give a length that is an int"):
+        check_export(by_step, floats(3, 2), dynamic={"x": {0: "n"}}, folder=tmp_path)
     assert "while_loop" in refused(lambda x: while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x), floats(3), tmp_path)
 
 

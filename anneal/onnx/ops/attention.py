@@ -326,7 +326,6 @@ def rotary_embedding(
 
 
 _TRAINED = 256  # steps that are a loop on the device where gradients flow, as in anneal.nn
-_UNROLLED = 64  # steps that are one graph at most where the batch is a Variable, which no loop takes
 
 Function = Callable[[Tensor], Tensor]
 States = tuple[Tensor, ...]
@@ -440,9 +439,9 @@ def _turns(
         kept = tuple([going.where(n, s) for n, s in zip(new, states, strict=True)])
         return kept, going.where(new[0], new[0].zeros_like())
 
-    time, batch = projected.shape[:2]
+    time = projected.shape[0]
     going = None if lengths is None else (lengths > iota(projected, time, 0, 2)).unsqueeze(-1)
-    if time >= (_TRAINED if node.training else cell.looped) and (isinstance(batch, int) or time > _UNROLLED):
+    if not isinstance(time, int) or time >= (_TRAINED if node.training else cell.looped):
         return scan(turn, states, (projected, going))
     outputs = []
     for t in range(time):

@@ -15,10 +15,11 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Array, Value
+from anneal.onnx.ops.elementwise import Array, Value, counted
 from anneal.onnx.registry import op
-from anneal.onnx.values import NeedsHostError, array_code, array_dtype, size_of
+from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
 from anneal.tensor import Tensor, vjp
+from anneal.uop.sizes import Size, most as largest, size, size_text
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph
 _TURNS = 32  # turns that do; more are a loop on the device, or run one by one
@@ -88,14 +89,14 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
         )
     rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     goes = cond is None or bool(_one(node, cond, "condition"))
-    turns = None if most is None else int(_one(node, most, "count"))
-    if goes and turns is not None and _are_many(node, body, turns) and turns <= node.of.budget:
+    turns: Any = None if most is None else size(_one(node, most, "count"))
+    if goes and turns is not None and _are_many(node, body, turns) and largest(turns) <= node.of.budget:
         done = _counted(node, body, turns, state)
         if done is None and not rows:
             done = _until(node, body, turns, state)
         if done is not None:
             return done
-        node.apart(turns)
+        turns = node.apart(turns)
     turn = 0
     while goes and (turns is None or turn < turns):
         results = node.run(body, node.number(turn), node.number(True), *state)
@@ -110,9 +111,10 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
     return (*state, *stacked)
 
 
-def _are_many(node: NodeCall, body: Graph, turns: int) -> bool:
-    """True if so many turns are not to be one graph, because that would be large."""
-    return turns > (_TRAINED if node.training else _TURNS) or turns * len(body.nodes) > _UNROLLED
+def _are_many(node: NodeCall, body: Graph, turns: Size) -> bool:
+    """True if so many turns are not to be one graph, because that would be large, or their number is symbolic."""
+    few = _TRAINED if node.training else _TURNS
+    return not isinstance(turns, int) or turns > few or turns * len(body.nodes) > _UNROLLED
 
 
 def _tensors(node: NodeCall, values: list[Any]) -> list[Tensor]:
@@ -122,7 +124,7 @@ def _tensors(node: NodeCall, values: list[Any]) -> list[Tensor]:
     return [node.tensor(v) for v in values]
 
 
-def _counted(node: NodeCall, body: Graph, turns: int, state: list[Any]) -> Any:
+def _counted(node: NodeCall, body: Graph, turns: Size, state: list[Any]) -> Any:
     """The results of a Loop whose body does not end it, on the device; None if it cannot be there."""
 
     def turn(state: list[Any], number: Tensor) -> Any:
@@ -131,11 +133,11 @@ def _counted(node: NodeCall, body: Graph, turns: int, state: list[Any]) -> Any:
             raise NeedsHostError(str(node.node))
         return results[: len(state)], results[len(state) :]
 
-    done = _scanned(node, turn, turns, state, lambda: node.tensor(np.arange(turns)))
+    done = _scanned(node, turn, turns, state, lambda: counted(Tensor.arange(turns, device=node.device)))
     return done and (*done[0], *done[1])
 
 
-def _until(node: NodeCall, body: Graph, turns: int, state: list[Any]) -> Any:
+def _until(node: NodeCall, body: Graph, turns: Size, state: list[Any]) -> Any:
     """The results of a Loop whose body may end it, on the device; None if it cannot be there."""
 
     def turn(given: list[Any]) -> list[Any]:
@@ -153,7 +155,7 @@ def _until(node: NodeCall, body: Graph, turns: int, state: list[Any]) -> Any:
 
 
 def _scanned(
-    node: NodeCall, turn: Callable[..., Any], turns: int, state: list[Any], xs: Callable[[], Any]
+    node: NodeCall, turn: Callable[..., Any], turns: Size, state: list[Any], xs: Callable[[], Any]
 ) -> tuple[list[Tensor], list[Tensor]] | None:
     """The last state and the rows of a loop on the device; None if it cannot be there."""
 
@@ -169,9 +171,9 @@ def _scanned(
 
 
 def _one(node: NodeCall, value: Any, what: str) -> Any:
-    if not isinstance(value, np.ndarray) or value.size != 1:
+    if not isinstance(numbers := objects(value), np.ndarray) or numbers.size != 1:
         raise node.fail(f"its {what} is not one number")
-    return value.reshape(())[()]
+    return numbers.item()
 
 
 def _stacked(node: NodeCall, rows: list[Any], axis: int = 0) -> Any:
@@ -223,9 +225,9 @@ def scan(
     for k, x in enumerate(scanned):
         if not -x.ndim <= axes[k] < x.ndim:
             raise node.fail(f"scans axis {axes[k]} of an input of shape {list(x.shape)}")
-        lengths.add(int(x.shape[axes[k]]))
+        lengths.add(x.shape[axes[k]])
     if len(lengths) != 1:
-        raise node.fail(f"its scanned inputs have lengths {sorted(lengths)} along their axes, not one length")
+        raise node.fail(f"its inputs have lengths {sorted(map(size_text, lengths))} along their axes, not one length")
     length = lengths.pop()
     count = len(body.outputs) - len(state)
     if count < 0:
@@ -236,7 +238,7 @@ def scan(
         if done is not None:
             turned = [r.flip(0) if back else r for r, back in zip(done[1], out_backward)]
             return (*done[0], *[r.movedim(0, axis) for r, axis in zip(turned, out_axes)])
-        node.apart(length)
+        length = node.apart(length)
     rows: list[list[Any]] = [[] for _ in range(count)]
     for turn in range(length):
         parts = [_slice(x, axes[k], length - 1 - turn if backward[k] else turn) for k, x in enumerate(scanned)]
@@ -257,7 +259,7 @@ def scan(
     return (*state, *stacked)
 
 
-def _scanned_slices(node: NodeCall, body: Graph, length: int, state: list[Any], scanned: list[Any]) -> Any:
+def _scanned_slices(node: NodeCall, body: Graph, length: Size, state: list[Any], scanned: list[Any]) -> Any:
     """The last state and the rows of a Scan on the device; None if it cannot be there."""
 
     def xs() -> list[Tensor]:

@@ -1,0 +1,121 @@
+"""Recurrent layers, Scan and Loop of symbolic length beside onnxruntime: one plan serves all numbers of turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx import ModelProto, TensorProto, helper
+
+import anneal.onnx
+from tests.onnx import peers
+from tests.onnx.bad import array, floats, ints, model, node
+from tests.onnx.test_recurrent import MICROSOFT, layer
+from tests.onnx.test_segments import check, graph, session, untyped
+
+F, BOOL = TensorProto.FLOAT, TensorProto.BOOL
+SHAPES = {"time": (1, 40), "batch": (1, 5)}
+PAIRS = ((3, 2), (40, 5), (1, 1), (17, 3), (2, 5))
+LAYERS = [
+    ("RNN", {}, "forward", False),
+    ("GRU", {"state": 1}, "reverse", True),
+    ("GRU", {"linear_before_reset": 1}, "bidirectional", False),
+    ("LSTM", {"peepholes": 1}, "bidirectional", True),
+    ("DynamicQuantizeLSTM", {"zeros": 1}, "reverse", True),
+]
+
+
+def one_plan(m: anneal.onnx.Model, *names: str) -> None:
+    assert [str(s) for s in m.sizes] == [f"{n} ({SHAPES[n][0]} to {SHAPES[n][1]}): one plan" for n in names]
+    assert not m.host_steps
+
+
+@pytest.mark.parametrize(("op", "variant", "direction", "lengths"), LAYERS, ids=lambda v: str(v))
+def test_recurrent_layers(op: str, variant: dict[str, Any], direction: str, lengths: bool, device: str) -> None:
+    quantised = op == "DynamicQuantizeLSTM"
+    inputs, how = layer(op, variant, direction, lengths, 8)
+    domain = MICROSOFT if quantised else ""
+    made = ModelProto.FromString(peers.model_of(op, inputs, version=14, domain=domain, **how))
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "time"
+    file = bytes(made.SerializeToString())
+    m, reference = anneal.onnx.load(file, device, shapes={"time": SHAPES["time"]}), session(file)
+    random = np.random.default_rng(0)
+    feeds = {f"x{n}": x for n, x in enumerate(inputs) if isinstance(x, np.ndarray)}
+    for time, _ in PAIRS:
+        feeds["x0"] = random.standard_normal((time, *inputs[0].shape[1:])).astype(np.float32)
+        if lengths:
+            feeds["x4"] = random.integers(1, time + 1, inputs[0].shape[1]).astype(np.int32)
+        found = m.run(feeds)
+        tolerance = 4e-3 if quantised else 1e-4
+        for (name, ours), theirs in zip(found.items(), reference.run(None, feeds), strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs, tolerance, tolerance, err_msg=name)
+    one_plan(m, "time")
+
+
+def scanned(axis: int, **attributes: Any) -> bytes:
+    """A Scan along an axis of x, of symbolic numbers of turns and of examples."""
+    steps = [node("MatMul", ["h", "w"], ["m"]), node("Add", ["m", "row"], ["a"]), node("Tanh", ["a"], ["next"])]
+    carried, rows = [floats(n, "batch", 4) for n in ("h", "row")], [floats(n, "batch", 4) for n in ("next", "out")]
+    body = graph([*steps, node("Mul", ["next", "next"], ["out"])], carried, rows)
+    nodes = [
+        node("ReduceSum", ["x", "axis"], ["start"], keepdims=0),
+        node("Scan", ["start", "x"], ["last", "rows"], body=body, num_scan_inputs=1, **attributes),
+        node("Neg", ["rows"], ["y"]),
+    ]
+    weights = [array("w", np.random.default_rng(0).standard_normal((4, 4)) * 0.4, np.float32), array("axis", [axis])]
+    x = floats("x", *(("batch", "time", 4) if axis else ("time", "batch", 4)))
+    return bytes(model(nodes, [x], untyped("last", "y"), weights).SerializeToString())
+
+
+def counted(*ends: Any, grows: bool = False) -> bytes:
+    """A Loop of as many turns as x is long, if it does not end before; with rows, unless it says when it `ends`."""
+    step = [node("Cast", ["turn"], ["t"], to=F), node("Mul", ["t", "small"], ["s"]), node("Add", ["v", "s"], ["w"])]
+    step += [node("Concat", ["w", "w"], ["next"], axis=1)] if grows else [node("Sin", ["w"], ["next"])]
+    step += ends or [node("Identity", ["on"], ["goes"]), node("ReduceSum", ["next"], ["out"], keepdims=0)]
+    given = [ints("turn"), helper.make_tensor_value_info("on", BOOL, []), floats("v", "batch", None)]
+    made = [helper.make_tensor_value_info("goes", BOOL, []), floats("next", "batch", None)]
+    body = graph(step, given, [*made, *([] if ends else [floats("out", None)])])
+    names = ["last"] if ends else ["last", "rows"]
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["turns"]),
+        node("ReduceSum", ["x", "first"], ["start"], keepdims=0),
+        node("Loop", ["turns", "", "start"], names, body=body),
+    ]
+    weights = [array("small", 0.01, np.float32), array("bar", 0.2, np.float32), array("zero", 0), array("first", [0])]
+    return bytes(model(nodes, [floats("x", "time", "batch", 4)], untyped(*names), weights).SerializeToString())
+
+
+ENDS = [node("ReduceMax", ["next"], ["top"], keepdims=0), node("Less", ["top", "bar"], ["goes"])]
+FILES = {
+    "scan": scanned(0),
+    "scan of another axis": scanned(1, scan_input_axes=[1], scan_output_axes=[1]),
+    "scan from the end": scanned(0, scan_input_directions=[1], scan_output_directions=[1]),
+    "loop": counted(),
+    "loop that ends early": counted(*ENDS),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_scans_and_loops(name: str, device: str) -> None:
+    file = FILES[name]
+    m, reference = anneal.onnx.load(file, device, shapes=SHAPES), session(file)
+    random = np.random.default_rng(0)
+    for time, batch in PAIRS:
+        shape = (batch, time, 4) if "another" in name else (time, batch, 4)
+        check(file, m, {"x": (random.standard_normal(shape) * 0.3).astype(np.float32)}, reference)
+    one_plan(m, *(("batch", "time") if "another" in name else ("time", "batch")))
+
+
+def test_turns_of_growing_shapes_have_a_plan_for_each_number() -> None:
+    file = counted(grows=True)
+    m, reference = anneal.onnx.load(file, "cpu", shapes=SHAPES), session(file)
+    for time in (1, 3, 2, 3):
+        check(file, m, {"x": np.full((time, 2, 4), 0.1, np.float32)}, reference)
+    assert "a plan per size, because Loop" in str(m.sizes[0])
+    assert "is no loop on the device, so its number of turns is plain, not time" in m.sizes[0].reason
