@@ -20,7 +20,7 @@ permute_dims repeat reshape roll squeeze stack take take_along_axis tensordot ti
 unique_inverse unique_values unstack vecdot""",
     },
     "anneal.backend": {
-        "meanings": """
+        "arrays": """
 MEANINGS of_numpy""",
         "memory": """
 Holder MemoryReport MemoryUse register""",
@@ -345,18 +345,12 @@ true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold unsa
 unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as view_copy=view xlogy_=xlogy""",
     },
     "anneal.rewrite": {
-        "driver": """
-Table graph_rewrite rewritten""",
         "legality": """
 FLOATS INTEGERS STAGES check legalised""",
         "passes": """
-Hook Pass Pipeline""",
+Event Hook Listed Pass Pipeline explain listening tracing""",
         "symbolic": """
 forget simplify""",
-        "trace": """
-Event listening tracing""",
-        "walk": """
-Watch""",
     },
     "anneal.runtime": {
         "bodies": """
@@ -376,28 +370,22 @@ Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduct
 key_of reduced""",
     },
     "anneal.schedule": {
-        "concat": """
-pieces_of""",
         "cost_model": """
 CostModel""",
         "fusion": """
-Reason""",
+Reason pieces_of""",
         "inplace": """
 donate overwrites_rows""",
         "masks": """
 dead_side read_elements""",
         "memory": """
 nbytes""",
-        "parts": """
-PlanPart Stage in_parts stages""",
         "passes": """
 PASSES PERMUTATION indexed kernel_graph run_passes simplify_indices""",
-        "places": """
-Origin""",
         "plan": """
-clear_cache graph live_nodes origins parametrise plan_for refused""",
+PlanPart Stage clear_cache graph in_parts live_nodes origins parametrise plan_for refused stages""",
         "records": """
-Call Cut Kernel Plan Schedule members_of name_of standalone""",
+Call Cut Kernel Origin Plan Schedule members_of name_of standalone""",
     },
     "anneal.special": {
         "anneal.ops": """

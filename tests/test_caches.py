@@ -51,7 +51,7 @@ BOUNDS = {
     "anneal.schedule.inplace._merged": HALVES,
     "anneal.schedule.passes.range_propagation._kernels": HALVES,
     "anneal.schedule.plan._plans": HALVES,
-    "anneal.schedule.parts._made": HALVES,
+    "anneal.schedule.plan._made": HALVES,
     "anneal.uop.provenance.KINDS": "_MAX_CODES",
     "anneal.uop.provenance._CODES": "_MAX_CODES",
     "anneal.uop.sizes._CANONICAL": HALVES,
