@@ -347,6 +347,8 @@ unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as view_copy=view 
     "anneal.rewrite": {
         "legality": """
 FLOATS INTEGERS STAGES check legalised""",
+        "movement": """
+linear_index matched_axes reshaped_index source_index unflatten""",
         "passes": """
 Event Hook Listed Pass Pipeline explain listening tracing""",
         "symbolic": """

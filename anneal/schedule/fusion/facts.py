@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 
+from anneal.rewrite import matched_axes, reshaped_index
 from anneal.schedule.cost_model import CostModel
-from anneal.shape import matched_axes, reshaped_index
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 from anneal.uop.sizes import Size, count, size
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import Watch, over, rebuild, simplify
+from anneal.rewrite import Watch, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import CONCATENATION, Kernel, Schedule, members_of, name_of
-from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.rewrite import rebuild, unchanged, unfolded
+from anneal.rewrite import matched_axes, rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, consumers_of, is_vector_product
 from anneal.schedule.records import Schedule, carried
-from anneal.shape import matched_axes
 from anneal.uop import ALU, Op, UOp
 
 Bounds = tuple[tuple[int, int], ...]
