@@ -376,14 +376,12 @@ key_of reduced""",
 CostModel""",
         "fusion": """
 Reason pieces_of""",
-        "inplace": """
-donate overwrites_rows""",
         "masks": """
 dead_side read_elements""",
         "memory": """
 nbytes""",
         "passes": """
-PASSES PERMUTATION indexed kernel_graph run_passes simplify_indices""",
+PASSES PERMUTATION donate indexed kernel_graph overwrites_rows run_passes simplify_indices""",
         "plan": """
 PlanPart Stage clear_cache graph in_parts live_nodes origins parametrise plan_for refused stages""",
         "records": """

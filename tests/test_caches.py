@@ -48,7 +48,7 @@ BOUNDS = {
     "anneal.runtime.numbering._rounds": HALVES,
     "anneal.runtime.numbering._tags": HALVES,
     "anneal.runtime.turns._plans": HALVES,
-    "anneal.schedule.inplace._merged": HALVES,
+    "anneal.schedule.passes.memory_plan._merged": HALVES,
     "anneal.schedule.passes.range_propagation._kernels": HALVES,
     "anneal.schedule.plan._plans": HALVES,
     "anneal.schedule.plan._made": HALVES,

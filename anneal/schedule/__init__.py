@@ -11,10 +11,18 @@ from anneal.schedule.shared import BUILDING, WITH_PLANS
 if TYPE_CHECKING:
     from anneal.schedule.cost_model import CostModel
     from anneal.schedule.fusion import Reason, pieces_of
-    from anneal.schedule.inplace import donate, overwrites_rows
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.memory import nbytes
-    from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
+    from anneal.schedule.passes import (
+        PASSES,
+        PERMUTATION,
+        donate,
+        indexed,
+        kernel_graph,
+        overwrites_rows,
+        run_passes,
+        simplify_indices,
+    )
     from anneal.schedule.plan import (
         PlanPart,
         Stage,
