@@ -20,7 +20,7 @@ permute_dims repeat reshape roll squeeze stack take take_along_axis tensordot ti
 unique_inverse unique_values unstack vecdot""",
     },
     "anneal.backend": {
-        "meanings": """
+        "arrays": """
 MEANINGS of_numpy""",
         "memory": """
 Holder MemoryReport MemoryUse register""",
@@ -345,18 +345,14 @@ true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold unsa
 unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as view_copy=view xlogy_=xlogy""",
     },
     "anneal.rewrite": {
-        "driver": """
-Table graph_rewrite rewritten""",
         "legality": """
 FLOATS INTEGERS STAGES check legalised""",
+        "movement": """
+linear_index matched_axes reshaped_index source_index unflatten""",
         "passes": """
-Hook Pass Pipeline""",
+Event Hook Listed Pass Pipeline explain listening tracing""",
         "symbolic": """
 forget simplify""",
-        "trace": """
-Event listening tracing""",
-        "walk": """
-Watch""",
     },
     "anneal.runtime": {
         "bodies": """
@@ -376,28 +372,20 @@ Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduct
 key_of reduced""",
     },
     "anneal.schedule": {
-        "concat": """
-pieces_of""",
         "cost_model": """
 CostModel""",
         "fusion": """
-Reason""",
-        "inplace": """
-donate overwrites_rows""",
+Reason pieces_of""",
         "masks": """
 dead_side read_elements""",
         "memory": """
 nbytes""",
-        "parts": """
-PlanPart Stage in_parts stages""",
         "passes": """
-PASSES PERMUTATION indexed kernel_graph run_passes simplify_indices""",
-        "places": """
-Origin""",
+PASSES PERMUTATION donate indexed kernel_graph overwrites_rows run_passes simplify_indices""",
         "plan": """
-clear_cache graph live_nodes origins parametrise plan_for refused""",
+PlanPart Stage clear_cache graph in_parts live_nodes origins parametrise plan_for refused stages""",
         "records": """
-Call Cut Kernel Plan Schedule members_of name_of standalone""",
+Call Cut Kernel Origin Plan Schedule members_of name_of standalone""",
     },
     "anneal.special": {
         "anneal.ops": """

@@ -24,7 +24,6 @@ ROOMS = (
     "anneal/runtime",
     "anneal/schedule",
     "anneal/settings.py",
-    "anneal/shape",
     "anneal/uop",
     "tests/backend/cpu",
     "tests/cache/test_store.py",

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from anneal.backend.arrays import numpy_dtype
-from anneal.backend.meanings import MEANINGS
+from anneal.backend.arrays import MEANINGS, numpy_dtype
 from anneal.backend.registry import get_device
 from anneal.backend.storage import Storage
 from anneal.errors import CompilerError

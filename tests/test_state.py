@@ -2,7 +2,7 @@
 
 State is what a function of a module changes and a later call sees: a variable that it declares global, an item or an
 attribute of something that the module holds, a class's own attribute. The results that `functools` caches are values,
-since they follow from a function's arguments; so is what a `Recent` and a `Weighed` hold (`anneal/uop/recent.py`), the
+since they follow from a function's arguments; so is what a `Recent` and a `Weighed` hold (`anneal/uop/caches.py`), the
 two kinds of caches with a bound, which tests/test_caches.py counts.
 """
 
@@ -29,7 +29,7 @@ STREAMS = "the command's streams and folders: a process has one of each"
 STATE = {
     "anneal.runtime.context.here": "the runtime's context: what a thread has switched on, watches and records",
     "anneal.uop.node._current": "the arena of interned nodes",
-    "anneal.uop.later.SYMBOLIC": "of the arena: whether it ever had a VARIABLE, which it keeps",
+    "anneal.uop.ops.SYMBOLIC": "of the arena: whether it ever had a VARIABLE, which it keeps",
     "anneal.settings._current": "the settings, read from the environment once; `override` puts others there for a block",
     "anneal.settings._watchers": TABLE,
     "anneal.torch_facts._BEFORE": "the default devices outside the blocks of `with device(...)`, which are the process's",
@@ -56,9 +56,9 @@ STATE = {
     "anneal.nn._whole_calls._trees": CACHE,
     "anneal.onnx.registry._TABLE": TABLE,
     "anneal.rewrite.symbolic._MEMO": CACHE,
-    "anneal.rewrite.trace._listeners": BELOW,
-    "anneal.rewrite.trace._plain": BELOW,
-    "anneal.rewrite.trace.here": BELOW,
+    "anneal.rewrite.passes._listeners": BELOW,
+    "anneal.rewrite.passes._plain": BELOW,
+    "anneal.rewrite.passes.here": BELOW,
     "anneal.runtime.launch._rounds": CACHE,
     "anneal.runtime.launch._scratches": CACHE,
     "anneal.runtime.late._classes": TABLE,
@@ -75,7 +75,7 @@ STATE = {
 }
 MOST = 45  # of them; the bar is 25
 # What belongs to a thread: the context's own, and the three below it.
-THREADED = ["rewrite/trace.py", "rewrite/walk.py", "runtime/context.py", "uop/provenance.py"]
+THREADED = ["rewrite/passes.py", "rewrite/walk.py", "runtime/context.py", "uop/provenance.py"]
 
 _CHANGES = frozenset(
     [

@@ -34,7 +34,6 @@ DOORS = (
     "anneal.ops.operators",
     "anneal.optim.lr_scheduler",
     "anneal.optim.swa_utils",
-    "anneal.rewrite.listing",
     "anneal.signal.windows",
     "anneal.runtime.profile",
     "anneal.tensor.autograd",

@@ -22,7 +22,7 @@ from anneal.backend.storage import Storage
 from anneal.doors import opened_later
 
 if TYPE_CHECKING:
-    from anneal.backend.meanings import MEANINGS, of_numpy
+    from anneal.backend.arrays import MEANINGS, of_numpy
     from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
     from anneal.backend.promises import Crew
 else:

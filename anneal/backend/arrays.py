@@ -1,13 +1,14 @@
-"""Values on the host: NumPy arrays, and the NumPy dtype of each of ours."""
+"""Values on the host: NumPy arrays, the NumPy dtype of each of ours, and the meanings of ops in NumPy."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from anneal.uop import DType, by_name, dtypes
+from anneal.uop import ALL, DType, Op, by_name, covering, dtypes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,3 +49,21 @@ def dtype_of(kind: np.dtype[Any]) -> DType | None:
     if found is None and kind.name in _OTHERS and _narrow(kind.name) == kind:
         found = by_name(kind.name)
     return found
+
+
+# -- meanings: what the rows of ops say (anneal/uop/ops.py), given NumPy -----------------------------------------------
+# The reference interpreter and the checks compute with them; devices do not.
+
+_OWNED = (Op.BUFFER, Op.PARAM, Op.SINK, Op.VARIABLE, Op.BIND)  # what they are, only their graph's owner knows
+
+
+def of_numpy(cell: Any) -> Any:
+    """A cell of a row: the function that is meant."""
+    return getattr(np, cell) if isinstance(cell, str) else partial(cell, np)
+
+
+MEANINGS: Mapping[Op, Callable[..., Any]] = covering(
+    "the list of meanings in NumPy",
+    {op: of_numpy(op.numpy) for op in ALL.values() if op.numpy is not None},
+    (op for op in ALL.values() if "tensor" in op.stages and op not in _OWNED),
+)

@@ -1,9 +1,4 @@
-"""A device: memory, compiled kernels, and batches of calls that can be replayed.
-
-get_device("cpu")  ->  Device.alloc / upload / download / free
-                       Device.compile(sink) -> Program
-                       Device.prepare([(program, buffers), ...]) -> Batch;  Batch.run()
-"""
+"""A device: memory, compiled kernels, and batches of calls that can be replayed."""
 
 from __future__ import annotations
 
@@ -221,6 +216,10 @@ class Idle(Protocol):
 
 class Device(ABC, Generic[Buffer]):
     """Allocator, compiler and launcher of one piece of hardware. `Buffer` is the type of its memory.
+
+    get_device("cpu")  ->  Device.alloc / upload / download / free
+                           Device.compile(sink) -> Program
+                           Device.prepare([(program, buffers), ...]) -> Batch;  Batch.run()
 
     Any thread may use a device that holds its `lock`; what several calls do together (bind, then run) is done under one
     lock. `free` alone may be called at any time: finalisers call it.

@@ -73,15 +73,13 @@ def _user_folder() -> Path | None:
 
 def disk_key(*parts: object) -> bytes | None:
     """The key of what `parts` (bytes, and values whose repr is their content) and the compiler's own code decide."""
-    version = code_version()
-    if version is None:
+    if (version := code_version()) is None:
         _say("the cache is off: anneal's source files are missing, or newer than this process")
         return None
     h = hashlib.blake2b(version, digest_size=16)
     for p in parts:
         data = p if isinstance(p, bytes) else repr(p).encode()
-        h.update(b"%d:" % len(data))
-        h.update(data)
+        h.update(b"%d:%b" % (len(data), data))
     return h.digest()
 
 
@@ -118,9 +116,7 @@ def load(
 
 def _is_own(facts: os.stat_result) -> bool:
     """True if only this user (or root) can have written the file; always, on systems without user ids."""
-    if not hasattr(os, "geteuid"):
-        return True
-    return facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & stat.S_IWOTH
+    return not hasattr(os, "geteuid") or (facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & stat.S_IWOTH)
 
 
 def _is_private(path: str, facts: os.stat_result) -> bool:
@@ -279,7 +275,7 @@ def _say(text: str) -> None:
 _IMPORTED = time.time()
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The rooms that decide what a program is compiled to; those above them only write programs.
-_ROOMS = ("cache", "uop", "rewrite", "shape", "schedule", "codegen", "backend")
+_ROOMS = ("cache", "uop", "rewrite", "schedule", "codegen", "backend")
 
 
 @cache
@@ -303,28 +299,28 @@ def _source_hash(package: Path, imported: float) -> bytes | None:
     h = hashlib.blake2b(digest_size=16)
     try:
         for room in _ROOMS:
-            found = 0
-            for path, changed in _sources(str(package / room)):
+            sources = _sources(str(package / room))
+            if not sources:
+                return None
+            for path, changed in sources:
                 if changed > imported:
                     return None
-                with open(path, "rb") as f:
-                    text = f.read()
+                text = Path(path).read_bytes()
                 h.update(f"{room}/{os.path.basename(path)} {len(text)}\n".encode())
                 h.update(text)
-                found += 1
-            if not found:
-                return None
     except OSError:
         return None
     return h.digest()
 
 
 def _sources(folder: str) -> list[tuple[str, float]]:
-    """The .py files below `folder` with their times, in an order that does not depend on the file system."""
+    """The sources below `folder`, Python and text of kernels, with their times, in an order that does not depend on the
+    file system.
+    """
     out: list[tuple[str, float]] = []
     with os.scandir(folder) as found:
         for e in sorted(found, key=lambda e: e.name):
-            if e.name.endswith(".py"):
+            if e.name.endswith((".py", ".wgsl", ".h")):
                 facts = e.stat()
                 out.append((e.path, max(facts.st_mtime, facts.st_ctime)))
             elif e.is_dir() and e.name != "__pycache__":

@@ -8,7 +8,6 @@ Kernel of what it gives. A kernel is a SINK of STOREs over RANGEs (see `anneal/s
 and the only way in which speed enters.
 """
 
-from anneal.codegen.affine import form as affine_form
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce as coalesce_loops
 from anneal.codegen.dialects import (
@@ -23,18 +22,20 @@ from anneal.codegen.dialects import (
 )
 from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.heuristics import choose
-from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
 from anneal.codegen.kernels import (
     Body,
     GeneratedKernel,
+    KernelInfo,
     bodies_of,
     decode_kernel,
     decode_opts,
     encode_kernel,
     encode_opts,
+    fused_ops,
     generate,
+    kernel_info,
 )
-from anneal.codegen.opts import Opt, axes_of, neighbours, work
+from anneal.codegen.opts import Opt, axes_of, neighbours, opts_text, work
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
-from anneal.codegen.ranges import SUBGROUP
+from anneal.codegen.ranges import SUBGROUP, form as affine_form
 from anneal.codegen.target import HALVES, MatrixShape, Target

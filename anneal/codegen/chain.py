@@ -1,17 +1,4 @@
-"""Chains: kernels that sum products whose one factor is made of other products (`anneal/schedule/fusion/chains.py`).
-
-    out[r, d] = sum over c of f(sum over e of a[r, e] * b[c, e], ...) * x[c, d]
-
-A kernel may have several such sums over the same scores, or reduce `f` itself over c. With the opts
-
-    CHAIN(r, R) CHAIN(c, C) CHAIN(e, E)    a workgroup's rows, the scores' columns at a time, and the depth of a step
-    LOCAL(r, L) LOCAL(c, F)                L by F threads
-    LOCAL(r, L) MATRIX(r, 16)              L subgroups, by subgroup matrices
-
-it becomes one in which a workgroup computes R rows of results, over all of d. For each C columns it sums R by C scores;
-puts what `f` makes of them into workgroup memory; and multiplies that with C rows of `x`. Columns that a comparison of
-indices rules out for all rows of a workgroup (above a diagonal) are left out. `chained.py` makes the kernel.
-"""
+"""Chains: kernels that sum products whose one factor is made of other products (`anneal/schedule/fusion/chains.py`)."""
 
 from __future__ import annotations
 
@@ -20,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from anneal.codegen.affine import form, unform
 from anneal.codegen.opts import Opt, identity
-from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, held, mask_of
+from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, form, held, mask_of, unform
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, size
@@ -234,7 +220,21 @@ class _Reach(NamedTuple):
 
 
 class ChainedKernel:
-    """A kernel while it is made."""
+    """A kernel while it is made.
+
+        out[r, d] = sum over c of f(sum over e of a[r, e] * b[c, e], ...) * x[c, d]
+
+    A kernel may have several such sums over the same scores, or reduce `f` itself over c. With the opts
+
+        CHAIN(r, R) CHAIN(c, C) CHAIN(e, E)    a workgroup's rows, columns of scores at a time, the depth of a step
+        LOCAL(r, L) LOCAL(c, F)                L by F threads
+        LOCAL(r, L) MATRIX(r, 16)              L subgroups, by subgroup matrices
+
+    it becomes one in which a workgroup computes R rows of results, over all of d. For each C columns it sums R by C
+    scores; puts what `f` makes of them into workgroup memory; and multiplies that with C rows of `x`. Columns that a
+    comparison of indices rules out for all rows of a workgroup (above a diagonal) are left out. `chained.py` makes the
+    kernel.
+    """
 
     def __init__(self, sink: UOp, chain: Chain, split: Split) -> None:
         self.sink, self.chain, self.split = sink, chain, split

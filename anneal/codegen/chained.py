@@ -6,10 +6,9 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from anneal.codegen.affine import form
 from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Split, chain_of, refused, scaled, split_of
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, conjunction, extent, mask_of
+from anneal.codegen.ranges import SUBGROUP, conjunction, extent, form, mask_of
 from anneal.codegen.stage import Layout, rows_apart, tile_over
 from anneal.rewrite import rebuild
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort

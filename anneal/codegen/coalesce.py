@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.codegen.affine import form, is_linear
-from anneal.codegen.ranges import extent, mask_of, substituted, with_sources
+from anneal.codegen.ranges import extent, form, is_linear, mask_of, substituted, with_sources
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anneal.codegen.affine import form, normalise, unform
-from anneal.codegen.ranges import SERIAL, extent, is_fragment, mask_of
+from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, unform
 from anneal.codegen.target import per_word
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort

@@ -1,21 +1,4 @@
-"""MATRIX: sums of products of float16 numbers by subgroup matrices (`ranges.py`), which 32 threads hold together.
-
-A kernel with the opts
-
-    MERGE(k, n - 1)                          where the reduce has n ranges: k, its first, stands for all of them
-    MATRIX(i, m) MATRIX(j, n) MATRIX(k, d)   the shape of a matrix; i and j are loop ranges, k is the reduce
-    LOCAL(i, s) LOCAL(j, t)                  s by t subgroups in a workgroup
-    UPCAST(i, u) UPCAST(j, v)                u by v matrices of sums in each subgroup
-    UNROLL(k, w) TILE(k, 1)                  w matrices deep are the parts of the factors that wait in workgroup memory
-    PREFETCH(k, 1 or 2)                      the next ones in registers; 2: there are two buffers for them
-
-becomes one in which a workgroup computes s*u*m rows and t*v*n columns. A factor's part lies in workgroup memory as it
-lies in its own memory, rows apart by 8 elements more than they are long, so that the rows of a matrix lie in unlike
-banks. Where blocks do not divide a range, the last one begins earlier and overlaps with the one before: of rows and
-columns it stores the rest, and of the reduce it adds zeros for what was added already. Sums that are stored as they are
-go to memory matrix by matrix. What else is done with them is done by threads: a subgroup puts one matrix after another
-into workgroup memory, and each thread takes vectors from there.
-"""
+"""MATRIX: sums of products of float16 numbers by subgroup matrices (`ranges.py`), which 32 threads hold together."""
 
 from __future__ import annotations
 
@@ -23,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import form
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, mask_of, reads_stored, with_sources
+from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, form, mask_of, reads_stored, with_sources
 from anneal.codegen.stage import rows_apart
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
@@ -189,7 +171,24 @@ def check_matrices(opts: Sequence[Opt], target: Target) -> None:
 
 
 def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
-    """The kernel with `opts`, which ask for MATRIX. Raises CompilerError if they do not fit it."""
+    """The kernel with `opts`, which ask for MATRIX. Raises CompilerError if they do not fit it.
+
+    A kernel with the opts
+
+        MERGE(k, n - 1)                          where the reduce has n ranges: k, its first, stands for all of them
+        MATRIX(i, m) MATRIX(j, n) MATRIX(k, d)   the shape of a matrix; i, j are loop ranges, k is the reduce
+        LOCAL(i, s) LOCAL(j, t)                  s by t subgroups in a workgroup
+        UPCAST(i, u) UPCAST(j, v)                u by v matrices of sums in each subgroup
+        UNROLL(k, w) TILE(k, 1)                  the parts of factors in workgroup memory are w matrices deep
+        PREFETCH(k, 1 or 2)                      the next ones in registers; 2: there are two buffers for them
+
+    becomes one in which a workgroup computes s*u*m rows and t*v*n columns. A factor's part lies in workgroup memory as
+    it lies in its own memory, rows apart by 8 elements more than they are long, so that the rows of a matrix lie in
+    unlike banks. Where blocks do not divide a range, the last one begins earlier and overlaps with the one before: of
+    rows and columns it stores the rest, and of the reduce it adds zeros for what was added already. Sums that are
+    stored as they are go to memory matrix by matrix. What else is done with them is done by threads: a subgroup puts
+    one matrix after another into workgroup memory, and each thread takes vectors from there.
+    """
     splits = _splits(opts)
     if any(o.kind == "MERGE" for o in opts):
         sink = merged(sink)

@@ -1,28 +1,9 @@
-"""Opts: choices about a kernel's ranges, as values that `apply.py` applies by a graph rewrite.
-
-A kernel arrives with "loop" ranges (one iteration per output element) and "reduce" ranges. Each opt splits one range,
-or all loop ranges at once; the pieces carry what happens to them as the kind in the RANGE's arg:
-
-    workgroup   what is left of a loop range: one workgroup per value
-    local       threads of a workgroup
-    upcast      registers: every value is written out
-    reduce      a loop
-    unroll      a reduce written out
-    written     the same of a reduce with tiles: a loop in all but the text, which repeats its body
-    group       threads of a workgroup that share a reduce
-    vector      lanes of a vec2 or vec4: a value that depends on it is a vector
-    row, column, depth  elements of a matrix that a subgroup holds (`ranges.py`)
-
-Axes are numbered over the kernel whose loops are coalesced: loop ranges in id order, then reduce ranges in id order. A
-piece is split off the part that is left over, so after LOCAL(0, 16) and UPCAST(0, 4) the range is `(w*4 + u)*16 + l`:
-neighbouring threads touch neighbouring elements. Among threads the opt given first varies fastest. An amount need not
-divide the extent: an index that runs over is clamped, its value never stored, and it adds nothing to a reduce.
-"""
+"""Opts: choices about a kernel's ranges, as values that `apply.py` applies by a graph rewrite."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.ranges import SUBGROUP
@@ -50,6 +31,25 @@ KINDS = {
 class Opt:
     """One choice: a kind of split (`KINDS`), an axis, and an amount.
 
+    A kernel arrives with "loop" ranges (one iteration per output element) and "reduce" ranges. Each opt splits one
+    range, or all loop ranges at once; the pieces carry what happens to them as the kind in the RANGE's arg:
+
+        workgroup   what is left of a loop range: one workgroup per value
+        local       threads of a workgroup
+        upcast      registers: every value is written out
+        reduce      a loop
+        unroll      a reduce written out
+        written     the same of a reduce with tiles: a loop in all but the text, which repeats its body
+        group       threads of a workgroup that share a reduce
+        vector      lanes of a vec2 or vec4: a value that depends on it is a vector
+        row, column, depth  elements of a matrix that a subgroup holds (`ranges.py`)
+
+    Axes are numbered over the kernel whose loops are coalesced: loop ranges in id order, then reduce ranges in id
+    order. A piece is split off the part that is left over, so after LOCAL(0, 16) and UPCAST(0, 4) the range is `(w*4 +
+    u)*16 + l`: neighbouring threads touch neighbouring elements. Among threads the opt given first varies fastest. An
+    amount need not divide the extent: an index that runs over is clamped, its value never stored, and it adds nothing
+    to a reduce.
+
     >>> Opt("LOCAL", 0, 64)
     Opt(kind='LOCAL', axis=0, amount=64)
     """
@@ -57,6 +57,15 @@ class Opt:
     kind: str
     axis: int
     amount: int
+
+
+def opts_text(opts: Iterable[Opt]) -> str:
+    """Opts on one line.
+
+    >>> opts_text([Opt("LOCAL", 0, 16), Opt("UPCAST", 0, 4)])
+    'LOCAL(0,16) UPCAST(0,4)'
+    """
+    return " ".join(f"{o.kind}({o.axis},{o.amount})" for o in opts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,16 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from anneal.codegen.affine import form, normalise, unform
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce, merge_rows
 from anneal.codegen.dialects import DIALECTS, Text
 from anneal.codegen.hardware import LaunchConfig, to_hardware
-from anneal.codegen.info import opts_text
 from anneal.codegen.lanes import to_runs, to_vectors
 from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
-from anneal.codegen.opts import Opt
-from anneal.codegen.ranges import SERIAL, mask_of, with_sources
+from anneal.codegen.opts import Opt, opts_text
+from anneal.codegen.ranges import SERIAL, form, mask_of, normalise, unform, with_sources
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError

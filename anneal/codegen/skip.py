@@ -1,16 +1,10 @@
-"""Work that a whole workgroup would throw away is left out: of causal scores, the blocks above the diagonal.
-
-A result that is only used where a condition holds (`where(i < j, -inf, sum)`) is not needed by a workgroup if the
-condition fails for all of its elements: its loop has no iterations. A sum whose terms are zero where a condition holds
-has the iterations that are left. And a workgroup whose results are not read ends at once.
-"""
+"""Work that a whole workgroup would throw away is left out: of causal scores, the blocks above the diagonal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from anneal.codegen.affine import form, unform
-from anneal.codegen.ranges import conjunction, extent, mask_of, substituted, with_sources
+from anneal.codegen.ranges import conjunction, extent, form, mask_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side
 from anneal.uop import Op, UOp, const, dtypes, toposort
@@ -169,7 +163,12 @@ def _shifted(sink: UOp, fresh: dict[UOp, UOp], moved: dict[UOp, UOp]) -> UOp:
 
 
 def skip_unused(sink: UOp) -> UOp:
-    """The kernel without loads, stores, loops and iterations whose results nothing uses."""
+    """The kernel without loads, stores, loops and iterations whose results nothing uses.
+
+    A result that is only used where a condition holds (`where(i < j, -inf, sum)`) is not needed by a workgroup if the
+    condition fails for all of its elements: its loop has no iterations. A sum whose terms are zero where a condition
+    holds has the iterations that are left. And a workgroup whose results are not read ends at once.
+    """
     order = toposort((sink,))
     if not any(u.op is Op.WHERE for u in order) or not any(u.op is Op.LT and u.src[0].dtype is _I32 for u in order):
         return sink

@@ -1,14 +1,4 @@
-"""TILE: operands of a reduce wait in workgroup memory, where all threads of a workgroup read them.
-
-    stage       an operand becomes LOAD(BUFFERIZE(operand over ranges of its own, *those ranges), position)
-    fill        ... and that BUFFERIZE the stores with which the threads, side by side, fill the tile
-
-An operand is the largest part of the reduce's value that loads from memory and that several threads, or several
-registers of one thread, would compute alike: in a product of matrices each factor, with whatever elementwise work is
-fused into it. A tile holds one element for every value of the pieces of ranges that it depends on. Those of the loop
-ranges vary fastest, in the order of their axis, so that a thread's neighbouring registers are neighbours in the tile;
-those of the reduce come last.
-"""
+"""TILE: operands of a reduce wait in workgroup memory, where all threads of a workgroup read them."""
 
 from __future__ import annotations
 
@@ -16,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import form, normalise
-from anneal.codegen.ranges import Substitution, extent, mask_of, substituted
+from anneal.codegen.ranges import Substitution, extent, form, mask_of, normalise, substituted
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 _I32 = dtypes.int32
@@ -44,6 +33,15 @@ class Layout:
 
 def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], buffers: int) -> UOp:
     """Stage the operands of every reduce that runs over a range of `depth`.
+
+        stage       an operand becomes LOAD(BUFFERIZE(operand over ranges of its own, *those ranges), position)
+        fill        ... and that BUFFERIZE the stores with which the threads, side by side, fill the tile
+
+    An operand is the largest part of the reduce's value that loads from memory and that several threads, or several
+    registers of one thread, would compute alike: in a product of matrices each factor, with whatever elementwise work
+    is fused into it. A tile holds one element for every value of the pieces of ranges that it depends on. Those of the
+    loop ranges vary fastest, in the order of their axis, so that a thread's neighbouring registers are neighbours in
+    the tile; those of the reduce come last.
 
     `threads` and `depth` are the pieces of the loop ranges and of the reduce range that vary within a workgroup,
     fastest first. `buffers` is 0 for tiles that are fetched when they are needed, 1 for tiles that are

@@ -13,8 +13,7 @@ from anneal.codegen import Body, Lowering, Target, WrittenText, bodies_of, gener
 from anneal.errors import UserError
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
 from anneal.progress import told
-from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
-from anneal.shape import source_index
+from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
 from anneal.uop import MOVEMENT, Op, Provenance, UOp, arena, toposort
 
 # Nodes that many kernels have in common: they come from nowhere in particular.

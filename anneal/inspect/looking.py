@@ -22,8 +22,7 @@ from anneal.errors import AnnealError, DataError
 from anneal.inspect.derivations import KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
 from anneal.inspect.kernel_list import kernel_calls, refusals
-from anneal.rewrite import Event, listing
-from anneal.rewrite.listing import Listed
+from anneal.rewrite import Event, Listed, explain
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.training import suggest
@@ -312,7 +311,7 @@ class OpRules:
 def op_rules(op: str) -> OpRules:
     """The rules of the op called `op`, and its line in ops.py. Raises UserError for a name that is no op."""
     order = list(KINDS)
-    return OpRules(op, _meaning(op), tuple(sorted(listing.explain(op), key=lambda r: order.index(r.kind))))
+    return OpRules(op, _meaning(op), tuple(sorted(explain(op), key=lambda r: order.index(r.kind))))
 
 
 def tensor_methods() -> list[str]:

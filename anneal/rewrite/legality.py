@@ -2,8 +2,8 @@
 
     tensor   what anneal/tensor builds and the scheduler cuts: movement, axis reductions, elementwise ops over shapes
     kernel   what the scheduler hands to a device: stores over ranges, loads, scalar elementwise ops
-    legal    the same in ops that code generation has text for: no ARGSORT; a store may take a value that memory rounds
-    linear   a kernel whose ranges are split into pieces: tiles, hardware indices, lanes of vectors, and stores in loops
+    legal    the same in ops that code generation has text for: no ARGSORT; memory may round what is stored
+    linear   a kernel whose ranges are split into pieces: tiles, hardware indices, lanes of vectors, stores in loops
 
 Rows of ops (anneal/uop/ops.py) say at which stages an op exists, how many sources it takes and of which dtypes; the
 tests here say the rest: op -> test, which returns what is wrong with a node, or an empty text.

@@ -1,22 +1,29 @@
-"""A list of passes as a value: what runs, can be stopped in, printed and checked is the same list.
+"""A list of passes as a value, and the rules as values: those that fired, and all of them, from the `.upat` files.
 
-The scheduler's passes and the code generator's are two Pipelines. A pass maps a state (a record, or a graph) to the
-next one.
+What runs, can be stopped in, printed and checked is the same list: the scheduler's passes and the code generator's are
+two Pipelines. A pass maps a state (a record, or a graph) to the next one.
+
+A table of rules is a dict from op to function. With a listener, the functions in the tables are others, which do the
+same and report it; otherwise none of this is on any path, so a trace costs nothing when it is off. Results that were
+kept from before (`simplify`'s memo, plans, kernels) need no rules again, and are not in the trace.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 from anneal import settings
 from anneal.errors import CompilerError, UserError
 from anneal.progress import told
 from anneal.rewrite.legality import check
-from anneal.rewrite.trace import here
-from anneal.uop import UOp
+from anneal.uop import ALL, Op, UOp, fold_by
 
 S = TypeVar("S")
 
@@ -106,3 +113,240 @@ def verify(p: Pass[S], state: S) -> None:
         for part in p.view(state):
             if isinstance(part, UOp):
                 check(part, p.stage)
+
+
+Result = UOp | tuple[UOp | None, ...]
+Listener = Callable[["Event"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A rule that fired.
+
+    `after` is a node, or for rules of derivatives one contribution for each source. `pass_name` is empty outside of
+    passes.
+    """
+
+    pass_name: str
+    table: str
+    rule: str  # its text
+    place: str  # file:line of the rule
+    before: UOp
+    after: Result
+
+    @property
+    def user(self) -> str:
+        """file:line of the user's code that `before` comes from; empty where that was not noted."""
+        code, line = self.before.provenance[1:3]
+        return "" if code is None else f"{code.co_filename}:{line}"
+
+    def __str__(self) -> str:
+        step = f"{self.pass_name}: " if self.pass_name else ""
+        user = f" for {self.user}" if self.user else ""
+        return f"{step}{self.before!r} -> {self.after!r}   by {self.rule}   at {self.place}{user}"
+
+
+class _Here(threading.local):
+    """The thread's state: the pass that it runs, and whether it is telling of a rule right now."""
+
+    pass_name = ""
+    telling = False
+
+
+here = _Here()
+_lock = threading.RLock()
+_listeners: list[Listener] = []
+listening = _listeners.__len__  # above 0 if some thread listens to the rules that fire
+_plain: list[tuple[str, dict[Op, Any], dict[Op, Any]]] = []  # (kind, table, its own functions), while others are in it
+
+
+@contextmanager
+def tracing() -> Iterator[list[Event]]:
+    """The rules that fire in this thread within the block.
+
+    >>> from anneal.uop import const, dtypes
+    >>> x = UOp(Op.SPECIAL, dtypes.int32, (), ("x", 8))
+    >>> with tracing() as events:
+    ...     _ = x * 1
+    >>> [(e.table, e.rule, e.after is x) for e in events]
+    [('fold', 'x * 1 -> x', True)]
+    """
+    events: list[Event] = []
+    mine = threading.get_ident()
+
+    def note(event: Event) -> None:
+        if threading.get_ident() == mine:
+            events.append(event)
+
+    _listen(note)
+    try:
+        yield events
+    finally:
+        _stop(note)
+
+
+def _listen(f: Listener) -> None:
+    with _lock:
+        if not _listeners:
+            _replace_functions()
+        _listeners.append(f)
+
+
+def _stop(f: Listener) -> None:
+    with _lock:
+        _listeners.remove(f)
+        if not _listeners:
+            _put_back()
+
+
+def _replace_functions() -> None:
+    for kind, functions, telling in _telling():
+        _plain.append((kind, functions, dict(functions)))
+        functions.update(telling)
+        if kind == "fold":
+            fold_by(functions)
+
+
+@cache
+def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
+    """Kind, table, and the functions that do the same and tell of it: generated once for a process."""
+    # with the generator, which a program does not need
+    from anneal.rewrite.generate import PACKAGE, generate, targets
+    from anneal.rewrite.upat import parse
+
+    found = []
+    for source, target in targets():
+        file = source.relative_to(PACKAGE.parent).as_posix()
+        text = source.read_text(encoding="utf-8")
+        module = importlib.import_module(".".join(target.relative_to(PACKAGE.parent).with_suffix("").parts))
+        naming: dict[str, Any] = {"__name__": f"{module.__name__}.named"}
+        exec(generate(text, file, named=True), naming)
+        for table in parse(text, file).tables:
+            functions: dict[Op, Any] = getattr(module, table.name.upper())
+            places = {rule.text: f"{file}:{rule.line}" for rule in table.rules}
+            telling = {
+                op: _TELLING[table.kind](op, match, table.name, places)
+                for op, match in naming[table.name.upper()].items()
+            }
+            found.append((table.kind, functions, telling))
+    return found
+
+
+def _put_back() -> None:
+    for kind, functions, plain in _plain:
+        functions.update(plain)
+        if kind == "fold":
+            fold_by(functions)
+    _plain.clear()
+
+
+def _tell(table: str, rule: str, places: Mapping[str, str], before: UOp, after: Result) -> None:
+    if here.telling:  # a rule that fired for what a listener does
+        return
+    here.telling = True
+    try:
+        event = Event(here.pass_name, table, rule, places[rule], before, after)
+        for f in tuple(_listeners):
+            f(event)
+    finally:
+        here.telling = False
+
+
+def _rewrite(_: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
+    def telling(u: UOp, ctx: Any) -> Any:
+        found = match(u, ctx)
+        if found is not None and found[0] is not u:
+            _tell(table, found[1], places, u, found[0])
+        return found
+
+    return telling
+
+
+def _fold(op: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
+    def telling(dtype: Any, src: Any) -> Any:
+        found = match(dtype, src)
+        if found is None:
+            return None
+        _tell(table, found[1], places, UOp(op, dtype, src), found[0])
+        return found[0]
+
+    return telling
+
+
+def _derivative(_: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
+    def telling(y: UOp, *rest: Any) -> Any:
+        found = match(y, *rest)
+        if found is None:
+            return None
+        _tell(table, found[1], places, y, found[0])
+        return found[0]
+
+    return telling
+
+
+_TELLING = {"rewrite": _rewrite, "fold": _fold, "gradient": _derivative, "forward": _derivative}
+
+
+# -- ANNEAL_DEBUG=6 ---------------------------------------------------------------------------------------------------
+
+
+def _print(event: Event) -> None:
+    print(f"anneal: {event}", file=sys.stderr)
+
+
+def _follow(s: settings.Settings) -> None:
+    loud = s.debug >= 6
+    if loud != (_print in _listeners):
+        (_listen if loud else _stop)(_print)
+
+
+settings.watch(_follow)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One rule with its place. `op` is what its pattern starts with, `mentions` every op in the pattern."""
+
+    op: str
+    mentions: frozenset[str]
+    kind: str
+    table: str
+    text: str
+    comment: str
+    file: str
+    line: int
+
+
+def _read() -> Iterator[Listed]:
+    from anneal.rewrite.generate import PACKAGE, targets
+    from anneal.rewrite.upat import mentioned, parse
+
+    for source, _ in targets():
+        name = source.relative_to(PACKAGE.parent).as_posix()
+        for table in parse(source.read_text(encoding="utf-8"), name).tables:
+            for rule in table.rules:
+                ops = [op.name for op in mentioned(rule, name)]
+                yield Listed(ops[0], frozenset(ops), table.kind, table.name, rule.text, rule.comment, name, rule.line)
+
+
+@cache
+def rules() -> tuple[Listed, ...]:
+    """Every rule of the package, in the order of files and lines."""
+    return tuple(_read())
+
+
+def explain(op_name: str) -> list[Listed]:
+    """The rules that concern an op: first those whose pattern starts with it, then those that only mention it.
+
+    Raises UserError for a name that is no op, with the names that look like it.
+
+    >>> [r.text for r in explain("exp") if r.kind == "gradient"]
+    ['exp(x) -> g * y']
+    """
+    name = op_name.upper()
+    if name not in ALL:
+        import difflib
+
+        near = difflib.get_close_matches(name, ALL, n=4) or sorted(ALL)
+        raise UserError(f"unknown op {op_name!r}; known: {', '.join(near)}")
+    return [r for r in rules() if r.op == name] + [r for r in rules() if r.op != name and name in r.mentions]

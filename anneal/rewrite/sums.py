@@ -11,13 +11,8 @@ from collections.abc import Iterable
 from math import gcd
 from typing import Any
 
-from anneal.rewrite.extents import ordered_by_sizes
 from anneal.uop import SYMBOLIC, DType, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
-
-__all__ = [
-    "Sum", "compared", "conjunction", "disjunction", "divided", "equated", "fences", "linear", "ordered", "remainder",
-    "unequal",
-]  # fmt: skip
+from anneal.uop.sizes import Poly, is_symbolic, least, plus, poly, poly_node, poly_quotient, size
 
 _BOOL = dtypes.bool_
 _ADD, _MUL, _CONST = Op.ADD, Op.MUL, Op.CONST
@@ -468,3 +463,90 @@ def fences(predicate: UOp) -> dict[UOp, tuple[Any, Any]]:
             was = out.get(x, (x.vmin, x.vmax))
             out[x] = (was[0] if lo is None else max(was[0], lo), was[1] if hi is None else min(was[1], hi))
     return {x: (lo, hi) for x, (lo, hi) in out.items() if lo <= hi and x.op is not Op.CONST}
+
+
+# -- beside symbolic sizes: division by a size, and comparisons that hold for every value of the variables -------------
+# An expression is a polynomial over ranges and variables. A range of extent n goes up to n - 1, so the largest value of
+# `i*n + j` is a polynomial too, and `(i*n + j) // n` is i because j never reaches n, whatever n is.
+
+
+def quotient(x: UOp, y: UOp) -> UOp | None:
+    """`x // y` for a symbolic size y: what is a multiple of it leaves the quotient."""
+    found = _split(x, y)
+    if found is None:
+        return None
+    whole, rest, inside = found
+    if inside:
+        return poly_node(whole)
+    return poly_node(whole) + poly_node(rest) // y if whole else None
+
+
+def leftover(x: UOp, y: UOp) -> UOp | None:
+    """`x % y` for a symbolic size y: what is a multiple of it goes."""
+    found = _split(x, y)
+    if found is None:
+        return None
+    whole, rest, inside = found
+    if inside:
+        return poly_node(rest)
+    return poly_node(rest) % y if whole else None
+
+
+def _split(x: UOp, y: UOp) -> tuple[Poly, Poly, bool] | None:
+    """(q, r, whether 0 <= r < y) with x == q * y + r."""
+    if y.op is Op.CONST or not is_symbolic(y) or x.dtype is not dtypes.int32 or least(y) <= 0:
+        return None
+    found = poly_quotient(poly(x), poly(y))
+    if found is None:
+        return None
+    whole, rest = found
+    low, high = _extreme(rest, False), _extreme(rest, True)
+    inside = low is not None and high is not None and _at_least(low, 0) and _at_least(plus(poly(y), high, -1), 1)
+    return whole, rest, inside
+
+
+def ordered_by_sizes(x: UOp, y: UOp) -> UOp | None:
+    """`x < y` where that is the same for all ranges and variables."""
+    difference = plus(poly(x), poly(y), -1)
+    if not any(a.op is Op.VARIABLE for m in difference for a in m):
+        return None
+    high = _extreme(difference, True)
+    if high is not None and _at_least({m: -k for m, k in high.items()}, 1):
+        return const(_BOOL, True)
+    low = _extreme(difference, False)
+    return const(_BOOL, False) if low is not None and _at_least(low, 0) else None
+
+
+def _at_least(p: Poly, bound: int) -> bool:
+    return least(size(poly_node(p))) >= bound
+
+
+def _extreme(p: Poly, largest: bool) -> Poly | None:
+    """The largest or smallest value of a polynomial over its ranges, as a polynomial over variables."""
+    total: UOp | int = 0
+    for m, k in p.items():
+        sizes = [a for a in m if a.op is Op.VARIABLE or not a.ranges and is_symbolic(a)]
+        others = [a for a in m if a not in sizes]
+        if len(others) > 1 or any(a.vmin is None or a.vmin < 0 for a in sizes):
+            return None
+        term: UOp | int = k
+        for a in sizes:
+            term = a * term
+        if others:
+            bound = _bound(others[0], (k > 0) is largest)
+            if bound is None:
+                return None
+            term = bound * term
+        total = total + term
+    return poly(total) if isinstance(total, UOp) else {(): total} if total else {}
+
+
+def _bound(a: UOp, largest: bool) -> UOp | int | None:
+    """The last or first value of an atom."""
+    if a.op is Op.RANGE:
+        extent = a.src[0]
+        if not largest:
+            return 0
+        return int(extent.arg) - 1 if extent.is_const else extent - 1 if is_symbolic(extent) else None
+    found = a.vmax if largest else a.vmin
+    return None if found is None or abs(found) >= 1 << 30 else int(found)

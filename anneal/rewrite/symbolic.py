@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from anneal.rewrite.driver import graph_rewrite
 from anneal.rewrite.sums import Sum, fences, linear
 from anneal.rewrite.symbolic_rules import SYMBOLIC
-from anneal.rewrite.walk import substitute
+from anneal.rewrite.walk import graph_rewrite, substitute
 from anneal.uop import ALU, Op, UOp, dtypes
 
 _MEMO: dict[UOp, UOp] = {}

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, dtypes
-from anneal.rewrite.extents import leftover, quotient
-from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, ordered, remainder, unequal
+from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, leftover, ordered, quotient, remainder, unequal
 
 _CONST = Op.CONST
 _MOD = Op.MOD

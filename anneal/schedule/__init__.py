@@ -9,16 +9,33 @@ from anneal.doors import opened_later
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 if TYPE_CHECKING:
-    from anneal.schedule.concat import pieces_of
     from anneal.schedule.cost_model import CostModel
-    from anneal.schedule.fusion import Reason
-    from anneal.schedule.inplace import donate, overwrites_rows
+    from anneal.schedule.fusion import Reason, pieces_of
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.memory import nbytes
-    from anneal.schedule.parts import PlanPart, Stage, in_parts, stages
-    from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
-    from anneal.schedule.places import Origin
-    from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
-    from anneal.schedule.records import Call, Cut, Kernel, Plan, Schedule, members_of, name_of, standalone
+    from anneal.schedule.passes import (
+        PASSES,
+        PERMUTATION,
+        donate,
+        indexed,
+        kernel_graph,
+        overwrites_rows,
+        run_passes,
+        simplify_indices,
+    )
+    from anneal.schedule.plan import (
+        PlanPart,
+        Stage,
+        clear_cache,
+        graph,
+        in_parts,
+        live_nodes,
+        origins,
+        parametrise,
+        plan_for,
+        refused,
+        stages,
+    )
+    from anneal.schedule.records import Call, Cut, Kernel, Origin, Plan, Schedule, members_of, name_of, standalone
 else:
     __getattr__ = opened_later(__name__)

@@ -1,12 +1,4 @@
-"""Masks: elements of a materialised value that are one number because indices alone say so (those above a diagonal).
-
-    a = where(i < j, 0, x), materialised    consumers read where(i < j, 0, a) in a's place
-
-A consumer's kernel then shows the elements that it need not read, and a product over masked elements its zero terms, so
-that code generation leaves both out (`anneal/codegen/skip.py`). The masked elements are dead lanes, since no kernel
-reads them any more: their producer need not compute or store them, and stores a `where` tagged DEAD. A `where` that is
-simplified hands its tag on.
-"""
+"""Masks: elements of a materialised value that are one number because indices alone say so (those above a diagonal)."""
 
 from __future__ import annotations
 
@@ -51,7 +43,15 @@ def where(condition: UOp, a: UOp, b: UOp, tag: object) -> UOp:
 
 
 def masks_of(order: list[UOp], kept: Iterable[UOp]) -> dict[UOp, Mask]:
-    """The masks of those nodes of `kept` that have one and that only kernels with loops of their own read."""
+    """The masks of those nodes of `kept` that have one and that only kernels with loops of their own read.
+
+        a = where(i < j, 0, x), materialised    consumers read where(i < j, 0, a) in a's place
+
+    A consumer's kernel then shows the elements that it need not read, and a product over masked elements its zero
+    terms, so that code generation leaves both out (`anneal/codegen/skip.py`). The masked elements are dead lanes, since
+    no kernel reads them any more: their producer need not compute or store them, and stores a `where` tagged DEAD. A
+    `where` that is simplified hands its tag on.
+    """
     if not any(u.op is Op.WHERE for u in order):
         return {}
     opaque = {base(s) for u in order if u.op in _OPAQUE for s in u.src}

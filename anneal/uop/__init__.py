@@ -5,15 +5,25 @@ which each op may exist: leaves; tensor graph (movement, reductions, gathers); k
 linear program; and the elementwise ops that live everywhere.
 """
 
-from anneal.uop.arith import reduce_identity
-from anneal.uop.collector import Users, references, uncollected
+from anneal.uop.caches import Recent, Users, Weighed, references, uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
-from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
 from anneal.uop.function import GraphFunction, by_rule, of_rule
-from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort, unique
-from anneal.uop.ops import ALL, ALU, BY_MATRICES, COMPARE, FITS, MOVEMENT, REAL, REDUCE_OPS, WRAPS, Op, covering
-from anneal.uop.printer import render
+from anneal.uop.ops import (
+    ALL,
+    ALU,
+    BY_MATRICES,
+    COMPARE,
+    FITS,
+    MOVEMENT,
+    REAL,
+    REDUCE_OPS,
+    SYMBOLIC,
+    WRAPS,
+    Op,
+    covering,
+    reduce_identity,
+)
 from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
-from anneal.uop.recent import Recent, Weighed
+from anneal.uop.text import decode_graph, decode_value, encode_graph, encode_value, render

@@ -1,11 +1,13 @@
-"""Interval arithmetic: inclusive bounds of integer and bool nodes from those of their sources.
+"""Interval arithmetic: inclusive bounds of integer and bool nodes from those of their sources; and what folding asks of
+constants and casts.
 
-A result that may leave its dtype wraps around, so its bounds are the dtype's whole range; `arith.exact` reads this
-back.
+A result that may leave its dtype wraps around, so its bounds are the dtype's whole range; `exact` reads this back.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 from anneal.uop.dtype import DType
@@ -135,7 +137,7 @@ def magnitude(dtype: DType, src: Any) -> Pair:
     return _within(dtype, 0 if a.vmax >= 0 else -a.vmax, max(-a.vmin, a.vmax))
 
 
-def sign(_: DType, src: Any) -> Pair:
+def signum(_: DType, src: Any) -> Pair:
     (a,) = src
     return (a.vmin > 0) - (a.vmin < 0), (a.vmax > 0) - (a.vmax < 0)
 
@@ -180,3 +182,70 @@ def where(_: DType, src: Any) -> Pair:
     if p.vmin == p.vmax:
         return (a.vmin, a.vmax) if p.vmin else (b.vmin, b.vmax)
     return min(a.vmin, b.vmin), max(a.vmax, b.vmax)
+
+
+def exact(u: Any) -> bool:
+    """True if the integer node `u` is known not to wrap around.
+
+    Bounds of a node that may wrap are the dtype's whole range (see `node.py`), so narrower ones are a proof.
+    """
+    return bool(u.vmin > u.dtype.min or u.vmax < u.dtype.max)
+
+
+def lossless(a: DType, b: DType) -> bool:
+    """True if every value of `a` survives a cast to `b` unchanged.
+
+    >>> from anneal.uop.dtype import dtypes
+    >>> lossless(dtypes.uint8, dtypes.int16), lossless(dtypes.int32, dtypes.float32)
+    (True, False)
+    """
+    if a is b or a.kind == "bool":
+        return True
+    if b.kind == "float":
+        if a.kind == "float":
+            # the smallest number of all counts too, and an infinity needs one
+            reach = a.least - a.digits >= b.least - b.digits and a.largest <= b.largest
+            return a.digits <= b.digits and reach and b.has_infinity >= a.has_infinity
+        return a.bits <= b.digits and a.max <= b.largest
+    return a.is_int and b.is_int and bool(b.min <= a.min and a.max <= b.max)
+
+
+def calc(f: Callable[..., float], *values: float) -> float | None:
+    """`f(*values)`, or None where Python raises: what the device does there is left to the device."""
+    try:
+        result = f(*values)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return None
+    return None if isinstance(result, complex) else result
+
+
+def inverse(dtype: DType, value: float) -> float:
+    """1/value when that is exact (powers of two well inside the range), else 0."""
+    if value == 0 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
+        return 0.0
+    return 1 / value if abs(math.frexp(value)[1] - 1) < -dtype.least else 0.0
+
+
+def sign(value: float) -> float:
+    """-1, 0 or 1; nan stays nan."""
+    return value if value != value else (value > 0) - (value < 0)
+
+
+def greatest(a: Any, b: Any) -> Any:
+    """The larger of two constants, nan if either is; None for zeros of unlike signs, of which a device gives either."""
+    return _extreme(a, b, a > b)
+
+
+def least(a: Any, b: Any) -> Any:
+    """The smaller of two constants, nan if either is; None for zeros of unlike signs, of which a device gives
+    either.
+    """
+    return _extreme(a, b, a < b)
+
+
+def _extreme(a: Any, b: Any, first: bool) -> Any:
+    if a != a or b != b:
+        return math.nan
+    if a == b == 0 and math.copysign(1.0, a) != math.copysign(1.0, b):
+        return None
+    return a if first else b

@@ -6,10 +6,10 @@ here.
 
 from __future__ import annotations
 
-from anneal.uop import printer, sizes
+from anneal.uop import sizes, text
 from anneal.uop.fold_rules import FOLD
-from anneal.uop.later import LATER
 from anneal.uop.node import alu, fold_by
+from anneal.uop.ops import LATER
 
 __all__ = ["alu"]
 
@@ -21,5 +21,5 @@ LATER.is_symbolic = sizes.is_symbolic
 LATER.mapped = sizes.mapped
 LATER.sizes = sizes.sizes
 LATER.symbolic_arg = sizes.symbolic_arg
-LATER.render = printer.render
-LATER.short = printer.short
+LATER.render = text.render
+LATER.short = text.short

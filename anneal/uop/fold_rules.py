@@ -11,7 +11,7 @@ from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import const
 from anneal.uop.ops import Op
 from math import gcd
-from anneal.uop.arith import calc, exact, greatest, inverse, least, sign
+from anneal.uop.bounds import calc, exact, greatest, inverse, least, sign
 
 _CONST = Op.CONST
 _NEG = Op.NEG

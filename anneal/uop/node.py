@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
-from anneal.uop.arith import lossless
-from anneal.uop.collector import references
+from anneal.uop.bounds import lossless
+from anneal.uop.caches import references
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
-from anneal.uop.later import LATER, SYMBOLIC
-from anneal.uop.ops import ALU, COMPARE, Op
+from anneal.uop.ops import ALU, COMPARE, LATER, SYMBOLIC, Op
 from anneal.uop.provenance import Builder, Provenance, line_at, users_frame
 
 Bound = int | float | None

@@ -12,7 +12,40 @@ from typing import Any, ClassVar, TypeVar
 
 from anneal.errors import CompilerError
 from anneal.uop import bounds as interval, meaning
-from anneal.uop.later import LATER, SYMBOLIC
+from anneal.uop.dtype import DType, Number
+
+
+class _Symbolic:
+    """A flag: the process has made a VARIABLE. Before, every size is an int and need not be looked at."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        self.seen = False
+
+
+SYMBOLIC = _Symbolic()
+
+
+class _Later:
+    """Functions of nodes that the node asks of files written in nodes; `complete.py` fills them in when the room is
+    entered.
+    """
+
+    __slots__ = ("bind", "count", "decided", "is_symbolic", "mapped", "render", "short", "sizes", "symbolic_arg")
+    bind: Callable[[Any, int], Any]
+    count: Callable[[tuple[Any, ...]], int]
+    decided: Callable[[Any], bool | None]
+    is_symbolic: Callable[[Any], bool]
+    mapped: Callable[[Any, Callable[[Any], Any]], Any]
+    render: Callable[[Any], str]
+    short: Callable[[Any], str]
+    sizes: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    symbolic_arg: Callable[[Any], bool]
+
+
+LATER = _Later()
+
 
 T = TypeVar("T")
 N = TypeVar("N")  # a node: `UOp`, which stands above this file
@@ -177,7 +210,7 @@ class Op:
     BITCAST = _alu(1, meaning.bitcast, takes="", cost=0)  # the same bits under another dtype of equal size
     NEG = _alu(1, meaning.neg, interval.neg, ulps=0.0)
     ABS = _alu(1, "abs", interval.magnitude, ulps=0.0)
-    SIGN = _alu(1, "sign", interval.sign, ulps=0.0, change="monotone")
+    SIGN = _alu(1, "sign", interval.signum, ulps=0.0, change="monotone")
     NOT = _alu(1, meaning.invert, interval.invert, takes="whole")  # bitwise; logical on bool
     EXP = _function("exp", ulps=8.0)
     EXP2 = _function("exp2", ulps=8.0)
@@ -264,3 +297,17 @@ def covering(what: str, table: Mapping[Op, T], ops: Iterable[Op] = ALU) -> Mappi
     if lacking:
         raise CompilerError(f"{what} lacks {', '.join(lacking)}")
     return table
+
+
+def reduce_identity(op: Op, dtype: DType) -> Number:
+    """The value that a reduction by `op` starts from, and gives over nothing.
+
+    >>> from anneal.uop.dtype import dtypes
+    >>> [reduce_identity(op, dtypes.int8) for op in (Op.ADD, Op.MUL, Op.MAX, Op.MIN)]
+    [0, 1, -128, 127]
+    """
+    if op is Op.ADD:
+        return 0
+    if op is Op.MUL:
+        return 1
+    return dtype.min if op is Op.MAX else dtype.max

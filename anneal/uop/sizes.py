@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from anneal.errors import ShapeError
+from anneal.uop.caches import Recent
 from anneal.uop.dtype import dtypes
-from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import UOp, const, toposort
-from anneal.uop.ops import Op
-from anneal.uop.recent import Recent
+from anneal.uop.ops import SYMBOLIC, Op
 
 Size = int | UOp
 Monomial = tuple[UOp, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from anneal.codegen.affine import form, normalise
+from anneal.codegen.ranges import form, normalise
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from tests.codegen import kernels as K
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anneal.codegen.affine import form
 from anneal.codegen.pipeline import write_out
+from anneal.codegen.ranges import form
 from anneal.uop import Op, UOp, toposort
 from tests.codegen import kernels as K
 

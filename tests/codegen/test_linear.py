@@ -10,9 +10,9 @@ import re
 import pytest
 
 from anneal.codegen import LaunchConfig, Opt, Target, run_passes
-from anneal.codegen.affine import form
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.pipeline import lower, prepare
+from anneal.codegen.ranges import form
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, dtypes
 from tests.codegen import kernels as K

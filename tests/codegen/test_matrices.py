@@ -266,7 +266,7 @@ def test_the_opts_are_written_down() -> None:
 
 
 def test_an_adapters_configurations() -> None:
-    from anneal.backend.webgpu.dawn import shapes_of
+    from anneal.backend.webgpu.implementation import shapes_of
 
     def config(a: str, b: str, least: int, most: int) -> dict[str, Any]:
         sizes = {"m": 16, "n": 16, "k": 16}

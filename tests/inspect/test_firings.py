@@ -9,7 +9,7 @@ import pytest
 from anneal.backend import planned_cost_model
 from anneal.inspect import Firing, firings
 from anneal.rewrite import tracing
-from anneal.rewrite.listing import rules
+from anneal.rewrite.passes import rules
 from anneal.tensor import Tensor
 from tests.inspect import models
 from tests.inspect.models import ATTENTION, FC, LOSS

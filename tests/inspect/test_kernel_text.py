@@ -12,7 +12,7 @@ from anneal.backend import get_device, planned_cost_model
 from anneal.codegen import PASSES, GeneratedKernel, Target, generate
 from anneal.errors import UserError
 from anneal.inspect import KernelText, kernel_calls, kernel_text, wgsl_for
-from anneal.rewrite.listing import rules
+from anneal.rewrite.passes import rules
 from anneal.schedule import graph, live_nodes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.uop import UOp

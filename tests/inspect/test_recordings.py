@@ -186,7 +186,7 @@ def test_a_graph_is_kept_without_the_memory_that_it_read() -> None:
 
 def test_rules_are_heard_of_plans_that_are_new_later() -> None:
     """They are listened to only for so long as plans are new: nodes are made anew for that in each step."""
-    from anneal.rewrite.trace import listening
+    from anneal.rewrite.passes import listening
 
     with inspect.recording(times=False) as r:
         x = Tensor([1.0, 2.0], device="cpu").realize()

@@ -6,7 +6,7 @@ import pytest
 
 from anneal.errors import UserError
 from anneal.rewrite.generate import PACKAGE
-from anneal.rewrite.listing import explain, rules
+from anneal.rewrite.passes import explain, rules
 
 
 def test_every_rule_stands_in_its_file_at_its_line() -> None:

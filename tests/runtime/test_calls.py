@@ -21,7 +21,7 @@ def test_a_warm_step_makes_few_calls(program: str, calls: int, files: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "home"), [("sys.getrefcount", "uop/collector.py"), ("sys._getframe", "uop/provenance.py")]
+    ("name", "home"), [("sys.getrefcount", "uop/caches.py"), ("sys._getframe", "uop/provenance.py")]
 )
 def test_one_file_looks_into_cpython(name: str, home: str) -> None:
     short = name.removeprefix("sys.")

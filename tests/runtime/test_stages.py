@@ -13,7 +13,7 @@ from anneal.backend import AnyDevice, cost_models, get_device, register_device, 
 from anneal.errors import DeviceError
 from anneal.runtime import Meter, metered
 from anneal.runtime.launch import Staged
-from anneal.schedule import parts
+from anneal.schedule import plan as plans
 from anneal.tensor import Tensor, jit, realize
 from tests.backend import counting
 
@@ -62,7 +62,7 @@ def test_the_first_steps_of_training_need_little_more_memory_than_later_ones(cou
 
 
 def test_stages_run_each_call_once_with_the_memory_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_LARGE", 4 << 20)
+    monkeypatch.setattr(plans, "_LARGE", 4 << 20)
     x = Tensor(np.ones((4096, 1024), np.float32))
     for width, in_stages in ((8, False), (1024, True)):
         a = x[:, :width]
@@ -70,7 +70,7 @@ def test_stages_run_each_call_once_with_the_memory_that_it_needs(monkeypatch: py
             a = (a @ Tensor.full((width, width), n / 7)).tanh()
         graph = schedule.graph([(a.sum(0) @ a.T).uop, (a * a.sum(1, keepdim=True)).uop, a.max(0)[0].uop])
         plan, *_ = schedule.plan_for(graph, cost_models.gpu())
-        found = parts.stages(plan)
+        found = plans.stages(plan)
         assert (len(found) > 1) is in_stages
         assert [s.begin for s in found] == [0, *[s.end for s in found[:-1]]][: len(found)]
         assert not found or found[-1].end == len(plan.calls)
@@ -87,7 +87,7 @@ def test_stages_run_each_call_once_with_the_memory_that_it_needs(monkeypatch: py
 
 @pytest.mark.parametrize("limit", [1 << 10, 1 << 40])
 def test_values_in_stages_are_those_of_one_launch(device: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_LARGE", limit)
+    monkeypatch.setattr(plans, "_LARGE", limit)
     ran: list[int] = []
     run = Staged.run
     monkeypatch.setattr(Staged, "run", lambda self: (ran.append(len(self.stages)), run(self))[1])
@@ -122,7 +122,7 @@ def reference(w: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def test_a_launch_in_stages_is_measured_whole_and_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_LARGE", 1 << 10)
+    monkeypatch.setattr(plans, "_LARGE", 1 << 10)
     x = Tensor(np.ones((64, 64), np.float32))
     get_device("cpu").empty_cache()
     with metered(Meter(part=1.0)) as meter:

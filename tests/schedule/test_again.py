@@ -14,7 +14,7 @@ from anneal.codegen import kernel_info
 from anneal.runtime import plan_of, values
 from anneal.schedule import Plan, clear_cache, memory
 from anneal.schedule.memory import peak_bytes
-from anneal.schedule.passes import compute_again
+from anneal.schedule.passes import kernel_groups
 from anneal.tensor import Tensor, functional as F
 from benchmarks.models import CASES, Case, Images, planned
 
@@ -23,7 +23,7 @@ from benchmarks.models import CASES, Case, Images, planned
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is scarce for every program, and time is not."""
     for name, value in (("SCARCE", 1), ("_LARGE", 1), ("_SHARE", 1)):
-        monkeypatch.setattr(compute_again, name, value)
+        monkeypatch.setattr(kernel_groups, name, value)
     clear_cache()
 
 
@@ -111,7 +111,7 @@ def test_a_step_s_memory(name: str, kernels: int, mib: int, spread: float, monke
 
 def test_what_scarce_memory_saves_and_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = figures(reduced("gpt2"))
-    monkeypatch.setattr(compute_again, "SCARCE", 1)
+    monkeypatch.setattr(kernel_groups, "SCARCE", 1)
     clear_cache()
     found = figures(reduced("gpt2"))
     clear_cache()

@@ -11,9 +11,10 @@ from anneal import settings
 from anneal.codegen import generate
 from anneal.errors import CompilerError
 from anneal.runtime import plan_of, values
-from anneal.schedule import Plan, clear_cache, inplace
-from anneal.schedule.inplace import overwrites_rows, shared_temporaries
+from anneal.schedule import Plan, clear_cache
 from anneal.schedule.memory import arrange
+from anneal.schedule.passes import memory_plan
+from anneal.schedule.passes.memory_plan import overwrites_rows, shared_temporaries
 from anneal.tensor import Tensor, functional as F
 from tests.tiers import thinned
 
@@ -58,8 +59,8 @@ CASES = [
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small it is, a temporary is overwritten."""
-    monkeypatch.setattr(inplace, "_LEAST", 0)
-    monkeypatch.setattr(inplace, "_SHARE", 1 << 60)
+    monkeypatch.setattr(memory_plan, "_LEAST", 0)
+    monkeypatch.setattr(memory_plan, "_SHARE", 1 << 60)
     clear_cache()
 
 

@@ -18,7 +18,7 @@ import anneal as an
 from anneal.backend import get_device
 from anneal.nn import functional as F
 from anneal.schedule import clear_cache
-from anneal.schedule.passes import materialisation
+from anneal.schedule.passes import kernel_groups
 from anneal.tensor import Tensor, Variable, jit
 from tests.tiers import thinned
 
@@ -132,14 +132,14 @@ def values(program: Program, arrays: tuple[npt.NDArray[Any], ...], device: str) 
 def left_out(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many nodes each plan that was made keeps out of memory."""
     inside: list[int] = []
-    find = materialisation.find_chains
+    find = kernel_groups.find_chains
 
     def spied(*args: Any) -> Any:
         found = find(*args)
         inside.append(len(found))
         return found
 
-    monkeypatch.setattr(materialisation, "find_chains", spied)
+    monkeypatch.setattr(kernel_groups, "find_chains", spied)
     monkeypatch.setenv("ANNEAL_CACHE", "0")
     return inside
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.rewrite import STAGES
-from anneal.rewrite.listing import explain
+from anneal.rewrite.passes import explain
 from anneal.tensor import Tensor, grad, jvp, vmap
 from anneal.transforms.batching import BATCHING, batch
 from anneal.transforms.forward_rules import FORWARD

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from anneal.uop import DType, dtypes, normalise_const, promote
-from anneal.uop.arith import inverse, lossless
+from anneal.uop.bounds import inverse, lossless
 from anneal.uop.dtype import round_float
 
 ALL = [d for d in vars(dtypes).values() if isinstance(d, DType)]

@@ -33,7 +33,7 @@ from anneal.backend.cpu.index import (
     linear,
     overlaps,
 )
-from anneal.backend.cpu.instructions import BlockLoop, Pad, PlanValue, Product, bits, mask_of
+from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, bits, mask_of
 from anneal.rewrite import substitute
 from anneal.uop import Op, UOp, dtypes, toposort
 

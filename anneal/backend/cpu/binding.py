@@ -10,10 +10,19 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from anneal.backend.cpu.instructions import Block, Pad, PlanValue, Product, mask_of
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
-from anneal.backend.cpu.primitives import copy_ns, regroup, regrouped, use_worker
+from anneal.backend.cpu.primitives import (
+    Block,
+    Pad,
+    PlanValue,
+    Product,
+    copy_ns,
+    mask_of,
+    regroup,
+    regrouped,
+    use_worker,
+)
 from anneal.backend.cpu.streams import Unseen, WorkItem
 
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.

@@ -20,13 +20,21 @@ from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
-from anneal.backend.cpu.compiled import CLaunch, CProgram, overlap
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import UNFIT, forget_ones
 from anneal.backend.cpu.streams import Streams, WorkItem, compose, run_timed, shares, spans
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
-from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread, run_all
+from anneal.backend.cpu.workers import (
+    CLaunch,
+    CProgram,
+    Workers,
+    blas_obeys,
+    numpy_settings,
+    one_blas_thread,
+    overlap,
+    run_all,
+)
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work

@@ -16,10 +16,9 @@ from weakref import WeakValueDictionary
 
 from anneal import cache
 from anneal.backend.cpu import compiler
-from anneal.backend.cpu.compiled import CPart, CProgram
 from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
 from anneal.backend.cpu.products import BlasProduct, Taken
-from anneal.backend.cpu.workers import blas
+from anneal.backend.cpu.workers import CPart, CProgram, blas
 from anneal.codegen import C_TARGET, generate, kernel_info
 from anneal.errors import AnnealError
 from anneal.schedule import members_of, standalone

@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 
 from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
-from anneal.backend.cpu.instructions import Block, BlockLoop, CpuPlan, Instr, Pad, PlanValue, Product
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.planner import make_plan
+from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Instr, Pad, PlanValue, Product
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of

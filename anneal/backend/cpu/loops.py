@@ -12,13 +12,17 @@ import numpy as np
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.instructions import BlockLoop, Instr, PlanValue, bits, mask_of
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.cpu.primitives import (
     FOLD,
     WORDS,
+    BlockLoop,
+    Instr,
+    PlanValue,
+    bits,
     copy_cast,
     fitting,
+    mask_of,
     put,
     reduce_calls,
     scatter,

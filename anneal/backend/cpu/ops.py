@@ -1,11 +1,4 @@
-"""Elementwise ops as NumPy calls that write into given memory.
-
-`lower` turns one op into primitive calls through an `Emitter`. Two emitters exist: the planner's records calls for
-replay, the eager one below computes at once. What an op means is therefore written once.
-
-Integer rules: arithmetic wraps silently; division and modulo by zero give 0; a shift by the width or more gives 0 (or
-the sign, for a right shift of a negative); a float becomes an integer by truncation, saturating at the ends, nan as 0.
-"""
+"""Elementwise ops as NumPy calls that write into given memory."""
 
 from __future__ import annotations
 
@@ -191,7 +184,15 @@ def bits_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def lower(e: Emitter[V], op: Op, dtype: DType, src_dtypes: Sequence[DType], src: Sequence[V]) -> V:
-    """Emit `op` on `src`; `dtype` and `src_dtypes` are the node's and its sources'."""
+    """Emit `op` on `src`; `dtype` and `src_dtypes` are the node's and its sources'.
+
+    `lower` turns one op into primitive calls through an `Emitter`. Two emitters exist: the planner's records calls for
+    replay, the eager one below computes at once. What an op means is therefore written once.
+
+    Integer rules: arithmetic wraps silently; division and modulo by zero give 0; a shift by the width or more gives 0
+    (or the sign, for a right shift of a negative); a float becomes an integer by truncation, saturating at the ends,
+    nan as 0.
+    """
     out = numpy_dtype(dtype)
     f = _BINARY.get(op)
     if f is not None:

@@ -16,9 +16,8 @@ import numpy as np
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
 from anneal.backend.cpu.index import LinearIndex
-from anneal.backend.cpu.instructions import CpuPlan, PlanValue, Product, bits, mask_of
 from anneal.backend.cpu.loops import LoopBuilder
-from anneal.backend.cpu.primitives import copy_cast
+from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, bits, copy_cast, mask_of
 from anneal.uop import Op, UOp
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.

@@ -1,10 +1,4 @@
-"""Kernels taken apart at their matrix products: BLAS computes those into scratch, kernels before and after do the rest.
-
-out[i, j] = relu(sum over k of (x[i, k] * scale[i]) * w[k, j])
-->  s0[i, k] = x[i, k] * scale[i]      a factor that is no plain memory
-    s1 = s0 @ w                        BLAS
-    out[i, j] = relu(s1[i, j])
-"""
+"""Kernels taken apart at their matrix products: BLAS computes those into scratch, kernels around them do the rest."""
 
 from __future__ import annotations
 
@@ -100,7 +94,13 @@ def _size(ranges: Iterable[UOp]) -> Size:
 
 class Taken:
     """Kernels taken apart into kernels and products, in order. What stands between them has memory in slots from
-    `first` on."""
+    `first` on.
+
+    out[i, j] = relu(sum over k of (x[i, k] * scale[i]) * w[k, j])
+    ->  s0[i, k] = x[i, k] * scale[i]      a factor that is no plain memory
+        s1 = s0 @ w                        BLAS
+        out[i, j] = relu(s1[i, j])
+    """
 
     def __init__(self, first: int) -> None:
         self.first, self._slots = first, count(first)

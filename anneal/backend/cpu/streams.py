@@ -1,10 +1,4 @@
-"""Streams: the calls of many kernels as one list a worker, with as few synchronisations as the data allow.
-
-A kernel that is split into work items gives each worker the rows it most often gave it before, so a worker can go on to
-the next kernel without waiting for the others. Only where an item touches memory that another worker has written, or
-writes what another worker has read, does it wait, and then for that very item. A kernel that is too small to be split
-goes to the worker that would be done with it first.
-"""
+"""Streams: the calls of many kernels as one list a worker, with as few synchronisations as the data allow."""
 
 from __future__ import annotations
 
@@ -249,6 +243,11 @@ Kernel = tuple[Sequence[Wave], Callable[[int], Sequence[Wave]]]
 @dataclass
 class Streams:
     """Steps of each worker, and the locks by which they wait for each other: closed before and after every run.
+
+    A kernel that is split into work items gives each worker the rows it most often gave it before, so a worker can go
+    on to the next kernel without waiting for the others. Only where an item touches memory that another worker has
+    written, or writes what another worker has read, does it wait, and then for that very item. A kernel that is too
+    small to be split goes to the worker that would be done with it first.
 
     `kernels` has the number of the kernel that each step is of, -1 where it waits or lets others go on.
     """

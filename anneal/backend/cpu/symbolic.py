@@ -1,13 +1,4 @@
-"""Kernels over variables.
-
-Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A
-range of symbolic extent is a dim of which it takes the first values; a variable itself is a dim of which it takes
-one. Memory is laid out for the largest sizes, so an index has constant strides, and other values only cut other views
-of the same arrays.
-
-Where the plan would depend on the values (an axis is taken apart, a size is 0), or where so much is computed that
-blocks and workers should fit it, each choice of values has a plan of its own.
-"""
+"""Kernels over variables."""
 
 from __future__ import annotations
 
@@ -18,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.dynamic import is_dynamic
 from anneal.backend.cpu.index import Unsettled
-from anneal.backend.cpu.instructions import Block
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.planner import Planner
+from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
@@ -34,7 +25,16 @@ _LARGE_VARIABLE = 1 << 16  # the values of a variable are listed: not of more
 
 
 class SymbolicProgram(Program):
-    """A kernel over variables. `program(values)` is what runs it with these values."""
+    """A kernel over variables. `program(values)` is what runs it with these values.
+
+    Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A
+    range of symbolic extent is a dim of which it takes the first values; a variable itself is a dim of which it takes
+    one. Memory is laid out for the largest sizes, so an index has constant strides, and other values only cut other
+    views of the same arrays.
+
+    Where the plan would depend on the values (an axis is taken apart, a size is 0), or where so much is computed that
+    blocks and workers should fit it, each choice of values has a plan of its own.
+    """
 
     def __init__(self, sink: UOp, name: str, variables: Sequence[UOp], workers: int) -> None:
         self.sink, self.name, self.source, self.workers = sink, name, "", workers

@@ -9,4 +9,4 @@ from anneal.backend.webgpu.adapters import (
 )
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.device import WebGpuDevice, open_device
-from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram
+from anneal.backend.webgpu.queue import DeviceBuffer, WebGpuProgram

@@ -124,7 +124,7 @@ def implementation(name: str) -> Implementation:
     """The implementation "wgpu" or "dawn". Raises DeviceError where its package is not installed."""
     try:
         if name == "dawn":
-            from anneal.backend.webgpu.dawn import Dawn
+            from anneal.backend.webgpu.implementation import Dawn
 
             return Dawn(importlib.import_module("wgpudawn"))
         return Wgpu(importlib.import_module("wgpu"))

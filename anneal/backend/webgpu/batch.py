@@ -15,8 +15,7 @@ import wgpu
 from anneal.backend.device import Batch, Timed
 from anneal.backend.promises import Promise
 from anneal.backend.webgpu.opened import OpenAdapter
-from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, gpu_errors, translated
-from anneal.backend.webgpu.queue import Dispatch
+from anneal.backend.webgpu.queue import DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
 from anneal.errors import DeviceError
 from anneal.uop.sizes import evaluator
 

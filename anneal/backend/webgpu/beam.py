@@ -1,9 +1,4 @@
-"""ANNEAL_BEAM: opts by measurement. Candidates run on scratch memory, and the fastest that computes the same wins.
-
-The search starts from the heuristic's opts and from none, keeps the best few and tries what is one step away from them,
-until that gains nothing or the time is up. The heuristic's choice stays unless another is clearly faster, so a search
-never loses. What was found is kept on disk, found again by the kernel's graph, the device and the compiler's code.
-"""
+"""ANNEAL_BEAM: opts by measurement. Candidates run on scratch memory, and the fastest that computes the same wins."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from anneal import cache, codegen, settings
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.opened import OpenAdapter
-from anneal.backend.webgpu.program import WebGpuProgram, translated
+from anneal.backend.webgpu.queue import WebGpuProgram, translated
 from anneal.errors import CompilerError, DeviceError
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, name_of, overwrites_rows, read_elements
@@ -43,7 +38,13 @@ _TEXT = 96 << 10  # bytes of WGSL above which compiling takes too long
 
 
 def best_opts(device: OpenAdapter, sink: UOp, width: int) -> Opts | None:
-    """The fastest opts found for a kernel on `device`, or None for the heuristic's."""
+    """The fastest opts found for a kernel on `device`, or None for the heuristic's.
+
+    The search starts from the heuristic's opts and from none, keeps the best few and tries what is one step away from
+    them, until that gains nothing or the time is up. The heuristic's choice stays unless another is clearly faster, so
+    a search never loses. What was found is kept on disk, found again by the kernel's graph, the device and the
+    compiler's code.
+    """
     key = cache.disk_key("beam", device.identity, width, sink.key)
     found: _Outcome | None = cache.load("beam", key, _found)
     if found is not None:

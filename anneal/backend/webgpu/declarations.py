@@ -1,10 +1,4 @@
-"""The C declarations of the wgpu library, sooner.
-
-wgpu-py gives its header to cffi whenever it is imported, and cffi parses it in Python: 0.2 s. It also parses the name
-of a type, as in "WGPULimits *", when that is first used: 15 ms each, because it goes through all declared names, and
-opening a device and making a pipeline take forty. Here what the parser found in the header is kept on disk, and plain
-names are looked up. Both are cffi's private names; without them the parser does its work as ever.
-"""
+"""The C declarations of the wgpu library, sooner."""
 
 from __future__ import annotations
 
@@ -31,7 +25,13 @@ _parse, _parse_type = Parser.parse, Parser.parse_type
 
 @contextlib.contextmanager
 def sooner() -> Iterator[None]:
-    """Within the block a header that a parser is given first is taken from disk, and plain names are looked up."""
+    """Within the block a header that a parser is given first is taken from disk, and plain names are looked up.
+
+    wgpu-py gives its header to cffi whenever it is imported, and cffi parses it in Python: 0.2 s. It also parses the
+    name of a type, as in "WGPULimits *", when that is first used: 15 ms each, because it goes through all declared
+    names, and opening a device and making a pipeline take forty. Here what the parser found in the header is kept on
+    disk, and plain names are looked up. Both are cffi's private names; without them the parser does its work as ever.
+    """
     Parser.parse, Parser.parse_type = _recalled, look_up
     try:
         yield

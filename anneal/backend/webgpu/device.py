@@ -13,7 +13,7 @@ from anneal.backend.webgpu.adapters import choose_adapter, enumerate_adapters
 from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.opened import PROGRAMS_KEPT, OpenAdapter
-from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram
+from anneal.backend.webgpu.queue import DeviceBuffer, WebGpuProgram
 from anneal.codegen import GeneratedKernel, decode_kernel, encode_kernel, generate
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of

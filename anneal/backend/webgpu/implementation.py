@@ -1,7 +1,7 @@
 """The two implementations of WebGPU behind one device: wgpu (wgpu-native, naga) and Dawn (Tint), an extra.
 
 An `Implementation` has what differs between their packages: how adapters are found, devices opened, shader modules and
-pipelines made, and the queue. Everything else of their APIs is the same.
+pipelines made, and the queue. Everything else of their APIs is the same. wgpu's is in `native.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import contextlib
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from anneal import cache
-from anneal.backend.webgpu.queue import Queue
-from anneal.codegen import MatrixShape
+from anneal.backend.webgpu.queue import DirectQueue, Queue, QueueCalls
+from anneal.codegen import SUBGROUP, MatrixShape
 
 
 class Implementation:
@@ -92,3 +93,166 @@ def _runtime_dir() -> Iterator[None]:
         yield
     finally:
         del os.environ["XDG_RUNTIME_DIR"]
+
+
+_INSTANCE = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")  # what adapters have beyond the standard
+_TRUSTED = ("disable_robustness", "disable_workgroup_init")  # kernels stay within memory and write before they read
+_CHECKED_TOO = "timestamp_quantization"
+_SYNCHRONISED = "implicit-device-synchronization"
+_MATRICES = "chromium-experimental-subgroup-matrix"
+_NAMES = {"subgroups": "subgroup", _MATRICES: "subgroup-matrix"}  # of features, where they differ from wgpu's
+_DTYPES = {"f16": "float16", "f32": "float32"}
+_FOREVER = (1 << 64) - 1
+_SLICE = 100_000_000  # nanoseconds after which a wait lets Python look for Ctrl-C
+
+
+class Dawn(Implementation):
+    """Dawn, Chromium's implementation, by wgpudawn: wgpu-py's API, and tensor cores; its library is called directly.
+
+    Its objects are not safe between threads unless their device has the feature `implicit-device-synchronization`: a
+    collection of garbage ends them in any thread. Timestamps are rounded to nothing unless it is told not to. An
+    adapter gives one device.
+    """
+
+    name = "dawn"
+    names_subgroups = True
+
+    @property
+    def can_trust(self) -> bool:
+        return True
+
+    def _prepare(self) -> None:
+        from wgpudawn.backends.dawn import _helpers, extras
+
+        if _helpers._the_instance is None:
+            extras.set_instance_extras(backends=["Primary"], enable_toggles=list(_INSTANCE))
+
+    def features(self, adapter: Any) -> Mapping[str, str]:
+        return {_NAMES.get(f, f): f for f in adapter.features}
+
+    def matrices(self, adapter: Any) -> tuple[MatrixShape, ...]:
+        from wgpudawn.backends.dawn import extras
+
+        if _MATRICES not in adapter.features:
+            return ()
+        return shapes_of(extras.get_adapter_properties(adapter).get("subgroup_matrix_configs", ()))
+
+    def open(self, adapter: Any, features: Sequence[str], limits: Mapping[str, int], trusted: bool) -> Any:
+        from wgpudawn.backends.dawn import extras
+
+        if getattr(adapter, "anneal_opened", False):
+            adapter = next(a for a in self.adapters() if a.info == adapter.info)
+        adapter.anneal_opened = True
+        wanted = [*features, *([_SYNCHRONISED] if _SYNCHRONISED in adapter.features else [])]
+        return extras.request_device_sync(
+            adapter,
+            required_features=wanted,
+            required_limits=dict(limits),
+            enable_toggles=list(_TRUSTED) if trusted else [],
+            disable_toggles=[_CHECKED_TOO],
+        )
+
+    def pipeline(self, device: Any, label: str, layout: Any, module: Any) -> Any:
+        # the synchronous call holds the device's lock while the driver compiles
+        compute = {"module": module, "entry_point": "main"}
+        try:
+            return device.create_compute_pipeline_async(label=label, layout=layout, compute=compute).sync_wait()
+        except RuntimeError as e:
+            raise self.package.GPUPipelineError(str(e)) from e
+
+    def queue(self, device: Any) -> Queue:
+        return DawnQueue(device, self.package)
+
+
+def shapes_of(configs: Sequence[Mapping[str, Any]]) -> tuple[MatrixShape, ...]:
+    """The matrices of floats that `configs` of an adapter tell of, as far as subgroups are as kernels have them."""
+    return tuple(
+        MatrixShape(_DTYPES[c["component_type"]], _DTYPES[c["result_component_type"]], c["m"], c["n"], c["k"])
+        for c in configs
+        if c["component_type"] in _DTYPES
+        and c["result_component_type"] in _DTYPES
+        and c["min_subgroup_size"] == c["max_subgroup_size"] == SUBGROUP
+    )
+
+
+class _Errors:
+    """Raise the errors that Dawn noted in the C calls of the block."""
+
+    __slots__ = ("_handler",)
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self._handler.pending and error is None:
+            self._handler.raise_pending()
+
+
+class DawnQueue(DirectQueue):
+    """The queue by direct calls of Dawn."""
+
+    def __init__(self, gpu: Any, package: Any) -> None:
+        from wgpudawn.backends.dawn import _api, _ffi, _helpers
+
+        ffi, lib = _ffi.ffi, _ffi.lib
+        super().__init__(gpu, QueueCalls(ffi, lib))
+        self._lib, self._package = lib, package
+        self._instance = _helpers.get_wgpu_instance()
+        self._guard = _Errors(_api.error_handler)
+        self._done, self._on_map = (
+            ffi.new("WGPUQueueWorkDoneCallbackInfo *"),
+            ffi.new("WGPUBufferMapCallbackInfo *"),
+        )
+        for info, name in ((self._done, "QueueWorkDone"), (self._on_map, "BufferMap")):
+            info.mode = lib.WGPUCallbackMode_WaitAnyOnly
+            info.callback = _ffi.c_callback(f"WGPU{name}Callback")  # it finds nothing under no name, and returns
+        self._mark: Any = None  # the end of work that the host has not waited for
+
+    def _errors(self, call: str) -> _Errors:
+        return self._guard
+
+    def _end(self) -> Any:
+        """The end of everything that was asked for so far, as a future."""
+        self.flush()
+        with self._guard:
+            return self._lib.wgpuQueueOnSubmittedWorkDone(self._queue, self._done[0])
+
+    def _wait_until(self, future: Any, nanoseconds: int = _FOREVER) -> bool:
+        """Wait for a future, no longer than that; whether it came."""
+        info = self._c.ffi.new("WGPUFutureWaitInfo *")
+        info.future = future
+        while nanoseconds > 0:
+            with self._guard:
+                status = self._lib.wgpuInstanceWaitAny(self._instance, 1, info, min(nanoseconds, _SLICE))
+            if info.completed:
+                return True
+            if status not in (self._lib.WGPUWaitStatus_Success, self._lib.WGPUWaitStatus_TimedOut):
+                raise self._package.GPUError(f"waiting failed (status {status}): was the device lost?")
+            nanoseconds -= _SLICE
+        return False
+
+    def wait(self) -> None:
+        self._wait_until(self._end())
+        self._ended = self._submissions
+
+    def _came(self, end: Any, until: float) -> bool:
+        return self._wait_until(end, max(1, int((until - time.perf_counter()) * 1e9)))
+
+    def _keep_pace(self) -> None:
+        mark, self._mark = self._mark, self._end()
+        if mark is not None:
+            self._wait_until(mark)
+
+    def _submit(self, commands: list[Any]) -> None:
+        with self._guard:
+            self._lib.wgpuQueueSubmit(self._queue, len(commands), commands)
+
+    def _hold(self, handle: Any, mode: int, size: int, after: Any) -> None:
+        with self._guard:
+            future = self._c.map(handle, mode, 0, size, self._on_map[0])
+        self._wait_until(future)
+        if self._lib.wgpuBufferGetMapState(handle) != self._lib.WGPUBufferMapState_Mapped:
+            raise self._package.GPUError("a buffer could not be mapped: was the device lost?")

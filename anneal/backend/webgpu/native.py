@@ -1,10 +1,4 @@
-"""The private names of wgpu-py that we use, all of them, each with a way to do without.
-
-wgpu-py calls a C library through cffi. Calling that library directly records a dispatch four times as fast, waits
-without a detour, and makes shader modules without bounds checks (matrix products run up to twice as fast), for which
-there is no public method. If any name is missing or does not fit, the public API does the same work; so it does for
-shader modules with ANNEAL_TRUSTED=0.
-"""
+"""The private names of wgpu-py that we use, all of them, each with a way to do without."""
 
 from __future__ import annotations
 
@@ -56,7 +50,13 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
 
 
 class Wgpu(Implementation):
-    """wgpu-py, with the calls of its library made directly where they are to be had."""
+    """wgpu-py, with the calls of its library made directly where they are to be had.
+
+    wgpu-py calls a C library through cffi. Calling that library directly records a dispatch four times as fast, waits
+    without a detour, and makes shader modules without bounds checks (matrix products run up to twice as fast), for
+    which there is no public method. If any name is missing or does not fit, the public API does the same work; so it
+    does for shader modules with ANNEAL_TRUSTED=0.
+    """
 
     name = "wgpu"
     names_subgroups = False  # naga knows them, and not the word

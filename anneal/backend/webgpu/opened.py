@@ -21,8 +21,7 @@ from anneal.backend.device import Device, Limits, Reader
 from anneal.backend.promises import Finisher
 from anneal.backend.webgpu.adapters import AdapterInfo, describe_adapter, implementation_of, subgroup_size
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, translated
-from anneal.backend.webgpu.queue import Bytes, Dispatch
+from anneal.backend.webgpu.queue import Bytes, DeviceBuffer, Dispatch, WebGpuProgram, translated
 from anneal.codegen import HALVES, Binding, GeneratedKernel, Target, bindings_of, segment_bytes, wgsl_functions
 from anneal.errors import DeviceError
 from anneal.uop import DType, dtypes

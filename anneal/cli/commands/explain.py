@@ -19,7 +19,7 @@ from anneal.training import suggest
 
 if TYPE_CHECKING:
     from anneal.inspect import Firing, KernelBuffer, KernelCall, KernelText, Line, OpRules, StepGraph
-    from anneal.rewrite.listing import Listed
+    from anneal.rewrite import Listed
     from anneal.uop import UOp
 
 

@@ -2,7 +2,7 @@
 
 Threads of a workgroup are a loop, so they cannot wait for each other: no reduce is shared among them, and a tile, the
 memory of a workgroup, belongs to a single one. Vectors are those of gcc and clang; what these have no operator for is a
-loop over lanes, made of the function for one number (`c_head.py`), which both compile to vector instructions. A vector
+loop over lanes, made of the function for one number (`head.h`), which both compile to vector instructions. A vector
 of bools is one of int32: 0 or -1. Wants `-fwrapv`, since sums of integers wrap, and `-fopenmp-simd` for the loops.
 """
 
@@ -12,10 +12,10 @@ import math
 import re
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from anneal.codegen.dialects import writer
-from anneal.codegen.dialects.c_head import HEAD
 from anneal.codegen.dialects.writer import ARITHMETIC, Dialect, Text, Writer, bare, is_from, variable_name
 from anneal.codegen.heuristics import choose_for_processor
 from anneal.codegen.linear import Operand, Stmt
@@ -29,8 +29,13 @@ TARGET = Target(
     dialect="c", lanes=16, unaligned=True,
 )  # fmt: skip
 
+# The text that every module begins with: types, functions of one number, written without branches, so that a loop over
+# lanes becomes vector instructions (`NUMERICS.md` has the bounds of those of float32; float64 takes the C library's),
+# and what makes functions of vectors: NAME(t, n) makes the function name_TxN, and a module says which it needs. It
+# includes no header: to read <math.h> takes as long as to compile a small kernel.
+HEAD = Path(__file__).with_name("head.h").read_text(encoding="utf-8")
 _KINDS = frozenset(re.findall(r"NUMBER\((\w+),", HEAD))  # f32, u8 ...
-# Ops that `c_head.py` has functions for, of numbers and of vectors: `exp_f32`, `exp_f32x16`.
+# Ops that `head.h` has functions for, of numbers and of vectors: `exp_f32`, `exp_f32x16`.
 _FUNCTIONS = frozenset(re.findall(r"#define (\w+)\(t, n\)", HEAD))
 _CALL = re.compile(r"\b([a-z]\w*?)_(b?[fiu]\d+)x(\d+)\(")  # of a function of vectors
 _LINES = {

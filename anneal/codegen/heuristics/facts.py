@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from anneal.codegen.affine import form
 from anneal.codegen.opts import Axis
-from anneal.codegen.ranges import mask_of
+from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import per_word
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import content

@@ -1,10 +1,4 @@
-"""Products of matrices: tiles of results in registers, operands staged in workgroup memory.
-
-One structure for all: a workgroup computes a block of results, each thread a few rows by a few vec4s of columns.
-The parts of the operands for some steps of the reduce wait in workgroup memory, the next ones in registers, and those
-steps are written out: a loop around them costs a third of the speed. A thread's vec4s lie as far apart as the threads
-reach, and 32 neighbouring threads cover 8 vec4s by 4 rows of vec4s, so that they read from all memory banks.
-"""
+"""Products of matrices: tiles of results in registers, operands staged in workgroup memory."""
 
 from __future__ import annotations
 
@@ -12,11 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.matrices import merged, product_of, room
 from anneal.codegen.opts import Axis, Opt
-from anneal.codegen.ranges import SUBGROUP, extent, mask_of, reads_stored
+from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, reads_stored
 from anneal.codegen.target import HALVES, Target
 from anneal.uop import BY_MATRICES, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import content
@@ -272,7 +265,14 @@ class _Product:
 
 
 def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
-    """Reduces in which one load needs the column but not the row, another the row but not the column."""
+    """Reduces in which one load needs the column but not the row, another the row but not the column.
+
+    One structure for all: a workgroup computes a block of results, each thread a few rows by a few vec4s of columns.
+    The parts of the operands for some steps of the reduce wait in workgroup memory, the next ones in registers, and
+    those steps are written out: a loop around them costs a third of the speed. A thread's vec4s lie as far apart as the
+    threads reach, and 32 neighbouring threads cover 8 vec4s by 4 rows of vec4s, so that they read from all memory
+    banks.
+    """
     product = _product(facts)
     if product is None:
         return None

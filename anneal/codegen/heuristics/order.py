@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.affine import form
 from anneal.codegen.chain import Chain, Split, bytes_of, chain_of
 from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
 from anneal.codegen.heuristics.matmul import matmul, matrices, registers
 from anneal.codegen.heuristics.reduces import fused_reduces, shared_reduce
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, extent
+from anneal.codegen.ranges import SUBGROUP, extent, form
 from anneal.codegen.target import MatrixShape, Target
 from anneal.uop import Op, UOp, dtypes, toposort
 

@@ -1,9 +1,4 @@
-"""Opts for a processor: which range its vectors run along, what stays in registers, what a workgroup loops over.
-
-A load costs the vectors' lanes where neighbours along them are not neighbours in memory. What a loop does not move is
-read once for the results that registers hold along it. Both are counted for every range that vectors may run along and
-every pair of blocks; the cheapest is taken.
-"""
+"""Opts for a processor: which range its vectors run along, what stays in registers, what a workgroup loops over."""
 
 from __future__ import annotations
 
@@ -14,11 +9,10 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import form
 from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.heuristics.facts import power_of_two
 from anneal.codegen.opts import Axis, Opt, axes_of
-from anneal.codegen.ranges import mask_of, reads_stored
+from anneal.codegen.ranges import form, mask_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
@@ -80,7 +74,12 @@ def _is_among(a: Axis, ranges: int) -> bool:
 
 
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
-    """Opts for a kernel whose loops are coalesced."""
+    """Opts for a kernel whose loops are coalesced.
+
+    A load costs the vectors' lanes where neighbours along them are not neighbours in memory. What a loop does not move
+    is read once for the results that registers hold along it. Both are counted for every range that vectors may run
+    along and every pair of blocks; the cheapest is taken.
+    """
     order = toposort((sink,))
     axes = axes_of(sink, order)
     reduces = [u for u in order if u.op is Op.REDUCE]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.affine import form
 from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
 from anneal.codegen.opts import Axis, Opt
-from anneal.codegen.ranges import mask_of
+from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, toposort
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.values import array_code, array_dtype
-from anneal.rewrite import FLOATS, INTEGERS
-from anneal.shape import matched_axes
+from anneal.rewrite import FLOATS, INTEGERS, matched_axes
 from anneal.uop import ALU, COMPARE, DType, Op, UOp, covering, dtypes, toposort
 from anneal.uop.sizes import size
 

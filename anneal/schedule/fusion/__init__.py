@@ -2,7 +2,17 @@
 
 from anneal.schedule.cost_model import COST, CostModel, memory_bytes
 from anneal.schedule.fusion.chains import chained_over, find_chains, is_made_of, is_score, join_chained
-from anneal.schedule.fusion.facts import COPY, LEAVES, base, cone, consumers_of, is_vector_product, long_axes
+from anneal.schedule.fusion.facts import (
+    COPY,
+    LEAVES,
+    base,
+    cone,
+    consumers_of,
+    is_vector_product,
+    long_axes,
+    pieces_of,
+    placed,
+)
 from anneal.schedule.fusion.groups import (
     FusionGroup,
     as_late_as_possible,

@@ -1,14 +1,4 @@
-"""Chains of contractions: a product of matrices that other products read element by element need not be stored.
-
-    s = q @ k.T        p = f(s, ...)        o = p @ v
-
-Attention is such a chain, and so is its gradient. `s`, the scores, has an element for each pair of positions: far more
-than `q`, `k`, `v` and `o` have together. A kernel that sums over one axis of `s` can compute a tile of `s` again, apply
-`f`, and go on with the product. Memory is then linear in the length of the sequence, for the price of the arithmetic.
-
-A chain is made of scores, all of one size, and of the elementwise work between them and what reads it: contractions
-with something else, and reductions over one axis, whose results are stored (the maximum and the sum of a softmax).
-"""
+"""Chains of contractions: a product of matrices that other products read element by element need not be stored."""
 
 from __future__ import annotations
 
@@ -29,7 +19,18 @@ _SMALL = 64  # what is so many times smaller than the scores may be read where i
 def find_chains(
     order: Sequence[UOp], outputs: Collection[UOp], consumers: Consumers, materialised: Materialised, costs: CostModel
 ) -> frozenset[UOp]:
-    """The nodes inside of chains, which leave `materialised`; reductions of them that are read again enter it."""
+    """The nodes inside of chains, which leave `materialised`; reductions of them that are read again enter it.
+
+        s = q @ k.T        p = f(s, ...)        o = p @ v
+
+    Attention is such a chain, and so is its gradient. `s`, the scores, has an element for each pair of positions: far
+    more than `q`, `k`, `v` and `o` have together. A kernel that sums over one axis of `s` can compute a tile of `s`
+    again, apply `f`, and go on with the product. Memory is then linear in the length of the sequence, for the price of
+    the arithmetic.
+
+    A chain is made of scores, all of one size, and of the elementwise work between them and what reads it: contractions
+    with something else, and reductions over one axis, whose results are stored (the maximum and the sum of a softmax).
+    """
     found: set[UOp] = set()
     tried: set[UOp] = set()
     for u in order if costs.chained_bytes or costs.matrix_bytes or costs.buffer_bytes else ():

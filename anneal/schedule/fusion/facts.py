@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
+from anneal.rewrite import matched_axes, reshaped_index
 from anneal.schedule.cost_model import CostModel
-from anneal.shape import matched_axes
 from anneal.uop import ALU, MOVEMENT, Op, UOp
-from anneal.uop.sizes import count
+from anneal.uop.sizes import Size, count, size
 
 Consumers = dict[UOp, list[UOp]]
 
@@ -107,7 +107,6 @@ def cone(root: UOp, materialised: Collection[UOp]) -> tuple[list[UOp], dict[UOp,
 
 
 _SHORT = 4096  # elements of a row that is worth computing again: what the threads of a workgroup hold in registers
-_REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
 def row_length(reduce: UOp) -> int:
@@ -145,7 +144,7 @@ def repeats_for_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequen
     if row_length(reduce) > _SHORT or reduce.src[0].size != expand.src[0].size:
         return False
     last = expand
-    while len(consumers[last]) == 1 and consumers[last][0].op in _REORDER:
+    while len(consumers[last]) == 1 and consumers[last][0].op in REORDER:
         last = consumers[last][0]
     products = consumers[last]
     return bool(products) and all(
@@ -164,12 +163,12 @@ def repeats_beside_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Seq
     if not 0 < row <= _SHORT or reduce.size != expand.src[0].size:
         return False
     last = expand
-    while len(consumers[last]) == 1 and consumers[last][0].op in _REORDER:
+    while len(consumers[last]) == 1 and consumers[last][0].op in REORDER:
         last = consumers[last][0]
     if len(consumers[last]) != 1 or consumers[last][0].op not in ALU:
         return False
     for other in consumers[last][0].src:
-        while other.op in _REORDER:
+        while other.op in REORDER:
             other = other.src[0]
         if other.op is Op.REDUCE_AXIS and other.src[0].op is Op.MUL and other.src[0].size == expand.size * row:
             return any(_reads_whole(x) for x in other.src[0].src)
@@ -184,7 +183,7 @@ def is_vector_product(reduce: UOp) -> bool:
     whole, vectors = 0, 0
     for s in body.src:
         base = s
-        while base.op in _REORDER:
+        while base.op in REORDER:
             base = base.src[0]
         if base.op is Op.EXPAND and base.src[0].size < body.size:
             vectors += 1
@@ -210,3 +209,65 @@ def _reads_whole(value: UOp) -> bool:
                 seen.add(s)
                 stack.append(s)
     return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Concatenations: a sum of PADs that share out one axis is stored piece by piece, each piece by a member of the kernel.
+
+
+Index = tuple[UOp, ...]
+_REORDERED = (*REORDER, Op.CONTIGUOUS)
+_MOST = 64  # pieces
+
+
+def pieces_of(root: UOp, kept: Container[UOp] = ()) -> list[UOp]:
+    """The PADs of which `root`, below any reordering, is the concatenation; none if it is something else.
+
+    Nodes of `kept` are leaves: what lies below them is stored elsewhere.
+    """
+    pads: list[UOp] = []
+    stack = [root]
+    top = True
+    while stack:
+        x = stack.pop()
+        if x in kept and x is not root:
+            return []
+        if x.op is Op.ADD:
+            top = False
+            stack += (x.src[1], x.src[0])
+        elif top and x.op in _REORDERED:
+            stack.append(x.src[0])
+        elif x.op is Op.PAD and not top and len(pads) < _MOST:
+            pads.append(x)
+        else:
+            return []
+    axes = {a for p in pads for a, pair in enumerate(p.arg) if pair != (0, 0)}
+    if len(axes) != 1:
+        return []
+    axis = axes.pop()
+    begins = {p.arg[axis][0]: p for p in pads}
+    pieces: list[UOp] = []
+    end: Size = 0
+    while end in begins:
+        p = begins.pop(end)
+        if not p.src[0].size:
+            return []
+        pieces.append(p)
+        end = size(end + p.src[0].shape[axis])
+    return pieces if len(pieces) == len(pads) and end == pads[0].shape[axis] else []
+
+
+def placed(root: UOp, pad: UOp, index: Index) -> Index:
+    """The index in `root` of the element of a piece that is at `index` before its PAD."""
+    out = tuple([i + b if b.__class__ is not int or b else i for i, (b, _) in zip(index, pad.arg, strict=True)])
+    chain = []
+    u = root
+    while u.op in _REORDERED:
+        chain.append(u)
+        u = u.src[0]
+    for v in reversed(chain):
+        if v.op is Op.PERMUTE:
+            out = tuple([out[a] for a in v.arg])
+        elif v.op is Op.RESHAPE:
+            out = reshaped_index(out, v.src[0].shape, v.shape)
+    return out

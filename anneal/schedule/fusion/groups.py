@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anneal.schedule.concat import pieces_of
 from anneal.schedule.cost_model import CostModel
-from anneal.schedule.fusion.facts import COPY, Consumers, cone, is_vector_product, row_length
+from anneal.schedule.fusion.facts import COPY, Consumers, cone, is_vector_product, pieces_of, row_length
 from anneal.schedule.fusion.state import Materialised
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import count, most

@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from anneal.rewrite import Watch
-from anneal.schedule.concat import pieces_of
 from anneal.schedule.cost_model import COST, CostModel
-from anneal.schedule.fusion.facts import LEAVES, goes_back, row_length
+from anneal.schedule.fusion.facts import LEAVES, goes_back, pieces_of, row_length
 from anneal.schedule.fusion.groups import FusionGroup, Groups, depends, in_order
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, Op, UOp, toposort

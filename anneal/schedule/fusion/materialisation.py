@@ -1,24 +1,4 @@
-"""Materialisation: which nodes of the tensor graph get memory, and so where the graph is cut into kernels.
-
-Everything fuses unless a hard boundary (correctness) or a cost decision says otherwise.
-
-Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT; the order and starts of SEGMENT_SUM.
-
-Cost decisions, in the order they are taken:
-- a reduce starts a chain; elementwise work on it joins as its epilogue until the value is repeated (EXPAND), padded,
-  reduced again, met by a second reduce, or wanted in more than one place;
-- with `row_fusion`, a reduce over trailing axes (softmax, norms) stays in the kernel that goes on over the same rows;
-- elements that were made with such a result are materialised where a reduce across the rows reads them;
-- elementwise work that an EXPAND would repeat is materialised unless it is next to free;
-- with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element for
-  each element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch is
-  saved;
-- elementwise work that one kernel wants at several places (a stencil reads its neighbours) is recomputed at each
-  unless that costs more than reading it back: else a chain of n such turns would be k^n of them;
-- elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back;
-- a chain of very many elementwise ops is cut: drivers take far longer over one large kernel, and the pieces of a
-  regular chain are one kernel.
-"""
+"""Materialisation: which nodes of the tensor graph get memory, and so where the graph is cut into kernels."""
 
 from __future__ import annotations
 
@@ -33,7 +13,28 @@ from anneal.uop import ALU, MOVEMENT, Op, UOp
 def materialised_nodes(
     order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: facts.Consumers
 ) -> Materialised:
-    """The nodes of `order` (sources first) to materialise, each with the first reason for it."""
+    """The nodes of `order` (sources first) to materialise, each with the first reason for it.
+
+    Everything fuses unless a hard boundary (correctness) or a cost decision says otherwise.
+
+    Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT; the order and starts of SEGMENT_SUM.
+
+    Cost decisions, in the order they are taken:
+    - a reduce starts a chain; elementwise work on it joins as its epilogue until the value is repeated (EXPAND),
+      padded, reduced again, met by a second reduce, or wanted in more than one place;
+    - with `row_fusion`, a reduce over trailing axes (softmax, norms) stays in the kernel that goes on over the same
+      rows;
+    - elements that were made with such a result are materialised where a reduce across the rows reads them;
+    - elementwise work that an EXPAND would repeat is materialised unless it is next to free;
+    - with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element
+      for each element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch
+      is saved;
+    - elementwise work that one kernel wants at several places (a stencil reads its neighbours) is recomputed at each
+      unless that costs more than reading it back: else a chain of n such turns would be k^n of them;
+    - elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back;
+    - a chain of very many elementwise ops is cut: drivers take far longer over one large kernel, and the pieces of a
+      regular chain are one kernel.
+    """
     state = State(order, outputs, cost_model, consumers)
     for u in order:
         if u.op in facts.LEAVES or not u.src:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anneal.rewrite import applied, rebuild, rewritten, unfolded
-from anneal.schedule.fusion import COPY
+from anneal.rewrite import applied, over, rebuild, rewritten, unfolded
+from anneal.schedule.fusion import COPY, CostModel
 from anneal.schedule.passes.early_rules import EARLY
-from anneal.schedule.passes.sorting import sort_by_radix
-from anneal.schedule.places import carried
-from anneal.schedule.records import Schedule
-from anneal.uop import ALU, Op, UOp, const, reduce_identity, toposort
+from anneal.schedule.records import Schedule, carried
+from anneal.uop import ALU, Op, UOp, const, dtypes, reduce_identity, toposort
 
 
 def run(s: Schedule) -> Schedule:
@@ -107,3 +105,129 @@ def _distinct_outputs(sink: UOp, src: tuple[UOp, ...]) -> UOp:
             s = UOp(Op.CONTIGUOUS, s.dtype, (s,), tag=n)
         out[s] = None
     return UOp(Op.SINK, sink.dtype, tuple(out))
+
+
+# -- a long sort as a few passes over its keys: a radix sort, least significant digit first ----------------------------
+# The kernel of an ARGSORT counts for every key those before it, which is quadratic. Above `CostModel.sort_by_counting`
+# keys it becomes, for each digit of six bits, one step that is stable:
+#
+#     counts[block, digit]    how many keys of a block of 64 have a digit
+#     starts[block, digit]    where those of them come to lie: behind smaller digits, and the same one in earlier blocks
+#     place[key]              starts[its block, its digit], and how many of its block before it have the same digit
+#     order                   the inverse of `place`: an ARGSORT whose keys are told to be a permutation
+
+PERMUTATION = "permutation"  # the arg of an ARGSORT whose keys are the numbers from 0, in some order
+
+_I32, _U32 = dtypes.int32, dtypes.uint32
+_BITS = 6
+_BLOCK = 64
+
+
+def sort_by_radix(order: list[UOp], cost_model: CostModel) -> UOp:
+    """The sink, which is the last node of `order`, with its long sorts in passes."""
+    longest, sink = cost_model.sort_by_counting, order[-1]
+    if not longest or not any(u.op is Op.ARGSORT and _is_long(u, longest) for u in order):
+        return sink
+    return rebuild(sink, lambda u, src: _sorted(src[0]) if _is_long(u, longest) else over(u, src), order=order)
+
+
+def _is_long(u: UOp, longest: int) -> bool:
+    if u.op is not Op.ARGSORT or u.arg is not None or u.src[0].dtype is not _I32:
+        return False
+    n = u.shape[0]
+    return isinstance(n, int) and n > longest  # a symbolic row is sorted by counting
+
+
+def _sorted(keys: UOp) -> UOp:
+    n = keys.size
+    blocks = -(-n // _BLOCK)
+    # unsigned, in the same order; what fills the last block is behind all else
+    words = UOp(Op.BITCAST, _U32, (_shaped(keys, n) ^ _I32.min,))
+    if blocks * _BLOCK > n:
+        words = UOp(Op.PAD, _U32, (Op.NOT(words),), ((0, blocks * _BLOCK - n),))
+        words = Op.NOT(words)
+    words = _kept(words)
+    order: UOp | None = None
+    for shift in range(0, 32, _BITS):
+        step = _step(words, blocks, shift)
+        if shift + _BITS < 32:
+            words = _kept(_taken(words, step))
+        order = step if order is None else _kept(_taken(order, step))
+    assert order is not None
+    # flat and in memory: what sums by this order reads it so
+    return _kept(UOp(Op.SHRINK, _I32, (order,), ((0, n),))) if blocks * _BLOCK > n else order
+
+
+def _step(words: UOp, blocks: int, shift: int) -> UOp:
+    """The places that sort `words` by the digit at `shift`, those of one digit in their order."""
+    digits = 1 << _BITS
+    low = (words >> shift) & (digits - 1)
+    digit = _shaped(low.cast(_I32), blocks, _BLOCK)
+    whole = (blocks, digits, _BLOCK)
+    same = _spread(digit, whole, 1).eq(_along(whole, 1))
+    counts = _summed(same.cast(_I32), 2)
+    before = _earlier(counts)  # in earlier blocks
+    totals = _shaped(_summed(counts, 0), digits, 1)
+    smaller = _shaped(_earlier(totals), 1, digits)
+    starts = _kept(before + UOp(Op.EXPAND, _I32, (smaller,), (blocks, digits)))
+    square = (blocks, _BLOCK, _BLOCK)
+    equal = _spread(digit, square, 1).eq(_spread(digit, square, 2))
+    ahead = equal & (_along(square, 2) < _along(square, 1))
+    place = UOp(Op.GATHER, _I32, (starts, digit), 1) + _summed(ahead.cast(_I32), 2)
+    return UOp(Op.ARGSORT, _I32, (_kept(_shaped(place, blocks * _BLOCK)),), PERMUTATION)
+
+
+def _earlier(table: UOp) -> UOp:
+    """The sum of the rows before each row of a table: within runs, then over the runs."""
+    rows, columns = table.shape
+    width = 64
+    if rows <= width:
+        return _before(table)
+    runs = -(-rows // width)
+    padded = UOp(Op.PAD, _I32, (table,), ((0, runs * width - rows), (0, 0))) if runs * width > rows else table
+    by_run = _kept(_shaped(padded, runs, width, columns))
+    inner = _before(_shaped(UOp(Op.PERMUTE, _I32, (by_run,), (1, 0, 2)), width, runs * columns))
+    inner = UOp(Op.PERMUTE, _I32, (_shaped(inner, width, runs, columns),), (1, 0, 2))
+    outer = _earlier(_summed(by_run, 1))
+    total = inner + _spread(outer, (runs, width, columns), 1)
+    flat = _shaped(total, runs * width, columns)
+    return UOp(Op.SHRINK, _I32, (flat,), ((0, rows), (0, columns))) if runs * width > rows else flat
+
+
+def _before(table: UOp) -> UOp:
+    rows, columns = table.shape
+    cube = (rows, rows, columns)  # (row, an earlier one, column)
+    earlier = _along(cube, 1) < _along(cube, 0)
+    return _summed(earlier.where(_spread(table, cube, 0), 0), 1)
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+def _shaped(u: UOp, *shape: int) -> UOp:
+    return u if u.shape == shape else UOp(Op.RESHAPE, u.dtype, (u,), shape)
+
+
+def _kept(u: UOp) -> UOp:
+    return UOp(Op.CONTIGUOUS, u.dtype, (u,))
+
+
+def _spread(u: UOp, shape: tuple[int, ...], axis: int) -> UOp:
+    """`u`, which lacks `axis`, repeated along it."""
+    ones = (*shape[:axis], 1, *shape[axis + 1 :])
+    return UOp(Op.EXPAND, u.dtype, (_shaped(u, *ones),), shape)
+
+
+def _along(shape: tuple[int, ...], axis: int) -> UOp:
+    """The coordinate along `axis` of every place of `shape`."""
+    ones = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
+    return UOp(Op.EXPAND, _I32, (_shaped(UOp(Op.IOTA, _I32, (), (shape[axis],)), *ones),), shape)
+
+
+def _summed(u: UOp, axis: int) -> UOp:
+    kept = UOp(Op.REDUCE_AXIS, u.dtype, (u,), (Op.ADD, (axis,)))
+    return _shaped(kept, *[n for i, n in enumerate(u.shape) if i != axis])
+
+
+def _taken(u: UOp, places: UOp) -> UOp:
+    return UOp(Op.GATHER, u.dtype, (u, places), 0)

@@ -1,31 +1,50 @@
-"""Kernel groups: the materialised nodes that one kernel computes together, decided before any kernel is lowered.
-
-Each node is a group of its own at first. Then, with levels (the longest path from an input) to keep cycles out:
-
-- vertical fusion (`anneal/schedule/fusion/joining.py`): a group joins the group that makes its input, if it reads that
-  input only where it is made: elementwise work joins any kernel of its shape (an activation beside the product that
-  feeds it, Adam's update behind the gradient), and work along rows joins a kernel of the same rows (a softmax, a norm
-  with its statistics);
-- a group that makes a piece of a concatenation joins the kernel that stores the pieces, as a member of it;
-- horizontal fusion (`anneal/schedule/fusion/groups.py`): groups of one level with the same ranges join if they read
-  a large value in common (a norm's two parameter gradients), and so do sums over columns that are near each other
-  (gradients of biases and norms);
-- elementwise groups that are left on one level share a launch, each as a member of it.
-
-A node that has joined its only readers is not stored any more.
+"""From nodes to kernels, in four passes: nodes that get memory are chosen, kernels join, some are to compute values
+again, and the graph is cut. The decisions are those of `anneal/schedule/fusion`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from anneal.schedule import fusion
-from anneal.schedule.passes.compute_again import is_scarce
-from anneal.schedule.records import Schedule
-from anneal.uop import UOp
+from anneal.rewrite import rebuild
+from anneal.schedule.fusion import (
+    COST,
+    LEAVES,
+    CostModel,
+    FusionGroup,
+    Joining,
+    Materialised,
+    as_late_as_possible,
+    by_level,
+    chained_over,
+    cone,
+    consumers_of,
+    find_chains,
+    group_of,
+    join_chained,
+    materialised_nodes,
+    memory_bytes,
+    shared_launches,
+    siblings,
+)
+from anneal.schedule.masks import Mask, masks_of
+from anneal.schedule.records import CONCATENATION, Cut, Schedule, complete, places_of
+from anneal.uop import MOVEMENT, Op, UOp, toposort
+from anneal.uop.sizes import count
 
 
-def run(s: Schedule) -> Schedule:
+def materialise(s: Schedule) -> Schedule:
+    """Choose the nodes that get memory (`anneal/schedule/fusion/materialisation.py` decides)."""
+    cost_model = s.cost_model.fit_to(s.order)
+    consumers = consumers_of(s.order)
+    materialised = materialised_nodes(s.order, s.sink.src, cost_model, consumers)
+    chained = find_chains(s.order, s.sink.src, consumers, materialised, cost_model)
+    return replace(s, consumers=consumers, cost_model=cost_model, materialised=materialised, chained=chained)
+
+
+def group(s: Schedule) -> Schedule:
+    """Join kernels that share ranges and inputs."""
     cost_model = s.cost_model
     if cost_model.concurrent and is_scarce(s.materialised):
         # of a product itself more can be computed again than of what others make of it
@@ -33,48 +52,237 @@ def run(s: Schedule) -> Schedule:
     return replace(s, cost_model=cost_model, groups=group_kernels(s, cost_model))
 
 
-def group_kernels(s: Schedule, cost_model: fusion.CostModel) -> list[fusion.FusionGroup]:
+def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
     """The kernels that compute the materialised nodes, producers first; nodes that no kernel need store leave these.
+
+    A kernel group is the materialised nodes that one kernel computes together, decided before any kernel is lowered.
+
+    Each node is a group of its own at first. Then, with levels (the longest path from an input) to keep cycles out:
+
+    - vertical fusion (`anneal/schedule/fusion/joining.py`): a group joins the group that makes its input, if it reads
+      that input only where it is made: elementwise work joins any kernel of its shape (an activation beside the product
+      that feeds it, Adam's update behind the gradient), and work along rows joins a kernel of the same rows (a softmax,
+      a norm with its statistics);
+    - a group that makes a piece of a concatenation joins the kernel that stores the pieces, as a member of it;
+    - horizontal fusion (`anneal/schedule/fusion/groups.py`): groups of one level with the same ranges join if they read
+      a large value in common (a norm's two parameter gradients), and so do sums over columns that are near each other
+      (gradients of biases and norms);
+    - elementwise groups that are left on one level share a launch, each as a member of it.
+
+    A node that has joined its only readers is not stored any more.
 
     A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
     """
     materialised, outputs = s.materialised, s.sink.src
-    groups: list[fusion.FusionGroup] = []
-    owner: dict[UOp, fusion.FusionGroup] = {}
+    groups: list[FusionGroup] = []
+    owner: dict[UOp, FusionGroup] = {}
     for u in s.order:
         if u in materialised and u.size:
-            g = owner[u] = fusion.group_of(u, materialised, cost_model)
+            g = owner[u] = group_of(u, materialised, cost_model)
             if s.chained:
-                g.chained = fusion.chained_over(fusion.cone(u, materialised)[0], s.chained)
+                g.chained = chained_over(cone(u, materialised)[0], s.chained)
                 g.opaque = g.opaque or g.chained is not None
             groups.append(g)
-    groups = fusion.by_level(groups, owner)
+    groups = by_level(groups, owner)
     if s.chained:
-        groups = fusion.by_level(fusion.join_chained(groups, owner), owner)
-    groups = fusion.by_level(fusion.Joining(groups, owner, materialised, outputs, cost_model, s.consumers).run(), owner)
+        groups = by_level(join_chained(groups, owner), owner)
+    groups = by_level(Joining(groups, owner, materialised, outputs, cost_model, s.consumers).run(), owner)
     # Once more with every group as late as its readers let it be: an update for the end hinders no join.
-    fusion.as_late_as_possible(groups, owner)
-    joining = fusion.Joining(groups, owner, materialised, outputs, cost_model, s.consumers)
-    groups = fusion.by_level(joining.run(), owner)
+    as_late_as_possible(groups, owner)
+    joining = Joining(groups, owner, materialised, outputs, cost_model, s.consumers)
+    groups = by_level(joining.run(), owner)
     overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, outputs)
-    groups = fusion.by_level(fusion.siblings(joining, groups, overwriting), owner)
+    groups = by_level(siblings(joining, groups, overwriting), owner)
     return (
-        fusion.by_level(fusion.shared_launches(groups, owner, overwriting, cost_model), owner)
+        by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
         if cost_model.horizontal_fusion
         else groups
     )
 
 
-def _overwriting(groups: list[fusion.FusionGroup], outputs: tuple[UOp, ...]) -> set[fusion.FusionGroup]:
+def _overwriting(groups: list[FusionGroup], outputs: tuple[UOp, ...]) -> set[FusionGroup]:
     """Groups of outputs that might overwrite memory which others read later (a counter): joined to no other group, they
     can wait for those readers."""
     wanted = set(outputs)
     last: dict[UOp, int] = {}
     for g in groups:
-        last.update({i: max(g.level, last.get(i, 0)) for i in g.inputs if i.op in fusion.LEAVES})
+        last.update({i: max(g.level, last.get(i, 0)) for i in g.inputs if i.op in LEAVES})
     return {
         g
         for g in groups
         if not g.reduces
         and any(r in wanted and r.size == i.size and last.get(i, 0) > g.level for r in g.roots for i in g.inputs)
     }
+
+
+# -- values computed again: the forward pass need not keep every value for the backward pass ---------------------------
+#     h = x @ w;  a = gelu(h);  y = a @ v     backward:  dv = a.T @ dy,  dh = slope(h) * (dy @ v.T)
+#
+# `h` is kept for the slope, so `a` need not be: it goes once `y` is there, and is made of `h` again before `dv`. That
+# is a launch more, and the time to move `a` and what it is made of once, for its memory all the way between.
+#
+# Only programs that keep more than `SCARCE` bytes do so, and for no more than a hundredth of their own time.
+
+SCARCE = 64 << 30
+_LARGE = 16 << 20
+_SMALL = 16  # what is so many times smaller may stay longer for it
+_PRICE = 64  # of an element: up to this it takes no longer than to write it
+_OPERATIONS_OF_BYTE = 12  # that a GPU does while it moves a byte
+_SHARE = 100  # of the program's time
+
+
+def compute_again(s: Schedule) -> Schedule:
+    """Have kernels compute values a second time instead of keeping them, where memory is scarce."""
+    if s.cost_model.concurrent:
+        return replace(s, groups=with_values_again(s.groups, s.materialised, s.sink.src, s.cost_model))
+    return s
+
+
+def is_scarce(materialised: Collection[UOp]) -> bool:
+    """True if a program with these nodes in memory may need so much that it should rather compute some of it again."""
+    return sum(n for u in materialised if _is_forward(u) and (n := memory_bytes(u)) >= _LARGE) >= SCARCE
+
+
+def with_values_again(
+    groups: list[FusionGroup], materialised: Collection[UOp], outputs: Collection[UOp], cost_model: CostModel
+) -> list[FusionGroup]:
+    """`groups`, producers first, with those that compute values again before the first of their late readers.
+
+    Late readers are kernels of the backward pass and of the update. A value is computed again if it is an elementwise
+    function of what those keep anyway.
+    """
+    if not is_scarce(materialised):
+        return groups
+    readers: dict[UOp, list[FusionGroup]] = {}
+    for g in groups:
+        for i in g.inputs:
+            readers.setdefault(i, []).append(g)
+    kept: dict[UOp, list[FusionGroup]] = {}  # values of the forward pass, with their late readers
+    for g in groups:
+        for u in g.roots if _is_forward(g.roots[-1]) else ():
+            late = [r for r in readers.get(u, ()) if not _is_forward(r.roots[-1])]
+            if late and u not in outputs:
+                kept[u] = late
+    if sum(map(memory_bytes, kept)) < SCARCE:
+        return groups
+    chosen = _chosen(groups, kept, materialised, cost_model)
+    before: dict[FusionGroup, list[FusionGroup]] = {}
+    for u, g in chosen.items():
+        for r in kept[u]:
+            r.second |= {u}
+        first = next(r for r in groups if u in r.second)
+        before.setdefault(first, []).append(g)
+    return [g for r in groups for g in (*before.get(r, ()), r)]
+
+
+def _chosen(
+    groups: list[FusionGroup], kept: dict[UOp, list[FusionGroup]], materialised: Collection[UOp], cost_model: CostModel
+) -> dict[UOp, FusionGroup]:
+    """Values to compute again, each with the kernel that does; the cheapest for its size first."""
+    changed = {x for u in materialised if u.op is Op.UPDATE for x in (u, u.src[0])}
+    found: list[tuple[float, int, UOp, FusionGroup]] = []
+    for n, u in enumerate(kept):
+        if memory_bytes(u) < _LARGE or u in changed:
+            continue
+        g = _recomputed(u, materialised)
+        if (
+            g is not None
+            and cost_model.bindings([u, *g.inputs]) <= cost_model.member_buffers
+            and changed.isdisjoint(g.inputs)
+        ):
+            found.append((_moved(g) / memory_bytes(u), n, u, g))
+    left = sum(max(_moved(g), _operations(g) // _OPERATIONS_OF_BYTE) for g in groups) // _SHARE
+    needed: set[UOp] = set()
+    chosen: dict[UOp, FusionGroup] = {}
+    for _, _, u, g in sorted(found, key=lambda f: f[:2]):
+        large = [i for i in g.inputs if i.op not in LEAVES and memory_bytes(i) * _SMALL > memory_bytes(u)]
+        if u in needed or _moved(g) > left or any(i not in kept or i in chosen for i in large):
+            continue
+        left -= _moved(g)
+        needed.update(g.inputs)
+        chosen[u] = g
+    return chosen
+
+
+def _recomputed(u: UOp, materialised: Collection[UOp]) -> FusionGroup | None:
+    """The kernel that makes `u` of other values in memory, if it is elementwise and cheap."""
+    inside, inputs, _ = cone(u, materialised)
+    if not inputs or any(x.op not in COST and x.op not in MOVEMENT and x.op is not Op.CONTIGUOUS for x in inside):
+        return None
+    price = sum([COST.get(x.op, 0) for x in inside])
+    return FusionGroup([u], inputs, size=u.size, again=True) if price <= _PRICE else None
+
+
+def _is_forward(u: UOp) -> bool:
+    return u.provenance[0] == "forward"
+
+
+def _moved(g: FusionGroup) -> int:
+    """The bytes that a group reads and writes."""
+    return sum(map(memory_bytes, (*g.roots, *g.inputs)))
+
+
+def _operations(g: FusionGroup) -> int:
+    return 2 * max([count(s) for s in g.reduces], default=0)
+
+
+# -- the cut -----------------------------------------------------------------------------------------------------------
+
+
+def split(s: Schedule) -> Schedule:
+    """Cut the graph: each group becomes one of its own over numbered parameters; equal pieces are the same object."""
+    masks = masks_of(s.order, s.materialised) if s.cost_model.masks else {}
+    dead = {u: m for u, m in masks.items() if u not in s.sink.src}
+    complete(s.places, s.materialised, s.order)
+    return replace(s, cuts=[cut(g, s.materialised, masks, dead, s.places) for g in s.groups])
+
+
+def cut(
+    group: FusionGroup,
+    materialised: Materialised,
+    masks: Mapping[UOp, Mask],
+    dead: Mapping[UOp, Mask],
+    places: Mapping[UOp, int],
+) -> Cut:
+    """The group's own graph with numbered parameters for everything it reads, what those parameters are, and the
+    places of what it computes.
+
+    Masked parameters are read through their masks; values of `dead` are stored for such readers, without dead lanes.
+    """
+    roots = group.roots
+    mine = set(roots)
+    new: dict[UOp, UOp] = {}
+    inputs: list[UOp] = []
+
+    def outside(u: UOp) -> bool:
+        if u in mine:
+            return False
+        if u in new:
+            return True
+        if u.op is Op.PARAM or u in materialised:
+            if u not in new:
+                param = UOp(Op.PARAM, u.dtype, (), (len(roots) + len(inputs), u.shape))
+                new[u] = masks[u].on(param) if u in masks else param
+                inputs.append(u)
+            return True
+        return False
+
+    for n, r in enumerate(roots):
+        if r.op is Op.UPDATE:
+            new[r.src[0]] = UOp(Op.PARAM, r.dtype, (), (n, r.shape))
+    order = [u for u in toposort(roots, until=outside) if u not in new]
+    where = places_of(roots, order, places)
+    rebuild(roots[-1], _cut, new, order)
+    d = roots[0].dtype
+    kept = {r: dead[r].on(new[r], dead=True) if r in dead else new[r] for r in roots}
+    parts = [
+        UOp(Op.SINK, d, tuple([kept[r] for r in g.roots]), CONCATENATION if g.concatenates else None)
+        for g in group.members or (group,)
+    ]
+    return Cut(parts[0] if len(parts) == 1 else UOp(Op.SINK, d, tuple(parts)), tuple(inputs), group, where)
+
+
+def _cut(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    if u.op is Op.CONTIGUOUS:
+        return src[0]
+    return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag if u.op in (Op.CAST, Op.REDUCE_AXIS) else None)

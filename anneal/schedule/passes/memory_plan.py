@@ -1,15 +1,17 @@
-"""Memory plan: values and calls get numbers, calls their order, and temporaries their memory."""
+"""Memory plan: numbers of values and calls, their order, memory of temporaries; and kernels that store over what they
+read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anneal.errors import ShapeError
-from anneal.schedule.inplace import shared_temporaries
-from anneal.schedule.memory import arrange
-from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value
-from anneal.uop import SYMBOLIC, Op, UOp, dtypes
+from anneal.rewrite import over, rebuild, substitute
+from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
+from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of
+from anneal.uop import SYMBOLIC, Op, Recent, UOp, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -80,3 +82,218 @@ def _variables(kernels: Iterable[Kernel]) -> tuple[UOp, ...]:
 
 def _phase_of(u: UOp) -> str:
     return u.provenance[0]
+
+
+# -- kernels that store a result over what they read: whether one may, and the kernel that does ------------------------
+
+
+# A temporary is given to what is made of it where it is more than this part of all that lives at once.
+_SHARE = 16
+_LEAST = 16 << 20
+
+
+def shared_temporaries(values: Sequence[Value], calls: Sequence[Call]) -> list[Call]:
+    """The calls, with large temporaries that one call alone reads overwritten by a result of that call, where it reads
+    an element, or a row, only to store it: a softmax, or the gradient of logits, takes the place of what it is made of.
+    """
+    large = {v for c in calls for v in c.args if values[v].kind == "temp" and nbytes(values[v]) >= _LEAST}
+    if not large:
+        return list(calls)
+    least = max(_LEAST, peak_bytes(values, calls) // _SHARE)
+    large = {v for v in large if nbytes(values[v]) >= least}
+    writers, readers = uses(calls)
+    renamed: dict[int, int] = {}
+    out: list[Call] = []
+    for c in calls:
+        args = [renamed.get(v, v) for v in c.args]
+        pairs: dict[int, int] = {}
+        for slot in range(c.outputs):
+            new = values[c.args[slot]]
+            if c.args[slot] not in large or len(writers[c.args[slot]]) > 1:
+                continue
+            for n in range(c.outputs, len(args)):
+                v = c.args[n]
+                if v not in large or n in pairs or len(readers[v]) > 1 or len(writers[v]) > 1:
+                    continue
+                if values[v].size != new.size or values[v].dtype is not new.dtype:
+                    continue
+                if reads_in_place(c.kernel.sink, slot, n) or _reads_its_row(c.kernel.sink, slot, n):
+                    pairs[n] = slot
+                    renamed[c.args[slot]] = args[slot] = args[n]
+                    break
+        call = c._replace(args=tuple(args))
+        out.append(merged(call, pairs) if pairs else call)
+    return out
+
+
+def reads_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
+    """True if a kernel reads one array only at the index at which it stores another, and in the same loops: a store
+    with loops of its own runs in other threads, before or after."""
+    where = _stored_at(sink, store_slot)
+    others = [s for s in sink.src if s.src[1].ranges != where.ranges]
+    if any(u.op is Op.LOAD and u.src[0].arg[0] == load_slot for u in toposort(tuple(others))):
+        return False
+    for u in toposort((sink,)):
+        if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
+            return False
+        if u.op is Op.ARGSORT and u.src[0].arg[0] == load_slot:
+            return False
+    return True
+
+
+def _stored_at(sink: UOp, slot: int) -> UOp:
+    return next(s.src[1] for s in sink.src if s.src[0].arg[0] == slot)
+
+
+def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
+    """True if a kernel reduces rows, and reads of one array only the row into whose place in another it stores.
+
+    All its reduces run over one row then, so that code generation fuses them into the loop of the stores (opt
+    FUSE_REDUCE): each element is read and stored by one thread, which stores it after the last reduce.
+    """
+    if any(s.op is not Op.STORE or len(s.src) != 3 for s in sink.src):
+        return False
+    where = _stored_at(sink, store_slot)
+    order = toposort((sink,))
+    reduces = [u for u in order if u.op is Op.REDUCE]
+    over = {r for u in reduces for r in u.src[1:]}
+    if not over or any(len(u.src) != 2 or u.dtype.itemsize < 4 for u in reduces):
+        return False
+    for row in [u for u in toposort((where,)) if u.op is Op.RANGE and u.arg[1] == "loop"]:
+        bits = sum(1 << r.arg[0] for r in (row, *over))
+        if any(r.src[0] is not row.src[0] or r.arg[1] != "reduce" for r in over):
+            continue
+        if any(u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]) for u in reduces):
+            continue
+        places = {where, *[_with(where, row, r) for r in over]}
+        loads = [u for u in order if u.op is Op.LOAD and u.src[0].arg[0] == load_slot]
+        return all(len(u.src) == 2 and u.src[1] in places for u in loads)
+    return False
+
+
+def _with(index: UOp, old: UOp, new: UOp) -> UOp:
+    """An index with one range in the place of another."""
+    return substitute(index, {old: new})
+
+
+def overwrites_rows(sink: UOp) -> bool:
+    """True if a kernel stores into memory that it reads at other places too: rows, over which one workgroup has to
+    run.
+    """
+    where = {s.src[0]: s.src[1] for s in sink.src if s.op is Op.STORE}
+    return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))
+
+
+_merged: Recent[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = Recent(1 << 11)
+
+
+def merged(call: Call, pairs: Mapping[int, int]) -> Call:
+    """The call with each slot of `pairs` replaced by the slot it is paired with; the slots left are renumbered."""
+    key = (call.kernel, tuple(sorted(pairs.items())))
+    keep = [s for s in range(len(call.args)) if s not in pairs]
+    kernel = _merged[key]
+    if kernel is None:
+        number = {s: n for n, s in enumerate(keep)}
+
+        def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+            if u.op is not Op.PARAM:
+                return over(u, src)
+            slot, shape = u.arg
+            return UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
+
+        sink = rebuild(call.kernel.sink, visit)
+        kernel = _merged[key] = Kernel(sink, name_of(sink))
+    return call._replace(kernel=kernel, args=tuple([call.args[s] for s in keep]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Donation: let an output take the memory of an input that is no longer needed (a parameter's update in place).
+
+
+def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> tuple[Plan, dict[int, int]]:
+    """A plan in which outputs overwrite inputs, for those of `wanted` (output value -> input value) where that is safe.
+
+    Safe means: the call that writes the output comes after every other reader of the input, and reads the input only
+    at the index it stores. A call is moved behind those readers first, if all that read its results come later still.
+    Returns the plan and the pairs that were accepted.
+    """
+    reader = {v: n for n, c in enumerate(plan.calls) for v in c.args[c.outputs :]}
+    needed = [len(plan.calls)] * len(plan.calls)  # the first call after each that touches its results
+    touched: dict[int, int] = {}
+    for n, c in reversed(list(enumerate(plan.calls))):
+        needed[n] = min([touched[v] for v in c.args[: c.outputs] if v in touched], default=len(plan.calls))
+        touched.update(dict.fromkeys(c.args, n))
+    # An update waits for the last reader of what it overwrites, and no longer: what it reads takes memory meanwhile.
+    when: list[tuple[int, bool]] = []
+    for n, c in enumerate(plan.calls):
+        after = max([reader.get(wanted[v], -1) for v in c.args[: c.outputs] if v in wanted], default=-1)
+        when.append((after, True) if n < after < needed[n] else (n, False))
+    order = [plan.calls[n] for n in sorted(range(len(when)), key=when.__getitem__)]
+    final_reader: dict[int, int] = {}
+    for n, c in enumerate(order):
+        for v in c.args[c.outputs :]:
+            final_reader[v] = n
+    updated = _updated(order, wanted)
+    accepted: dict[int, int] = {v: source for v, (source, _) in updated.items() if source is not None}
+    calls: list[Call] = []
+    for n, c in enumerate(order):
+        pairs: dict[int, int] = {}
+        if c.args[0] in accepted and _is_copy_of(c, accepted[c.args[0]]):
+            continue  # of memory to itself: an update writes its part into it
+        for slot, v in enumerate(c.args[: c.outputs]):
+            source = wanted.get(v)
+            if v in updated:
+                source, first = updated[v]
+                if n == first and source in c.args[c.outputs :]:
+                    pairs[c.args.index(source, c.outputs)] = slot
+                continue
+            if source is None or final_reader.get(source, -1) > n or source in accepted.values():
+                continue
+            old, new = plan.values[source], plan.values[v]
+            if old.size != new.size or old.dtype is not new.dtype:
+                continue
+            if source in c.args:
+                twin = c.args.index(source, c.outputs)
+                if not reads_in_place(c.kernel.sink, slot, twin):
+                    continue
+                pairs[twin] = slot
+            accepted[v] = source
+        calls.append(merged(c, pairs) if pairs else c)
+    calls, (memory, temporaries) = arrange(plan.values, calls, concurrent, accepted)
+    donated = replace(plan, calls=tuple(calls), memory=memory, temporaries=temporaries)
+    return donated, accepted
+
+
+def _updated(order: list[Call], wanted: Mapping[int, int]) -> dict[int, tuple[int | None, int]]:
+    """Values that are a copy at first, into which updates then write their parts.
+
+    For each: the input that it may overwrite, so that nothing need be copied, or None; and the first update. It may if
+    nobody reads the input any more by then, but that update itself where it writes.
+    """
+    writers, readers = uses(order)
+    out: dict[int, tuple[int | None, int]] = {}
+    for v, at in writers.items():
+        if len(at) < 2:
+            continue
+        copy, first = at[:2]
+        source = wanted.get(v)
+        if source is not None:
+            last = max([n for n in readers[source] if n != copy], default=-1)
+            c = order[first]
+            fits = last < first or (
+                last == first and reads_in_place(c.kernel.sink, c.args.index(v), c.args.index(source, c.outputs))
+            )
+            taken = any(source == other for other, _ in out.values())
+            if not fits or taken or not _is_copy_of(order[copy], source):
+                source = None
+        out[v] = source, first
+    return out
+
+
+def _is_copy_of(call: Call, source: int) -> bool:
+    """True if a call stores one array as it reads it from `source`."""
+    sink = call.kernel.sink
+    value = sink.src[0].src[2]
+    if len(sink.src) != 1 or value.op is not Op.LOAD or value.src != (value.src[0], sink.src[0].src[1]):
+        return False
+    return call.args[1:] == (source,)

@@ -1,19 +1,4 @@
-"""Narrow products: those of float32 and bfloat16 from float16 factors, where the device has matrices of such.
-
-    sum of a * b  ->  2 ** k * sum of kept(a * 2 ** i) * kept(b * 2 ** j), with i by rows and j by columns
-
-Tensor cores multiply float16 numbers. Scaled by a power of two, such that the largest of its row is between 2 ** 14 and
-2 ** 15, a bfloat16 number is one; what is lost is less than 2 ** -39 of that largest. A float32 number is the sum of
-two, its upper and its lower half, and the product is three: lower by upper, upper by lower, upper by upper
-("high"); or its upper half alone ("medium"). The halves of a row stand in turns in memory, so that the three are one
-sum. It goes to memory after each 512 terms or fewer, and those are summed in float32, since the hardware cuts off what
-a longer sum would round. Numbers that are not finite are in the last of the three alone: what they make is as in
-float32.
-
-Attention's products of bfloat16 stay in their axes, so that they still are chains (`fusion/chains.py`): each value has
-one copy in float16, scaled by its rows, and what a chain computes is scaled by the largest of its row, which is one
-more statistic of the chain.
-"""
+"""Narrow products: those of float32 and bfloat16 from float16 factors, where the device has matrices of such."""
 
 from __future__ import annotations
 
@@ -22,8 +7,7 @@ from dataclasses import dataclass
 
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
-from anneal.schedule.places import carried
-from anneal.schedule.records import Schedule
+from anneal.schedule.records import Schedule, carried
 from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
@@ -45,7 +29,22 @@ def run(s: Schedule) -> Schedule:
 
 
 def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
-    """The graph with the products that matrices of float16 shall compute, as `cost_model` says."""
+    """The graph with the products that matrices of float16 shall compute, as `cost_model` says.
+
+        sum of a * b  ->  2 ** k * sum of kept(a * 2 ** i) * kept(b * 2 ** j), with i by rows and j by columns
+
+    Tensor cores multiply float16 numbers. Scaled by a power of two, such that the largest of its row is between 2 ** 14
+    and 2 ** 15, a bfloat16 number is one; what is lost is less than 2 ** -39 of that largest. A float32 number is the
+    sum of two, its upper and its lower half, and the product is three: lower by upper, upper by lower, upper by upper
+    ("high"); or its upper half alone ("medium"). The halves of a row stand in turns in memory, so that the three are
+    one sum. It goes to memory after each 512 terms or fewer, and those are summed in float32, since the hardware cuts
+    off what a longer sum would round. Numbers that are not finite are in the last of the three alone: what they make is
+    as in float32.
+
+    Attention's products of bfloat16 stay in their axes, so that they still are chains (`fusion/chains.py`): each value
+    has one copy in float16, scaled by its rows, and what a chain computes is scaled by the largest of its row, which is
+    one more statistic of the chain.
+    """
     if not cost_model.matrices:
         return sink
     sink, order = _cast_first(sink, order)

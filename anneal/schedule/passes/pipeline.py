@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from anneal.rewrite import Pass, Pipeline
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes import (
-    compute_again,
     early_rewrites,
     kernel_groups,
-    kernel_split,
-    materialisation,
     memory_plan,
     narrow_products,
     range_propagation,
@@ -93,25 +90,25 @@ PASSES: Pipeline[Schedule] = Pipeline(
         ),
         Pass(
             name="materialisation",
-            run=materialisation.run,
+            run=kernel_groups.materialise,
             view=_materialised,
             reason="choose the nodes that get memory",
         ),
         Pass(
             name="kernel-groups",
-            run=kernel_groups.run,
+            run=kernel_groups.group,
             view=_groups,
             reason="join kernels that share ranges and inputs: several stores, one launch",
         ),
         Pass(
             name="compute-again",
-            run=compute_again.run,
+            run=kernel_groups.compute_again,
             view=_groups,
             reason="where memory is scarce: kernels that compute values a second time instead of keeping them",
         ),
         Pass(
             name="kernel-split",
-            run=kernel_split.run,
+            run=kernel_groups.split,
             view=_cuts,
             reason="cut the graph at those nodes; equal pieces become the same object",
         ),

@@ -1,9 +1,4 @@
-"""Range propagation: one cut of the tensor graph becomes one kernel of stores over ranges.
-
-Movement ops dissolve into index arithmetic on the way down from the outputs; a REDUCE_AXIS opens new ranges; leaves
-become loads. The work is iterative and memoised on (node, index, predicate), so a value read twice at the same place is
-one node, and a value read at two places is computed twice.
-"""
+"""Range propagation: one cut of the tensor graph becomes one kernel of stores over ranges."""
 
 from __future__ import annotations
 
@@ -13,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import Watch, over, rebuild, simplify
-from anneal.schedule.concat import pieces_of, placed
+from anneal.rewrite import Watch, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
+from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import CONCATENATION, Kernel, Schedule, members_of, name_of
-from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
@@ -95,6 +89,10 @@ class _Ranges:
 
 def rangeify(cut: UOp) -> UOp:
     """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
+
+    Movement ops dissolve into index arithmetic on the way down from the outputs; a REDUCE_AXIS opens new ranges; leaves
+    become loads. The work is iterative and memoised on (node, index, predicate), so a value read twice at the same
+    place is one node, and a value read at two places is computed twice.
 
     Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
     or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a horizontally

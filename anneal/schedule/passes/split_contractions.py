@@ -1,21 +1,13 @@
-"""Split contractions: a matrix-vector product that is read in pieces becomes a product for each, with its rows alone.
-
-    SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
-
-Queries, keys and values come from one product, and each goes its own way: keys and values straight into the memory that
-keeps them. The pieces share a launch again (`groups.py`), as do products that were written one by one.
-"""
+"""Split contractions: a matrix-vector product that is read in pieces becomes one for each, with its rows alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from anneal.rewrite import rebuild, unchanged, unfolded
+from anneal.rewrite import matched_axes, rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, consumers_of, is_vector_product
-from anneal.schedule.places import carried
-from anneal.schedule.records import Schedule
-from anneal.shape import matched_axes
+from anneal.schedule.records import Schedule, carried
 from anneal.uop import ALU, Op, UOp
 
 Bounds = tuple[tuple[int, int], ...]
@@ -28,7 +20,13 @@ def run(s: Schedule) -> Schedule:
 
 
 def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
-    """The graph with such products in pieces, where `cost_model` fuses horizontally and computes rows again."""
+    """The graph with such products in pieces, where `cost_model` fuses horizontally and computes rows again.
+
+        SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
+
+    Queries, keys and values come from one product, and each goes its own way: keys and values straight into the memory
+    that keeps them. The pieces share a launch again (`groups.py`), as do products that were written one by one.
+    """
     if not cost_model.horizontal_fusion or not cost_model.repeated_rows:
         return sink
     most = cost_model.repeated_rows

@@ -1,12 +1,4 @@
-"""Long reductions for few results in two stages, where one stage would leave most of the device idle.
-
-    sum over k of x[k, n]   ->  sum over s of kept(sum over j of x[s*J + j, n])
-    sum(x) + sum(y) + ...   ->  sum of kept(concatenation of partial sums of x, of y, ...)
-    sums of segments        ->  sums over the parts of each of kept(sums of shorter segments)
-
-The partial results go to memory, and a second kernel reduces them; what follows joins that one. The order of a sum is
-fixed by its shape alone, so it stays deterministic.
-"""
+"""Long reductions for few results in two stages, where one stage would leave most of the device idle."""
 
 from __future__ import annotations
 
@@ -15,8 +7,7 @@ import math
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product, unmoved
-from anneal.schedule.places import carried
-from anneal.schedule.records import Schedule
+from anneal.schedule.records import Schedule, carried
 from anneal.uop import SYMBOLIC, DType, Op, UOp
 from anneal.uop.sizes import symbolic_arg
 
@@ -44,6 +35,13 @@ def run(s: Schedule) -> Schedule:
 def split_reduces(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
     """The graph with the reductions split that would not fill `cost_model.parallel` workgroups; all as it is if
     that is 0.
+
+        sum over k of x[k, n]   ->  sum over s of kept(sum over j of x[s*J + j, n])
+        sum(x) + sum(y) + ...   ->  sum of kept(concatenation of partial sums of x, of y, ...)
+        sums of segments        ->  sums over the parts of each of kept(sums of shorter segments)
+
+    The partial results go to memory, and a second kernel reduces them; what follows joins that one. The order of a sum
+    is fixed by its shape alone, so it stays deterministic.
     """
     if not cost_model.parallel:
         return sink

@@ -23,9 +23,9 @@ import pytest
 
 from anneal.backend import get_device
 from anneal.backend.cpu import CpuDevice, compiler, in_c
-from anneal.backend.cpu.compiled import CPart
 from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
 from anneal.backend.cpu.in_c import CKernels
+from anneal.backend.cpu.workers import CPart
 
 ALONE = "--one-by-one"
 _FORKS = 12  # more would share a start of the compiler among more kernels, and take memory

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anneal.backend.cpu import planner
-from anneal.backend.cpu.instructions import BlockLoop, CpuPlan, Pad, Product
 from anneal.backend.cpu.planner import make_plan
+from anneal.backend.cpu.primitives import BlockLoop, CpuPlan, Pad, Product
 from anneal.uop import Op, UOp, const
 from tests.backend.cpu.kernels import F32, I32, kernel, load, loop, over, param, reduce, store
 

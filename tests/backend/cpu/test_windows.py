@@ -11,9 +11,9 @@ import pytest
 from anneal.backend.cpu import index, primitives
 from anneal.backend.cpu.analysis import Analysis, share_ranges
 from anneal.backend.cpu.index import Access
-from anneal.backend.cpu.instructions import BlockLoop, CpuPlan, Pad
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.planner import make_plan
+from anneal.backend.cpu.primitives import BlockLoop, CpuPlan, Pad
 from anneal.uop import DType, Op, UOp, const
 from tests.backend.cpu.kernels import F16, F32, I32, check, filled, kernel, load, loop, over, param, reduce, store
 

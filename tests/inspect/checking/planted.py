@@ -63,7 +63,7 @@ def inputs(device: str) -> tuple[Tensor, Tensor]:
 @contextmanager
 def wrong_line(file: str, old: str, new: str, programs: bool = False) -> Iterator[None]:
     """The rule file called `file` has the line `new` in the place of `old`; with `programs` kernels are made anew."""
-    from anneal.rewrite import generate as generator, trace, upat
+    from anneal.rewrite import generate as generator, passes, upat
     from anneal.uop import fold_by
 
     [(source, target)] = [(s, t) for s, t in generator.targets() if s.name == file]
@@ -80,7 +80,7 @@ def wrong_line(file: str, old: str, new: str, programs: bool = False) -> Iterato
             stack.enter_context(fresh_programs())
         stack.enter_context(mock.patch.object(generator, "generate", generate))
         stack.enter_context(mock.patch.object(upat, "parse", parse))
-        stack.enter_context(mock.patch.object(trace, "_telling", trace._telling.__wrapped__))  # not what is kept
+        stack.enter_context(mock.patch.object(passes, "_telling", passes._telling.__wrapped__))  # not what is kept
         for table in right[1](wrong, file).tables:
             functions = getattr(module, table.name.upper())
             stack.enter_context(mock.patch.dict(functions, naming[table.name.upper()]))

@@ -1,11 +1,4 @@
-"""The text that every C module begins with: types, functions of one number, and what makes functions of vectors.
-
-Functions are written without branches, so that a loop over lanes becomes vector instructions. `NUMERICS.md` has the
-bounds of those of float32; float64 takes the C library's.
-"""
-
-# No header is included: to read <math.h> takes as long as to compile a small kernel.
-_TYPES = """#define INFINITY __builtin_inff()
+#define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 #define INT64_MIN (-__INT64_MAX__ - 1)
 #define INLINE static inline __attribute__((always_inline))
@@ -18,9 +11,9 @@ _TYPES = """#define INFINITY __builtin_inff()
 #define SUM(f, a, b, c) ((a) * (b) + (c))
 #endif
 #define FMA(a, b, c) SUM(f, a, b, c)
-#define VECTOR(t, n) \\
-  typedef t t##x##n __attribute__((vector_size(n * sizeof(t)))); \\
-  typedef t t##x##n##u __attribute__((vector_size(n * sizeof(t)), aligned(sizeof(t)), may_alias)); \\
+#define VECTOR(t, n) \
+  typedef t t##x##n __attribute__((vector_size(n * sizeof(t)))); \
+  typedef t t##x##n##u __attribute__((vector_size(n * sizeof(t)), aligned(sizeof(t)), may_alias)); \
   typedef union { t##x##n all; t lane[n]; } t##x##n##s;
 #define NUMBER(t, kind) typedef kind t; VECTOR(t, 2) VECTOR(t, 4) VECTOR(t, 8) VECTOR(t, 16)
 NUMBER(f32, float)
@@ -35,46 +28,44 @@ NUMBER(i64, __INT64_TYPE__)
 NUMBER(u64, __UINT64_TYPE__)
 NUMBER(f16, __UINT16_TYPE__)
 NUMBER(bf16, __UINT16_TYPE__)
-"""
 
-_NUMBERS = """
-#define ANY(t) \\
-  INLINE t max_##t(t a, t b) { return a > b || a != a ? a : b; } \\
-  INLINE t min_##t(t a, t b) { return a < b || a != a ? a : b; } \\
-  INLINE t add_##t(t a, t b) { return a + b; } \\
-  INLINE t mul_##t(t a, t b) { return a * b; } \\
+#define ANY(t) \
+  INLINE t max_##t(t a, t b) { return a > b || a != a ? a : b; } \
+  INLINE t min_##t(t a, t b) { return a < b || a != a ? a : b; } \
+  INLINE t add_##t(t a, t b) { return a + b; } \
+  INLINE t mul_##t(t a, t b) { return a * b; } \
   INLINE t sign_##t(t a) { return a != a ? a : (a > 0) - (a < 0); }
-#define WHOLE(t, low, high) ANY(t) \\
-  INLINE t abs_##t(t a) { return a < 0 ? -a : a; } \\
-  INLINE t to_##t##_f64(f64 x) { return x != x ? 0 : x <= low ? low : x >= high ? high : (t)x; } \\
-  INLINE t to_##t##_f32(f32 x) { return x != x ? 0 : x <= (f32)low ? low : x >= (f32)high ? high : (t)x; } \\
-  static inline t mod_##t(t a, t b) { \\
-    if (b == 0 || (b == (t)-1 && low != 0)) return 0; \\
-    t r = a % b; \\
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r; \\
-  } \\
-  static inline t idiv_##t(t a, t b) { \\
-    return b == 0 ? 0 : b == (t)-1 && low != 0 ? -a : a / b - (a % b != 0 && (a < 0) != (b < 0)); \\
-  } \\
-  INLINE t shl_##t(t a, t b) { return (u64)b < 8 * sizeof(t) ? a << b : 0; } \\
+#define WHOLE(t, low, high) ANY(t) \
+  INLINE t abs_##t(t a) { return a < 0 ? -a : a; } \
+  INLINE t to_##t##_f64(f64 x) { return x != x ? 0 : x <= low ? low : x >= high ? high : (t)x; } \
+  INLINE t to_##t##_f32(f32 x) { return x != x ? 0 : x <= (f32)low ? low : x >= (f32)high ? high : (t)x; } \
+  static inline t mod_##t(t a, t b) { \
+    if (b == 0 || (b == (t)-1 && low != 0)) return 0; \
+    t r = a % b; \
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r; \
+  } \
+  static inline t idiv_##t(t a, t b) { \
+    return b == 0 ? 0 : b == (t)-1 && low != 0 ? -a : a / b - (a % b != 0 && (a < 0) != (b < 0)); \
+  } \
+  INLINE t shl_##t(t a, t b) { return (u64)b < 8 * sizeof(t) ? a << b : 0; } \
   INLINE t shr_##t(t a, t b) { return (u64)b < 8 * sizeof(t) ? a >> b : a < 0 ? -1 : 0; }
 #define LIBRARY(name, t, f) INLINE t name##_##t(t x) { return f(x); }
-#define REAL(t, f) ANY(t) \\
-  LIBRARY(abs, t, __builtin_fabs##f) LIBRARY(sqrt, t, __builtin_sqrt##f) LIBRARY(round, t, __builtin_rint##f) \\
-  LIBRARY(floor, t, __builtin_floor##f) LIBRARY(ceil, t, __builtin_ceil##f) LIBRARY(trunc, t, __builtin_trunc##f) \\
-  LIBRARY(tan, t, __builtin_tan##f) \\
-  INLINE t recip_##t(t x) { return 1 / x; } \\
-  INLINE t rsqrt_##t(t x) { return 1 / __builtin_sqrt##f(x); } \\
-  INLINE t fused_##t(t a, t b, t c) { return SUM(f, a, b, c); } \\
-  static inline t pow_##t(t a, t b) { return __builtin_pow##f(a, b); } \\
-  static inline t mod_##t(t a, t b) { \\
-    t r = __builtin_fmod##f(a, b); \\
-    return r == 0 ? __builtin_copysign##f(0, b) : (r < 0) != (b < 0) ? r + b : r; \\
-  } \\
-  static inline t idiv_##t(t a, t b) { \\
-    if (a != a || b == 0) return a / b; \\
-    t r = __builtin_fmod##f(a, b), q = __builtin_rint##f((a - r) / b) - (r != 0 && (r < 0) != (b < 0)); \\
-    return q == 0 ? __builtin_copysign##f(0, a) * __builtin_copysign##f(1, b) : q; \\
+#define REAL(t, f) ANY(t) \
+  LIBRARY(abs, t, __builtin_fabs##f) LIBRARY(sqrt, t, __builtin_sqrt##f) LIBRARY(round, t, __builtin_rint##f) \
+  LIBRARY(floor, t, __builtin_floor##f) LIBRARY(ceil, t, __builtin_ceil##f) LIBRARY(trunc, t, __builtin_trunc##f) \
+  LIBRARY(tan, t, __builtin_tan##f) \
+  INLINE t recip_##t(t x) { return 1 / x; } \
+  INLINE t rsqrt_##t(t x) { return 1 / __builtin_sqrt##f(x); } \
+  INLINE t fused_##t(t a, t b, t c) { return SUM(f, a, b, c); } \
+  static inline t pow_##t(t a, t b) { return __builtin_pow##f(a, b); } \
+  static inline t mod_##t(t a, t b) { \
+    t r = __builtin_fmod##f(a, b); \
+    return r == 0 ? __builtin_copysign##f(0, b) : (r < 0) != (b < 0) ? r + b : r; \
+  } \
+  static inline t idiv_##t(t a, t b) { \
+    if (a != a || b == 0) return a / b; \
+    t r = __builtin_fmod##f(a, b), q = __builtin_rint##f((a - r) / b) - (r != 0 && (r < 0) != (b < 0)); \
+    return q == 0 ? __builtin_copysign##f(0, a) * __builtin_copysign##f(1, b) : q; \
   }
 REAL(f32, f)
 REAL(f64, )
@@ -111,9 +102,7 @@ INLINE f16 to_f16_f32(f32 x) {
   u32 normal = (m + 0xc8000fff + (m >> 13 & 1)) >> 13;
   return sign | (m > 0x7f800000 ? 0x7e00 : m >= 0x47800000 ? 0x7c00 : m < 0x38800000 ? small : normal);
 }
-"""
 
-_FUNCTIONS = """
 #define ROUNDING 12582912.0f /* its last bit is 1: what is added to it is rounded */
 #define BIASED (ROUNDING + 254) /* ... and has the exponents of two factors added */
 /* 2**n * (1 + more), n a whole number in the last bits of `whole`, which is BIASED; more is small. */
@@ -200,23 +189,20 @@ static inline u32 threefry_u32(u32 counter, u32 key0, u32 key1) {
   TURNS(13, 15, 26, 6, key2, key0 + 5)
   return a;
 }
-"""
 
-# NAME(t, n) makes the function name_TxN of vectors; a module says which it needs.
-_VECTORS = """
 #define EACH(n) _Pragma("omp simd") for (int l = 0; l < n; l += 1)
-#define MAP1(f, a, r, n) INLINE r##x##n f##_##a##x##n(a##x##n x) { \\
+#define MAP1(f, a, r, n) INLINE r##x##n f##_##a##x##n(a##x##n x) { \
   a##x##n##s p = {x}; r##x##n##s out; EACH(n) out.lane[l] = f##_##a(p.lane[l]); return out.all; }
-#define MAP2(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x, t##x##n y) { \\
+#define MAP2(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x, t##x##n y) { \
   t##x##n##s p = {x}, q = {y}, out; EACH(n) out.lane[l] = f##_##t(p.lane[l], q.lane[l]); return out.all; }
-#define MAP3(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x, t##x##n y, t##x##n z) { \\
-  t##x##n##s p = {x}, q = {y}, r = {z}, out; \\
+#define MAP3(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x, t##x##n y, t##x##n z) { \
+  t##x##n##s p = {x}, q = {y}, r = {z}, out; \
   EACH(n) out.lane[l] = f##_##t(p.lane[l], q.lane[l], r.lane[l]); return out.all; }
 #define NEAR_f64(f, n) MAP1(f, f64, f64, n)
-#define NEAR_f32(f, n) INLINE f32x##n f##_f32x##n(f32x##n x) { \\
-  f32x##n##s p = {x}, out; i32 far = 0; \\
-  EACH(n) far |= !(__builtin_fabsf(p.lane[l]) < FAR); \\
-  if (far) { for (int l = 0; l < n; l += 1) out.lane[l] = f##_f32(p.lane[l]); return out.all; } \\
+#define NEAR_f32(f, n) INLINE f32x##n f##_f32x##n(f32x##n x) { \
+  f32x##n##s p = {x}, out; i32 far = 0; \
+  EACH(n) far |= !(__builtin_fabsf(p.lane[l]) < FAR); \
+  if (far) { for (int l = 0; l < n; l += 1) out.lane[l] = f##_f32(p.lane[l]); return out.all; } \
   EACH(n) out.lane[l] = f##_near(p.lane[l]); return out.all; }
 #define ABS(t, n) MAP1(abs, t, t, n)
 #define SIGN(t, n) MAP1(sign, t, t, n)
@@ -244,8 +230,8 @@ _VECTORS = """
 #define SHR(t, n) MAP2(shr, t, n)
 #define POW(t, n) MAP2(pow, t, n)
 #define THREEFRY(t, n) MAP3(threefry, t, n)
-#define WHERE(t, n) INLINE t##x##n where_##t##x##n(i32x##n m, t##x##n x, t##x##n y) { \\
-  i32x##n##s c = {m}; t##x##n##s p = {x}, q = {y}, out; \\
+#define WHERE(t, n) INLINE t##x##n where_##t##x##n(i32x##n m, t##x##n x, t##x##n y) { \
+  i32x##n##s c = {m}; t##x##n##s p = {x}, q = {y}, out; \
   EACH(n) out.lane[l] = c.lane[l] ? p.lane[l] : q.lane[l]; return out.all; }
 #define HAS_FUSED(f, t, n) INLINE t##x##n fused_##t##x##n(t##x##n x, t##x##n y, t##x##n z) { return f; }
 #define FUSED(t, n) MAP3(fused, t, n)
@@ -280,13 +266,13 @@ _VECTORS = """
 #define FOLD8(f, t) HALVE(f, t, 8, 4) FOLD4(f, t)
 #define FOLD4(f, t) HALVE(f, t, 4, 2)
 #define FOLD2(f, t)
-#define HALVE(f, t, n, h) union { t##x##n all; t##x##h half[2]; } p##n = {x##n}; \\
+#define HALVE(f, t, n, h) union { t##x##n all; t##x##h half[2]; } p##n = {x##n}; \
   t##x##h x##h; HALVE_##f(t, h, p##n.half[0], p##n.half[1])
 #define HALVE_add(t, h, a, b) x##h = b + a;
 #define HALVE_mul(t, h, a, b) x##h = b * a;
 #define HALVE_max(t, h, a, b) HALVE_EACH(max, t, h, a, b)
 #define HALVE_min(t, h, a, b) HALVE_EACH(min, t, h, a, b)
-#define HALVE_EACH(f, t, h, a, b) { t##x##h##s p = {a}, q = {b}, out; \\
+#define HALVE_EACH(f, t, h, a, b) { t##x##h##s p = {a}, q = {b}, out; \
   EACH(h) out.lane[l] = f##_##t(p.lane[l], q.lane[l]); x##h = out.all; }
 #define FOLD_ADD(t, n) FOLD(add, t, n)
 #define FOLD_MUL(t, n) FOLD(mul, t, n)
@@ -318,8 +304,8 @@ typedef long long words __attribute__((vector_size(16)));
 #define WIDE_HALVES(x) (f32x8)__builtin_ia32_vcvtph2ps256((i16x8)(x))
 #define NARROW_HALVES(x) (f16x8)__builtin_ia32_vcvtps2ph256(x, 0)
 #define HALVES(f, a, r, change) INLINE r##x8 f##_##a##x8(a##x8 x) { return change(x); }
-#define TWICE(f, a, r, change) INLINE r##x16 f##_##a##x16(a##x16 x) { \\
-  union { a##x16 all; a##x8 half[2]; } p = {x}; union { r##x16 all; r##x8 half[2]; } out; \\
+#define TWICE(f, a, r, change) INLINE r##x16 f##_##a##x16(a##x16 x) { \
+  union { a##x16 all; a##x8 half[2]; } p = {x}; union { r##x16 all; r##x8 half[2]; } out; \
   out.half[0] = change(p.half[0]); out.half[1] = change(p.half[1]); return out.all; }
 #define HALVES_f32_8 HALVES(to_f32, f16, f32, WIDE_HALVES)
 #define HALVES_f16_8 HALVES(to_f16, f32, f16, NARROW_HALVES)
@@ -350,43 +336,43 @@ typedef long long words __attribute__((vector_size(16)));
 #define TO_BF16(t, n) MAP1(to_bf16, t, bf16, n)
 /* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
 #if defined(__AVX512DQ__)
-#define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \\
+#define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \
   union { t##x##n own; f32x16 all; } v; union { i32x##n own; i32x16 all; } k = {m}; it }
 #define BITS __builtin_ia32_cvtd2mask512(k.all)
 #define TOLD_LOAD v.all = __builtin_ia32_loadups512_mask((const f32 *)p, (f32x16){0}, BITS); return v.own;
 #define TOLD_STORE v.own = x; __builtin_ia32_storeups512_mask((f32 *)p, v.all, BITS); return;
 #elif defined(__AVX2__)
-#define TOLD(t, n, it) if (sizeof(t) == 4 && n == 8) { \\
+#define TOLD(t, n, it) if (sizeof(t) == 4 && n == 8) { \
   union { t##x##n own; f32x8 all; } v; union { i32x##n own; i32x8 all; } k = {m}; it }
 #define TOLD_LOAD v.all = __builtin_ia32_maskloadps256((const f32x8 *)p, k.all); return v.own;
 #define TOLD_STORE v.own = x; __builtin_ia32_maskstoreps256((f32x8 *)p, k.all, v.all); return;
 #else
 #define TOLD(t, n, it)
 #endif
-#define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
+#define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \
   EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
-#define SOME(name, t, n) INLINE t##x##n name##_##t##x##n(const t *p, i32x##n m) { \\
+#define SOME(name, t, n) INLINE t##x##n name##_##t##x##n(const t *p, i32x##n m) { \
   TOLD(t, n, TOLD_LOAD) MASKED(t, n, l) }
 #define LOAD(t, n) INLINE t##x##n load_##t##x##n(const t *p) { return *(const t##x##n##u *)p; }
 #define LOAD_IF(t, n) SOME(load_if, t, n)
-#define LOAD_STEP(t, n) INLINE t##x##n load_step_##t##x##n(const t *p, long s) { \\
+#define LOAD_STEP(t, n) INLINE t##x##n load_step_##t##x##n(const t *p, long s) { \
   t##x##n##s out; EACH(n) out.lane[l] = p[l * s]; return out.all; }
 #define LOAD_STEP_IF(t, n) INLINE t##x##n load_step_if_##t##x##n(const t *p, long s, i32x##n m) { MASKED(t, n, l * s) }
-#define LOAD_AT(t, n) INLINE t##x##n load_at_##t##x##n(const t *p, i32x##n i) { \\
+#define LOAD_AT(t, n) INLINE t##x##n load_at_##t##x##n(const t *p, i32x##n i) { \
   i32x##n##s k = {i}; t##x##n##s out; EACH(n) out.lane[l] = p[k.lane[l]]; return out.all; }
-#define LOAD_AT_IF(t, n) INLINE t##x##n load_at_if_##t##x##n(const t *p, i32x##n i, i32x##n m) { \\
+#define LOAD_AT_IF(t, n) INLINE t##x##n load_at_if_##t##x##n(const t *p, i32x##n i, i32x##n m) { \
   i32x##n##s k = {i}; MASKED(t, n, k.lane[l]) }
-#define PUT(name, t, n) INLINE void name##_##t##x##n(t *p, t##x##n x, i32x##n m) { TOLD(t, n, TOLD_STORE) \\
+#define PUT(name, t, n) INLINE void name##_##t##x##n(t *p, t##x##n x, i32x##n m) { TOLD(t, n, TOLD_STORE) \
   i32x##n##s c = {m}; t##x##n##s q = {x}; EACH(n) if (c.lane[l]) p[l] = q.lane[l]; }
 #define EACH_STORED(t, n, asked, at) t##x##n##s q = {x}; for (int l = 0; l < n; l += 1) if (asked) p[at] = q.lane[l];
 #define STORE(t, n) INLINE void store_##t##x##n(t *p, t##x##n x) { *(t##x##n##u *)p = x; }
 #define STORE_IF(t, n) PUT(store_if, t, n)
 #define STORE_STEP(t, n) INLINE void store_step_##t##x##n(t *p, long s, t##x##n x) { EACH_STORED(t, n, 1, l * s) }
-#define STORE_STEP_IF(t, n) INLINE void store_step_if_##t##x##n(t *p, long s, t##x##n x, i32x##n m) { \\
+#define STORE_STEP_IF(t, n) INLINE void store_step_if_##t##x##n(t *p, long s, t##x##n x, i32x##n m) { \
   i32x##n##s c = {m}; EACH_STORED(t, n, c.lane[l], l * s) }
-#define STORE_AT(t, n) INLINE void store_at_##t##x##n(t *p, i32x##n i, t##x##n x) { \\
+#define STORE_AT(t, n) INLINE void store_at_##t##x##n(t *p, i32x##n i, t##x##n x) { \
   i32x##n##s k = {i}; EACH_STORED(t, n, 1, k.lane[l]) }
-#define STORE_AT_IF(t, n) INLINE void store_at_if_##t##x##n(t *p, i32x##n i, t##x##n x, i32x##n m) { \\
+#define STORE_AT_IF(t, n) INLINE void store_at_if_##t##x##n(t *p, i32x##n i, t##x##n x, i32x##n m) { \
   i32x##n##s c = {m}, k = {i}; EACH_STORED(t, n, c.lane[l], k.lane[l]) }
 /* Every other number of memory, by two whole vectors, of which the second begins at the odd place n - 1. */
 #define EVEN2 0, 3
@@ -402,18 +388,16 @@ typedef long long words __attribute__((vector_size(16)));
 #define FIRST16 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16
 #define SECOND16 16, 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15
 #define PICK __builtin_shufflevector
-#define LOAD_EVEN(t, n) INLINE t##x##n load_even_##t##x##n(const t *p) { \\
+#define LOAD_EVEN(t, n) INLINE t##x##n load_even_##t##x##n(const t *p) { \
   return PICK((t##x##n)*(const t##x##n##u *)p, (t##x##n)*(const t##x##n##u *)(p + n - 1), EVEN##n); }
-#define LOAD_EVEN_IF(t, n) SOME(half, t, n) INLINE t##x##n load_even_if_##t##x##n(const t *p, i32x##n m) { \\
-  const i32x##n no = {0}; \\
+#define LOAD_EVEN_IF(t, n) SOME(half, t, n) INLINE t##x##n load_even_if_##t##x##n(const t *p, i32x##n m) { \
+  const i32x##n no = {0}; \
   return PICK(half_##t##x##n(p, PICK(m, no, FIRST##n)), half_##t##x##n(p + n - 1, PICK(m, no, SECOND##n)), EVEN##n); }
-#define PUT_EVEN(put, t, n) const i32x##n no = {0}; \\
-  put##_##t##x##n(p, PICK(x, x, FIRST##n), PICK(m, no, FIRST##n)); \\
+#define PUT_EVEN(put, t, n) const i32x##n no = {0}; \
+  put##_##t##x##n(p, PICK(x, x, FIRST##n), PICK(m, no, FIRST##n)); \
   put##_##t##x##n(p + n - 1, PICK(x, x, SECOND##n), PICK(m, no, SECOND##n));
-#define STORE_EVEN(t, n) PUT(put, t, n) INLINE void store_even_##t##x##n(t *p, t##x##n x) { \\
+#define STORE_EVEN(t, n) PUT(put, t, n) INLINE void store_even_##t##x##n(t *p, t##x##n x) { \
   const i32x##n m = ~(i32x##n){0}; PUT_EVEN(put, t, n) }
-#define STORE_EVEN_IF(t, n) PUT(put_if, t, n) INLINE void store_even_if_##t##x##n(t *p, t##x##n x, i32x##n m) { \\
+#define STORE_EVEN_IF(t, n) PUT(put_if, t, n) INLINE void store_even_if_##t##x##n(t *p, t##x##n x, i32x##n m) { \
   PUT_EVEN(put_if, t, n) }
-/* vectors */"""
-
-HEAD = _TYPES + _NUMBERS + _FUNCTIONS + _VECTORS
+/* vectors */
