@@ -22,13 +22,12 @@ GIVEN_CLASSES = {
 }
 GIVEN_FILES = {
     "utils/data.py",
-    "autograd/function.py",
     "autograd/functional.py",
     "nn/functional.py",
     "array_api/linalg.py",
 }
 # Lines before a file's first definition: on average, in hundredths. The bar is 1400.
-PREAMBLE = 2045
+PREAMBLE = 2040
 
 
 def trees(package: Path = PACKAGE) -> dict[str, ast.Module]:
