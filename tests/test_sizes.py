@@ -28,7 +28,7 @@ FUNCTIONS = {
 # Tokens of code a room, docstrings and comments apart, in hundreds. Who makes a room smaller lowers its row.
 ROOMS = {
     "onnx": 1115, "ops": 1105, "backend": 646, "runtime": 572, "codegen": 565, "inspect": 515, "nn": 465,
-    "transforms": 431, "schedule": 385, "cli": 333, "uop": 255, "distributions": 219, "web": 226, "optim": 191,
+    "transforms": 431, "schedule": 385, "cli": 333, "uop": 255, "distributions": 221, "web": 226, "optim": 191,
     "rewrite": 188, "tensor": 167, "(top)": 181, "linalg": 104, "array_api": 73, "training": 37, "utils":
     33, "assets": 23, "distributed": 19, "cache": 19, "autograd": 16, "shape": 13, "cuda": 5,
 }  # fmt: skip

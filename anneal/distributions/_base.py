@@ -55,14 +55,11 @@ class Distribution:
         if support is not None:
             cls.support = support
         for name in row.keys() - constraints.keys():
-            made: Any = row[name]
-            if name == "entropy":
-                made.__doc__ = cls.entropy.__doc__
-            elif name in ("mean", "mode", "variance"):
-                made = property(made, doc=vars(Distribution)[name].__doc__)
+            formula: Any = row[name]
+            if name in ("mean", "mode", "variance"):
+                setattr(cls, name, property(formula, doc=vars(Distribution)[name].__doc__))
             else:
-                name = f"_{name}"
-            setattr(cls, name, made)
+                setattr(cls, f"_{name}", formula)
 
     def __init__(
         self, batch_shape: Iterable[int] = (), event_shape: Iterable[int] = (), validate_args: bool | None = None
@@ -230,6 +227,9 @@ class Distribution:
 
     def entropy(self) -> Tensor:
         """The mean of -log_prob."""
+        return self._entropy()
+
+    def _entropy(self) -> Tensor:
         self._missing("entropy")
 
     def perplexity(self) -> Tensor:
