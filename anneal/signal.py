@@ -17,7 +17,7 @@ from anneal.tensor import Tensor
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann",
-    "kaiser", "nuttall",
+    "kaiser", "nuttall", "windows",
 ]  # fmt: skip
 
 
@@ -199,6 +199,6 @@ def kaiser(
 
 
 if TYPE_CHECKING:
-    from anneal import signal as windows  # noqa: F401, PLW0406 - torch's name of this room
+    from anneal import signal as windows  # noqa: PLW0406 - torch's name of this room
 else:
     __getattr__ = same_under(__name__, "windows")
