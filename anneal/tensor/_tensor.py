@@ -271,9 +271,8 @@ class Tensor(Methods):
     is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = is_mps = is_xpu = is_nested = is_mkldnn = False
     pin_memory = share_memory_ = to_dense = interchange.itself
     layout = "strided"
-    itemsize, nbytes, is_cpu, real = map(
-        property, (interchange.itemsize, interchange.nbytes, interchange.is_cpu, interchange.real)
-    )
+    itemsize, nbytes = property(interchange.itemsize), property(interchange.nbytes)
+    is_cpu, real = property(interchange.is_cpu), property(interchange.real)
 
     @property
     def is_realized(self) -> bool:
