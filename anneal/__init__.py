@@ -65,7 +65,6 @@ def __dir__() -> list[str]:
         "names",
         "progress",
         "settings",
-        "tracebacks",
     }  # imported by others, no user's names
     own = set(globals()) - {"Any", "TYPE_CHECKING", "_HOMES", "annotations"} - inner
     return sorted({*_HOMES, *own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

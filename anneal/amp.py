@@ -1,7 +1,4 @@
-"""Automatic mixed precision with torch's names: casts by function, and losses that are scaled.
-
-Without CUDA torch's `autocast("cuda")` and `GradScaler("cuda")` warn and change nothing, and so do these.
-"""
+"""Automatic mixed precision with torch's names: casts by function, and losses that are scaled."""
 
 from __future__ import annotations
 
@@ -26,6 +23,8 @@ __all__ = [
 ]  # fmt: skip
 
 _KINDS = ("cpu", "webgpu")  # of devices
+
+# Without CUDA torch's `autocast("cuda")` and `GradScaler("cuda")` warn and change nothing, and so do these.
 
 
 class autocast(ContextDecorator):

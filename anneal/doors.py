@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from anneal.names import OPENED
@@ -47,14 +48,18 @@ def names_of(package: str) -> list[str]:
     return [word.partition("=")[0] for words in OPENED[package].values() for word in words.split()]
 
 
-def same_under(package: str, files: str) -> Callable[[str], Any]:
-    """Let `package` itself be found under the names of torch's files in it; gives the package's `__getattr__`."""
-    room, names = sys.modules[package], files.split()
-    sys.modules.update({f"{package}.{name}": room for name in names})
+def same_under(package: str, files: str, rest: Any = None, **others: ModuleType) -> Callable[[str], Any]:
+    """Let `package` itself be found under the names of torch's files in it, and `others` under theirs; gives the
+    package's `__getattr__`, which takes all further names from `rest`.
+    """
+    paths = dict.fromkeys(files.split(), sys.modules[package]) | others
+    sys.modules.update({f"{package}.{name}": module for name, module in paths.items()})
 
     def later(name: str) -> Any:
-        if name in names:
-            return room
+        if name in paths:
+            return paths[name]
+        if rest is not None and hasattr(rest, name):
+            return getattr(rest, name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return later

@@ -1,32 +1,4 @@
-"""The exception tree, drawn once.
-
-    AnnealError
-    ├── UserError            a mistake in the caller's program or command; message names the fix
-    │   ├── ShapeError       (also ValueError, RuntimeError) sizes or axes that do not fit
-    │   │   ├── PositionError (also IndexError) an axis that does not exist, or an index out of range
-    │   │   │   └── SubscriptError (also DTypeError) an index of a wrong type or dtype
-    │   │   ├── ArgumentError (also DTypeError) an argument of the wrong Python type
-    │   │   └── ModeError    (also NotImplementedError) a mode of padding or resizing that does not exist
-    │   ├── DTypeError       (also TypeError, NotImplementedError) a dtype an op or device does not take
-    │   │   └── RangeError   (also OverflowError) an integer out of the range of its dtype
-    │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
-    │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
-    │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
-    │   ├── LinAlgError      (also RuntimeError) a matrix that has no inverse, no Cholesky factor, ...
-    │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
-    │   ├── GroupError       (also RuntimeError) a participant of a group that is missing, or differs
-    │   ├── JitError         (also RuntimeError) a value in a jit function that would be frozen when captured
-    │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
-    │   │   └── OnnxError        a model file that is broken, or cannot be run; lists all faults
-    │   ├── SettingError     (also ValueError) an environment variable or flag with a wrong value
-    │   └── MissingMethodError (also NotImplementedError) a class without a method that its user must define
-    └── CompilerError        our fault: carries the pass, the rule and the node
-
-An error is of the class that torch raises for the same mistake: RuntimeError for sizes and dtypes (torch's "not
-implemented for 'Float'" is a NotImplementedError, which is one), IndexError for axes and positions. Besides it is of
-the class that NumPy raises, ValueError or TypeError. User errors are raised at the user's call. The command line prints
-them without a traceback and exits with their `exit_code`.
-"""
+"""The exception tree, drawn once."""
 
 from __future__ import annotations
 
@@ -38,7 +10,35 @@ __all__ = [
 
 
 class AnnealError(Exception):
-    """Root of everything anneal raises on purpose."""
+    """Root of everything anneal raises on purpose.
+
+        AnnealError
+        ├── UserError            a mistake in the caller's program or command; message names the fix
+        │   ├── ShapeError       (also ValueError, RuntimeError) sizes or axes that do not fit
+        │   │   ├── PositionError (also IndexError) an axis that does not exist, or an index out of range
+        │   │   │   └── SubscriptError (also DTypeError) an index of a wrong type or dtype
+        │   │   ├── ArgumentError (also DTypeError) an argument of the wrong Python type
+        │   │   └── ModeError    (also NotImplementedError) a mode of padding or resizing that does not exist
+        │   ├── DTypeError       (also TypeError, NotImplementedError) a dtype an op or device does not take
+        │   │   └── RangeError   (also OverflowError) an integer out of the range of its dtype
+        │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
+        │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
+        │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
+        │   ├── LinAlgError      (also RuntimeError) a matrix that has no inverse, no Cholesky factor, ...
+        │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
+        │   ├── GroupError       (also RuntimeError) a participant of a group that is missing, or differs
+        │   ├── JitError         (also RuntimeError) a value in a jit function that would be frozen when captured
+        │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
+        │   │   └── OnnxError        a model file that is broken, or cannot be run; lists all faults
+        │   ├── SettingError     (also ValueError) an environment variable or flag with a wrong value
+        │   └── MissingMethodError (also NotImplementedError) a class without a method that its user must define
+        └── CompilerError        our fault: carries the pass, the rule and the node
+
+    An error is of the class that torch raises for the same mistake: RuntimeError for sizes and dtypes (torch's "not
+    implemented for 'Float'" is a NotImplementedError, which is one), IndexError for axes and positions. Besides it is
+    of the class that NumPy raises, ValueError or TypeError. User errors are raised at the user's call. The command line
+    prints them without a traceback and exits with their `exit_code`.
+    """
 
     exit_code = 1
 

@@ -1,12 +1,5 @@
 """Files replaced whole or not at all, and read only where they are files: every part of anneal that writes does it
 here.
-
-A file is made beside its place under a name of its own, `.NAME.<8 hex>.unfinished`, brought to disk, and renamed into
-the place, so that a reader sees the old file or the new one. Its writer holds a lock on it, which the system lets
-go of when the process ends, however that ends; the next writer in the same folder removes the unlocked ones.
-
-What is no regular file (a device, a pipe, a folder) is neither replaced nor read; a link is followed, and stays a link.
-All errors are OSErrors with a `strerror` that ends a sentence.
 """
 
 from __future__ import annotations
@@ -37,6 +30,13 @@ _KINDS = {
     stat.S_IFCHR: "device",
     stat.S_IFBLK: "device",
 }
+
+# A file is made beside its place under a name of its own, `.NAME.<8 hex>.unfinished`, brought to disk, and renamed into
+# the place, so that a reader sees the old file or the new one. Its writer holds a lock on it, which the system lets go
+# of when the process ends, however that ends; the next writer in the same folder removes the unlocked ones.
+#
+# What is no regular file (a device, a pipe, a folder) is neither replaced nor read; a link is followed, and stays a
+# link. All errors are OSErrors with a `strerror` that ends a sentence.
 
 
 def replace(path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = False, private: bool = False) -> None:

@@ -8,16 +8,15 @@ OPENED = {
 __array_namespace_info__ arange asarray astype can_cast empty empty_like eye finfo from_dlpack full full_like iinfo
 isdtype linspace meshgrid ones ones_like result_type tril triu zeros zeros_like""",
         "_functions": """
-abs acos acosh add all any argmax argmin argsort asin asinh atan atan2 atanh bitwise_and bitwise_invert
-bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh count_nonzero
-cumulative_prod cumulative_sum diff divide equal exp expm1 floor floor_divide greater greater_equal hypot imag
-isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor
-max maximum mean min minimum multiply negative nextafter not_equal positive pow prod real reciprocal remainder round
-searchsorted sign signbit sin sinh sort sqrt square std subtract sum tan tanh trunc var where""",
-        "_manipulation": """
-broadcast_arrays broadcast_shapes broadcast_to concat expand_dims flip isin matmul matrix_transpose moveaxis nonzero
-permute_dims repeat reshape roll squeeze stack take take_along_axis tensordot tile unique_all unique_counts
-unique_inverse unique_values unstack vecdot""",
+UniqueAll UniqueCounts UniqueInverse abs acos acosh add all any argmax argmin argsort asin asinh atan atan2 atanh
+bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays
+broadcast_shapes broadcast_to ceil clip concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum
+diff divide equal exp expand_dims expm1 flip floor floor_divide greater greater_equal hypot imag isfinite isin isinf
+isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor matmul
+matrix_transpose max maximum mean min minimum moveaxis multiply negative nextafter nonzero not_equal permute_dims
+positive pow prod real reciprocal remainder repeat reshape roll round searchsorted sign signbit sin sinh sort sqrt
+square squeeze stack std subtract sum take take_along_axis tan tanh tensordot tile trunc unique_all unique_counts
+unique_inverse unique_values unstack var vecdot where""",
     },
     "anneal.backend": {
         "arrays": """
@@ -189,18 +188,16 @@ Adam AdamW Optimizer SGD clip_grad_norm_""",
 LambdaLR WarmupCosine warmup_cosine""",
     },
     "anneal.nn.functional": {
-        "anneal.nn._f_attention": """
-multi_head_attention_forward""",
         "anneal.nn._f_others": """
-alpha_dropout conv_tbc ctc_loss dropout dropout1d dropout2d dropout3d embedding_bag feature_alpha_dropout
-linear_cross_entropy multilabel_margin_loss pdist rrelu rrelu_ softmin triplet_margin_with_distance_loss upsample
-upsample_bilinear upsample_nearest""",
+alpha_dropout conv_tbc ctc_loss dropout dropout1d dropout2d dropout3d feature_alpha_dropout linear_cross_entropy
+multi_head_attention_forward multilabel_margin_loss pdist rrelu rrelu_ softmin triplet_margin_with_distance_loss
+upsample upsample_bilinear upsample_nearest""",
         "anneal.nn._f_pools": """
 adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_max_pool2d adaptive_max_pool2d_with_indices
-adaptive_max_pool3d adaptive_max_pool3d_with_indices fractional_max_pool2d fractional_max_pool2d_with_indices
-fractional_max_pool3d fractional_max_pool3d_with_indices lp_pool1d lp_pool2d lp_pool3d max_pool1d
-max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices max_unpool1d
-max_unpool2d max_unpool3d""",
+adaptive_max_pool3d adaptive_max_pool3d_with_indices embedding_bag fractional_max_pool2d
+fractional_max_pool2d_with_indices fractional_max_pool3d fractional_max_pool3d_with_indices lp_pool1d lp_pool2d
+lp_pool3d max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices
+max_unpool1d max_unpool2d max_unpool3d""",
         "anneal.ops": """
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d affine_grid avg_pool1d avg_pool2d avg_pool3d batch_norm
 bilinear binary_cross_entropy binary_cross_entropy_with_logits cdist celu=celu celu_=celu channel_shuffle conv1d
@@ -217,23 +214,26 @@ softshrink softsign tanh tanhshrink threshold=threshold threshold_=threshold tri
     "anneal.ops": {
         "": """
 made nodes operators""",
-        "data": """
-DTypeLike HELD array_of as_dtype called_on_host check_device_dtype wrap_array""",
         "glossary": """
 explain_class""",
+        "made": """
+DTypeLike HELD array_of as_dtype called_on_host check_device_dtype wrap_array""",
         "inplace": """
 add_ bernoulli_ cauchy_ changed clamp_ copy_ div_ exponential_ fill_ fill_diagonal_ flagged geometric_ in_place
 lerp_ log_normal_ mul_ need_changeable normal_ random_ sub_ uniform_ zero_""",
-        "normalisation": """
-batch_norm group_norm instance_norm layer_norm local_response_norm normalize rms_norm take_running_updates""",
+        "activations": """
+batch_norm celu elu gelu group_norm hardshrink hardsigmoid hardswish hardtanh instance_norm layer_norm leaky_relu
+local_response_norm logsigmoid mish normalize prelu relu relu6 rms_norm selu sigmoid silu softplus softshrink
+softsign take_running_updates tanhshrink threshold""",
         "extremes": """
-MinMax ValuesIndices amax amin aminmax argmax argmin max min nanmax nanmin""",
+MinMax ValuesIndices amax amin aminmax argmax argmin cummax cummin cumprod cumsum diff logcumsumexp max min nanmax
+nanmin""",
         "pooling": """
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
 adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d im2col lp_pool1d lp_pool2d max_pool1d max_pool2d max_pool3d
 per_axis""",
         "precision": """
-cast_dtype in_single""",
+cast_dtype grad_enabled in_single no_grad""",
         "random": """
 Generator bernoulli categorical default_generator host_generator host_normal host_uniform manual_seed multinomial
 normal rand rand_like randint randn randn_like random_bits randperm uniform""",
@@ -245,14 +245,9 @@ matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid van
         "anneal.backend": """
 Array""",
         "arguments": """
-Integer alias checked deferred family function rows_of several viewing""",
+Integer alias checked deferred family function locate rows_of several shorten viewing""",
         "checks": """
 Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor said whole""",
-        "grad_mode": """
-grad_enabled no_grad""",
-        "activations": """
-celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish prelu relu relu6 selu sigmoid
-silu softplus softshrink softsign tanhshrink threshold""",
         "angles": """
 acos acosh asin asinh atan atan2 atanh cos cosh deg2rad hypot rad2deg sin sinc sinh tan tanh""",
         "attention": """
@@ -262,8 +257,6 @@ conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d""",
         "creation": """
 arange bartlett_window blackman_window empty empty_like eye from_numpy full full_like hamming_window hann_window
 kaiser_window linspace logspace meshgrid ones ones_like tri tril_indices triu_indices zeros zeros_like""",
-        "diagonals": """
-diag diag_embed diagonal fliplr flipud rot90 tril triu""",
         "dynamic": """
 argwhere masked_select nonzero nonzero_static unique unique_consecutive""",
         "elementwise": """
@@ -288,8 +281,9 @@ vstack""",
         "linalg": """
 addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot trace vdot vecdot""",
         "logic": """
-allclose bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor eq ge gt isclose isin
-le logical_and logical_not logical_or logical_xor lt ne""",
+abs allclose angle bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil conj
+eq floor frac ge gt isclose isfinite isin isinf isnan isneginf isposinf le logical_and logical_not logical_or
+logical_xor lt nan_to_num ne neg round sgn sign trunc""",
         "losses": """
 binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy gaussian_nll_loss
 hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
@@ -300,8 +294,8 @@ repeat_interleave reshape reshape_as roll shrink squeeze t tile transpose unflat
         "operators": """
 update_slice""",
         "placing": """
-as_strided as_strided_scatter bucketize diagonal_scatter index_copy index_fill index_put index_reduce masked_scatter
-put scatter_reduce take_along_axis unravel_index""",
+as_strided as_strided_scatter bucketize diag diag_embed diagonal diagonal_scatter fliplr flipud index_copy
+index_fill index_put index_reduce masked_scatter put rot90 scatter_reduce take_along_axis tril triu unravel_index""",
         "polynomials": """
 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h
 hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p mvlgamma polygamma shifted_chebyshev_polynomial_t
@@ -309,10 +303,6 @@ shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_
         "reduce": """
 all any count_nonzero log_softmax logsumexp mean nanmean nanstd nansum nanvar norm prod softmax softmin std std_mean
 sum var var_mean""",
-        "rounding": """
-abs angle ceil conj floor frac isfinite isinf isnan isneginf isposinf nan_to_num neg round sgn sign trunc""",
-        "running": """
-cummax cummin cumprod cumsum diff logcumsumexp""",
         "sorting": """
 argsort bincount median nanmedian quantile searchsorted sort topk""",
         "anneal.ops": """
@@ -408,9 +398,9 @@ Variable""",
 jit memory realize upload""",
         "": """
 autograd functional io random""",
-        "_host": """
+        "_interchange": """
 host_call""",
-        "_repr": """
+        "_shown": """
 set_printoptions""",
         "anneal.transforms": """
 grad hessian jacfwd jacrev jvp tree_leaves tree_map value_and_grad vjp vmap""",

@@ -1,8 +1,5 @@
 """Progress of long work. Code that does long work reports it with `work` or `told`; it is shown only inside a block of
 `shown`, which the command line opens: calls of the library print nothing.
-
-On a terminal it is one line with a bar, there after a second and gone when the work is done or others write; into a
-pipe it is a line every ten seconds. Both go to stderr.
 """
 
 from __future__ import annotations
@@ -127,6 +124,9 @@ _display: _Display | None = None
 def shown(stream: TextIO | None = None) -> Iterator[None]:
     """A block in which work is shown on `stream`, by default stderr; inside another such block, or without a stderr, it
     changes nothing.
+
+    On a terminal it is one line with a bar, there after a second and gone when the work is done or others write; into a
+    pipe it is a line every ten seconds. Both go to stderr.
     """
     global _display
     stream = stream or sys.stderr

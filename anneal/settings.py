@@ -1,14 +1,5 @@
 """The environment variables of anneal: read and checked once, here alone. Those of other programs that it honours stand
 in docs/environment.md.
-
-    >>> from anneal import settings
-    >>> settings.current().debug
-    0
-    >>> with settings.override(debug=2, device="cpu"):
-    ...     settings.current().device
-    'cpu'
-
-`TABLE` is the list; the table of docs/environment.md is checked against it.
 """
 
 from __future__ import annotations
@@ -205,7 +196,15 @@ def variable(name: str) -> str:
 
 
 def current() -> Settings:
-    """The settings in force; the environment is read at the first call."""
+    """The settings in force; the environment is read at the first call, and `TABLE` is the list of what is read there.
+
+    >>> from anneal import settings
+    >>> settings.current().debug
+    0
+    >>> with settings.override(debug=2, device="cpu"):
+    ...     settings.current().device
+    'cpu'
+    """
     if _current is None:
         return _put(read(os.environ))
     return _current

@@ -10,14 +10,10 @@ from anneal.backend import Place, cost_models
 from anneal.errors import DeviceError, DTypeError
 from anneal.ops import as_dtype, checked, default_generator as _default_generator, said
 from anneal.runtime import set_float32_products
-from anneal.tensor import (
-    OLDER,
-    DType,
-    Tensor,
-    default_device as _default_device,
-    dtypes,
-    set_default_device as _set_default_device,
-)
+
+from anneal.tensor import (  # isort: skip
+    OLDER, DType, Tensor, default_device as _default_device, dtypes, set_default_device as _set_default_device,
+)  # fmt: skip
 from anneal.uop import promote
 
 

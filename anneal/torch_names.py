@@ -10,20 +10,11 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DataError, DTypeError, ShapeError
-from anneal.ops import (
-    DTypeLike,
-    Generator,
-    alias,
-    broadcast_shapes as _broadcast_shapes,
-    checked,
-    grad_enabled,
-    grid_sample as _grid_sample,
-    normal as _normal,
-    outer as _outer,
-    randint as _randint,
-    said,
-    trunc as _trunc,
-)
+
+from anneal.ops import (  # isort: skip
+    DTypeLike, Generator, alias, broadcast_shapes as _broadcast_shapes, checked, grad_enabled, grid_sample as
+    _grid_sample, normal as _normal, outer as _outer, randint as _randint, said, trunc as _trunc,
+)  # fmt: skip
 from anneal.tensor import Tensor, io, no_grad
 
 # -- tensors ----------------------------------------------------------------------------------------------------------

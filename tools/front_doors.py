@@ -17,8 +17,6 @@ ROOT = Path(__file__).resolve().parents[1]
 DOORS = (
     "anneal.backend.cost_models",
     "anneal.array_api.linalg",
-    "anneal.backends.cuda",
-    "anneal.backends.cudnn",
     "anneal.distributions.constraints",
     "anneal.linalg.older",
     "anneal.nn.functional",
@@ -34,7 +32,6 @@ DOORS = (
     "anneal.ops.operators",
     "anneal.optim.lr_scheduler",
     "anneal.optim.swa_utils",
-    "anneal.signal.windows",
     "anneal.runtime.profile",
     "anneal.tensor.autograd",
     "anneal.tensor.functional",

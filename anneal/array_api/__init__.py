@@ -24,7 +24,6 @@ from anneal.tensor import dtypes
 if TYPE_CHECKING:
     from anneal.array_api._dtypes import *
     from anneal.array_api._functions import *
-    from anneal.array_api._manipulation import *
 else:
     __getattr__ = _opened_later(__name__)
 

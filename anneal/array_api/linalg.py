@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from anneal import linalg
 from anneal.array_api._dtypes import result_type, standards
-from anneal.array_api._functions import sum as _sum
-from anneal.array_api._manipulation import matmul, matrix_transpose, tensordot, vecdot
+from anneal.array_api._functions import matmul, matrix_transpose, sum as _sum, tensordot, vecdot
 from anneal.tensor import Tensor
 
 __all__ = [

@@ -3,6 +3,4 @@
 `load` reads a bundled file; `fetch` gives the path of one that is pinned in `ASSETS`, downloading it if need be.
 """
 
-from anneal.assets._bundled import BUNDLED, BundledFile, load
-from anneal.assets._files import fetch, location, verify
-from anneal.assets._pins import ASSETS, Asset
+from anneal.assets._files import ASSETS, BUNDLED, Asset, BundledFile, fetch, load, location, verify

@@ -82,7 +82,7 @@ def methods() -> list[str]:
     elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', text, re.MULTILINE)  # methods of other rooms
     names.update(" ".join([METHODS, STATICS, *elsewhere]).split())
     several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
-    for told, value in re.findall(several, text, re.MULTILINE):
+    for told, value in re.findall(several, text.partition("\nclass Tensor")[2], re.MULTILINE):
         none = re.match(r"property\(|map\(property|True|False|\"", value)
         (properties if none else names).update(re.findall(r"\w+", told))
     return sorted(names - properties)

@@ -5,21 +5,26 @@ from typing import TYPE_CHECKING
 from anneal.distributed.collectives import (
     all_gather,
     all_reduce,
+    average_gradients,
     barrier,
     broadcast,
+    broadcast_all,
+    buckets,
+    clip_parts,
     gathered,
     gathered_later,
     recv,
     reduce_scatter,
     send,
 )
-from anneal.distributed.parallel import average_gradients, broadcast_all, buckets, clip_parts
-from anneal.distributed.processes import (
+from anneal.distributed.groups import (
     Alone,
     ReduceOp,
+    ThreadGroup,
     destroy_process_group,
     get_rank,
     get_world_size,
+    in_threads,
     init,
     init_process_group,
     is_available,
@@ -29,7 +34,6 @@ from anneal.distributed.processes import (
     started_ranks,
     world,
 )
-from anneal.distributed.threads import ThreadGroup, in_threads
 from anneal.doors import opened_later
 from anneal.errors import GroupError
 from anneal.runtime import Group

@@ -1,9 +1,4 @@
-"""A group of processes that MPI has started. On one host values go through shared memory, between hosts by MPI.
-
-Sums are made in the order of the ranks (on several hosts: within each host, then over hosts), so that they are the
-same bits for every rank and in every run; MPI itself promises neither. Nothing here starts a thread: what is under way
-goes on when the process starts another exchange, waits for one, or calls `progress`.
-"""
+"""A group of processes that MPI has started. On one host values go through shared memory, between hosts by MPI."""
 
 from __future__ import annotations
 
@@ -27,8 +22,6 @@ from anneal.errors import GroupError
 from anneal.runtime import Group, Reduction, Wait, reduced
 from anneal.uop import Recent, references
 
-__all__ = ["MPIGroup"]
-
 _SLOT = 1 << 20  # bytes of a slot: a rank's part of it stays in the caches of a core
 _SLOT_BETWEEN_HOSTS = 1 << 22  # large enough for what each host sends another
 _HEAD = 4096
@@ -47,6 +40,10 @@ Facts = Callable[[], dict[str, str]]
 
 class MPIGroup(Group):
     """This process's view of the processes of an MPI communicator. Made by `anneal.distributed.init`.
+
+    Sums are made in the order of the ranks (on several hosts: within each host, then over hosts), so that they are the
+    same bits for every rank and in every run; MPI itself promises neither. Nothing here starts a thread: what is under
+    way goes on when the process starts another exchange, waits for one, or calls `progress`.
 
     Args:
         comm: the communicator, of mpi4py. timeout: seconds that an exchange waits for the others.

@@ -1,18 +1,4 @@
-"""Exchanges between the processes of one host through memory that they share, piece by piece.
-
-Every rank has as many slots as the others. A piece of an exchange has the same slot at all ranks and goes through it in
-three steps, which each rank counts in memory that the others read:
-
-    posted     my part of the piece is in my slot
-    combined   my share of the piece is summed over all ranks, in the order of their numbers
-    done       I have copied the result, and the slot may be used again
-
-Each rank sums a small piece whole, from the slots: nothing is combined, and a piece that comes alone takes its steps
-without the queues (`post_alone`, `end_alone`).
-
-Nobody waits inside a step: `progress` does what can be done, and is called while kernels run, between them, and by
-who waits. So an exchange goes on without a thread of its own, and sums are the same bits everywhere and each time.
-"""
+"""Exchanges between the processes of one host through memory that they share, piece by piece."""
 
 from __future__ import annotations
 
@@ -34,6 +20,19 @@ _MARKS = 24  # from this word on
 
 # A generator that combines a rank's share of a piece with other hosts: it runs in steps, until it is exhausted.
 Crossing = Callable[[Array, Reduction], Iterator[None]]
+
+# Every rank has as many slots as the others. A piece of an exchange has the same slot at all ranks and goes through it
+# in three steps, which each rank counts in memory that the others read:
+#
+#    posted     my part of the piece is in my slot
+#    combined   my share of the piece is summed over all ranks, in the order of their numbers
+#    done       I have copied the result, and the slot may be used again
+#
+# Each rank sums a small piece whole, from the slots: nothing is combined, and a piece that comes alone takes its steps
+# without the queues (`post_alone`, `end_alone`).
+#
+# Nobody waits inside a step: `progress` does what can be done, and is called while kernels run, between them, and by
+# who waits. So an exchange goes on without a thread of its own, and sums are the same bits everywhere and each time.
 
 
 @lru_cache(1 << 10)

@@ -14,7 +14,7 @@ from anneal.runtime import here
 from anneal.tensor import Tensor, dtypes, no_grad
 
 Shape = tuple[int, ...]
-Moment = Callable[[Any], Any]
+Formula = Callable[..., Any]
 
 
 class Distribution:
@@ -40,20 +40,26 @@ class Distribution:
     def __init_subclass__(
         cls,
         support: Constraint | None = None,
-        mean: Moment | None = None,
-        mode: Moment | None = None,
-        variance: Moment | None = None,
-        **constraints: Constraint,
+        **row: Constraint | Formula,
     ) -> None:
-        """A class is a row: the constraints of its parameters, in their order, its support and its moments."""
+        """A class is a row: the constraints of its parameters, in their order, its support and its formulas.
+
+        Args:
+            row: constraints by the parameters' names; `mean`, `mode`, `variance` and `entropy`, functions of the
+                distribution; `draw`, of it and a shape, `log` and `cdf`, of it and a value, `icdf`, of it and a
+                probability.
+        """
         super().__init_subclass__()
-        if constraints:
+        if constraints := {name: x for name, x in row.items() if isinstance(x, Constraint)}:
             cls.arg_constraints = constraints
         if support is not None:
             cls.support = support
-        for name, formula in (("mean", mean), ("mode", mode), ("variance", variance)):
-            if formula is not None:
+        for name in row.keys() - constraints.keys():
+            formula: Any = row[name]
+            if name in ("mean", "mode", "variance"):
                 setattr(cls, name, property(formula, doc=vars(Distribution)[name].__doc__))
+            else:
+                setattr(cls, f"_{name}", formula)
 
     def __init__(
         self, batch_shape: Iterable[int] = (), event_shape: Iterable[int] = (), validate_args: bool | None = None
@@ -221,6 +227,9 @@ class Distribution:
 
     def entropy(self) -> Tensor:
         """The mean of -log_prob."""
+        return self._entropy()
+
+    def _entropy(self) -> Tensor:
         self._missing("entropy")
 
     def perplexity(self) -> Tensor:
@@ -319,10 +328,10 @@ class Transform:
         """The transform of `x`."""
         return self._call(tensor_of(x))
 
-    def _call(self, x: Tensor) -> Tensor:
+    def _call(self, x: Tensor, /) -> Tensor:
         raise MissingMethodError(f"{type(self).__name__} defines no _call(x): define it")
 
-    def _inverse(self, y: Tensor) -> Tensor:
+    def _inverse(self, y: Tensor, /) -> Tensor:
         raise MissingMethodError(f"{type(self).__name__} has no inverse: define _inverse(y)")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Shape, nan_like
+from anneal.distributions._base import Distribution, Formula, Shape, nan_like
 from anneal.special import gammainc
 from anneal.tensor import Tensor
 
@@ -17,6 +17,7 @@ __all__ = [
 
 _HALF_LOG_2PI = math.log(2 * math.pi) / 2
 _EULER = 0.5772156649015329
+_MOST = 0.5 - 5e-8  # of the place of a two-sided draw, whose ends are infinitely far
 _TRIES = 12  # of a draw that is refused once in twenty times, or less
 
 
@@ -41,111 +42,107 @@ def xlogy(x: Tensor, y: Tensor) -> Tensor:
 
 
 class _LocScale(Distribution, loc=c.real, scale=c.positive, support=c.real, mean=lambda d: d.loc, mode=lambda d: d.loc):
-    """A location and a scale: what follows is of the standard distribution."""
+    """A location and a scale; classes below are rows of the standard distribution: its draws (`noise`, of a shape), the
+    logarithm of its density, what is `below` a number, the `quantile` of a probability, and its entropy, `spread`.
+    """
 
     has_rsample = True
     loc: Tensor
     scale: Tensor
+    _noise: Formula
+    _density: Formula
+    _below: Formula
+    _quantile: Formula
+    _spread: Formula
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
 
+    def _draw(self, shape: Shape) -> Any:
+        return self.loc + self.scale * self._noise(shape)
 
-class Normal(_LocScale, variance=lambda d: d.scale**2):
+    def _log(self, x: Tensor) -> Any:
+        return self._density((x - self.loc) / self.scale) - self.scale.log()
+
+    def _cdf(self, x: Tensor) -> Any:
+        return self._below((x - self.loc) / self.scale)
+
+    def _icdf(self, p: Tensor) -> Any:
+        return self.loc + self.scale * self._quantile(p)
+
+    def entropy(self) -> Any:
+        return self.scale.log() + self._spread()
+
+
+class Normal(
+    _LocScale,
+    variance=lambda d: d.scale**2,
+    noise=lambda d, shape: d._normal(shape),
+    density=lambda d, z: -0.5 * z * z - _HALF_LOG_2PI,
+    below=lambda d, z: 0.5 * (1.0 + (z / math.sqrt(2)).erf()),
+    quantile=lambda d, p: (2.0 * p - 1.0).erfinv() * math.sqrt(2),
+    spread=lambda d: 0.5 + _HALF_LOG_2PI,
+):
     """The normal distribution of mean `loc` and standard deviation `scale`; `validate_args` as of `Distribution`.
 
     >>> Normal(0.0, 1.0, validate_args=False).cdf(0.0).item()
     0.5
     """
 
-    def _draw(self, shape: Shape) -> Tensor:
-        return self.loc + self.scale * self._normal(shape)
 
-    def _log(self, x: Tensor) -> Tensor:
-        z = (x - self.loc) / self.scale
-        return -0.5 * z * z - self.scale.log() - _HALF_LOG_2PI
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return 0.5 * (1.0 + ((x - self.loc) / (self.scale * math.sqrt(2))).erf())
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return self.loc + self.scale * (2.0 * p - 1.0).erfinv() * math.sqrt(2)
-
-    def entropy(self) -> Tensor:
-        return 0.5 + _HALF_LOG_2PI + self.scale.log()
+def _two_sided(u: Tensor) -> Tensor:
+    """The quantile of Laplace's distribution, from the probability less 0.5."""
+    return -u.sign() * (-2.0 * u.abs()).log1p()
 
 
-class Laplace(_LocScale, variance=lambda d: 2.0 * d.scale**2):
+class Laplace(
+    _LocScale,
+    variance=lambda d: 2.0 * d.scale**2,
+    noise=lambda d, shape: _two_sided((d._uniform(shape) - 0.5).clamp(-_MOST, _MOST)),
+    density=lambda d, z: -z.abs() - math.log(2),
+    below=lambda d, z: 0.5 - 0.5 * z.sign() * (-z.abs()).expm1(),
+    quantile=lambda d, p: _two_sided(p - 0.5),
+    spread=lambda d: 1.0 + math.log(2),
+):
     """The two-sided exponential distribution about `loc`, with `scale`; `validate_args` as of `Normal`.
 
     >>> Laplace(0.0, 1.0, validate_args=None).variance.item()
     2.0
     """
 
-    def _draw(self, shape: Shape) -> Tensor:
-        u = self._uniform(shape) - 0.5
-        return self.loc - self.scale * u.sign() * (-2.0 * u.abs()).clamp(min=-1 + 1e-7).log1p()
 
-    def _log(self, x: Tensor) -> Tensor:
-        return -(2.0 * self.scale).log() - (x - self.loc).abs() / self.scale
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        z = x - self.loc
-        return 0.5 - 0.5 * z.sign() * (-z.abs() / self.scale).expm1()
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        t = p - 0.5
-        return self.loc - self.scale * t.sign() * (-2.0 * t.abs()).log1p()
-
-    def entropy(self) -> Tensor:
-        return 1.0 + (2.0 * self.scale).log()
-
-
-class Gumbel(_LocScale, mean=lambda d: d.loc + d.scale * _EULER, variance=lambda d: d.scale**2 * (math.pi**2 / 6)):
+class Gumbel(
+    _LocScale,
+    mean=lambda d: d.loc + d.scale * _EULER,
+    variance=lambda d: d.scale**2 * (math.pi**2 / 6),
+    noise=lambda d, shape: -d._exponential(shape).clamp(min=1e-30).log(),
+    density=lambda d, z: -z - (-z).exp(),
+    below=lambda d, z: (-(-z).exp()).exp(),
+    quantile=lambda d, p: -(-p.log()).log(),
+    spread=lambda d: 1 + _EULER,
+):
     """The distribution of the largest of many, at `loc` with `scale`; `validate_args` as of `Normal`.
 
     >>> Gumbel(0.0, 1.0, validate_args=None).mode.item()
     0.0
     """
 
-    def _draw(self, shape: Shape) -> Tensor:
-        return self.loc - self.scale * self._exponential(shape).clamp(min=1e-30).log()
 
-    def _log(self, x: Tensor) -> Tensor:
-        y = (self.loc - x) / self.scale
-        return y - y.exp() - self.scale.log()
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return (-((self.loc - x) / self.scale).exp()).exp()
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return self.loc - self.scale * (-p.log()).log()
-
-    def entropy(self) -> Tensor:
-        return self.scale.log() + (1 + _EULER)
-
-
-class Cauchy(_LocScale, mean=lambda d: nan_like(d.loc), variance=lambda d: Tensor.full_like(d.loc, math.inf)):
+class Cauchy(
+    _LocScale,
+    mean=lambda d: nan_like(d.loc),
+    variance=lambda d: Tensor.full_like(d.loc, math.inf),
+    noise=lambda d, shape: ((d._uniform(shape) - 0.5) * math.pi).tan(),
+    density=lambda d, z: -math.log(math.pi) - (z**2).log1p(),
+    below=lambda d, z: z.atan() / math.pi + 0.5,
+    quantile=lambda d, p: (math.pi * (p - 0.5)).tan(),
+    spread=lambda d: math.log(4 * math.pi),
+):
     """The ratio of two normal numbers, about `loc` with `scale`; `validate_args` as of `Normal`.
 
     >>> Cauchy(0.0, 1.0, validate_args=None).cdf(0.0).item()
     0.5
     """
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return self.loc + self.scale * ((self._uniform(shape) - 0.5) * math.pi).tan()
-
-    def _log(self, x: Tensor) -> Tensor:
-        return -math.log(math.pi) - self.scale.log() - (((x - self.loc) / self.scale) ** 2).log1p()
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return ((x - self.loc) / self.scale).atan() / math.pi + 0.5
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return (math.pi * (p - 0.5)).tan() * self.scale + self.loc
-
-    def entropy(self) -> Tensor:
-        return (4 * math.pi * self.scale).log()
 
 
 class StudentT(
@@ -160,25 +157,25 @@ class StudentT(
     """
 
     _flows = False
+    _cdf, _icdf = Distribution._cdf, Distribution._icdf  # which say that there are none
     df: Tensor
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:
         self._hold(locals())
 
-    def _draw(self, shape: Shape) -> Tensor:
+    def _noise(self, shape: Shape) -> Tensor:
         chi2 = 2.0 * standard_gamma(shape, self.df / 2.0, self)
-        return self.loc + self.scale * self._normal(shape) * (self.df / chi2).sqrt()
+        return self._normal(shape) * (self.df / chi2).sqrt()
 
-    def _log(self, x: Tensor) -> Tensor:
-        y = (x - self.loc) / self.scale
-        rest = self.scale.log() + 0.5 * self.df.log() + 0.5 * math.log(math.pi)
+    def _density(self, z: Tensor) -> Tensor:
+        rest = 0.5 * self.df.log() + 0.5 * math.log(math.pi)
         rest = rest + (0.5 * self.df).lgamma() - (0.5 * (self.df + 1.0)).lgamma()
-        return -0.5 * (self.df + 1.0) * (y**2 / self.df).log1p() - rest
+        return -0.5 * (self.df + 1.0) * (z**2 / self.df).log1p() - rest
 
-    def entropy(self) -> Tensor:
+    def _spread(self) -> Tensor:
         half = 0.5 * self.df
         beta = half.lgamma() + math.lgamma(0.5) - (half + 0.5).lgamma()
-        return self.scale.log() + (half + 0.5) * ((half + 0.5).digamma() - half.digamma()) + 0.5 * self.df.log() + beta
+        return (half + 0.5) * ((half + 0.5).digamma() - half.digamma()) + 0.5 * self.df.log() + beta
 
     @property
     def variance(self) -> Tensor:
@@ -193,6 +190,11 @@ class HalfNormal(
     mean=lambda d: d.scale * math.sqrt(2 / math.pi),
     mode=lambda d: Tensor.zeros_like(d.scale),
     variance=lambda d: d.scale**2 * (1 - 2 / math.pi),
+    draw=lambda d, shape: d._both._draw(shape).abs(),
+    log=lambda d, x: (x >= 0.0).where(d._both._log(x) + math.log(2), -math.inf),
+    cdf=lambda d, x: 2.0 * d._both._cdf(x) - 1.0,
+    icdf=lambda d, p: d._both._icdf((p + 1.0) / 2.0),
+    entropy=lambda d: d._both.entropy() - math.log(2),
 ):
     """The distribution of |x|, x being normal of mean 0 and deviation `scale`; `validate_args` as of `Distribution`.
 
@@ -207,21 +209,6 @@ class HalfNormal(
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
         self._both = self._whole(Tensor.zeros_like(self.scale), self.scale, False)
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return self._both._draw(shape).abs()
-
-    def _log(self, x: Tensor) -> Tensor:
-        return (x >= 0.0).where(self._both._log(x) + math.log(2), -math.inf)
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return 2.0 * self._both._cdf(x) - 1.0
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return self._both._icdf((p + 1.0) / 2.0)
-
-    def entropy(self) -> Tensor:
-        return self._both.entropy() - math.log(2)
 
 
 class HalfCauchy(
@@ -246,6 +233,10 @@ class Uniform(
     mean=lambda d: (d.high + d.low) / 2,
     mode=lambda d: nan_like(d.high),
     variance=lambda d: (d.high - d.low) ** 2 / 12,
+    draw=lambda d, shape: d.low + d._uniform(shape) * (d.high - d.low),
+    cdf=lambda d, x: ((x - d.low) / (d.high - d.low)).clamp(0.0, 1.0),
+    icdf=lambda d, p: p * (d.high - d.low) + d.low,
+    entropy=lambda d: (d.high - d.low).log(),
 ):
     """Numbers from `low` on and below `high`; `validate_args` as of `Distribution`.
 
@@ -264,21 +255,9 @@ class Uniform(
         self.arg_constraints = {"low": c.real, "high": ordered}  # type: ignore[misc]
         self._validate(high=self.high)
 
-    def _draw(self, shape: Shape) -> Tensor:
-        return self.low + self._uniform(shape) * (self.high - self.low)
-
     def _log(self, x: Tensor) -> Tensor:
         inside = (x >= self.low) & (x < self.high)
         return inside.where(-(self.high - self.low).log(), -math.inf)
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return ((x - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return p * (self.high - self.low) + self.low
-
-    def entropy(self) -> Tensor:
-        return (self.high - self.low).log()
 
 
 class Exponential(
@@ -288,6 +267,11 @@ class Exponential(
     mean=lambda d: 1.0 / d.rate,
     mode=lambda d: Tensor.zeros_like(d.rate),
     variance=lambda d: 1.0 / d.rate**2,
+    draw=lambda d, shape: d._exponential(shape) / d.rate,
+    log=lambda d, x: d.rate.log() - d.rate * x,
+    cdf=lambda d, x: 1.0 - (-d.rate * x).exp(),
+    icdf=lambda d, p: -(-p).log1p() / d.rate,
+    entropy=lambda d: 1.0 - d.rate.log(),
 ):
     """Times between events that come at `rate`; `validate_args` as of `Distribution`.
 
@@ -301,21 +285,6 @@ class Exponential(
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
 
-    def _draw(self, shape: Shape) -> Tensor:
-        return self._exponential(shape) / self.rate
-
-    def _log(self, x: Tensor) -> Tensor:
-        return self.rate.log() - self.rate * x
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return 1.0 - (-self.rate * x).exp()
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return -(-p).log1p() / self.rate
-
-    def entropy(self) -> Tensor:
-        return 1.0 - self.rate.log()
-
 
 class Gamma(
     Distribution,
@@ -325,6 +294,8 @@ class Gamma(
     mean=lambda d: d.concentration / d.rate,
     mode=lambda d: ((d.concentration - 1.0) / d.rate).clamp(min=0.0),
     variance=lambda d: d.concentration / d.rate**2,
+    draw=lambda d, shape: standard_gamma(shape, d.concentration, d) / d.rate,
+    cdf=lambda d, x: gammainc(d.concentration, d.rate * x),
 ):
     """The gamma distribution of shape `concentration` and of `rate`; `validate_args` as of `Distribution`.
 
@@ -342,15 +313,9 @@ class Gamma(
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
 
-    def _draw(self, shape: Shape) -> Tensor:
-        return standard_gamma(shape, self.concentration, self) / self.rate
-
     def _log(self, x: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
         return xlogy(a, rate) + xlogy(a - 1.0, x) - rate * x - a.lgamma()
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return gammainc(self.concentration, self.rate * x)
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -379,6 +344,7 @@ class Beta(
     concentration0=c.positive,
     support=c.unit_interval,
     mean=lambda d: d.concentration1 / (d.concentration1 + d.concentration0),
+    log=lambda d, x: xlogy(d.concentration1 - 1.0, x) + xlogy(d.concentration0 - 1.0, 1.0 - x) - d._norm(),
 ):
     """The beta distribution on (0, 1) of two concentrations; `validate_args` as of `Distribution`.
 
@@ -405,9 +371,6 @@ class Beta(
         a, b = self.concentration1, self.concentration0
         return a.lgamma() + b.lgamma() - (a + b).lgamma()
 
-    def _log(self, x: Tensor) -> Tensor:
-        return xlogy(self.concentration1 - 1.0, x) + xlogy(self.concentration0 - 1.0, 1.0 - x) - self._norm()
-
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         spread = (a - 1.0) * a.digamma() + (b - 1.0) * b.digamma() - (a + b - 2.0) * (a + b).digamma()
@@ -433,6 +396,9 @@ class Weibull(
     concentration=c.positive,
     support=c.positive,
     mean=lambda d: d.scale * (1.0 + 1.0 / d.concentration).lgamma().exp(),
+    draw=lambda d, shape: d.scale * d._exponential(shape).clamp(min=1e-30) ** (1.0 / d.concentration),
+    cdf=lambda d, x: -(-((x / d.scale) ** d.concentration)).expm1(),
+    icdf=lambda d, p: d.scale * (-(-p).log1p()) ** (1.0 / d.concentration),
 ):
     """The Weibull distribution of `scale` and of the power `concentration`; `validate_args` as of `Distribution`.
 
@@ -447,18 +413,9 @@ class Weibull(
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
 
-    def _draw(self, shape: Shape) -> Tensor:
-        return self.scale * self._exponential(shape).clamp(min=1e-30) ** (1.0 / self.concentration)
-
     def _log(self, x: Tensor) -> Tensor:
         k, z = self.concentration, x / self.scale
         return (k / self.scale).log() + (k - 1.0) * z.log() - z**k
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return -(-((x / self.scale) ** self.concentration)).expm1()
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return self.scale * (-(-p).log1p()) ** (1.0 / self.concentration)
 
     def entropy(self) -> Tensor:
         k = self.concentration
@@ -475,7 +432,17 @@ class Weibull(
         return self.scale**2 * ((1.0 + 2.0 / k).lgamma().exp() - (2.0 * (1.0 + 1.0 / k).lgamma()).exp())
 
 
-class Pareto(Distribution, scale=c.positive, alpha=c.positive, mode=lambda d: d.scale):
+class Pareto(
+    Distribution,
+    scale=c.positive,
+    alpha=c.positive,
+    mode=lambda d: d.scale,
+    draw=lambda d, shape: d.scale * (d._exponential(shape) / d.alpha).exp(),
+    log=lambda d, x: d.alpha.log() + d.alpha * d.scale.log() - (d.alpha + 1.0) * x.log(),
+    cdf=lambda d, x: 1.0 - (d.scale / x) ** d.alpha,
+    icdf=lambda d, p: d.scale * (-(-p).log1p() / d.alpha).exp(),
+    entropy=lambda d: (d.scale / d.alpha).log() + 1.0 + 1.0 / d.alpha,
+):
     """Numbers above `scale` whose tail falls by the power `alpha`; `validate_args` as of `Distribution`.
 
     >>> Pareto(1.0, 2.0, validate_args=None).mean.item()
@@ -489,21 +456,6 @@ class Pareto(Distribution, scale=c.positive, alpha=c.positive, mode=lambda d: d.
     def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
         self.support = c.greater_than_eq(self.scale.detach())
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return self.scale * (self._exponential(shape) / self.alpha).exp()
-
-    def _log(self, x: Tensor) -> Tensor:
-        return self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1.0) * x.log()
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return 1.0 - (self.scale / x) ** self.alpha
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return self.scale * (-(-p).log1p() / self.alpha).exp()
-
-    def entropy(self) -> Tensor:
-        return (self.scale / self.alpha).log() + 1.0 + 1.0 / self.alpha
 
     @property
     def mean(self) -> Tensor:

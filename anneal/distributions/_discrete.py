@@ -68,7 +68,15 @@ class _Chances(Distribution, probs=c.unit_interval, logits=c.real):
         return soft(self.logits) - self.logits * self.probs
 
 
-class Bernoulli(_Chances, support=c.boolean, mean=lambda d: d.probs, variance=lambda d: d.probs * (1.0 - d.probs)):
+class Bernoulli(
+    _Chances,
+    support=c.boolean,
+    mean=lambda d: d.probs,
+    variance=lambda d: d.probs * (1.0 - d.probs),
+    draw=lambda d, shape: (d._uniform(shape) < d.probs).cast(d.probs.dtype),
+    log=lambda d, x: x * d.logits - soft(d.logits),
+    entropy=lambda d: d._odds_entropy(),
+):
     """1 with probability `probs`, or with the log-odds `logits`, else 0; `validate_args` as of `Distribution`.
 
     >>> Bernoulli(0.25, logits=None, validate_args=None).variance.item()
@@ -76,15 +84,6 @@ class Bernoulli(_Chances, support=c.boolean, mean=lambda d: d.probs, variance=la
     """
 
     has_enumerate_support = True
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return (self._uniform(shape) < self.probs).cast(self.probs.dtype)
-
-    def _log(self, x: Tensor) -> Tensor:
-        return x * self.logits - soft(self.logits)
-
-    def entropy(self) -> Tensor:
-        return self._odds_entropy()
 
     @property
     def mode(self) -> Tensor:
@@ -101,6 +100,8 @@ class Geometric(
     mean=lambda d: 1.0 / d.probs - 1.0,
     mode=lambda d: Tensor.zeros_like(d.probs),
     variance=lambda d: (1.0 / d.probs - 1.0) / d.probs,
+    draw=lambda d, shape: (-d._exponential(shape) / (-d.probs).log1p()).floor(),
+    entropy=lambda d: d._odds_entropy() / d.probs,
 ):
     """Failures before the first success, which comes with probability `probs` or log-odds `logits`; `validate_args` as
     of `Distribution`.
@@ -109,15 +110,9 @@ class Geometric(
     3.0
     """
 
-    def _draw(self, shape: Shape) -> Tensor:
-        return (-self._exponential(shape) / (-self.probs).log1p()).floor()
-
     def _log(self, x: Tensor) -> Tensor:
         sure = (self.probs == 1.0) & (x == 0.0)
         return x * (-sure.where(0.0, self.probs)).log1p() + self.probs.log()
-
-    def entropy(self) -> Tensor:
-        return self._odds_entropy() / self.probs
 
 
 def _poisson(like: Distribution, rate: Tensor, shape: Shape) -> Tensor:
@@ -147,6 +142,8 @@ class Poisson(
     mean=lambda d: d.rate,
     mode=lambda d: d.rate.floor(),
     variance=lambda d: d.rate,
+    draw=lambda d, shape: _poisson(d, d.rate, shape),
+    log=lambda d, x: xlogy(x, d.rate) - d.rate - (x + 1.0).lgamma(),
 ):
     """The number of events that come at `rate`; `validate_args` as of `Distribution`.
 
@@ -158,12 +155,6 @@ class Poisson(
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return _poisson(self, self.rate, shape)
-
-    def _log(self, x: Tensor) -> Tensor:
-        return xlogy(x, self.rate) - self.rate - (x + 1.0).lgamma()
 
 
 class Binomial(
@@ -219,6 +210,7 @@ class NegativeBinomial(
     mean=lambda d: d.total_count * d.logits.exp(),
     mode=lambda d: ((d.total_count - 1.0) * d.logits.exp()).floor().clamp(min=0.0),
     variance=lambda d: d.mean / (-d.logits).sigmoid(),
+    draw=lambda d, shape: _poisson(d, standard_gamma(shape, d.total_count, d) * d.logits.exp(), shape),
 ):
     """Successes, each with probability `probs` or log-odds `logits`, before `total_count` failures;
     `validate_args` as of `Distribution`.
@@ -233,9 +225,6 @@ class NegativeBinomial(
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         self._hold(locals())
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return _poisson(self, standard_gamma(shape, self.total_count, self) * self.logits.exp(), shape)
 
     def _log(self, x: Tensor) -> Tensor:
         n, z = self.total_count, self.logits

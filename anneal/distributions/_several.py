@@ -97,6 +97,7 @@ class MultivariateNormal(
     precision_matrix=c.positive_definite,
     scale_tril=c.lower_cholesky,
     variance=lambda d: (d.scale_tril**2).sum(-1),
+    draw=lambda d, shape: d.loc + (d.scale_tril @ d._normal(shape).unsqueeze(-1)).squeeze(-1),
 ):
     """Normal vectors about `loc`; `validate_args` as of `Distribution`.
 
@@ -139,9 +140,6 @@ class MultivariateNormal(
         if name == "precision_matrix":
             return inv(self.covariance_matrix)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return self.loc + (self.scale_tril @ self._normal(shape).unsqueeze(-1)).squeeze(-1)
 
     def _half_log_det(self) -> Any:
         return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
@@ -220,6 +218,7 @@ class Independent(
     mean=lambda d: d.base_dist.mean,
     mode=lambda d: d.base_dist.mode,
     variance=lambda d: d.base_dist.variance,
+    entropy=lambda d: summed(d.base_dist.entropy(), d.reinterpreted_batch_ndims),
 ):
     """A distribution whose last batch axes are taken for parts of one event.
 
@@ -254,9 +253,6 @@ class Independent(
 
     def log_prob(self, value: Any) -> Tensor:
         return summed(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
-
-    def entropy(self) -> Tensor:
-        return summed(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def expand(self, batch_shape: Iterable[int]) -> Self:
         n = self.reinterpreted_batch_ndims

@@ -167,7 +167,11 @@ class LogNormal(
         return found
 
 
-class LogitRelaxedBernoulli(_Chances, support=c.real):
+class LogitRelaxedBernoulli(
+    _Chances,
+    support=c.real,
+    draw=lambda d, shape: (d._to_logits(d._uniform(shape)) + d._to_logits(d.probs)) / d.temperature,
+):
     """The log-odds of `RelaxedBernoulli`; `temperature`, `probs`, `logits` and `validate_args` as of that.
 
     >>> d = LogitRelaxedBernoulli(1.0, probs=0.5, logits=None, validate_args=None)
@@ -185,9 +189,6 @@ class LogitRelaxedBernoulli(_Chances, support=c.real):
 
     def _settings(self) -> dict[str, Any]:
         return {"temperature": self.temperature}
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return (self._to_logits(self._uniform(shape)) + self._to_logits(self.probs)) / self.temperature
 
     def _log(self, x: Tensor) -> Tensor:
         away = self.logits - x * self.temperature

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from anneal import ops
 from anneal.distributions import constraints as c
 from anneal.distributions._base import ComposeTransform, Shape, Transform, identity_transform, summed, tensor_of
 from anneal.distributions._discrete import soft
-from anneal.errors import SettingError, ShapeError
+from anneal.errors import ArgumentError, MissingMethodError, SettingError, ShapeError
 from anneal.linalg import cholesky
 from anneal.tensor import Tensor, dtypes
 
@@ -19,7 +20,8 @@ __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
     "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform", "LowerCholeskyTransform",
     "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
-    "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform",
+    "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform", "biject_to",
+    "identity_transform", "transform_to",
 ]  # fmt: skip
 
 
@@ -72,12 +74,7 @@ class ExpTransform(Transform):
     """
 
     bijective, sign, codomain, _same = True, 1, c.positive, ("",)
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.exp()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.log()
+    _call, _inverse = staticmethod(ops.exp), staticmethod(ops.log)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
         return x
@@ -111,12 +108,7 @@ class TanhTransform(Transform):
     """
 
     bijective, sign, codomain, _same = True, 1, c.interval(-1.0, 1.0), ("",)
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.tanh()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.atanh()
+    _call, _inverse = staticmethod(ops.tanh), staticmethod(ops.atanh)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
         return 2.0 * (math.log(2.0) - x - soft(-2.0 * x))
@@ -130,9 +122,7 @@ class SoftplusTransform(Transform):
     """
 
     bijective, sign, codomain, _same = True, 1, c.positive, ("",)
-
-    def _call(self, x: Tensor) -> Any:
-        return soft(x)
+    _call = staticmethod(soft)
 
     def _inverse(self, y: Tensor) -> Tensor:
         return (-(-y).expm1()).log() + y
@@ -182,12 +172,7 @@ class AbsTransform(Transform):
     """
 
     codomain, _same = c.positive, ("",)
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.abs()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y
+    _call, _inverse = staticmethod(ops.abs), staticmethod(ops.positive)
 
 
 class SoftmaxTransform(Transform):
@@ -517,3 +502,87 @@ def _ends(of: Transform, shape: Sequence[int], axes: int) -> Shape:
     if len(shape) < axes:
         raise ShapeError(f"{type(of).__name__}: takes tensors of {axes} axes or more, not shape {tuple(shape)}")
     return tuple(shape)
+
+
+# -- transforms of real numbers to sets of them -----------------------------------------------------------------------
+
+
+Factory = Callable[[Any], Transform]
+
+
+class ConstraintRegistry:
+    """Transforms to constraints, by the constraints' classes.
+
+    >>> transform_to(c.greater_than(2.0))(0.0).item()
+    3.0
+    """
+
+    def __init__(self) -> None:
+        self._registry: dict[type, Factory] = {}
+
+    def register(self, constraint: Any, factory: Factory | None = None) -> Any:
+        """Register a function that makes a transform onto a constraint; without it this is a decorator.
+
+        Args:
+            constraint: a constraint, or a class of them. factory: a function of the constraint to a transform.
+
+        Raises ArgumentError for what is no constraint.
+        """
+        if factory is None:
+            return lambda given: self.register(constraint, given)
+        kind = type(constraint) if isinstance(constraint, c.Constraint) else constraint
+        if not (isinstance(kind, type) and issubclass(kind, c.Constraint)):
+            raise ArgumentError(f"register: takes a Constraint or a class of them, not {constraint!r}")
+        self._registry[kind] = factory
+        return factory
+
+    def __call__(self, constraint: c.Constraint) -> Transform:
+        """The transform to the set of a `constraint`. Raises MissingMethodError where none is registered."""
+        if type(constraint) not in self._registry:
+            raise MissingMethodError(f"no transform to {constraint!r} is registered: register() adds one")
+        return self._registry[type(constraint)](constraint)
+
+
+biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
+
+
+def _beyond(bound: Any, sign: int) -> Transform:
+    return ComposeTransform([ExpTransform(), AffineTransform(bound, sign)])
+
+
+def _between(of: Any) -> Transform:
+    low, high = of.lower_bound, of.upper_bound
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and (low, high) == (0, 1):
+        return SigmoidTransform()
+    return ComposeTransform([SigmoidTransform(), AffineTransform(low, high - low)])
+
+
+def _of_others(registry: ConstraintRegistry) -> dict[Any, Factory]:
+    return {
+        c.independent: lambda of: IndependentTransform(registry(of.base_constraint), of.reinterpreted_batch_ndims),
+        c.cat: lambda of: CatTransform([registry(one) for one in of.cseq], of.dim, of.lengths),
+        c.stack: lambda of: StackTransform([registry(one) for one in of.cseq], of.dim),
+    }
+
+
+_BOTH: dict[Any, Factory] = {
+    c.real: lambda of: identity_transform,
+    c.greater_than: lambda of: _beyond(of.lower_bound, 1),
+    c.greater_than_eq: lambda of: _beyond(of.lower_bound, 1),
+    c.less_than: lambda of: _beyond(of.upper_bound, -1),
+    c.interval: _between,
+    c.half_open_interval: _between,
+    c.corr_cholesky: lambda of: CorrCholeskyTransform(),
+}
+_OWN: dict[ConstraintRegistry, dict[Any, Factory]] = {
+    biject_to: {c.simplex: lambda of: StickBreakingTransform()},
+    transform_to: {
+        c.simplex: lambda of: SoftmaxTransform(),
+        c.lower_cholesky: lambda of: LowerCholeskyTransform(),
+        c.positive_definite: lambda of: PositiveDefiniteTransform(),
+        c.positive_semidefinite: lambda of: PositiveDefiniteTransform(),
+    },
+}
+for _registry, _own in _OWN.items():
+    for _constraint, _factory in {**_BOTH, **_own, **_of_others(_registry)}.items():
+        _registry.register(_constraint, _factory)

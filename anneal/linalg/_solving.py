@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, Tensors, called, float_op, matrices, on_device, one_batch, squares
-from anneal.linalg._spectra import _tolerance, eigvalsh, svd, svdvals
+
+from anneal.linalg._spectra import (  # isort: skip
+    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, on_device, one_batch, squares, svd, svdvals,
+)  # fmt: skip
 from anneal.ops import cross as _cross, need_tensor
 from anneal.tensor import Tensor, dtypes
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.errors import GradientError, ShapeError
-from anneal.linalg._host import Array, Tensors, called, float_op, leading, matrices, on_device, one_batch, squares
 from anneal.linalg._solving import solve_triangular
+from anneal.linalg._spectra import Array, Tensors, called, float_op, leading, matrices, on_device, one_batch, squares
 from anneal.tensor import Tensor, dtypes
 
 

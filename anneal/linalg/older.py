@@ -7,20 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, Tensors, called, float_op, matrices, on_device, one_batch, squares
 from anneal.linalg._solving import _SINGULAR, det, inv, matrix_exp, multi_dot, pinv, slogdet, solve_triangular
-from anneal.linalg._spectra import svd as _svd
-from anneal.linalg._triangles import (
-    LU,
-    QR,
-    _order,
-    _permutation,
-    _triangles,
-    cholesky,
-    lu_factor_ex,
-    lu_solve as _lu_solve,
-    qr as _qr,
-)
+
+from anneal.linalg._spectra import (  # isort: skip
+    Array, Tensors, called, float_op, matrices, on_device, one_batch, squares, svd as _svd,
+)  # fmt: skip
+from anneal.linalg._triangles import (  # isort: skip
+    LU, QR, _order, _permutation, _triangles, cholesky, lu_factor_ex, lu_solve as _lu_solve, qr as _qr,
+)  # fmt: skip
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor
 

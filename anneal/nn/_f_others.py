@@ -1,10 +1,10 @@
-"""Further functions of `nn.functional`: embedding bags, losses over sequences, distances, resizing; dropouts."""
+"""Further functions of `nn.functional`: losses over sequences, distances, resizing; dropouts; attention."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,74 +20,6 @@ def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
     if reduction not in ("mean", "sum", "none"):
         raise ShapeError(f'{name}: reduction is one of "mean", "sum", "none", not {reduction!r}')
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
-
-
-@function
-def embedding_bag(
-    input: Tensor,
-    weight: Tensor,
-    offsets: Tensor | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    mode: str = "mean",
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int | None = None,
-) -> Tensor:
-    """The "sum", "mean" or "max" of the rows of `weight` that each bag names: (bags, width).
-
-    Bags are the rows of `input` (bags, n), or the parts of `input` (n,) that begin at `offsets` (bags,), with the end
-    of the last one after them if `include_last_offset`. `padding_idx` counts in no bag; `per_sample_weights`, of the
-    shape of `input`, weigh the rows of a sum. An empty bag gives zeros. The other arguments are those of `embedding`.
-
-    Raises ShapeError for an unknown mode, offsets that do not fit, or weights elsewhere than in a sum.
-
-    >>> table = Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> embedding_bag(Tensor([0, 1, 2]), table, Tensor([0, 2]), mode="sum")
-    Tensor([[4., 6.],
-            [5., 6.]], dtype=float32)
-    """
-    check_bags("embedding_bag", mode)
-    if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
-        raise ShapeError(f"embedding_bag: input of two axes, or of one with offsets, not shape {input.shape}")
-    if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
-        raise ShapeError('embedding_bag: per_sample_weights are of the shape of input, for mode="sum"')
-    rows = F.embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-    counts: Tensor = Tensor.ones(*input.shape, dtype="bool", device=input.device)
-    if padding_idx is not None:
-        counts = input != padding_idx % weight.shape[0]
-    if offsets is None:
-        member = counts.unsqueeze(1)  # (bags, 1, n): each row of input is one bag
-        rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
-        return _bags(rows, member, mode).squeeze(1)
-    starts = offsets[:-1] if include_last_offset else offsets
-    at = Tensor.arange(input.shape[0], device=input.device)
-    bag = (at.unsqueeze(0) >= starts.unsqueeze(1)).int().sum(0) - 1
-    member = (bag.unsqueeze(0) == Tensor.arange(starts.shape[0], device=input.device).unsqueeze(1)) & counts
-    if include_last_offset:
-        member = member & (at < offsets[-1])
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
-    return _bags(rows, member, mode)
-
-
-def check_bags(name: str, mode: str) -> None:
-    """Raise ShapeError, with the name of who asks, for what is no way to join the rows of a bag."""
-    if mode not in ("sum", "mean", "max"):
-        raise ShapeError(f'{name}: mode is "sum", "mean" or "max", not {mode!r}')
-
-
-def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
-    """Rows (..., n, width) by which of them each bag has, (..., bags, n): (..., bags, width)."""
-    if mode == "max":
-        inside = member.unsqueeze(-1).where(rows.unsqueeze(-3), -math.inf).amax(-2)
-        return member.any(-1, keepdim=True).where(inside, 0.0)
-    total = member.cast(rows.dtype) @ rows
-    if mode == "sum":
-        return total
-    return total / member.cast(rows.dtype).sum(-1, keepdim=True).clamp(min=1)
 
 
 @function(autocast="float32")
@@ -472,3 +404,187 @@ def feature_alpha_dropout(x: Tensor, p: float = 0.5, training: bool = False, inp
     Tensor([[1.]], dtype=float32)
     """
     return _alpha("feature_alpha_dropout", x, p, training, inplace, x.shape[:2])
+
+
+# -- attention with several heads as torch computes it, from its weights ----------------------------------------------
+
+
+def _projected(
+    q: Tensor, k: Tensor, v: Tensor, weight: Tensor | None, bias: Tensor | None, own: tuple[Tensor | None, ...] | None
+) -> list[Tensor]:
+    """Queries, keys and values, projected by one weight for all three or by one each."""
+    width = q.shape[-1]
+    if own is None:
+        assert weight is not None
+        if q is k and k is v:
+            three = F.linear(q, weight, bias)
+            return [three[..., i * width : (i + 1) * width] for i in range(3)]
+        weights: list[Tensor] = [weight[i * width : (i + 1) * width] for i in range(3)]
+    else:
+        weights = [w for w in own if w is not None]
+    biases = [None] * 3 if bias is None else [bias[i * width : (i + 1) * width] for i in range(3)]
+    return [F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
+
+
+def _as_added(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """A mask whose True leaves out, as numbers that are added to the scores."""
+    if mask is None:
+        return None
+    if mask.dtype.name == "bool":
+        return mask.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0.0)
+    return mask.cast(like.dtype)
+
+
+@function
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """The result of `nn.MultiheadAttention`, computed from its weights: query (l, batch, e), key and value (s, batch,
+    ...).
+
+    Without a batch axis all three have two axes. Masks are bool (True leaves a position out) or are added to the
+    scores: `attn_mask` (l, s) or (batch * num_heads, l, s), `key_padding_mask` (batch, s). `is_causal` is a hint in
+    torch and needs `attn_mask`; here it makes one if there is none.
+
+    Returns the result and, with `need_weights`, the weights (batch, l, s), or (batch, heads, l, s) not averaged.
+
+    Raises ShapeError for sizes that do not fit.
+
+    >>> x, w = Tensor.ones(3, 1, 4), Tensor.ones(12, 4)
+    >>> y, weights = multi_head_attention_forward(x, x, x, 4, 2, w, None, None, None, False, 0.0, w[:4], None)
+    >>> y.shape, weights.shape
+    ((3, 1, 4), (1, 3, 3))
+    """
+    _check_query(query, embed_dim_to_check, num_heads)
+    own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
+    projection = (in_proj_weight, in_proj_bias, own)
+    ends = _Ends(bias_k, bias_v, static_k, static_v, add_zero_attn)
+    masks = _Masks(attn_mask, key_padding_mask, is_causal)
+    p = dropout_p if training else 0.0
+    mixed, weights = _attended(query, key, value, num_heads, projection, ends, masks, p, need_weights)
+    out = F.linear(mixed, out_proj_weight, out_proj_bias)
+    if weights is not None and average_attn_weights:
+        weights = weights.mean(axis=1)
+    if query.ndim == 2:
+        return out.squeeze(1), None if weights is None else weights.squeeze(0)
+    return out, weights
+
+
+class _Ends(NamedTuple):
+    """Keys and values besides those that are projected."""
+
+    bias_k: Tensor | None
+    bias_v: Tensor | None
+    static_k: Tensor | None
+    static_v: Tensor | None
+    zero: bool
+
+
+class _Masks(NamedTuple):
+    attn: Tensor | None
+    padding: Tensor | None
+    is_causal: bool
+
+
+def _check_query(query: Tensor, width: int, heads: int) -> None:
+    if query.ndim not in (2, 3) or query.shape[-1] != width or width % heads:
+        raise ShapeError(
+            f"multi_head_attention_forward: query is (time, batch, {width}) or (time, {width}), and {heads} heads "
+            f"divide that width; it has shape {query.shape}"
+        )
+
+
+def _attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    count: int,
+    projection: tuple[Tensor | None, Tensor | None, tuple[Tensor | None, ...] | None],
+    ends: _Ends,
+    masks: _Masks,
+    p: float,
+    need_weights: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The values mixed, (l, batch, width), and the weights of each head if they are asked for."""
+    padding = masks.padding
+    if query.ndim == 2:
+        same = query is key, key is value
+        query = query.unsqueeze(1)
+        key = query if same[0] else key.unsqueeze(1)
+        value = key if same[1] else value.unsqueeze(1)
+        padding = None if padding is None else padding.unsqueeze(0)
+    l, batch, width = query.shape
+    q, k, v = _projected(query, key, value, *projection)
+    if ends.bias_k is not None and ends.bias_v is not None:
+        k = Tensor.cat([k, ends.bias_k.expand(1, batch, width)], dim=0)
+        v = Tensor.cat([v, ends.bias_v.expand(1, batch, width)], dim=0)
+    head = width // count
+    heads = [x.reshape(x.shape[0], batch, count, head).permute(1, 2, 0, 3) for x in (q, k, v)]
+    for i, static in ((1, ends.static_k), (2, ends.static_v)):
+        if static is not None:
+            heads[i] = static.reshape(batch, count, static.shape[1], head)
+    if ends.zero:
+        zeros = Tensor.zeros(batch, count, 1, head, dtype=q.dtype, device=q.device)
+        heads[1:] = [Tensor.cat([x, zeros], dim=2) for x in heads[1:]]
+    mask = _masks(masks.attn, padding, (batch, count, l, heads[1].shape[2]), masks.is_causal, q)
+    weights = None
+    if need_weights:
+        scores = heads[0] @ heads[1].transpose(-2, -1) / math.sqrt(head)
+        weights = (scores if mask is None else scores + mask).softmax(-1)
+        weights = F.dropout(weights, p) if p else weights
+        mixed = weights @ heads[2]
+    else:
+        mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], mask, p)
+    return mixed.permute(2, 0, 1, 3).reshape(l, batch, width), weights
+
+
+def _masks(
+    attn_mask: Tensor | None, padding: Tensor | None, shape: tuple[int, int, int, int], is_causal: bool, like: Tensor
+) -> Tensor | None:
+    """Both masks as one that is added to the scores (batch, heads, l, s)."""
+    batch, heads, l, s = shape
+    if is_causal and attn_mask is None:
+        attn_mask = Tensor.ones(l, s, dtype="bool", device=like.device).triu(1)
+    mask = _as_added(attn_mask, like)
+    if mask is not None:
+        if mask.ndim == 3:
+            mask = mask.reshape(batch, heads, *mask.shape[1:])
+        if mask.shape[-2] != l or mask.shape[-1] > s:
+            raise ShapeError(
+                f"multi_head_attention_forward: attn_mask of shape {mask.shape} does not fit scores of {shape}"
+            )
+        mask = F.pad(mask, (0, s - mask.shape[-1])) if mask.shape[-1] < s else mask
+    more = _as_added(padding, like)
+    if more is not None:
+        if more.shape[0] != batch or more.shape[1] > s:
+            raise ShapeError(
+                f"multi_head_attention_forward: key_padding_mask of shape {more.shape} does not fit scores of {shape}"
+            )
+        more = F.pad(more, (0, s - more.shape[1])) if more.shape[1] < s else more
+        more = more.reshape(batch, 1, 1, s)
+        mask = more if mask is None else mask + more
+    return mask

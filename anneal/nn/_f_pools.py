@@ -1,7 +1,4 @@
-"""Pools that return positions, their inverses, and pools of powers.
-
-A window is a list of positions on each axis: plain and adaptive pools differ in these lists alone.
-"""
+"""Pools that return positions, their inverses, and pools of powers; bags of embeddings."""
 
 from __future__ import annotations
 
@@ -12,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import ValuesIndices, family, per_axis
+from anneal.ops import ValuesIndices, family, function, per_axis
 from anneal.tensor import Tensor, functional as F
 
 Sizes = int | Sequence[int]
 Outputs = int | Sequence[int | None]
 Places = np.ndarray[Any, np.dtype[np.int32]]  # (windows, positions of each): -1 for none
+
+# A window is a list of positions on each axis: plain and adaptive pools differ in these lists alone.
 
 
 def _picked(x: Tensor, places: Sequence[Places]) -> ValuesIndices:
@@ -454,3 +453,74 @@ fractional_max_pool2d, fractional_max_pool3d = family(
     """,
     },
 )
+
+
+# -- bags of embeddings -----------------------------------------------------------------------------------------------
+
+
+@function
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """The "sum", "mean" or "max" of the rows of `weight` that each bag names: (bags, width).
+
+    Bags are the rows of `input` (bags, n), or the parts of `input` (n,) that begin at `offsets` (bags,), with the end
+    of the last one after them if `include_last_offset`. `padding_idx` counts in no bag; `per_sample_weights`, of the
+    shape of `input`, weigh the rows of a sum. An empty bag gives zeros. The other arguments are those of `embedding`.
+
+    Raises ShapeError for an unknown mode, offsets that do not fit, or weights elsewhere than in a sum.
+
+    >>> table = Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> embedding_bag(Tensor([0, 1, 2]), table, Tensor([0, 2]), mode="sum")
+    Tensor([[4., 6.],
+            [5., 6.]], dtype=float32)
+    """
+    check_bags("embedding_bag", mode)
+    if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
+        raise ShapeError(f"embedding_bag: input of two axes, or of one with offsets, not shape {input.shape}")
+    if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
+        raise ShapeError('embedding_bag: per_sample_weights are of the shape of input, for mode="sum"')
+    rows = F.embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    counts: Tensor = Tensor.ones(*input.shape, dtype="bool", device=input.device)
+    if padding_idx is not None:
+        counts = input != padding_idx % weight.shape[0]
+    if offsets is None:
+        member = counts.unsqueeze(1)  # (bags, 1, n): each row of input is one bag
+        rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
+        return _bags(rows, member, mode).squeeze(1)
+    starts = offsets[:-1] if include_last_offset else offsets
+    at = Tensor.arange(input.shape[0], device=input.device)
+    bag = (at.unsqueeze(0) >= starts.unsqueeze(1)).int().sum(0) - 1
+    member = (bag.unsqueeze(0) == Tensor.arange(starts.shape[0], device=input.device).unsqueeze(1)) & counts
+    if include_last_offset:
+        member = member & (at < offsets[-1])
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    return _bags(rows, member, mode)
+
+
+def check_bags(name: str, mode: str) -> None:
+    """Raise ShapeError, with the name of who asks, for what is no way to join the rows of a bag."""
+    if mode not in ("sum", "mean", "max"):
+        raise ShapeError(f'{name}: mode is "sum", "mean" or "max", not {mode!r}')
+
+
+def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
+    """Rows (..., n, width) by which of them each bag has, (..., bags, n): (..., bags, width)."""
+    if mode == "max":
+        inside = member.unsqueeze(-1).where(rows.unsqueeze(-3), -math.inf).amax(-2)
+        return member.any(-1, keepdim=True).where(inside, 0.0)
+    total = member.cast(rows.dtype) @ rows
+    if mode == "sum":
+        return total
+    return total / member.cast(rows.dtype).sum(-1, keepdim=True).clamp(min=1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.nn import functional as F, init
-from anneal.nn._f_others import check_bags
+from anneal.nn._f_pools import check_bags
 from anneal.nn._module import Module, Resettable
 from anneal.nn._rows import Row, Unary
 from anneal.nn.parameter import Parameter

@@ -10,14 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, DTypeError, MissingMethodError
-from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, Moved, called, called_first
-from anneal.nn._shown import settings_shown
+from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, Moved, called, called_first, settings_shown
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
-from anneal.ops import DTypeLike, explain_class, said
+from anneal.ops import DTypeLike, explain_class, locate, said, shorten
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
-from anneal.tracebacks import locate, shorten
 from anneal.transforms import regraded
 from anneal.uop import arena
 

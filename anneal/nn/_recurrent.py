@@ -1,9 +1,4 @@
-"""Recurrent layers and their cells, with torch's names, arguments, parameter names and layouts.
-
-A short sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A long one
-is a loop on the device, and so is one of symbolic length. A packed sequence runs to its longest; states of the others
-stand still after their ends.
-"""
+"""Recurrent layers and their cells, with torch's names, arguments, parameter names and layouts."""
 
 from __future__ import annotations
 
@@ -21,6 +16,10 @@ from anneal.tensor import Tensor, functional as F
 from anneal.transforms import scan
 
 _LOOPED = 256  # steps that are a loop on the device; fewer are one graph
+
+# A short sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A long one
+# is a loop on the device, and so is one of symbolic length. A packed sequence runs to its longest; states of the
+# others stand still after their ends.
 
 
 class _Gated(Resettable):

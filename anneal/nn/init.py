@@ -1,8 +1,5 @@
 """Initial values of parameters, under torch's names: each function makes a parameter of a shape; those whose name ends
 with an underscore, as torch's, give a tensor that is there new values.
-
-The numbers come from the host (keyed by `manual_seed`), so building a model compiles and launches nothing, and a model
-starts from the same weights on every device.
 """
 
 from __future__ import annotations
@@ -28,6 +25,9 @@ __all__ = [
 
 Shape = tuple[int, ...]
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+
+# The numbers come from the host (keyed by `manual_seed`), so building a model compiles and launches nothing, and a
+# model starts from the same weights on every device.
 
 
 @contextmanager

@@ -15,10 +15,10 @@ from anneal.names import TURNED
 
 HELP = {  # modules, and what stands in the families' files beside their functions
     "": "made nodes operators",
-    "data": "called_on_host",
     "glossary": "explain_class",
+    "made": "called_on_host",
     "inplace": "changed flagged in_place need_changeable",
-    "normalisation": "take_running_updates",
+    "activations": "take_running_updates",
     "extremes": "MinMax ValuesIndices",
     "pooling": "per_axis",
     "precision": "cast_dtype in_single",
@@ -31,7 +31,19 @@ if TYPE_CHECKING:
     from anneal.names import *
 else:
     from anneal.backend import Array
-    from anneal.ops.arguments import Integer, alias, checked, deferred, family, function, rows_of, several, viewing
+    from anneal.ops.arguments import (
+        Integer,
+        alias,
+        checked,
+        deferred,
+        family,
+        function,
+        locate,
+        rows_of,
+        several,
+        shorten,
+        viewing,
+    )
     from anneal.ops.checks import (
         Shape,
         axes_of,
@@ -45,8 +57,8 @@ else:
         said,
         whole,
     )
-    from anneal.ops.data import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
-    from anneal.ops.grad_mode import grad_enabled, no_grad
+    from anneal.ops.made import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
+    from anneal.ops.precision import grad_enabled, no_grad
 
     def _made(op: Any, name: str) -> Any:
         """The op that is another by this name, or its twin in place."""

@@ -1,22 +1,28 @@
-"""Activations: the functions between the layers of neural networks, element by element.
-
-Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
-"""
+"""Activations and normalisations: the functions between the layers of neural networks."""
 
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Sequence
+from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import function, need_float, same_device
+from anneal.ops.checks import is_tensor
 from anneal.ops.elementwise import binary, choose, clipped, real_node
 from anneal.ops.functions import Operand
-from anneal.ops.nodes import named, reshape, share
-from anneal.ops.precision import in_single
+from anneal.ops.made import result
+from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape, share
+from anneal.ops.precision import in_single, no_grad
+from anneal.runtime import here
 from anneal.uop import Op, UOp, by_rule, dtypes
+from anneal.uop.sizes import product as count_of
 
 _BOOL = dtypes.bool_
+
+# Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
 
 
 @function(in_place=True, functional=True, special="expit")
@@ -312,3 +318,257 @@ def _logistic(x: UOp) -> UOp:
     e = Op.EXP(x)
     v = Op.RECIP(e + 1.0)
     return by_rule("inverse", v, x, e, arguments=1.0)
+
+
+# -- normalisation to mean 0 and variance 1 along some axes, and related functions ------------------------------------
+
+
+def _node(x: Tensor | None) -> UOp | None:
+    return None if x is None else x.uop
+
+
+def _centre_and_scale(u: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
+    """`(u - mean) / sqrt(variance + eps)` along `axes`, with mean and variance (their axes kept)."""
+    share = reciprocal(u.dtype, [u.shape[a] for a in axes])
+    mean = reduce_axis(u, Op.ADD, axes) * share
+    centred = u - expand(mean, u.shape)
+    variance = reduce_axis(centred * centred, Op.ADD, axes) * share
+    r = Op.RSQRT(variance + eps)
+    y = centred * expand(r, u.shape)
+    return by_rule("standardize", y, u, r, arguments=axes), mean, variance
+
+
+def _affine(u: UOp, weight: UOp | None, bias: UOp | None) -> UOp:
+    if weight is not None:
+        u = u * broadcast(weight.cast(u.dtype), u.shape)
+    return u if bias is None else u + broadcast(bias.cast(u.dtype), u.shape)
+
+
+def _trailing(name: str, x: Tensor, shape: int | Sequence[int], *params: Tensor | None) -> tuple[int, ...]:
+    """The axes that `shape` names at the end of x's; raises ShapeError if it does not match."""
+    tail = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not tail or x.shape[-len(tail) :] != tail:
+        raise ShapeError(f"{name}: normalized_shape {tail} must be the last axes of x, whose shape is {x.shape}")
+    for p in params:
+        if p is not None and p.shape != tail:
+            raise ShapeError(f"{name}: weight and bias must have normalized_shape {tail}, not {p.shape}")
+    return tuple(range(x.ndim - len(tail), x.ndim))
+
+
+@function(functional=True, autocast="float32")
+@in_single(keeps=True)
+def layer_norm(
+    x: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 (biased, plus eps) over the last axes, then times weight plus bias.
+
+    >>> from anneal.tensor import Tensor
+    >>> layer_norm(Tensor([[1.0, 2.0, 3.0]]), 3).numpy().round(4)
+    array([[-1.2247,  0.    ,  1.2247]], dtype=float32)
+    """
+    need_float("layer_norm", "x", x)
+    same_device("layer_norm", x, weight, bias)
+    axes = _trailing("layer_norm", x, normalized_shape, weight, bias)
+    u, _, _ = _centre_and_scale(x.uop, axes, eps)
+    given = [p.uop for p in (x, weight, bias) if p is not None]
+    y = _affine(u, _node(weight), _node(bias))
+    y = y if weight is None else named("layer_norm", y, *given, arguments=(axes[0], eps))
+    return result(y, x, weight, bias)
+
+
+@function(functional=True, autocast="float32")
+@in_single(keeps=True)
+def rms_norm(
+    x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """`x / sqrt(mean(x*x) + eps)` over the last axes, times weight; eps defaults to the dtype's precision.
+
+    >>> from anneal.tensor import Tensor
+    >>> rms_norm(Tensor([3.0, 4.0]), 2).numpy().round(4)
+    array([0.8485, 1.1314], dtype=float32)
+    """
+    need_float("rms_norm", "x", x)
+    same_device("rms_norm", x, weight)
+    axes = _trailing("rms_norm", x, normalized_shape, weight)
+    u = x.uop
+    share = reciprocal(u.dtype, [u.shape[a] for a in axes])
+    square = reduce_axis(u * u, Op.ADD, axes) * share + (2.0 ** (1 - u.dtype.digits) if eps is None else eps)
+    return result(_affine(u * expand(Op.RSQRT(square), u.shape), _node(weight), None), x, weight)
+
+
+@function(functional=True, autocast="float32")
+@in_single(keeps=True)
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Mean 0 and variance 1 over each group of channels (axis 1) and all axes after it, then weight and bias
+    (channels,).
+
+    >>> from anneal.tensor import Tensor
+    >>> group_norm(Tensor([[1.0, 3.0, 5.0, 5.0]]), 2).round(2)
+    Tensor([[-1.,  1.,  0.,  0.]], dtype=float32)
+    """
+    need_float("group_norm", "x", x)
+    same_device("group_norm", x, weight, bias)
+    s = x.shape
+    if len(s) < 2 or num_groups < 1 or s[1] % num_groups:
+        raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels (axis 1) of shape {s}")
+    grouped = (s[0], num_groups, count_of(s[1:]) // num_groups)
+    u, _, _ = _centre_and_scale(reshape(x.uop, grouped), (2,), eps)
+    view = (1, s[1]) + (1,) * (len(s) - 2)
+    for p in (weight, bias):
+        if p is not None and p.shape != (s[1],):
+            raise ShapeError(f"group_norm: weight and bias have shape ({s[1]},) for x of shape {s}, not {p.shape}")
+    w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
+    return result(_affine(reshape(u, s), w, b), x, weight, bias)
+
+
+def take_running_updates() -> list[Tensor]:
+    """The running statistics that still have a lazy update, which is then no longer remembered here."""
+    out = [t for r in here.statistics.values() if (t := r()) is not None]
+    here.statistics.clear()
+    return out
+
+
+@function(functional=True)
+@in_single(keeps=True)
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 per channel (axis 1), then times weight plus bias, each of shape (channels,).
+
+    Training uses the batch's own statistics and moves the running ones towards them by `momentum` (with the unbiased
+    variance; a number, or a tensor of shape ()), by assignment. Otherwise the running statistics are used.
+
+    Raises ShapeError for shapes that do not fit, or a single value per channel in training.
+
+    >>> from anneal.tensor import Tensor
+    >>> batch_norm(Tensor([[1.0], [3.0]]), training=True).round(2)
+    Tensor([[-1.],
+            [ 1.]], dtype=float32)
+    """
+    need_float("batch_norm", "x", x)
+    same_device("batch_norm", x, running_mean, running_var, weight, bias)
+    s = x.shape
+    if s == (0,) and weight is None and bias is None:
+        return x.clone()  # as in torch, which takes no other vector
+    if len(s) < 2:
+        raise ShapeError(f"batch_norm: x has shape (batch, channels, ...), not {s}")
+    for name, p in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
+        if p is not None and p.shape != (s[1],):
+            raise ShapeError(f"batch_norm: {name} has shape {p.shape}, but x of shape {s} has {s[1]} channels (axis 1)")
+    view = (1, s[1]) + (1,) * (len(s) - 2)
+    w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ShapeError("batch_norm: without running statistics it must be training=True")
+        mean, var = reshape(running_mean.uop, view), reshape(running_var.uop, view)
+        u = (x.uop - broadcast(mean, s)) * broadcast(Op.RSQRT(var + eps), s)
+        y = _affine(u, w, b)
+        if weight is not None and bias is not None:
+            given = [p.uop for p in (x, weight, bias, running_mean, running_var)]
+            y = named("batch_norm", y, *given, arguments=eps)
+        return result(y, x, weight, bias)
+    count = count_of([n for i, n in enumerate(s) if i != 1])
+    if count == 1:
+        raise ShapeError(f"batch_norm: training needs more than one value per channel, and x has shape {s}")
+    u, mean, var = _centre_and_scale(x.uop, (0, *range(2, len(s))), eps)
+    if count:  # an empty batch tells nothing
+        _moved(running_mean, mean, momentum)
+        _moved(running_var, var * (count / (count - 1)), momentum)
+    return result(_affine(u, w, b), x, weight, bias)
+
+
+def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None:
+    """Move a running statistic towards a value of its size by `momentum`."""
+    if running is None:
+        return
+    with no_grad():
+        old, new = running.uop, reshape(value, running.uop.shape).cast(running.uop.dtype)
+        m: Any = momentum.uop.cast(new.dtype) if is_tensor(momentum) else momentum
+        running.assign(running._new_plain(UOp(Op.DETACH, new.dtype, (old * (1 - m) + new * m,))))
+        here.statistics[id(running)] = weakref.ref(running)
+
+
+@function(functional=True, method=False, autocast="float32")
+@in_single()
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x divided by its p-norm along an axis, or by eps where that is larger.
+
+    >>> from anneal.tensor import Tensor
+    >>> normalize(Tensor([[3.0, 4.0]]))
+    Tensor([[0.6, 0.8]], dtype=float32)
+    """
+    return x / x.norm(p, dim, True).clamp(min=eps)
+
+
+@function(functional=True, method=False)
+def instance_norm(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Instance normalisation: each channel of each sample with mean 0 and variance 1 over its places, then scaled and
+    shifted by channel.
+
+    Running statistics (channels,) move by `momentum` towards the means over the samples, as in `batch_norm`; without
+    `use_input_stats` they are used instead.
+
+    Raises ShapeError for shapes that do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> instance_norm(Tensor([[[1.0, 3.0]]])).round(3)
+    Tensor([[[-1.,  1.]]], dtype=float32)
+    """
+    if x.ndim < 3:
+        raise ShapeError(f"instance_norm: takes (batch, channels, places...), not shape {x.shape}")
+    if not use_input_stats:
+        return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+    for name, p in (("running_mean", running_mean), ("running_var", running_var)):
+        if p is not None and p.shape != (x.shape[1],):
+            raise ShapeError(f"instance_norm: {name} has shape {p.shape}, but x has {x.shape[1]} channels (axis 1)")
+    if count_of(x.shape[2:]) == 1:
+        raise ShapeError(f"instance_norm: needs more than one place per channel, and x has shape {x.shape}")
+    if (running_mean is not None or running_var is not None) and x.numel():
+        places, count = list(range(2, x.ndim)), count_of(x.shape[2:])
+        with no_grad():
+            _moved(running_mean, x.mean([0, *places]).uop, momentum)
+            spread = x.var(places, correction=min(1, count - 1)).mean(0)
+            _moved(running_var, spread.uop, momentum)
+    return group_norm(x, x.shape[1], weight, bias, eps) if x.shape[1] else x * 1.0
+
+
+@function(functional=True, method=False)
+def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
+    x's own.
+
+    >>> from anneal.tensor import Tensor
+    >>> local_response_norm(Tensor.ones(1, 3, 1), 3, alpha=3.0).shape
+    (1, 3, 1)
+    """
+    if x.ndim < 3:
+        raise ShapeError(f"local_response_norm: takes (batch, channels, places...), not shape {x.shape}")
+    before, after = size // 2, (size - 1) // 2
+    square: Any = (x * x).pad(((0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)))
+    total: Any = square.narrow(1, 0, x.shape[1])
+    for i in range(1, size):
+        total = total + square.narrow(1, i, x.shape[1])
+    out: Tensor = x / (total * (alpha / size) + k) ** beta
+    return out

@@ -1,25 +1,20 @@
-"""The arguments of an op, checked by kind before it runs, and its name in every message.
-
-`checked` reads the kinds from a function's annotations: an `int` is an integer of 32 bits and no bool, a `bool` is True
-or False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an annotation leaves open (`Any`:
-operands, sizes given one by one) the op looks at itself. An error that the op raises carries the name that was called,
-whichever op below found the fault: `softmax` does not speak of `max`.
-
-Every public function of `anneal/ops/` is checked; a test finds one that is not.
-"""
+"""The arguments of an op, checked by kind before it runs, and its name in every message."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import operator
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from anneal import settings
 from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
 from anneal.names import Tensor
@@ -27,7 +22,6 @@ from anneal.ops.checks import into, is_bool, is_tensor, lifted, need_tensor, sai
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
 from anneal.runtime import call_late, here, register_late
-from anneal.tracebacks import shorten
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
 
@@ -262,6 +256,12 @@ def _renamed(error: UserError, name: str) -> None:
         error.args = (f"{name}: {_PREFIX.sub('', error.args[0], count=1)}", *error.args[1:])
 
 
+# `checked` reads the kinds from a function's annotations: an `int` is an integer of 32 bits and no bool, a `bool` is
+# True or False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an annotation leaves open (`Any`:
+# operands, sizes given one by one) the op looks at itself. An error that the op raises carries the name that was
+# called, whichever op below found the fault: `softmax` does not speak of `max`.
+#
+# Every public function of `anneal/ops/` is checked; a test finds one that is not.
 def checked(function: F, name: str = "") -> F:
     """The function with a check of its arguments, and its name (a class's, for `__init__`) in its errors."""
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
@@ -500,3 +500,65 @@ def alias(function: F, name: str) -> F:
     """A checked function under another name, which its messages bear."""
     inner: F = function.__wrapped__  # type: ignore[attr-defined]
     return checked(inner, name)
+
+
+# -- tracebacks of a user's mistake: this library's frames are taken out, and the module where it happened is named ----
+#
+#     Traceback (most recent call last):
+#       File "train.py", line 20, in <module>
+#         loss = net(x).sum()
+#       File "train.py", line 12, in forward
+#         return self.fc2(self.fc1(x))
+#     anneal.errors.ShapeError: linear: weight of shape (8, 17) is (out, in) and takes ...
+#     in Net.encoder.1.fc2
+#
+# ANNEAL_TRACEBACK=full keeps every frame. The functions that users call (ops, `Module.__call__`, jit functions)
+# hand an error to `shorten` and raise it again, which adds no frame.
+
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_INSTALLED = tuple({os.path.join(p, "lib") + os.sep for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
+
+
+def shorten(error: BaseException) -> None:
+    """Take this library's frames out of the traceback of `error` and of what it was raised from.
+
+    Of a mistake in the arguments all go. Of any other error those go that lie above the user's own code: below it they
+    are needed to find a fault of ours.
+    """
+    if settings.current().traceback == "full":
+        return
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        at.__traceback__ = _without_ours(at.__traceback__, isinstance(at, UserError))
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+
+
+def locate(error: Exception, path: str, root: str = "") -> None:
+    """Note in which module an error was raised.
+
+    Args:
+        path: the path of that module from the one that was called first; the innermost call's is kept.
+        root: the class of the module that was called first, by its own call: the note is added there.
+    """
+    if not root:
+        error.__dict__.setdefault("_module", path)
+    elif inner := error.__dict__.pop("_module", ""):
+        error.add_note(f"in {root}.{inner}")
+
+
+def _without_ours(first: TracebackType | None, every: bool) -> TracebackType | None:
+    entries: list[tuple[TracebackType, str]] = []
+    while first is not None:
+        entries.append((first, first.tb_frame.f_code.co_filename))
+        first = first.tb_next
+    users = [n for n, (_, file) in enumerate(entries) if not file.startswith((_OURS, *_INSTALLED))]
+    last = len(entries) if every else users[-1] if users else 0
+    out: TracebackType | None = None
+    for n in range(len(entries) - 1, -1, -1):
+        entry, file = entries[n]
+        if n >= last or not file.startswith(_OURS):
+            out = TracebackType(out, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return out

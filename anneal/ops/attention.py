@@ -10,13 +10,12 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import deferred, function, need_float, same_device
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor
-from anneal.ops.grad_mode import no_grad
 from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, named, permute, reduce_axis, reshape
-from anneal.ops.precision import in_single, whole_product
+from anneal.ops.precision import in_single, no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
 from anneal.uop import Op, UOp, by_rule, const, dtypes

@@ -1,9 +1,4 @@
-"""The ways from a tensor to its views: how a view is read from it, and how what is written to a view gets there.
-
-Nodes have no memory to share. A tensor from an op that gives a view in torch knows what it is a part of (`View`, in
-`anneal/runtime/handle.py`): the root, and the movements between the two. A change of any of them goes to the root,
-whose views forget their nodes and are read from it anew when they are asked for.
-"""
+"""The ways from a tensor to its views: how a view is read from it, and how what is written to a view gets there."""
 
 from __future__ import annotations
 
@@ -43,6 +38,10 @@ _READ: Final[dict[Any, Callable[[UOp, Any], UOp]]] = {
 
 # steps after which no element is there twice
 _APART: Final[frozenset[Any]] = frozenset((*_READ, "diagonal")) - {Op.EXPAND}
+
+# Nodes have no memory to share. A tensor from an op that gives a view in torch knows what it is a part of (`View`, in
+# `anneal/runtime/handle.py`): the root, and the movements between the two. A change of any of them goes to the root,
+# whose views forget their nodes and are read from it anew when they are asked for.
 
 
 def _read(u: UOp, op: Any, arg: Any) -> UOp:

@@ -15,8 +15,7 @@ from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function, number
 from anneal.ops.checks import bound_int, int_args, is_tensor, need_tensor, said
-from anneal.ops.data import DTypeLike, as_dtype
-from anneal.ops.made import fresh, tensor
+from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
 from anneal.uop import DType, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size

@@ -1,10 +1,4 @@
-"""Arithmetic and choices, element by element, with broadcasting and promotion.
-
-Promotion. Two tensors meet in the dtype that holds both: bool < integer < float; within a kind the wider; a signed
-and an unsigned integer in the next wider signed one. A Python number is weak: it takes the tensor's dtype unless its
-kind is higher (a float beside an integer tensor gives float32, an int beside a bool tensor int32). `/` and the
-functions of real numbers turn integers into float32 first.
-"""
+"""Arithmetic and choices, element by element, with broadcasting and promotion."""
 
 from __future__ import annotations
 
@@ -30,6 +24,11 @@ Operand = Any  # a tensor, an array or a Python number
 
 
 # -- how operands meet ------------------------------------------------------------------------------------------------
+
+# Promotion. Two tensors meet in the dtype that holds both: bool < integer < float; within a kind the wider; a signed
+# and an unsigned integer in the next wider signed one. A Python number is weak: it takes the tensor's dtype unless its
+# kind is higher (a float beside an integer tensor gives float32, an int beside a bool tensor int32). `/` and the
+# functions of real numbers turn integers into float32 first.
 
 
 def operands(x: Tensor, name: str, other: Operand) -> tuple[UOp, UOp, tuple[int, ...], Tensor]:

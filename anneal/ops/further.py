@@ -11,8 +11,8 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_tensor, number_first
-from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import choose, real_node
+from anneal.ops.made import DTypeLike
 from anneal.ops.nodes import Number, common_dtype
 from anneal.ops.precision import in_single
 from anneal.uop import by_rule, dtypes, promote

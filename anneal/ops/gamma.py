@@ -1,8 +1,4 @@
-"""Functions of the gamma function's kin: lgamma and digamma, the normal distribution's tails, Bessel's functions.
-
-`lgamma` has `digamma` for its slope; `digamma` is a formula that can be differentiated as it stands, so that polygamma
-needs nothing else. Bessel's functions, of orders 0 and 1, plain and modified, are the polynomials of Abramowitz and
-Stegun, 9.4 and 9.8, good to 1e-7 of the value (of the largest values nearby, where one goes through 0): float32."""
+"""Functions of the gamma function's kin: lgamma and digamma, the normal distribution's tails, Bessel's functions."""
 
 from __future__ import annotations
 
@@ -57,6 +53,11 @@ _NEAR_64 = (
 # Bernoulli's numbers b over 2k(2k-1), and over 2k: the series in 1/x^2, the highest first.
 _STIRLING = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _ASYMPTOTIC = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
+
+# `lgamma` has `digamma` for its slope; `digamma` is a formula that can be differentiated as it stands, so that
+# polygamma needs nothing else. Bessel's functions, of orders 0 and 1, plain and modified, are the polynomials of
+# Abramowitz and Stegun, 9.4 and 9.8, good to 1e-7 of the value (of the largest values nearby, where one goes through
+# 0): float32.
 
 
 @function(in_place=True, special="gammaln")

@@ -1,7 +1,4 @@
-"""The meanings of arguments that many ops share: `checked` adds to a docstring those that it does not name itself.
-
-A family of ops may mean something else by a name (`FAMILIES`), and says what shape its results have (`RESULTS`).
-"""
+"""The meanings of arguments that many ops share: `checked` adds to a docstring those that it does not name itself."""
 
 from __future__ import annotations
 
@@ -300,9 +297,9 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
     "anneal.nn._recurrent": _SEQUENCES | _INPUTS,
     **{f"anneal.nn.{name}": _LAYERS | _INPUTS for name in ("_layers", "_losses", "_shapes")},
     "anneal.nn._multihead": _LAYERS | _ATTENTION,
-    "anneal.fft._transforms": _TRANSFORM,
-    "anneal.signal.windows": _SAMPLES,
-    **{f"anneal.linalg.{name}": _MATRICES for name in ("_norms", "_solving", "_spectra", "_triangles", "older")},
+    "anneal.fft": _TRANSFORM,
+    "anneal.signal": _SAMPLES,
+    **{f"anneal.linalg.{name}": _MATRICES for name in ("_solving", "_spectra", "_triangles", "older")},
     **{f"anneal.optim.{name}": _OPTIMISER for name in ("_adam", "_base", "_formulas", "_lbfgs")},
     "anneal.optim._schedule": _OPTIMISER,
     "anneal.optim.lr_scheduler": _OPTIMISER,
@@ -313,15 +310,16 @@ _SAME = "Gives a tensor of x's shape."
 _MEET = "Gives a tensor of the shape that the arguments broadcast to."
 _REDUCED = "Gives x's shape without the reduced axes, () if all are reduced."
 RESULTS: Mapping[str, str] = {
-    **{f"anneal.ops.{name}": _SAME for name in ("activations", "functions", "angles", "rounding", "gamma", "running")},
+    **{f"anneal.ops.{name}": _SAME for name in ("activations", "functions", "angles", "gamma")},
     **{f"anneal.ops.{name}": _MEET for name in ("elementwise", "logic")},
     **{f"anneal.ops.{name}": _REDUCED for name in ("reduce", "extremes")},
     **{f"anneal.ops.{name}": "Gives x itself, in its shape." for name in ("inplace",)},
     "anneal.ops.losses": 'Gives a tensor of shape () for reduction "mean" and "sum", and one loss each for "none".',
-    "anneal.ops.normalisation": _SAME,
 }
 _FORWARD = "The result of the module, as the docstring of its class describes it."
 WORD = re.compile(r"\w+")
+
+# A family of ops may mean something else by a name (`FAMILIES`), and says what shape its results have (`RESULTS`).
 
 
 def explain_class(cls: type) -> None:

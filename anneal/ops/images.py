@@ -1,7 +1,4 @@
-"""Images in another size, columns put back, sampling at places.
-
-Where an output element lies among the inputs is a fraction of whole numbers, so every device finds the same neighbours.
-"""
+"""Images in another size, columns put back, sampling at places."""
 
 from __future__ import annotations
 
@@ -27,6 +24,9 @@ if TYPE_CHECKING:
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
 MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+# Where an output element lies among the inputs is a fraction of whole numbers, so every device finds the same
+# neighbours.
 
 
 @function(functional=True, autocast="float32")

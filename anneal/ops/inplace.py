@@ -1,10 +1,6 @@
 """In-place ops: `x += y`, `x.add_(y)`, and random numbers drawn into a tensor. The tensor itself shows the result from
 now on, under all of its names.
-
-Nodes do not change: what was computed from the old values keeps them, and gradients go on through the old node
-(`x += f(x)` is right). A view that is changed changes what it is a view of (`bases.py`); other views, taken before,
-keep the old values until they are changed. A leaf that requires a gradient cannot be changed while gradients are
-recorded; under `no_grad` it takes the values and stays a leaf."""
+"""
 
 from __future__ import annotations
 
@@ -19,9 +15,9 @@ from anneal.names import Tensor
 from anneal.ops.arguments import alias, changing, checked, flag, function
 from anneal.ops.checks import broadcast_shapes, is_tensor
 from anneal.ops.elementwise import Operand, beside
-from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, iota
+from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
@@ -40,7 +36,13 @@ def need_changeable(x: Tensor, name: str) -> None:
 
 
 def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
-    """The tensor `x`, which takes the values of `new`, in its own dtype."""
+    """The tensor `x`, which takes the values of `new`, in its own dtype.
+
+    Nodes do not change: what was computed from the old values keeps them, and gradients go on through the old node (`x
+    += f(x)` is right). A view that is changed changes what it is a view of (`bases.py`); other views, taken before,
+    keep the old values until they are changed. A leaf that requires a gradient cannot be changed while gradients are
+    recorded; under `no_grad` it takes the values and stays a leaf.
+    """
     old, u = x.uop, new.uop
     if u.shape != old.shape:
         raise ShapeError(

@@ -1,7 +1,5 @@
 """The numbers of ops that may be memory: with a tensor of one element in the number's place, and of the dtype that the
 number would take, the op means the same; and places in an index, where the part is looked up.
-
-An op whose meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
 """
 
 from __future__ import annotations
@@ -22,6 +20,8 @@ from anneal.uop import DType, Op, dtypes
 F = TypeVar("F", bound=Callable[..., Any])
 Again = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # the op, with other arguments
 _EXACT = 1 << 53  # integers below are floats
+
+# An op whose meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
 
 
 def computes(function: F) -> F:

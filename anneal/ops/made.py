@@ -1,20 +1,189 @@
-"""Tensors made of what is no tensor: of data, and of nodes that no tensor was taken for.
-
-An op gives tensors by way of those that it takes (`x._new(node)`). What takes none asks here, since no file of ops
-imports the class: the class says what it is when it is defined.
-"""
+"""The material of tensors: dtypes by any of their names; numbers, lists, arrays and calls of the host as nodes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
+from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import pass_unseen
-from anneal.runtime import tensor_class
+from anneal.ops.checks import is_tensor, said
+from anneal.ops.nodes import reshape
+from anneal.runtime import HostFunction, here, host_storage, tensor_class
+from anneal.uop import DType, Op, UOp, by_name, const, dtypes
+from anneal.uop.sizes import most
 
-if TYPE_CHECKING:
-    from anneal.ops.data import DTypeLike
-    from anneal.uop import UOp
+DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
+
+HELD: tuple[str, ...] = tuple(
+    dict.fromkeys(d.name for d in vars(dtypes).values() if isinstance(d, DType))
+)  # the dtypes that data may have
+
+
+def as_dtype(dtype: DTypeLike) -> DType:
+    """A dtype given as anneal's own, a name, a NumPy dtype, or Python's bool, int or float.
+
+    Raises DTypeError, listing the known names, for anything else.
+
+    >>> as_dtype("half"), as_dtype(int), as_dtype(np.uint8)
+    (dtypes.float16, dtypes.int32, dtypes.uint8)
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str):
+        return by_name(dtype)
+    if dtype is bool:
+        return dtypes.bool_
+    if dtype is int:
+        return dtypes.int32
+    if dtype is float:
+        return dtypes.float32
+    try:
+        if isinstance(dtype, (type, np.dtype)):
+            return by_name(np.dtype(dtype).name)
+    except (TypeError, ValueError):
+        pass
+    by_name(said(dtype))
+    raise AssertionError("unreachable: by_name takes no such name")
+
+
+def check_device_dtype(device: str, dtype: DType) -> None:
+    """Raise DTypeError if `device` cannot hold `dtype`."""
+    if device != HOST:
+        held = get_device(device).limits.dtypes
+        if dtype not in held:
+            names = ", ".join(sorted(d.name for d in held))
+            raise DTypeError(f"device {device!r} has no {dtype.name}; it has {names}: cast first, or use device 'cpu'")
+
+
+def _ragged(data: Any) -> str | None:
+    """The place, in words, at which a nested list stops being a box; None if it is one."""
+    level: list[tuple[str, Any]] = [("", data)]
+    while level and any(isinstance(x, (list, tuple)) for _, x in level):
+        sizes: dict[int | None, str] = {}
+        for where, x in level:
+            sizes.setdefault(len(x) if isinstance(x, (list, tuple)) else None, where)
+        if len(sizes) > 1:
+            (n0, w0), (n1, w1) = list(sizes.items())[:2]
+            said = ["is a number" if n is None else f"has {n} items" for n in (n0, n1)]
+            return f"data{w0} {said[0]} but data{w1} {said[1]}"
+        level = [(f"{where}[{i}]", y) for where, x in level for i, y in enumerate(x)]
+    return None
+
+
+def _numbers(data: Any) -> Any:
+    """A nest of lists with the number in place of a tensor that has one, as torch reads it; gradients end there."""
+    if is_tensor(data):
+        if data.requires_grad:
+            warnings.warn("Tensor: a number is read from a tensor that requires a gradient, and the gradient is lost: "
+                          "use Tensor.stack", stacklevel=2)  # fmt: skip
+        return np.asarray(data.item(), numpy_dtype(data.dtype)) if data.numel() == 1 else data.numpy()
+    return [_numbers(x) for x in data] if isinstance(data, (list, tuple)) else data
+
+
+def _exact(data: Any, array: Array, dtype: DType | None) -> Array:
+    """The array of a list, whose large integers NumPy made floats: it knows no integers for -1 and 2**63, nor for 0.5
+    and an integer.
+    """
+    if array.dtype.kind == "f" and not (np.abs(array) >= 2**53).any():
+        return array
+    each = np.array(data, object)
+    whole = all(isinstance(v, (int, np.integer)) for v in each.flat)
+    if not whole and (dtype is None or array.dtype.kind == "O" or not np.isfinite(array).all()):
+        return array
+    numbers = [int(v) for v in each.flat]
+    low, high = min(numbers), max(numbers)
+    wide = dtypes.uint64 if low >= 0 else dtypes.int64
+    if low < wide.min or high > wide.max:
+        into = f"into {dtype.name}" if dtype is not None else "into int64, nor into uint64"
+        raise DTypeError(f"Tensor: integers from {low} to {high} do not fit {into}; give a float dtype")
+    return np.array(numbers, numpy_dtype(wide)).reshape(each.shape)
+
+
+def array_of(data: Any, dtype: DType | None) -> Array:
+    """`data` as a fresh contiguous array of a dtype that anneal has."""
+    weak = isinstance(data, (list, tuple, range))
+    if weak and not isinstance(data, range):
+        if any(is_tensor(x) for x in data):
+            if isinstance(data, tuple) and hasattr(data, "_fields"):  # of x.max(dim=1), say
+                raise DTypeError(
+                    f"Tensor: {type(data).__name__} is not one tensor but {len(data)}: take .{data._fields[0]}; "
+                    "dim= gives such a pair, axis= the values alone"
+                )
+            if all(is_tensor(x) and x.numel() != 1 for x in data):
+                raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
+            data = _numbers(data)
+        fault = _ragged(data)
+        if fault is not None:
+            raise ShapeError(f"Tensor: a nested list must be a box, but {fault}; pad the shorter one or flatten")
+    try:
+        array = np.asarray(data)
+    except (TypeError, ValueError) as e:
+        raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
+    if weak and array.dtype.kind in "fO" and (dtype is None or dtype.is_int):
+        array = _exact(data, array, dtype)
+    if weak and array.size == 0 and array.dtype == np.float64:
+        array = array.astype(np.float32)
+    if dtype_of(array.dtype) is None:
+        what = type(data).__name__ if array.dtype.kind == "O" else f"dtype {array.dtype}"
+        raise DTypeError(f"Tensor: cannot make a tensor of {what}; known dtypes: {', '.join(HELD)}")
+    wanted = numpy_dtype(dtype) if dtype is not None else array.dtype
+    if not weak and wanted is array.dtype:
+        return np.array(array, order="C", copy=True)
+    if dtype is None and weak:
+        # Python numbers are weak: 32 bits unless a value needs more or NumPy scalars say otherwise.
+        if array.dtype == np.float64:
+            wanted = np.dtype(np.float32)
+        elif array.dtype == np.int64:
+            fits = not array.size or (array.min() >= -(2**31) and array.max() < 2**31)
+            wanted = np.dtype(np.int32) if fits else array.dtype
+    if dtype is not None and dtype.is_int and array.dtype.kind in "iu" and array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < dtype.min or high > dtype.max:
+            raise DTypeError(f"Tensor: values from {low} to {high} do not fit {dtype.name}; choose a wider dtype")
+    with np.errstate(all="ignore"):
+        return np.array(array, dtype=wanted, order="C", copy=True)
+
+
+def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
+    """A node that holds `array` (contiguous, not aliased by the caller), uploaded when first used; a `constant` is the
+    same in every run.
+    """
+    dtype = dtype_of(array.dtype)
+    assert dtype is not None, array.dtype
+    check_device_dtype(device, dtype)
+    if array.ndim == 0:
+        return const(dtype, array.item())
+    storage = host_storage(array.reshape(-1), dtype, device, constant=constant)
+    return reshape(UOp(Op.BUFFER, dtype, (), storage), array.shape)
+
+
+def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The results of a call; `name` is for messages. Raises ShapeError, DTypeError or DeviceError for wrong inputs."""
+    first = inputs[0]
+    for x in inputs:
+        if x.device != first.device:
+            first._mixed(name, x)
+    for shape, dtype in called.results:
+        check_device_dtype(first.device, dtype)
+        if any(most(n) < 1 for n in shape):
+            raise ShapeError(f"{name}: a result has sizes of at least 1, or a Variable's, not {shape}")
+    if any(most(n) < 1 for x in inputs for n in x.shape):
+        raise ShapeError(f"{name}: takes tensors whose sizes are at least 1; pad an empty one, and pass the length")
+    here.context.tensors.host_calls = True
+    return tuple([first._new(u, *inputs) for u in called.nodes(tuple([x.uop for x in inputs]))])
+
+
+# -- tensors made of what is no tensor --------------------------------------------------------------------------------
+#
+# An op gives tensors by way of those that it takes (`x._new(node)`). What takes none asks here, since no file of ops
+# imports the class: the class says what it is when it is defined.
 
 
 def register(cls: type[Tensor]) -> None:

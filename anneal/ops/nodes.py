@@ -1,10 +1,4 @@
-"""Nodes from nodes and sizes; tensors are not known here. Optimisers, adjoints and batching build graphs of these, too.
-
-Movement costs nothing when nothing moves: each helper folds the trivial and the repeated case. A cotangent may have
-shape `()`: it then stands for the same number at every position, and most movement leaves it as it is. `spread` gives
-such a value its full shape where an op needs it. Then rows picked and put by integer nodes, what indexing by tensors is
-made of, and their order; values of one dtype and shape; and sizes that are known only at a run.
-"""
+"""Nodes from nodes and sizes; tensors are not known here. Optimisers, adjoints and batching use these, too."""
 
 from __future__ import annotations
 
@@ -24,6 +18,11 @@ _FLOAT32 = dtypes.float32
 Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already
 Pairs = tuple[tuple[Any, Any], ...]
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
+
+# Movement costs nothing when nothing moves: each helper folds the trivial and the repeated case. A cotangent may have
+# shape `()`: it then stands for the same number at every position, and most movement leaves it as it is. `spread` gives
+# such a value its full shape where an op needs it. Then rows picked and put by integer nodes, what indexing by tensors
+# is made of, and their order; values of one dtype and shape; and sizes that are known only at a run.
 
 
 def reshape(x: UOp, shape: Shape) -> UOp:

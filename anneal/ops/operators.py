@@ -14,15 +14,14 @@ from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import changing, deferred, function, several, viewing
 from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
-from anneal.ops.data import wrap_array
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
-from anneal.ops.grad_mode import grad_enabled
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import compares, computes, places
 from anneal.ops.logic import bitwise, shift
+from anneal.ops.made import wrap_array
 from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
-from anneal.ops.precision import casts
+from anneal.ops.precision import casts, grad_enabled
 from anneal.runtime import Handle, here, is_realized, number, varies
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size, symbolic_arg

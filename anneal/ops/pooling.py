@@ -1,7 +1,4 @@
-"""Windows of one, two or three axes, and pools: the largest, the mean or a norm of each window.
-
-A view of the windows is movement only, so what is computed of it fuses as anything else does; convolutions are sums of
-products over it."""
+"""Windows of one, two or three axes, and pools: the largest, the mean or a norm of each window."""
 
 from __future__ import annotations
 
@@ -23,6 +20,9 @@ KERNEL = {1: "k", 2: "kh, kw", 3: "kd, kh, kw"}
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------
+
+# A view of the windows is movement only, so what is computed of it fuses as anything else does; convolutions are sums
+# of products over it.
 
 
 def per_axis(name: str, what: str, value: Sizes, count: int, least: int = 1) -> Ints:

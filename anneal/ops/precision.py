@@ -1,4 +1,4 @@
-"""The precision of functions: of those that are made of several ops, of what runs under `autocast`, of integers."""
+"""The precision of functions: of those made of several ops, of what runs under `autocast`, of integers; `no_grad`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, TypeVar
 
 from anneal.backend import HOST, get_device
@@ -249,3 +250,50 @@ def check_growth(name: str, op: Op, a: UOp, b: UOp) -> None:
             f"{name}: the result reaches {reach}, which {d.name} does not hold ({d.min} to {d.max}); take int64: "
             f".cast(an.int64), or dtype=an.int64 where the tensor is made"
         )
+
+
+# -- the switch of gradients ------------------------------------------------------------------------------------------
+#
+# The switch of gradients: `no_grad`.
+
+
+class no_grad:
+    """A block (or a decorated function) whose results require no gradient. Other threads are not affected.
+
+    >>> from anneal.tensor import Tensor, no_grad
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> with no_grad():
+    ...     y = w * 2
+    >>> y.requires_grad
+    False
+    """
+
+    __slots__ = ("_before",)
+
+    def __init__(self) -> None:
+        self._before: list[bool] = []
+
+    def __enter__(self) -> no_grad:
+        self._before.append(here.grad)
+        here.grad = False
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        here.grad = self._before.pop()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def without_grad(*args: Any, **kwargs: Any) -> Any:
+            with no_grad():
+                return function(*args, **kwargs)
+
+        return without_grad  # type: ignore[return-value]
+
+
+def grad_enabled() -> bool:
+    """False inside `no_grad`.
+
+    >>> grad_enabled()
+    True
+    """
+    return here.grad

@@ -1,12 +1,4 @@
-"""Random numbers: counter-based, so a tensor of them is a function of (seed, call, position) and the same everywhere.
-
-Element i of the n-th call is the first word of threefry2x32-20 applied to (i, 0) under the key (seed, n). Integers and
-uniform floats are equal bit for bit on every device; normal numbers (Box-Muller) as far as its log and cos are.
-
-The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again.
-Inside a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw new
-numbers; such calls count from 2**31, apart from the calls outside.
-"""
+"""Random numbers: counter-based, a tensor of them is a function of (seed, call, position), everywhere the same."""
 
 from __future__ import annotations
 
@@ -23,9 +15,8 @@ from anneal.names import Tensor
 from anneal.ops.arguments import Integer, deferred, function, need_float
 from anneal.ops.checks import int_args, need_tensor
 from anneal.ops.creation import arange
-from anneal.ops.data import DTypeLike, as_dtype, wrap_array
 from anneal.ops.joining import cat
-from anneal.ops.made import fresh, tensor
+from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
 from anneal.ops.nodes import iota, reshape
 from anneal.ops.precision import refused
 from anneal.runtime import capturing, default_device, here
@@ -38,6 +29,13 @@ _JIT_START = 1 << 31
 
 class Generator:
     """A stream of keys: `(seed, call number)`. The default one serves every call that names none.
+
+    Element i of the n-th call is the first word of threefry2x32-20 applied to (i, 0) under the key (seed, n). Integers
+    and uniform floats are equal bit for bit on every device; normal numbers (Box-Muller) as far as its log and cos are.
+
+    The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again.
+    Inside a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw
+    new numbers; such calls count from 2**31, apart from the calls outside.
 
     >>> Generator(3).next_key(), Generator(3).next_key()
     ((3, 0), (3, 0))

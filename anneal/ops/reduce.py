@@ -1,9 +1,4 @@
-"""Reductions along axes, and what is made of them: statistics, norms, softmax.
-
-`axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
-Sums and products of bools and of integers below 32 bits are int32, or int64 where they may not fit; means of integers
-are float32.
-"""
+"""Reductions along axes, and what is made of them: statistics, norms, softmax."""
 
 from __future__ import annotations
 
@@ -16,15 +11,19 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of
-from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.logic import truth
+from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
 from anneal.ops.precision import in_single, largest_of, power, whole
 from anneal.uop import Op, UOp, by_rule, const
 from anneal.uop.sizes import most, product
 
 Axes = int | Sequence[int] | None
+
+# `axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
+# Sums and products of bools and of integers below 32 bits are int32, or int64 where they may not fit; means of integers
+# are float32.
 
 
 def reduced(x: Tensor, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:

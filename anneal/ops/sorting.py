@@ -1,9 +1,4 @@
-"""Order: argsort, sort, topk, medians and quantiles, and counting by value.
-
-One row is sorted by the ARGSORT op. Of many rows, those that are short are sorted by counting: every element counts
-those that come before it (its rank). Longer ones are sorted as one row, by value and then, stably, by the row they are
-of.
-"""
+"""Order: argsort, sort, topk, medians and quantiles, and counting by value."""
 
 from __future__ import annotations
 
@@ -37,6 +32,10 @@ _BETWEEN: dict[str, Callable[[float, int], float]] = {
     "midpoint": lambda part, low: 0.5 if part else 0.0,
     "nearest": lambda part, low: float(round(low + part) - low),
 }
+
+# One row is sorted by the ARGSORT op. Of many rows, those that are short are sorted by counting: every element counts
+# those that come before it (its rank). Longer ones are sorted as one row, by value and then, stably, by the row they
+# are of.
 
 
 @function

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import same_under
 from anneal.optim import lr_scheduler, swa_utils
-from anneal.optim._adam import SGD, Adam, AdamW
+from anneal.optim._adam import SGD, Adam, AdamW, clip_grad_norm_, clip_grad_value_
 from anneal.optim._base import Optimizer, ParameterGroup
-from anneal.optim._clip import clip_grad_norm_, clip_grad_value_
 from anneal.optim._formulas import (
     ASGD,
     Adadelta,
@@ -24,8 +23,7 @@ from anneal.optim._formulas import (
     Rprop,
     SparseAdam,
 )
-from anneal.optim._lbfgs import LBFGS
-from anneal.optim._sharded import ZeroRedundancyOptimizer
+from anneal.optim._lbfgs import LBFGS, ZeroRedundancyOptimizer
 
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "Muon", "NAdam",

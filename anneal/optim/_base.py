@@ -1,12 +1,4 @@
-"""Optimisers with torch's formulas.
-
-`step()` writes the update into the graph of the gradients and computes everything at once: losses, parameters, moments.
-Per parameter the update is one elementwise expression, so it fuses with the gradient that feeds it. What changes from
-step to step (learning rates, the corrections for the first steps) is data, so every step runs the same kernels.
-
-A parameter of 16 or 8 bits has a float32 copy in the state, "master", to which updates too small for it add up; the
-parameter is that copy, rounded.
-"""
+"""Optimisers with torch's formulas."""
 
 from __future__ import annotations
 
@@ -180,6 +172,14 @@ class ParameterGroup(dict[str, Any]):
 
 class Optimizer:
     """Base of the optimisers.
+
+    `step()` writes the update into the graph of the gradients and computes everything at once: losses, parameters,
+    moments. Per parameter the update is one elementwise expression, so it fuses with the gradient that feeds it. What
+    changes from step to step (learning rates, the corrections for the first steps) is data, so every step runs the same
+    kernels.
+
+    A parameter of 16 or 8 bits has a float32 copy in the state, "master", to which updates too small for it add up; the
+    parameter is that copy, rounded.
 
     Args:
         params: tensors that require gradients, or dicts `{"params": tensors, "lr": ..., ...}` with settings of their

@@ -1,7 +1,4 @@
-"""Optimisers whose update is a formula of tensors: parameter, gradient, rate and state to the new parameter.
-
-Rates and counts are data, so every step runs the same kernels. Arguments are those of torch.
-"""
+"""Optimisers whose update is a formula of tensors: parameter, gradient, rate and state to the new parameter."""
 
 from __future__ import annotations
 
@@ -14,6 +11,8 @@ from anneal.tensor import Tensor, no_grad
 from anneal.uop import DType, UOp
 
 _NUMBERS = ("step", "mu_product", "eta", "mu")  # states of shape ()
+
+# Rates and counts are data, so every step runs the same kernels. Arguments are those of torch.
 
 
 class StepStates:

@@ -11,7 +11,7 @@ __all__ = [
     "update_bn",
 ]  # fmt: skip
 
-_later = opened_later(__name__, {"anneal.nn._averaged": tuple(__all__)})
+_later = opened_later(__name__, {"anneal.nn._computed": tuple(__all__)})
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.doors import opened_later
 from anneal.ops import as_dtype, broadcast_shapes, grad_enabled, no_grad
 from anneal.runtime import default_device, set_default_device
-from anneal.tensor._older import OLDER as OLDER
+from anneal.tensor._interchange import OLDER as OLDER
 from anneal.tensor._tensor import Tensor
 from anneal.uop import DType, dtypes
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from anneal.ops.nodes import Variable
     from anneal.runtime import jit, memory, realize, upload
     from anneal.tensor import autograd, functional, io, random
-    from anneal.tensor._host import host_call
-    from anneal.tensor._repr import set_printoptions
+    from anneal.tensor._interchange import host_call
+    from anneal.tensor._shown import set_printoptions
     from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, tree_leaves, tree_map, value_and_grad, vjp, vmap
 else:
     __getattr__ = opened_later(__name__)

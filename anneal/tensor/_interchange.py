@@ -1,20 +1,27 @@
-"""Exchange of tensors with Python and other libraries: numbers, arrays, copies, DLPack."""
+"""Exchange of tensors with Python and other libraries: numbers, arrays, copies, DLPack; what torch's programs ask."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 import numpy as np
 
-from anneal.errors import DTypeError, GradientError, JitError, ShapeError
+from anneal.errors import DeviceError, DTypeError, GradientError, JitError, ShapeError, UserError
 from anneal.names import Tensor
-from anneal.ops import axis_of, grad_enabled, made, whole, zeros
-from anneal.runtime import forbid_in_capture, forbid_in_jit, outdate_captures, storage_of, tensor_class
-from anneal.uop import Op, UOp
-from anneal.uop.sizes import most, product
+
+from anneal.ops import (  # isort: skip
+    DTypeLike, as_dtype, axis_of, called_on_host, checked, grad_enabled, is_tensor, made, said, whole, zeros,
+)  # fmt: skip
+from anneal.runtime import (  # isort: skip
+    HostFunction, HostGradient, VmapMethod, forbid_in_capture, forbid_in_jit, found_sizes, key_of,
+    outdate_captures, storage_of, tensor_class,
+)  # fmt: skip
+from anneal.uop import DType, Op, UOp, dtypes
+from anneal.uop.sizes import most, product, sizes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,7 +39,7 @@ def data(x: Tensor) -> Tensor:
 def set_data(x: Tensor, value: Any) -> None:
     """Make this tensor a view of another one, of any shape, dtype and device; `grad` stays."""
     if not isinstance(value, tensor_class()):
-        raise DTypeError(f"data: a tensor's data is a tensor, not {type(value).__name__}: write Tensor(value)")
+        raise DTypeError(f"data: a tensor's data is a tensor, not {value.__class__.__name__}: write Tensor(value)")
     if value._detached_from() is x:
         return  # x.data += y has changed the tensor already
     if x.requires_grad and not value.dtype.is_float:
@@ -114,8 +121,8 @@ def array_function(x: Tensor, function: Any, types: Any, args: Any, kwargs: Any)
 def _arrays(given: Any) -> Any:
     if isinstance(given, dict):
         return {name: _arrays(value) for name, value in given.items()}
-    if type(given) in (list, tuple):
-        return type(given)([_arrays(value) for value in given])
+    if given.__class__ in (list, tuple):
+        return given.__class__([_arrays(value) for value in given])
     return given.numpy() if hasattr(given, "uop") and hasattr(given, "numpy") else given
 
 
@@ -218,3 +225,343 @@ def to_index(x: Tensor) -> int:
     if x.uop.dtype.is_float or product(x.shape) != 1:
         raise TypeError(f"only an integer tensor of one element is an index, not {x.dtype.name} of shape {x.shape}")
     return int(x.item())
+
+
+# -- facts about tensors that torch's programs query ------------------------------------------------------------------
+#
+# Most of them are the same for every tensor here; and dtypes by torch's older names.
+
+
+# torch's names of tensors of a dtype, as `x.type()` gives them and `x.type("torch.LongTensor")` takes them
+OLDER: dict[str, DType] = {
+    "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Float": dtypes.float32, "Double": dtypes.float64,
+    "Bool": dtypes.bool_, "Byte": dtypes.uint8, "Char": dtypes.int8, "Short": dtypes.int16, "Int": dtypes.int32,
+    "Long": dtypes.int64,
+}  # fmt: skip
+
+
+class Whole(int):
+    """An int that may be called, since here it was a method: `x.nbytes` and `x.nbytes()`."""
+
+    def __call__(self) -> int:
+        return int(self)
+
+
+@overload
+def type(x: Tensor, dtype: None = None) -> str: ...  # noqa: A001
+@overload
+def type(x: Tensor, dtype: Any) -> Tensor: ...  # noqa: A001
+@checked
+def type(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:  # noqa: A001
+    """torch's name of a tensor of this dtype, or the tensor in a dtype, which may have such a name; `non_blocking`
+    changes nothing.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).type(), Tensor([1.5]).type("torch.LongTensor").dtype
+    ('torch.FloatTensor', dtypes.int64)
+    """
+    if dtype is None:
+        return f"torch.{next((n for n, d in OLDER.items() if d is x.dtype), x.dtype.name.title())}Tensor"
+    return x.cast(older(dtype))
+
+
+def older(dtype: Any) -> DTypeLike:
+    """A dtype, by its own names or as `torch.LongTensor`."""
+    name = getattr(dtype, "older_name", dtype)
+    if isinstance(name, str) and name.endswith("Tensor"):
+        found = OLDER.get(name.removeprefix("torch.").removesuffix("Tensor"))
+        if found is None:
+            raise DTypeError(f"type: there is no {name}; tensors are {', '.join(OLDER)}Tensor")
+        return found
+    return as_dtype(dtype)
+
+
+def itemsize(x: Tensor) -> int:
+    """Bytes of one element in host memory."""
+    return x.dtype.itemsize
+
+
+def nbytes(x: Tensor) -> Whole:
+    """Bytes of all elements in host memory; called, too.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).nbytes == Tensor([1, 2]).nbytes() == 8
+    True
+    """
+    return Whole(x.numel() * x.dtype.itemsize)
+
+
+def is_cpu(x: Tensor) -> bool:
+    """True on the cpu device."""
+    return x._device == "cpu"
+
+
+def real(x: Tensor) -> Tensor:
+    """The tensor itself: there are no complex numbers."""
+    return x
+
+
+def no(x: Tensor) -> bool:
+    """False, for every tensor x.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).is_complex(), Tensor([1.0]).is_pinned()
+    (False, False)
+    """
+    return False
+
+
+def itself(x: Tensor, *args: Any, **options: Any) -> Tensor:
+    """The tensor x itself: programs do not decide where its memory lies.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).pin_memory()
+    Tensor([1.], dtype=float32)
+    """
+    return x
+
+
+@checked
+def is_signed(x: Tensor) -> bool:
+    """True if the dtype has negative numbers.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).is_signed(), Tensor([1], dtype="uint8").is_signed()
+    (True, False)
+    """
+    return x.dtype.min < 0
+
+
+@checked
+def is_nonzero(x: Tensor) -> bool:
+    """True if the one number of the tensor is not 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0]).is_nonzero()
+    True
+    """
+    return bool(x)
+
+
+@checked
+def is_same_size(x: Tensor, other: Tensor) -> bool:
+    """True if `other` has the same shape.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0]).is_same_size(Tensor([1]))
+    True
+    """
+    return x.shape == other.shape
+
+
+@checked
+def get_device(x: Tensor) -> int:
+    """-1, as of every tensor that is on no CUDA device.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0]).get_device()
+    -1
+    """
+    return -1
+
+
+def data_ptr(x: Tensor) -> int:
+    """A number that tells with which element the tensor x begins, no address: equal for tensors that share their values
+    and begin with the same one, 0 for a tensor without elements. It holds while a tensor that shares the values lives.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x[0].data_ptr() == x.data_ptr(), x[1].data_ptr() == x.data_ptr(), x.clone().data_ptr() == x.data_ptr()
+    (True, False, False)
+    """
+    link: Any = x._base
+    if not x.numel():
+        return 0
+    if link is None or not link.recipe.is_view:
+        return id(x) << 40
+    return (id(link.root) << 40) + int(link.recipe.layout[1]) * x.dtype.itemsize
+
+
+@checked
+def set_(x: Tensor, source: Tensor) -> Tensor:
+    """The tensor itself, which is a view of all of `source` from now on, in that one's shape: `x.data = source`.
+
+    Raises GradientError for a leaf that requires a gradient outside no_grad, and where gradients of `source` would be
+    recorded, DTypeError for another dtype, DeviceError for another device.
+
+    Args:
+        source: a tensor, no storage.
+
+    >>> from anneal.tensor import Tensor
+    >>> x, y = Tensor([0.0]), Tensor([1.0, 2.0])
+    >>> x.set_(y)[0] = 7.0; y
+    Tensor([7., 2.], dtype=float32)
+    """
+    if x.requires_grad and x.is_leaf and grad_enabled():
+        raise GradientError("set_: a leaf that requires a gradient cannot be changed in place; use no_grad()")
+    if source.requires_grad and grad_enabled():
+        raise GradientError("set_: no gradient flows to the source; write x.set_(source.detach()), or no_grad()")
+    if source.dtype is not x.dtype:
+        raise DTypeError(
+            f"set_: a tensor of {x.dtype.name} becomes no view of one of {source.dtype.name}: write "
+            f"x.set_(source.to(x.dtype)), or x.data = source"
+        )
+    if source.device != x.device:
+        raise DeviceError(f"set_: a tensor on {x.device} becomes no view of one on {source.device}: move that by .to()")
+    x.data = source
+    return x
+
+
+@checked
+def detach_(x: Tensor) -> Tensor:
+    """The tensor itself, cut off from what it was computed from: no gradient flows through it any more.
+
+    >>> from anneal.tensor import Tensor
+    >>> y = Tensor([2.0], requires_grad=True) * 3
+    >>> y.detach_().requires_grad
+    False
+    """
+    if x._wants:
+        u = x.uop
+        x._become(UOp(Op.DETACH, u.dtype, (u,)))
+        x._leaf = True
+        x.requires_grad_(False)
+    return x
+
+
+# -- functions of the host in the graph -------------------------------------------------------------------------------
+
+
+Tensors = Sequence[Tensor]
+Gradient = Callable[[Tensors, Tensors, Tensors], Any]  # (inputs, results, cotangents) -> cotangents of the inputs
+
+
+@overload
+def host_call(
+    function: Callable[..., Any],
+    results: tuple[Any, Any],
+    *inputs: Tensor,
+    key: Hashable = ...,
+    gradient: Gradient | None = ...,
+    vmap_method: VmapMethod = ...,
+) -> Tensor: ...
+@overload
+def host_call(
+    function: Callable[..., Any],
+    results: list[Any],
+    *inputs: Tensor,
+    key: Hashable = ...,
+    gradient: Gradient | None = ...,
+    vmap_method: VmapMethod = ...,
+) -> tuple[Tensor, ...]: ...
+def host_call(
+    function: Callable[..., Any],
+    results: tuple[Any, Any] | list[Any],
+    *inputs: Tensor,
+    key: Hashable = None,
+    gradient: Gradient | None = None,
+    vmap_method: VmapMethod = "sequential",
+) -> Tensor | tuple[Tensor, ...]:
+    """The result of `function` for the values of `inputs`, on the host, whenever a result is computed.
+
+    It gets NumPy arrays and gives arrays; it is part of the graph, so it is called when results are realized, between
+    the kernels before it and those after it, and by each replay of a jit function. It may be called again, or not at
+    all, as kernels are: it should depend on its arguments alone. It computes no tensors.
+
+    A size of a result may be a `Variable` without a value: each call finds it, within the Variable's bounds, and what
+    is computed after the call runs with it.
+
+    Args:
+        function: takes an array for each input, and gives an array or a sequence of them.
+        results: `(shape, dtype)` of the one result, which is returned, or a list of such pairs: then a tuple is.
+        inputs: tensors on one device, at least one.
+        key: calls of functions of equal keys on equal inputs are one. By default functions that are equal are one; a
+            lambda, or a function that cannot be hashed, equals itself alone.
+        gradient: takes the inputs, the results and the cotangents of the results, three lists of tensors, and gives a
+            cotangent for each input, None for one that gets none. It is made of ops, and so has derivatives itself, or
+            of `host_call`. Without it no gradient flows.
+        vmap_method: how vmap calls it. "sequential": for each example. Or once for all of them, along a new first axis
+            of inputs and results; an input without examples has 1 there by "expand_dims", repeats by "broadcast_all".
+
+    Raises:
+        ShapeError: no input, no pair of shape and dtype, or a size of 0; where results are computed, one of another
+            number or shape than `results` says, or a size outside a Variable's bounds.
+        DTypeError: an input that is no tensor, a key that cannot be hashed, an unknown vmap_method; later a result's.
+        DeviceError: inputs on several devices.
+
+    >>> import numpy as np
+    >>> from anneal.tensor import Tensor, Variable
+    >>> x = Tensor([3.0, 1.0, 2.0]) + 1
+    >>> host_call(np.sort, ((3,), "float32"), x) * 10
+    Tensor([20., 30., 40.], dtype=float32)
+    >>> n = Variable("n", 0, 3)
+    >>> large = host_call(lambda a: np.flatnonzero(a > 2.5).astype("int32"), ((n,), "int32"), x)
+    >>> large.shape, x[large].sum().item(), large.tolist()
+    ((n,), 7.0, [0, 2])
+    """
+    name = str(key) if isinstance(key, str) else getattr(function, "__qualname__", function.__class__.__name__)
+    _check(inputs, key, vmap_method)
+    pairs = [_pair(r) for r in (results if isinstance(results, list) else [results])]
+    found = found_sizes(f"host_call of {name}", pairs, [x.shape for x in inputs])
+    called = HostFunction(
+        (key_of(function) if key is None else key, gradient is not None),
+        tuple(pairs),
+        function,
+        name,
+        None if gradient is None else _on_nodes(gradient, name, inputs[0].device),
+        vmap_method,
+        found,
+    )
+    made = called_on_host("host_call", called, inputs)
+    return made if isinstance(results, list) else made[0]
+
+
+def _check(inputs: Sequence[Any], key: Any, vmap_method: Any) -> None:
+    """Raise ShapeError or DTypeError for arguments that are none of a call's."""
+    for x in inputs:
+        if not is_tensor(x):
+            raise DTypeError(
+                f"host_call: takes tensors, not {x.__class__.__name__}; let the function hold what is constant"
+            )
+    if not inputs:
+        raise ShapeError(
+            "host_call: takes at least one tensor; make a Tensor of the result of a function without arguments"
+        )
+    if vmap_method not in (None, *get_args(get_args(VmapMethod)[0])):
+        raise DTypeError(
+            f'host_call: vmap_method is "sequential", "expand_dims" or "broadcast_all", not {said(vmap_method)}'
+        )
+    try:
+        hash(key)
+    except TypeError:
+        raise DTypeError(
+            f"host_call: key must be hashable, like a text or a tuple of texts and numbers, not {said(key)}"
+        ) from None
+
+
+def _pair(result: Any) -> tuple[tuple[Any, ...], DType]:
+    """A result's shape and dtype."""
+    try:
+        shape, dtype = result
+        return sizes(tuple(shape)), as_dtype(dtype)
+    except (TypeError, ValueError) as e:
+        if isinstance(e, UserError):
+            raise
+        raise ShapeError(
+            f"host_call: a result is a pair of shape and dtype, as ((3,), 'float32'), not {said(result)}"
+        ) from e
+
+
+def _on_nodes(gradient: Gradient, name: str, device: str) -> HostGradient:
+    """A gradient over tensors as one over nodes. Raises GradientError where it gives anything but tensors and None."""
+
+    def of_nodes(inputs: Sequence[UOp], outputs: Sequence[UOp], cotangents: Sequence[UOp]) -> Sequence[UOp | None]:
+        given = [[tensor_class()._from_uop(u, device) for u in nodes] for nodes in (inputs, outputs, cotangents)]
+        made = gradient(given[0], given[1], given[2])
+        several = list(made) if isinstance(made, (list, tuple)) else [made]
+        for c in several:
+            if c is not None and not is_tensor(c):
+                raise GradientError(f"the gradient of host_call of {name} gives tensors, or None, not {said(c)}")
+        return [None if c is None else c.uop for c in several]
+
+    return of_nodes

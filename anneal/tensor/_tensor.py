@@ -1,8 +1,5 @@
 """The class `Tensor`: its state, and what goes in and out. Its other methods are functions of `anneal/ops/`, by the
 names that `anneal/names.py` lists; type checkers see them as `Methods`.
-
-Gradients need no tape: `backward` walks the graph of the loss. A *leaf* is a tensor on which `requires_grad` was set. A
-realised node is a BUFFER, whose Storage remembers the graph it was computed from as `origin`, where gradients go on.
 """
 
 from __future__ import annotations
@@ -18,47 +15,20 @@ from anneal import names
 from anneal.backend import device_names, get_device, is_foreign, numpy_dtype
 from anneal.doors import methods_later, named
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
-from anneal.ops import (
-    HELD,
-    Array,
-    DTypeLike,
-    Shape,
-    array_of,
-    as_dtype,
-    check_device_dtype,
-    checked,
-    deferred,
-    function,
-    made,
-    no_grad,
-    viewing,
-    wrap_array,
-)
+
+from anneal.ops import (  # isort: skip
+    HELD, Array, DTypeLike, Shape, array_of, as_dtype, check_device_dtype, checked, deferred, function, made,
+    no_grad, viewing, wrap_array,
+)  # fmt: skip
 from anneal.ops.nodes import Number, broadcast, check_fits, repeated, reshape, weak_const, weak_dtype
-from anneal.runtime import (
-    INSIDE,
-    SEEN,
-    UNSEEN,
-    Handle,
-    JitError,
-    bound_shape,
-    default_device,
-    forbid_in_jit,
-    here,
-    host_storage,
-    is_computed_late,
-    needed,
-    note_assigned,
-    note_become,
-    note_made,
-    outdate_captures,
-    resolve_device,
-    seen,
+
+from anneal.runtime import (  # isort: skip
+    INSIDE, SEEN, UNSEEN, Handle, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
+    is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, resolve_device, seen,
     storage_of,
-)
-from anneal.tensor import _interchange as interchange, _older as older
-from anneal.tensor._grad_fn import grad_fn
-from anneal.tensor._repr import html, text
+)  # fmt: skip
+from anneal.tensor import _interchange as interchange
+from anneal.tensor._shown import grad_fn, html, text
 from anneal.uop import MOVEMENT, DType, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import is_symbolic, product
 
@@ -68,12 +38,16 @@ else:
     Methods = Handle
 
 METHODS = {  # functions of other rooms than ops that are methods
-    "anneal.tensor._older": "data_ptr detach_ get_device is_nonzero is_same_size is_signed set_ type",
+    "anneal.tensor._interchange": "data_ptr detach_ get_device is_nonzero is_same_size is_signed set_ type",
     "anneal.transforms": "backward register_hook register_post_accumulate_grad_hook retain_grad",
 }
 _DETACH = Op.DETACH
 _KNOWN_DTYPES = (*HELD, "half", "float", "double", "int", "long")
 _create = object.__new__
+
+# Gradients need no tape: `backward` walks the graph of the loss. A *leaf* is a tensor on which `requires_grad` was set.
+# A realised node is a BUFFER, whose Storage remembers the graph it was computed from as `origin`, where gradients go
+# on.
 
 
 def _of_linalg(self: Tensor, *args: Any, **options: Any) -> Any:
@@ -291,13 +265,14 @@ class Tensor(Methods):
         return self.dtype.is_float
 
     is_complex, is_conj, is_neg, is_inference, is_pinned, is_shared = (
-        checked(older.no, name)
+        checked(interchange.no, name)
         for name in ("is_complex", "is_conj", "is_neg", "is_inference", "is_pinned", "is_shared")
     )
     is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = is_mps = is_xpu = is_nested = is_mkldnn = False
-    pin_memory = share_memory_ = to_dense = older.itself
+    pin_memory = share_memory_ = to_dense = interchange.itself
     layout = "strided"
-    itemsize, nbytes, is_cpu, real = map(property, (older.itemsize, older.nbytes, older.is_cpu, older.real))
+    itemsize, nbytes = property(interchange.itemsize), property(interchange.nbytes)
+    is_cpu, real = property(interchange.is_cpu), property(interchange.real)
 
     @property
     def is_realized(self) -> bool:

@@ -1,7 +1,4 @@
-"""Gradients of tensors that were computed, under torch's names: `autograd.grad(loss, x)`; modes of recording.
-
-`anneal.tensor.grad` is the other kind: the gradient of a function.
-"""
+"""Gradients of tensors that were computed, under torch's names: `autograd.grad(loss, x)`; modes of recording."""
 
 from __future__ import annotations
 
@@ -11,18 +8,23 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from anneal.errors import GradientError, ShapeError
+from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import grad_enabled, no_grad
 from anneal.runtime import here
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing
 from anneal.uop import UOp, const
 
-__all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad", "set_detect_anomaly",
+    "set_grad_enabled",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 Several = Tensor | Sequence[Tensor]
 inference_mode = no_grad
+
+# `anneal.tensor.grad` is the other kind: the gradient of a function.
 
 
 class set_grad_enabled:
@@ -224,3 +226,71 @@ def _seeds(results: list[Tensor], weights: Any) -> list[UOp]:
         else:
             seeds.append(w.cast(y.dtype).uop)
     return seeds
+
+
+# -- torch's older names ----------------------------------------------------------------------------------------------
+
+
+class _IsTensor(type):
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, Tensor)
+
+
+class Variable(metaclass=_IsTensor):
+    """A leaf that shows the values of a tensor, and is a tensor: `data.detach().requires_grad_(requires_grad)`.
+
+    Raises DTypeError for what is no tensor, and for one of integers that is to require a gradient.
+
+    Args:
+        data: the tensor; None is one without elements.
+        requires_grad: whether `backward` gives it a gradient.
+        volatile: without effect, as in torch, and a warning if True: write `with no_grad():`.
+
+    >>> Variable(Tensor([1.0]), requires_grad=True).requires_grad
+    True
+    """
+
+    def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: bool = False) -> Any:
+        if volatile:
+            warnings.warn("Variable: volatile has no effect any more; write with no_grad():", stacklevel=2)
+        if data is None:
+            data = Tensor([])
+        if not isinstance(data, Tensor):
+            raise DTypeError(f"Variable: the data is a tensor, not {type(data).__name__}: write tensor(data)")
+        x = data.detach()
+        return x.requires_grad_() if requires_grad else x
+
+
+class set_detect_anomaly:
+    """torch's search for the first nan of a backward pass, as a call or a block; here it only warns.
+
+    Args:
+        mode: whether it is wanted. check_nan: ignored.
+
+    >>> with set_detect_anomaly(False):
+    ...     total = 2.0
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        if mode:
+            warnings.warn(
+                "detect_anomaly: has no effect; `anneal check script.py` names the op of the first nan",
+                stacklevel=2,
+            )
+
+    def __enter__(self) -> None:
+        """Does nothing."""
+
+    def __exit__(self, *error: object) -> None:
+        """Does nothing."""
+
+
+class detect_anomaly(set_detect_anomaly):
+    """`set_detect_anomaly(True)` as a block.
+
+    Args:
+        check_nan: ignored.
+    """
+
+    def __init__(self, check_nan: bool = True) -> None:
+        super().__init__(True, check_nan)

@@ -15,9 +15,7 @@ from anneal import files
 from anneal.errors import DataError
 from anneal.ops import said
 from anneal.runtime import realize
-from anneal.tensor._gguf import Gguf
-from anneal.tensor._numpy_files import read_npy, read_npz, write_npz
-from anneal.tensor._safetensors import SafeTensors, safetensors_pieces
+from anneal.tensor._formats import Gguf, SafeTensors, read_npy, read_npz, safetensors_pieces, write_npz
 from anneal.tensor._tensor import Tensor
 
 __all__ = [

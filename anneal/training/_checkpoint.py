@@ -1,8 +1,4 @@
-"""Checkpoints of a training: its weights, what the optimiser keeps and where random streams are.
-
-They are one file. A sharded model's are a file for each process and a manifest that names them, which is replaced once
-all are written.
-"""
+"""Checkpoints of a training: its weights, what the optimiser keeps and where random streams are."""
 
 from __future__ import annotations
 
@@ -24,6 +20,9 @@ from anneal.tensor import Tensor, default_device, io, jit
 FILE = "training.safetensors"
 MANIFEST = "training.json"
 _PARTS = ("model", "optimizer")
+
+# They are one file. A sharded model's are a file for each process and a manifest that names them, which is replaced
+# once all are written.
 
 
 class Checkpoint:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anneal import settings
-from anneal.assets import Asset, _download
+from anneal.assets import Asset, _files
 from tests.assets.server import BODY, Server
 
 
@@ -25,8 +25,8 @@ def _running() -> Iterator[Server]:
 @pytest.fixture
 def server(_running: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(_download, "BACK_OFF", 0.0)
-    monkeypatch.setattr(_download, "TIMEOUT", (2.0, 0.3))
+    monkeypatch.setattr(_files, "BACK_OFF", 0.0)
+    monkeypatch.setattr(_files, "TIMEOUT", (2.0, 0.3))
     _running.script, _running.seen, _running.encodings = [], [], []
     _running.go_on.clear()
     _running.hung_up.clear()

@@ -20,7 +20,7 @@ import urllib3
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from anneal import progress, settings
-from anneal.assets import Asset, _download, fetch, location, verify
+from anneal.assets import Asset, _files, fetch, location, verify
 from anneal.errors import DataError
 from tests.assets.server import ANSWERS, BODY, OTHER, Server, cut, status
 
@@ -85,7 +85,7 @@ def test_a_cut_download_goes_on_where_it_stopped(server: Server, asset: Asset, h
     first, second = server.seen
     assert first is None
     assert second is not None
-    assert int(second.removeprefix("bytes=").rstrip("-")) >= _download.CHUNK
+    assert int(second.removeprefix("bytes=").rstrip("-")) >= _files.CHUNK
 
 
 @pytest.mark.parametrize("rest", RESTS)
@@ -99,8 +99,8 @@ def test_what_the_server_makes_of_a_range(server: Server, asset: Asset, rest: st
 def test_many_cuts_are_no_failure_while_much_arrives(
     server: Server, asset: Asset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_download, "GAIN", 10_000)
-    monkeypatch.setattr(_download, "CHUNK", 1000)
+    monkeypatch.setattr(_files, "GAIN", 10_000)
+    monkeypatch.setattr(_files, "CHUNK", 1000)
     server.script = [cut(20_000)] * 14
     assert fetch(asset).read_bytes() == BODY
     assert len(server.seen) == 15
@@ -109,11 +109,11 @@ def test_many_cuts_are_no_failure_while_much_arrives(
 def test_a_server_that_cuts_and_ignores_ranges_does_not_go_on_for_ever(
     server: Server, asset: Asset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_download, "GAIN", 10_000)
+    monkeypatch.setattr(_files, "GAIN", 10_000)
     server.script = [ANSWERS["range ignored, cut"]] * 50
     with pytest.raises(DataError, match="attempts, 196,608 of 300,000 bytes are there"):
         fetch(asset)
-    assert len(server.seen) == _download.ATTEMPTS
+    assert len(server.seen) == _files.ATTEMPTS
 
 
 FINAL = [
@@ -180,9 +180,9 @@ def test_what_an_earlier_download_left(server: Server, asset: Asset, name: str) 
 
 def test_attempts_wait_longer_and_longer(server: Server, asset: Asset, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(_download.time, "sleep", waits.append)
-    monkeypatch.setattr(_download.random, "uniform", lambda low, high: high)
-    monkeypatch.setattr(_download, "BACK_OFF", 1.0)
+    monkeypatch.setattr(_files.time, "sleep", waits.append)
+    monkeypatch.setattr(_files.random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(_files, "BACK_OFF", 1.0)
     server.script = [
         status(500),
         status(503, Retry_After="7"),
@@ -194,7 +194,7 @@ def test_attempts_wait_longer_and_longer(server: Server, asset: Asset, monkeypat
         DataError, match=r"the server answers 500 Internal Server Error; 5 attempts, 0 of 300,000 bytes"
     ):
         fetch(asset)
-    assert waits == [1.0, 7.0, _download.LONGEST_WAIT, 8.0]
+    assert waits == [1.0, 7.0, _files.LONGEST_WAIT, 8.0]
 
 
 def test_nobody_listens(asset: Asset) -> None:
@@ -263,7 +263,7 @@ def test_a_disk_that_fills_up(server: Server, asset: Asset, monkeypatch: pytest.
         def __exit__(self, *_: object) -> None:
             self.file.close()
 
-    monkeypatch.setattr(_download, "open", Full, raising=False)
+    monkeypatch.setattr(_files, "open", Full, raising=False)
     with pytest.raises(
         DataError, match=r"cannot be written \(No space left on device\); free space .*ANNEAL_CACHE_DIR"
     ):
@@ -302,7 +302,7 @@ def test_a_terminal_shows_how_far_it_is(server: Server, asset: Asset, monkeypatc
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(progress, "AFTER", 0.0)
     monkeypatch.setattr(progress, "REDRAWN", 0.01)
-    monkeypatch.setattr(_download.time, "sleep", lambda _, sleep=_download.time.sleep: sleep(0.15))
+    monkeypatch.setattr(_files.time, "sleep", lambda _, sleep=_files.time.sleep: sleep(0.15))
     server.script = [status(500)]
     with progress.shown():
         fetch(asset)

@@ -101,7 +101,7 @@ def test_a_wrong_environment_variable() -> None:
 def test_a_missing_data_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("anneal.assets._bundled.__file__", str(tmp_path / "_bundled.py"))
+    monkeypatch.setattr("anneal.assets._files.__file__", str(tmp_path / "_bundled.py"))
     outcome = run(capsys, "train", "nanogpt", "--steps", "1", "--device", "cpu")
     assert outcome.code == 4
     assert "missing from the installed package" in outcome.err

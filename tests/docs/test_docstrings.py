@@ -40,6 +40,7 @@ INNER = {
         "in_place",
         "in_single",
     ),
+    *("locate", "shorten"),
     *("int_args", "is_bool", "is_tensor", "need_changeable", "need_float", "need_tensor", "one_of", "pass_unseen"),
     *("per_axis", "said", "same_device", "several", "take_running_updates", "whole", "wrap_array", "host_generator"),
 }
@@ -243,4 +244,4 @@ def test_results_have_the_shapes_that_docstrings_claim() -> None:
         else:
             uncalled.append(path)
     assert wrong == {}
-    assert uncalled == ["anneal.ops.normalisation.local_response_norm"]  # takes three axes
+    assert uncalled == ["anneal.ops.activations.local_response_norm"]  # takes three axes

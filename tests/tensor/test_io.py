@@ -297,7 +297,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     import tracemalloc
     import zipfile
 
-    from anneal.tensor import _numpy_files
+    from anneal.tensor import _formats
 
     path = tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
@@ -314,7 +314,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
         tracemalloc.stop()
     # what is small, or packs by less, is read: zeros pack a thousandfold
     np.savez_compressed(path, zeros=np.zeros(1 << 20, np.float32))
-    assert path.stat().st_size * _numpy_files.MAX_RATIO < 4 << 20
+    assert path.stat().st_size * _formats.MAX_RATIO < 4 << 20
     assert io.load_npz(path)["zeros"].shape == (1 << 20,)
 
 

@@ -23,7 +23,7 @@ from anneal.errors import DataError, DeviceError
 from anneal.ops import as_dtype
 from anneal.runtime import storage_of
 from anneal.tensor import Tensor, io, upload
-from anneal.tensor._safetensors import DTYPES
+from anneal.tensor._formats import DTYPES
 
 F4 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 NEXT = {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}

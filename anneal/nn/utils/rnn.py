@@ -1,8 +1,4 @@
-"""Sequences of several lengths for recurrent layers, with torch's names: padded to one length, or packed.
-
-A packed sequence has the elements of all sequences, step by step, the longest sequence first. Lengths are read on the
-host: a function of theirs that jit captures holds for these lengths.
-"""
+"""Sequences of several lengths for recurrent layers, with torch's names: padded to one length, or packed."""
 
 from __future__ import annotations
 
@@ -21,6 +17,9 @@ __all__ = [
 ]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+# A packed sequence has the elements of all sequences, step by step, the longest sequence first. Lengths are read on the
+# host: a function of theirs that jit captures holds for these lengths.
 
 
 class _Fields(NamedTuple):

@@ -1,4 +1,17 @@
-"""The names of torch.fft."""
+"""Fourier transforms by torch.fft's names and arguments, on pairs of real numbers: there are no complex dtypes.
+
+A complex tensor of shape (...) is a float tensor of shape (..., 2), whose last axis has the real and the imaginary
+part: what torch's `view_as_real` gives and `pairs` makes. `rfft` and `ihfft` take real numbers, `irfft` and `hfft` give
+them; all others are pairs. Axes and sizes are the complex tensor's: `dim=-1` is the last axis before the pair.
+
+Every transform runs on the host, by NumPy, on every device, and is a node of the graph all the same: lazy, part of jit
+functions, batched by `vmap`, with gradients (it is linear: its gradient is its transpose, made of transforms) and
+tangents. float32 and float64 keep their dtype; narrower floats, integers and bools are computed in float32.
+
+    >>> spectrum = rfft(Tensor([1.0, 2.0, 3.0, 4.0]))
+    >>> spectrum.shape, irfft(spectrum).tolist()
+    ((3, 2), [1.0, 2.0, 3.0, 4.0])
+"""
 
 from __future__ import annotations
 
@@ -14,9 +27,8 @@ from anneal.ops import axis_of, checked, rows_of
 from anneal.tensor import Tensor, dtypes, host_call
 
 __all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn",
-    "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "pairs",
-    "rfft", "rfft2", "rfftfreq", "rfftn",
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift",
+    "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "pairs", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,4 +1,4 @@
-"""Windows by torch.signal.windows's names: vectors of weights that fall towards both ends.
+"""Signals: `an.signal.windows` is this room, which has torch's windows: vectors of weights that fall towards both ends.
 
 With `sym`, as by default, the last element mirrors the first; without it the element after the last would, which is
 what a Fourier transform wants. A window of one element is 1.
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from anneal.doors import same_under
 from anneal.errors import ArgumentError, ShapeError
 from anneal.ops import DTypeLike, as_dtype, checked, i0e
 from anneal.tensor import Tensor
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann",
-    "kaiser", "nuttall",
+    "kaiser", "nuttall", "windows",
 ]  # fmt: skip
 
 
@@ -195,3 +196,9 @@ def kaiser(
     inner = (1.0 - t * t).clamp(min=0.0).sqrt() * beta
     # of the scaled functions, which do not overflow
     return _made(i0e(inner) * (inner - beta).exp() / i0e(inner * 0.0 + beta), dtype, requires_grad)
+
+
+if TYPE_CHECKING:
+    from anneal import signal as windows  # noqa: PLW0406 - torch's name of this room
+else:
+    __getattr__ = same_under(__name__, "windows")

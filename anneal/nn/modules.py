@@ -1,0 +1,41 @@
+"""The paths of torch's files of layers: this file is `anneal.nn.modules.linear` and its kin, and has the names of
+`anneal.nn`, hooks on all modules, `_pair` and its kin.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from anneal.doors import same_under
+
+from anneal.nn._hooks import (  # isort: skip
+    register_module_forward_hook, register_module_forward_pre_hook, register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+)  # fmt: skip
+
+
+def _ntuple(n: int) -> Callable[[Any], tuple[Any, ...]]:
+    """The function that makes n of one value, and a tuple of several.
+
+    >>> _ntuple(2)(3), _ntuple(2)([1, 2])
+    ((3, 3), (1, 2))
+    """
+    return lambda x: tuple(x) if isinstance(x, Iterable) and not isinstance(x, str) else (x,) * n
+
+
+_single, _pair, _triple, _quadruple = map(_ntuple, (1, 2, 3, 4))
+_nn = sys.modules["anneal.nn"]  # the package around this file, which is imported before it
+__all__ = [
+    "_ntuple", "_pair", "_quadruple", "_single", "_triple", "register_module_forward_hook",
+    "register_module_forward_pre_hook", "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+]  # fmt: skip
+__all__ += _nn.__all__
+__getattr__ = same_under(
+    __name__,
+    "activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm linear "
+    "loss module normalization padding pixelshuffle pooling rnn sparse transformer upsampling utils",
+    _nn,
+)
