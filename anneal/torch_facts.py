@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from anneal import cuda
-from anneal.backend import Place, cost_models
+from anneal.backend import Place, float32_products as _float32_products
 from anneal.errors import DeviceError, DTypeError
 from anneal.ops import as_dtype, checked, default_generator as _default_generator, said
 from anneal.runtime import set_float32_products
@@ -236,7 +236,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 def get_float32_matmul_precision() -> str:
     """The word that `set_float32_matmul_precision` was given last; "highest" at first."""
-    return cost_models.float32_products()
+    return _float32_products()
 
 
 def get_default_device() -> Place:

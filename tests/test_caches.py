@@ -31,10 +31,12 @@ from anneal.uop import Recent, Weighed, arena, provenance, toposort
 from tests.test_state import CACHE, PACKAGE, STATE
 
 HALVES = "most"  # a `Recent`, which keeps twice as many, or a `Weighed`
+DEVICES = "anneal.backend.storage.DEVICES"
+CPU = f"{DEVICES}.open['cpu']"
 # name -> its bound: HALVES, or the variable that has it
 BOUNDS = {
-    "anneal.backend.storage.OPEN['cpu']._programs": HALVES,
-    "anneal.backend.storage.OPEN['cpu'].kernels._programs": HALVES,
+    f"{CPU}._programs": HALVES,
+    f"{CPU}.kernels._programs": HALVES,
     "anneal.codegen.kernels._bodies": HALVES,
     "anneal.nn._whole_calls._kinds": HALVES,
     "anneal.ops.bases._recipes": HALVES,
@@ -61,7 +63,7 @@ BOUNDS = {
 # what has another bound, and which
 OTHERWISE = {
     "anneal.backend.cpu.compiler._open": "those of the kernels' programs",
-    "anneal.backend.storage.OPEN['cpu'].kernels._libraries": "those of the kernels' programs",
+    f"{CPU}.kernels._libraries": "those of the kernels' programs",
     "anneal.runtime.guards._chains": "lru_cache",
     "anneal.runtime.launch._rounds": "those of late._runs",
     "anneal.runtime.launch._scratches": "those of late._runs",
@@ -70,8 +72,8 @@ OTHERWISE = {
 # what `empty_cache()` empties, besides a bound in bytes or of its own
 EMPTIED = {
     "anneal.backend.cpu.primitives._ONES",
-    *[f"anneal.backend.storage.OPEN['cpu'].{name}" for name in ("_bindings", "_idle", "_kept", "_keys", "_users")],
-    *[f"anneal.backend.storage.OPEN['cpu'].pool.{name}" for name in ("_free", "_numbers")],
+    *[f"{CPU}.{name}" for name in ("_bindings", "_idle", "_kept", "_keys", "_users")],
+    *[f"{CPU}.pool.{name}" for name in ("_free", "_numbers")],
 }
 
 _KINDS = (dict, list, set, collections.deque, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
@@ -82,7 +84,7 @@ def containers() -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     modules = sorted((n, m) for n, m in sys.modules.items() if n.split(".")[0] == "anneal")
     waiting = [(f"{name}.{k}", v, name, 0) for name, m in modules for k, v in list(vars(m).items()) if k[:2] != "__"]
-    waiting.sort(key=lambda x: x[0] == "anneal.backend.storage.OPEN")  # devices first: whatever they run refers to them
+    waiting.sort(key=lambda x: x[0] == DEVICES)  # first: whatever they run refers to them
     while waiting:
         name, x, module, depth = waiting.pop()
         x = getattr(x, "__func__", x)
@@ -199,7 +201,7 @@ def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     """With bounds of some tens of entries, 300 shapes leave as many objects as the 600 before them."""
     program(0)  # opens the device
     for name in BOUNDS:
-        importlib.import_module(name.partition(".OPEN")[0].rpartition(".")[0])
+        importlib.import_module(name.partition(".DEVICES")[0].rpartition(".")[0])
     small, held = 48, {name: x for name, x in containers() if name in BOUNDS}
     for name, bound in BOUNDS.items():
         if ".kernels." in name and name not in held:  # there is none where NumPy runs all

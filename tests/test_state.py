@@ -9,7 +9,7 @@ two kinds of caches with a bound, which tests/test_caches.py counts.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -94,6 +94,20 @@ _CHANGES = frozenset(
         "update",
     ]
 )
+_MAKING = ("__init__", "__new__", "__post_init__", "__init_subclass__")  # methods that make an object
+_EMPTY = (
+    "Counter",
+    "OrderedDict",
+    "WeakKeyDictionary",
+    "WeakSet",
+    "WeakValueDictionary",
+    "count",
+    "defaultdict",
+    "deque",
+    "dict",
+    "list",
+    "set",
+)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -121,8 +135,35 @@ def homes(tree: ast.Module, module: str) -> dict[str, str]:
     return found
 
 
+def roots(x: ast.expr | None) -> Iterator[str]:
+    """The names that an expression hands on as they are, or parts of: `a` of `a`, `a.b[c]`, and of `a if x else b`."""
+    while isinstance(x, (ast.Subscript, ast.Attribute)):
+        x = x.value
+    if isinstance(x, ast.Name):
+        yield x.id
+    for part in (x.body, x.orelse) if isinstance(x, ast.IfExp) else x.values if isinstance(x, ast.BoolOp) else ():
+        yield from roots(part)
+
+
+def assigned(node: ast.AST) -> list[ast.expr]:
+    """What a statement assigns to, or deletes."""
+    if isinstance(node, (ast.Assign, ast.Delete)):
+        return [part for t in node.targets for part in (t.elts if isinstance(t, ast.Tuple) else [t])]
+    return [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For)) else []
+
+
 def changed(function: ast.AST, local: frozenset[str]) -> Iterator[str]:
-    """The names whose object, or binding, a function changes; `local` are those of its own and of functions around."""
+    """The names whose object, or binding, a function changes; `local` are those of its own and of functions around.
+
+    What a name's attributes and items hold is its own, and a local name for it is that name.
+    """
+    others: dict[str, set[str]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Assign, ast.NamedExpr)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for t in targets:
+                if isinstance(t, ast.Name) and t.id in local:
+                    others.setdefault(t.id, set()).update(n for n in roots(node.value) if n not in local)
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()
@@ -132,20 +173,14 @@ def changed(function: ast.AST, local: frozenset[str]) -> Iterator[str]:
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Global):
             yield from node.names
-        elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete)):
-            for t in node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]:
-                for part in ast.walk(t):
-                    inner = part
-                    while isinstance(inner, (ast.Subscript, ast.Attribute)) and not isinstance(inner.ctx, ast.Load):
-                        inner = inner.value
-                    if inner is not part and isinstance(inner, ast.Name) and inner.id not in local:
-                        yield inner.id
-        elif isinstance(node, ast.Call):
-            of = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES else None
-            if isinstance(node.func, ast.Name) and node.func.id == "next" and node.args:
-                of = node.args[0]
-            if isinstance(of, ast.Name) and of.id not in local:
-                yield of.id
+        of = [t for t in assigned(node) if not isinstance(t, ast.Name)]
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+                of.append(node.func.value)
+            elif isinstance(node.func, ast.Name) and node.func.id == "next":
+                of += node.args[:1]
+        for name in [n for x in of for n in roots(x)]:
+            yield from {name} - local | others.get(name, set())
 
 
 def own_names(function: ast.AST) -> frozenset[str]:
@@ -183,6 +218,47 @@ def caches(tree: ast.Module) -> set[str]:
     }
 
 
+def called(node: ast.AST) -> str:
+    """The last name of what a node calls: `count` of `itertools.count()`."""
+    return ast.unparse(node.func).split("[")[0].rpartition(".")[2] if isinstance(node, ast.Call) else ""
+
+
+def is_empty(x: ast.expr | None) -> bool:
+    """True for what a module makes empty, so that somebody fills it."""
+    if isinstance(x, (ast.List, ast.Dict)):
+        return not (x.elts if isinstance(x, ast.List) else x.keys)
+    return called(x) in _EMPTY and not x.args if isinstance(x, ast.Call) else False
+
+
+def changes_itself(kind: ast.ClassDef) -> bool:
+    """True for a class of a thread's objects, and for one with a method that changes its object after it was made."""
+    if any(ast.unparse(base) == "threading.local" for base in kind.bases):
+        return True
+    methods = [f for f in kind.body if isinstance(f, ast.FunctionDef) and f.args.args and f.name not in _MAKING]
+    return any(f.args.args[0].arg in changed(f, own_names(f) - {f.args.args[0].arg}) for f in methods)
+
+
+def kept(tree: ast.Module, names: dict[str, str], home: Callable[[str], str], kinds: Collection[str]) -> set[str]:
+    """The names of a module that are made empty, or that hold an object of one of these classes, and its functions that
+    keep one."""
+    found, filled = set(), set()
+    for node in statements(tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = [ast.unparse(t) for t in assigned(node)]
+            filled |= {n for t in assigned(node) if not isinstance(t, ast.Name) for n in roots(t)}
+            made = [node.value] if node.value is None else [*ast.walk(node.value)]
+            if is_empty(node.value) or any(home(names.get(called(x), "")) in kinds for x in made if x is not None):
+                found |= {*targets} & {*names}
+        elif (
+            isinstance(node, ast.FunctionDef)
+            and node.returns
+            and home(names.get(ast.unparse(node.returns), "")) in kinds
+        ):
+            if any("cache" in ast.unparse(d) for d in node.decorator_list):
+                found.add(node.name)
+    return found - filled
+
+
 def state_of(package: Path) -> set[str]:
     """The full names of what functions of a package change and keep."""
     files = {module_of(p, package): p for p in package.rglob("*.py") if "_examples" not in p.parts}
@@ -198,10 +274,17 @@ def state_of(package: Path) -> set[str]:
             name = further
         return name
 
+    kinds = {
+        f"{module}.{node.name}"
+        for module, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and changes_itself(node)
+    }
     found = set()
     for module, tree in trees.items():
         for f in outermost(tree):
             found |= {home(known[module][n]) for n in changed(f, own_names(f)) if n in known[module]}
+        found |= {f"{module}.{name}" for name in kept(tree, known[module], home, kinds)}
     return found - {f"{module}.{name}" for module, tree in trees.items() for name in caches(tree)}
 
 

@@ -10,6 +10,7 @@ from anneal.backend.registry import (
     Place,
     device_names,
     empty_cache,
+    float32_products,
     get_device,
     is_foreign,
     memory_report,
@@ -17,13 +18,14 @@ from anneal.backend.registry import (
     planned_cost_model,
     register_device,
     register_host,
+    set_float32_products,
 )
 from anneal.backend.storage import Storage
 from anneal.doors import opened_later
 
 if TYPE_CHECKING:
     from anneal.backend.meanings import MEANINGS, of_numpy
-    from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
+    from anneal.backend.memory import Holder, MemoryReport, MemoryUse
     from anneal.backend.promises import Crew
 else:
     __getattr__ = opened_later(__name__)
@@ -31,6 +33,6 @@ else:
 __all__ = [
     "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport",
     "MemoryUse", "OpaqueBuffer", "Place", "Program", "Reader", "Storage", "Timed", "device_names", "dtype_of",
-    "empty_cache", "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices",
-    "planned_cost_model", "register", "register_device", "register_host",
+    "empty_cache", "float32_products", "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices",
+    "planned_cost_model", "register_device", "register_host", "set_float32_products",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from anneal.progress import told
 from anneal.uop import DType, UOp, arena
 
 if TYPE_CHECKING:
-    from anneal.backend.memory import MemoryReport, MemoryUse
+    from anneal.backend.memory import MemoryReport, MemoryUse, Reserved
     from anneal.schedule import CostModel, Kernel
 
 
@@ -96,9 +96,6 @@ class Batch(ABC, Generic[Buffer]):
         """Execute every call once, and wait; (kernel name, seconds) in order. Where calls run side by side, each has
         its part of that time: together they are no more than the run."""
         return list(zip(self.names, self.timed().each()[0], strict=True))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -249,6 +246,9 @@ class Device(ABC, Generic[Buffer]):
         # lock because entering one costs no call of Python.
         self._changing = threading.Lock()
         self._in_use = self._peak = 0
+        self.reserved: weakref.WeakSet[Reserved] = (
+            weakref.WeakSet()
+        )  # captured functions, with memory that no tensor shows
         self.asked = 0  # bytes of memory that tensors have asked for so far
 
     # -- memory
@@ -419,7 +419,7 @@ class Device(ABC, Generic[Buffer]):
         """A report of the holders of this device's memory."""
         from anneal.backend.memory import report
 
-        return report(self.name, self.memory())
+        return report(self.name, self.memory(), list(self.reserved))
 
     def held(self) -> int:
         """Bytes of the device's memory that are taken, what is kept for later use included."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anneal import settings
-from anneal.backend import HOST, Place, cost_models, get_device, open_devices
+from anneal.backend import HOST, Place, float32_products, get_device, set_float32_products as _set_float32_products
 from anneal.runtime.handle import Handle
 from anneal.uop import DType, UOp
 
@@ -191,10 +191,8 @@ def set_float32_products(precision: str) -> None:
 
     Raises SettingError for another word.
     """
-    if cost_models.float32_products() != precision:
-        cost_models.set_float32_products(precision)
-        for device in open_devices():
-            device.cost_model = cost_models.now(device.cost_model)
+    if float32_products() != precision:
+        _set_float32_products(precision)
         outdate_captures("the precision of products was set")
 
 
