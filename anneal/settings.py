@@ -195,8 +195,17 @@ def read(environ: Mapping[str, str]) -> Settings:
     return replace(Settings(), **values)  # type: ignore[arg-type]
 
 
-_current: Settings | None = None
-_watchers: list[Callable[[Settings], None]] = []
+class _InForce:
+    """The settings of the process, read from the environment once, and who is told when they change."""
+
+    __slots__ = ("settings", "watchers")
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
+        self.watchers: list[Callable[[Settings], None]] = []
+
+
+_IN_FORCE = _InForce()
 
 
 def variable(name: str) -> str:
@@ -206,24 +215,22 @@ def variable(name: str) -> str:
 
 def current() -> Settings:
     """The settings in force; the environment is read at the first call."""
-    if _current is None:
-        return _put(read(os.environ))
-    return _current
+    found = _IN_FORCE.settings
+    return _put(read(os.environ)) if found is None else found
 
 
 def watch(f: Callable[[Settings], None]) -> None:
     """Have `f` called with the settings in force: when they are read, when they change, and now if they were read
     before.
     """
-    _watchers.append(f)
-    if _current is not None:
-        f(_current)
+    _IN_FORCE.watchers.append(f)
+    if _IN_FORCE.settings is not None:
+        f(_IN_FORCE.settings)
 
 
 def _put(s: Settings) -> Settings:
-    global _current
-    _current = s
-    for f in _watchers:
+    _IN_FORCE.settings = s
+    for f in _IN_FORCE.watchers:
         f(s)
     return s
 

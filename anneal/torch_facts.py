@@ -9,7 +9,7 @@ from anneal import cuda
 from anneal.backend import Place, float32_products as _float32_products
 from anneal.errors import DeviceError, DTypeError
 from anneal.ops import as_dtype, checked, default_generator as _default_generator, said
-from anneal.runtime import set_float32_products
+from anneal.runtime import here as _here, set_float32_products
 from anneal.tensor import (
     OLDER,
     DType,
@@ -47,15 +47,13 @@ class device(Place, metaclass=_AnyPlace):
         return device, (str(self),)
 
     def __enter__(self) -> device:
-        _BEFORE.append(_default_device())
+        before = _here.device
         _set_default_device(self)
+        _here.devices.append(before)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _set_default_device(_BEFORE.pop())
-
-
-_BEFORE: list[str] = []  # the default devices outside the blocks
+        _here.device = _here.devices.pop()
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:

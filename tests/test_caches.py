@@ -62,7 +62,7 @@ BOUNDS = {
 }
 # what has another bound, and which
 OTHERWISE = {
-    "anneal.backend.cpu.compiler._open": "those of the kernels' programs",
+    "anneal.backend.cpu.primitives.SHARED.libraries": "those of the kernels' programs",
     f"{CPU}.kernels._libraries": "those of the kernels' programs",
     "anneal.runtime.guards._chains": "lru_cache",
     "anneal.runtime.launch._rounds": "those of late._runs",
@@ -71,7 +71,7 @@ OTHERWISE = {
 }
 # what `empty_cache()` empties, besides a bound in bytes or of its own
 EMPTIED = {
-    "anneal.backend.cpu.primitives._ONES",
+    "anneal.backend.cpu.primitives.SHARED.ones",
     *[f"{CPU}.{name}" for name in ("_bindings", "_idle", "_kept", "_keys", "_users")],
     *[f"{CPU}.pool.{name}" for name in ("_free", "_numbers")],
 }

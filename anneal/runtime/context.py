@@ -125,9 +125,11 @@ class _Here(threading.local):
         self.unrolls = 0  # where a file is written that has no loops: so many turns at most are one graph
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
+        self.devices: list[str | None] = []  # those outside the blocks of `with device(...)`, the innermost last
         self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`
         self.blank_init = False  # True where they are memory that nobody has written, in `nn.init.blank`
         self.downloads = False  # whether data of examples may be downloaded, in `training.downloads`
+        self.computed: dict[Any, Any] | None = None  # values of parametrized tensors, in `parametrize.cached`
         self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work
         self.observers: list[Observer] = []  # called with every step that is executed

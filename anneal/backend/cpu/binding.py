@@ -13,7 +13,7 @@ import numpy as np
 from anneal.backend.cpu.instructions import Block, Pad, PlanValue, Product, mask_of
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
-from anneal.backend.cpu.primitives import copy_ns, regroup, regrouped, use_worker
+from anneal.backend.cpu.primitives import SHARED, copy_ns, regroup, regrouped
 from anneal.backend.cpu.streams import Unseen, WorkItem
 
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
@@ -103,7 +103,7 @@ class Binder:
         """Have the calls that are made from here on run on `worker`."""
         self.worker = worker
         self.arena = self.device.arena((worker, ""), self.scratch)
-        use_worker(worker)
+        SHARED.worker = worker
 
     def _item(self) -> WorkItem:
         return WorkItem() if self.kept is None else Unseen()

@@ -23,7 +23,7 @@ from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.compiled import CLaunch, CProgram, overlap
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.primitives import UNFIT, forget_ones
+from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.streams import Streams, WorkItem, compose, run_timed, shares, spans
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread, run_all
@@ -227,9 +227,8 @@ class CpuBatch(Batch[Array]):
     @staticmethod
     def _check() -> None:
         """Raise RangeError, or warn, where a result does not fit its dtype."""
-        if UNFIT:  # all of the batch has run: what it writes in place is as whole as ever
-            unfit = UNFIT[:]
-            UNFIT.clear()
+        if SHARED.unfit:  # all of the batch has run: what it writes in place is as whole as ever
+            unfit, SHARED.unfit = SHARED.unfit, []
             for (_, name, text), dtype in unfit:
                 if text == WRAPS:
                     warnings.warn(
@@ -381,7 +380,7 @@ class CpuDevice(Device[Array]):
             self._users.clear()
             self._arenas.clear()
             self._shared = [_aligned(1 << 16) for _ in range(_SHARED)]
-            forget_ones()
+            SHARED.ones.clear()
 
     def _drop(self, buffer: Array) -> None:
         for key in self._users.pop(id(buffer), ()):
