@@ -23,7 +23,7 @@ unique_inverse unique_values unstack vecdot""",
         "meanings": """
 MEANINGS of_numpy""",
         "memory": """
-Holder MemoryReport MemoryUse register""",
+Holder MemoryReport MemoryUse""",
         "promises": """
 Crew""",
     },
@@ -356,7 +356,7 @@ forget simplify""",
         "trace": """
 Event listening tracing""",
         "walk": """
-Watch""",
+HERE""",
     },
     "anneal.runtime": {
         "bodies": """

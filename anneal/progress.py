@@ -122,8 +122,6 @@ class _Display(threading.Thread):
 class _Told:
     """What is told of the process's work."""
 
-    __slots__ = ("display", "noted", "running")
-
     def __init__(self) -> None:
         self.running: list[Work] = []  # the innermost last
         self.display: _Display | None = None

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from anneal import cuda
-from anneal.backend import Place, float32_products as _float32_products
+from anneal.backend import DEVICES as _DEVICES, Place
 from anneal.errors import DeviceError, DTypeError
 from anneal.ops import as_dtype, checked, default_generator as _default_generator, said
 from anneal.runtime import here as _here, set_float32_products
@@ -234,7 +234,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 def get_float32_matmul_precision() -> str:
     """The word that `set_float32_matmul_precision` was given last; "highest" at first."""
-    return _float32_products()
+    return _DEVICES.precision
 
 
 def get_default_device() -> Place:

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from anneal.backend.arrays import Array, dtype_of, numpy_dtype
 from anneal.backend.device import Batch, Device, Limits, OpaqueBuffer, Program, Reader, Timed
 from anneal.backend.registry import (
+    DEVICES,
     HOST,
     AnyDevice,
     Place,
     device_names,
     empty_cache,
-    float32_products,
     get_device,
     is_foreign,
     memory_report,
@@ -18,7 +18,7 @@ from anneal.backend.registry import (
     planned_cost_model,
     register_device,
     register_host,
-    set_float32_products,
+    set_precision,
 )
 from anneal.backend.storage import Storage
 from anneal.doors import opened_later
@@ -31,8 +31,8 @@ else:
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport",
+    "DEVICES", "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport",
     "MemoryUse", "OpaqueBuffer", "Place", "Program", "Reader", "Storage", "Timed", "device_names", "dtype_of",
-    "empty_cache", "float32_products", "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices",
-    "planned_cost_model", "register_device", "register_host", "set_float32_products",
+    "empty_cache", "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices",
+    "planned_cost_model", "register_device", "register_host", "set_precision",
 ]  # fmt: skip

@@ -115,8 +115,6 @@ class BufferPool(Generic[Buffer]):
     was freed last stays, however large: a loop over large results frees one for each that it makes.
     """
 
-    __slots__ = ("_count", "_drop", "_free", "_numbers", "budget", "held")
-
     def __init__(self, budget: int, drop: Callable[[Buffer], None]) -> None:
         self.budget = budget
         self.held = 0
@@ -246,9 +244,9 @@ class Device(ABC, Generic[Buffer]):
         # lock because entering one costs no call of Python.
         self._changing = threading.Lock()
         self._in_use = self._peak = 0
-        self.reserved: weakref.WeakSet[Reserved] = (
-            weakref.WeakSet()
-        )  # captured functions, with memory that no tensor shows
+        self.reserved: weakref.WeakSet[Reserved] = weakref.WeakSet()  # that have memory which no tensor shows
+        # what launches share: by the results' sizes and shapes, and by the id of a plan
+        self.of_launches: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
         self.asked = 0  # bytes of memory that tensors have asked for so far
 
     # -- memory

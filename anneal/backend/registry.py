@@ -51,8 +51,6 @@ _OPENING = threading.RLock()  # devices are opened once per process, on first us
 class _Devices:
     """The devices of the process by their names, which are one each, and what they have in common."""
 
-    __slots__ = ("auto", "known", "left_behind", "open", "precision")
-
     def __init__(self, known: dict[str, _Known]) -> None:
         self.known = known
         self.open: dict[str, AnyDevice] = {}
@@ -146,11 +144,11 @@ def get_device(name: str = "auto") -> AnyDevice:
                 'new process alone, or start that with multiprocessing.get_context("spawn")'
             )
         with progress.work(f"opening {name}"):
-            device = DEVICES.open[name] = _known(name).open()
+            device = DEVICES.open[name] = _in_precision(_known(name).open())
         return device
 
 
-def set_float32_products(precision: str) -> None:
+def set_precision(precision: str) -> None:
     """Have products of float32 matrices computed in a `precision` on devices that have matrices, open or not.
 
     Raises SettingError for one that is none of torch's three.
@@ -159,17 +157,14 @@ def set_float32_products(precision: str) -> None:
         raise SettingError(f"float32 precision is one of {', '.join(_PRECISIONS)}, not {precision!r}")
     DEVICES.precision = precision
     for device in open_devices():
-        device.cost_model = with_precision(device.cost_model)
+        _in_precision(device)
 
 
-def float32_products() -> str:
-    """The precision that `set_float32_products` was given last; "highest" at first."""
-    return DEVICES.precision
-
-
-def with_precision(model: CostModel) -> CostModel:
-    """A device's cost model in the precision that is in force."""
-    return replace(model, float32_products=DEVICES.precision) if model.matrices else model
+def _in_precision(device: AnyDevice) -> AnyDevice:
+    """The device, which computes products in the precision that is in force."""
+    if device.cost_model.matrices:
+        device.cost_model = replace(device.cost_model, float32_products=DEVICES.precision)
+    return device
 
 
 def memory_report(device: str) -> MemoryReport:

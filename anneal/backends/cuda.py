@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anneal.backend import float32_products
+from anneal.backend import DEVICES
 from anneal.backends.cudnn import flags as sdp_kernel, is_available
 from anneal.runtime import set_float32_products
 
@@ -31,7 +31,7 @@ class _Products(type):
     @property
     def allow_tf32(cls) -> bool:
         """True if products of float32 may be less exact: unless `set_float32_matmul_precision` says "highest"."""
-        return float32_products() != "highest"
+        return DEVICES.precision != "highest"
 
     @allow_tf32.setter
     def allow_tf32(cls, value: bool) -> None:

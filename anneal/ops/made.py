@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anneal.names import Tensor
-from anneal.ops.arguments import pass_unseen
-from anneal.runtime import tensor_class
+from anneal.runtime import register_late, tensor_class
 
 if TYPE_CHECKING:
     from anneal.ops.data import DTypeLike
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(cls: type[Tensor]) -> None:
     """`cls` is the class of tensors, or one below it."""
-    pass_unseen(cls)
+    register_late(cls)
 
 
 def tensor(data: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anneal.rewrite.passes import Hook, Pass, Pipeline
     from anneal.rewrite.symbolic import forget, simplify
     from anneal.rewrite.trace import Event, listening, tracing
-    from anneal.rewrite.walk import Watch
+    from anneal.rewrite.walk import HERE
 else:
     # What a program that only makes tensors does without is imported when its name is asked for.
     __getattr__ = opened_later(__name__)

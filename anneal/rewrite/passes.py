@@ -15,7 +15,7 @@ from anneal import settings
 from anneal.errors import CompilerError, UserError
 from anneal.progress import told
 from anneal.rewrite.legality import check
-from anneal.rewrite.trace import here
+from anneal.rewrite.walk import HERE
 from anneal.uop import UOp
 
 S = TypeVar("S")
@@ -77,10 +77,10 @@ class Pipeline(Generic[S]):
         if until is not None and until not in self.names:
             raise UserError(f"no pass {until!r} in the pipeline {self.name}; passes: {', '.join(self.names)}")
         loud = settings.current().debug >= 5
-        outer = here.pass_name
+        outer = HERE.pass_name
         try:
             for p in told(self.passes, f"passes of {self.name}", len(self.passes)):
-                here.pass_name = p.name
+                HERE.pass_name = p.name
                 value = p.run(value)
                 if loud:
                     show(p, value)
@@ -89,7 +89,7 @@ class Pipeline(Generic[S]):
                 if p.name == until:
                     break
         finally:
-            here.pass_name = outer
+            HERE.pass_name = outer
         return value
 
 

@@ -15,5 +15,5 @@ from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort, unique
 from anneal.uop.ops import ALL, ALU, BY_MATRICES, COMPARE, FITS, MOVEMENT, REAL, REDUCE_OPS, WRAPS, Op, covering
 from anneal.uop.printer import render
-from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
+from anneal.uop.provenance import CODES, Line, Provenance, line_at, line_of, users_frame, users_line
 from anneal.uop.recent import Recent, Weighed

@@ -127,10 +127,9 @@ def key_of(text: str, compiler: Compiler) -> str:
 def known(key: str) -> Library | None:
     """The library of this key if this process has loaded it, or the cache has it."""
     found: Library | None = SHARED.libraries.get(key)
-    if found is not None:
-        return found
-    code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
-    return None if code is None else _loaded(key, code)
+    if found is None and (code := cache.load("native", cache.disk_key(key), base64.b85decode, private=True)):
+        found = _loaded(key, code)
+    return found
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:

@@ -60,8 +60,6 @@ def _aligned(nbytes: int) -> Array:
 class _Bound:
     """A program bound to a set of buffers."""
 
-    __slots__ = ("buffers", "device", "memory", "program", "waves")
-
     def __init__(self, program: CpuProgram, buffers: tuple[Array, ...], device: CpuDevice) -> None:
         # the program stays: bindings are found by its id
         self.program, self.buffers, self.device = program, buffers, device

@@ -28,8 +28,6 @@ _SURE = 2048
 class _Shared:
     """What the cpu devices of a process share. Whoever holds a device's lock writes it."""
 
-    __slots__ = ("libraries", "ones", "scratch", "unfit", "worker")
-
     def __init__(self) -> None:
         self.ones: dict[np.dtype[Any], Array] = {}  # of a dtype the first of one array serve all lengths
         self.libraries: WeakValueDictionary[str, Any] = WeakValueDictionary()  # compiled kernels, by their keys

@@ -19,7 +19,6 @@ from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.device import Device, Limits, Reader
 from anneal.backend.promises import Finisher
-from anneal.backend.registry import with_precision
 from anneal.backend.webgpu.adapters import AdapterInfo, describe_adapter, implementation_of, subgroup_size
 from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, translated
@@ -87,10 +86,9 @@ class OpenAdapter(Device[DeviceBuffer]):
             segment_bytes(self.target.binding_bytes),
             self.target.dtypes,
         )
-        costs = cost_models.gpu(
+        self.cost_model = cost_models.gpu(
             self.limits.max_buffers, self.limits.max_binding_bytes, self.max_buffer_bytes, HALVES in matrices
         )
-        self.cost_model = with_precision(costs)
         # what generated code may depend on
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, made_by.version)
         self.queue = made_by.queue(self.gpu)
