@@ -43,7 +43,7 @@ def said(status: int, message: str) -> Answer:
     return Answer(status, json.dumps({"error": message}).encode())
 
 
-@dataclass(slots=True)
+@dataclass
 class Inspector:
     """`ask` gives the answer to a question, as `answers.py` knows them.
 
@@ -161,7 +161,7 @@ class Doctor:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._until = float("-inf")
+        self._until = 0.0  # by `time.monotonic`
         self._report: dict[str, Any] = {}
 
     async def report(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ QUESTIONS = (
 FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line", "plan"), ("model", "device", "name", "op", "file")
 
 
-@dataclass(slots=True)
+@dataclass
 class Studio:
     """The state of the server: a folder in which there is runs/, the key, and the children."""
 
