@@ -120,7 +120,7 @@ class _Display(threading.Thread):
 
 
 class _Told:
-    """What is told of the process's work."""
+    """Reports on the process's work."""
 
     def __init__(self) -> None:
         self.running: list[Work] = []  # the innermost last

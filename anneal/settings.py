@@ -180,7 +180,7 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 
 class _InForce(list[Callable[[Settings], None]]):
-    """Who is told when the settings of the process change, and the settings, read from the environment once."""
+    """The settings of the process, read from the environment once; the items are told when they change."""
 
     settings: Settings | None = None
 

@@ -52,7 +52,7 @@ class Event:
 
 
 class _Listeners(list[Listener]):
-    """Who listens to the rules that fire, in all threads."""
+    """The listeners to the rules that fire, in all threads."""
 
     plain: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]] = ()  # (kind, table, its own functions) where others are
 

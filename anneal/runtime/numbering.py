@@ -36,7 +36,7 @@ EXPANDING = threading.RLock()  # a late tensor may be asked for its node by any 
 
 
 class _Learned:
-    """What all threads have found out about templates, and about the lines of loops."""
+    """Facts that all threads have found about templates, and about the lines of loops."""
 
     def __init__(self) -> None:
         self.forget_masks()

@@ -157,7 +157,7 @@ class Inspector:
 
 
 class Doctor:
-    """What the machine has, asked in a process of its own and kept a while."""
+    """A report on the machine, asked for in a process of its own and kept a while."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()

@@ -26,7 +26,7 @@ _SURE = 2048
 
 
 class _Shared:
-    """What the cpu devices of a process share. Whoever holds a device's lock writes it."""
+    """Values that the cpu devices of a process share. Whoever holds a device's lock writes it."""
 
     def __init__(self) -> None:
         self.ones: dict[np.dtype[Any], Array] = {}  # of a dtype the first of one array serve all lengths
