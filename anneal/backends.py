@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
-from anneal.backend import cost_models
+from anneal.backend import DEVICES
 from anneal.runtime import set_float32_products
 
 __all__ = ["CPU", "CUDA", "Absent", "CuDNN", "Products", "cpu", "cuda", "cudnn", "mkldnn", "mps", "openmp"]
@@ -66,7 +66,7 @@ class Products:
     @property
     def allow_tf32(self) -> bool:
         """True if products of float32 may be less exact: unless `set_float32_matmul_precision` says "highest"."""
-        return cost_models.float32_products() != "highest"
+        return DEVICES.precision != "highest"
 
     @allow_tf32.setter
     def allow_tf32(self, value: bool) -> None:

@@ -22,7 +22,7 @@ unique_inverse unique_values unstack var vecdot where""",
         "arrays": """
 MEANINGS of_numpy""",
         "memory": """
-Holder MemoryReport MemoryUse register""",
+Holder MemoryReport MemoryUse""",
         "promises": """
 Crew""",
     },

@@ -82,7 +82,7 @@ class _Display(threading.Thread):
     def run(self) -> None:
         while not self.ended.wait(REDRAWN if self.terminal else EVERY):
             now = time.monotonic()
-            old = [w for w in list(_running) if now - w.begun >= AFTER]
+            old = [w for w in list(_TOLD.running) if now - w.begun >= AFTER]
             with self.lock:
                 if old and not self.ended.is_set() and not self.hidden:
                     self.tell(old[-1], now)
@@ -116,8 +116,16 @@ class _Display(threading.Thread):
             self.writing = False
 
 
-_running: list[Work] = []  # the innermost last
-_display: _Display | None = None
+class _Told:
+    """Reports on the process's work."""
+
+    def __init__(self) -> None:
+        self.running: list[Work] = []  # the innermost last
+        self.display: _Display | None = None
+        self.noted: set[str] = set()  # the texts of `note`
+
+
+_TOLD = _Told()
 
 
 @contextmanager
@@ -128,16 +136,15 @@ def shown(stream: TextIO | None = None) -> Iterator[None]:
     On a terminal it is one line with a bar, there after a second and gone when the work is done or others write; into a
     pipe it is a line every ten seconds. Both go to stderr.
     """
-    global _display
     stream = stream or sys.stderr
-    if _display is not None or stream is None:
+    if _TOLD.display is not None or stream is None:
         yield
         return
-    _display = mine = _Display(stream)
+    _TOLD.display = mine = _Display(stream)
     try:
         yield
     finally:
-        _display = None
+        _TOLD.display = None
         mine.ended.set()
         if mine.is_alive():
             mine.join()
@@ -147,7 +154,7 @@ def shown(stream: TextIO | None = None) -> Iterator[None]:
 
 def silence(hidden: bool = True) -> None:
     """Show nothing from now on in the block of `shown` that this is called in, or, with False, again."""
-    if (display := _display) is not None:
+    if (display := _TOLD.display) is not None:
         with display.lock:
             display.hidden = hidden
             display.erase()
@@ -155,7 +162,7 @@ def silence(hidden: bool = True) -> None:
 
 def yields(text: str) -> None:
     """Remove the bar before `text` is written to a terminal: called by the streams' wrapper."""
-    display = _display
+    display = _TOLD.display
     if display is None or not display.terminal:
         return
     with display.lock:
@@ -164,9 +171,16 @@ def yields(text: str) -> None:
             display.fresh = text.endswith("\n")
 
 
+def note(text: str) -> None:
+    """Print a line on stderr, the first time that it is told."""
+    if text not in _TOLD.noted:
+        _TOLD.noted.add(text)
+        print(f"anneal: {text}", file=sys.stderr)
+
+
 def running() -> list[Work]:
     """The work that goes on, the innermost last."""
-    return list(_running)
+    return list(_TOLD.running)
 
 
 @contextmanager
@@ -180,15 +194,15 @@ def work(what: str, total: int | None = None, unit: str = "") -> Iterator[Work]:
     3
     """
     mine = Work(what, total, unit)
-    if (display := _display) is None:
+    if (display := _TOLD.display) is None:
         yield mine
         return
-    _running.append(mine)
+    _TOLD.running.append(mine)
     try:
         display.begin()
         yield mine
     finally:
-        _running.remove(mine)
+        _TOLD.running.remove(mine)
 
 
 def told(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
@@ -197,7 +211,7 @@ def told(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]
     >>> sum(told(range(5), "adding", 5))
     10
     """
-    return _told(items, what, total) if _display is not None else iter(items)
+    return _told(items, what, total) if _TOLD.display is not None else iter(items)
 
 
 def _told(items: Iterable[T], what: str, total: int | None) -> Iterator[T]:

@@ -5,7 +5,7 @@ in docs/environment.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 
@@ -56,34 +56,13 @@ class Setting:
         return f"ANNEAL_{self.field.upper()}"
 
 
-def _level(text: str) -> int:
-    if text not in {str(n) for n in range(len(DEBUG_LADDER))}:
-        raise ValueError
-    return int(text)
+def _below(end: int) -> Callable[[str], int]:
+    return {str(n): n for n in range(end)}.__getitem__
 
 
-def _width(text: str) -> int:
-    if text not in {str(n) for n in range(33)}:
-        raise ValueError
-    return int(text)
-
-
-def _choice(text: str) -> str:
-    if text.lower() not in DEVICES:
-        raise ValueError
-    return text.lower()
-
-
-def _implementation(text: str) -> str:
-    if text.lower() not in IMPLEMENTATIONS:
-        raise ValueError
-    return text.lower()
-
-
-def _cpu(text: str) -> str:
-    if text.lower() not in CPUS:
-        raise ValueError
-    return text.lower()
+def _one_of(words: Iterable[str]) -> Callable[[str], str]:
+    known = {word: word for word in words}
+    return lambda text: known[text.lower()]
 
 
 def _frames(text: str) -> str:
@@ -99,13 +78,18 @@ def _switch(text: str) -> bool:
 
 
 TABLE: tuple[Setting, ...] = (
-    Setting("debug", "0 to 6", "how much is logged on stderr; each level adds: " + ", ".join(DEBUG_LADDER[1:]), _level),
+    Setting(
+        "debug",
+        "0 to 6",
+        "how much is logged on stderr; each level adds: " + ", ".join(DEBUG_LADDER[1:]),
+        _below(len(DEBUG_LADDER)),
+    ),
     Setting(
         "device",
         ", ".join(DEVICES),
         "the default device of tensors. auto, or unset: the `anneal` commands use the GPU if there is one. Your own "
         'programs use the cpu (unlike `an.set_default_device("auto")`)',
-        _choice,
+        _one_of(DEVICES),
     ),
     Setting(
         "adapter",
@@ -118,14 +102,14 @@ TABLE: tuple[Setting, ...] = (
         "webgpu",
         ", ".join(IMPLEMENTATIONS),
         "the implementation of WebGPU; dawn needs the package wgpudawn; auto: wgpu if it finds an adapter, else dawn",
-        _implementation,
+        _one_of(IMPLEMENTATIONS),
     ),
     Setting(
         "cpu",
         ", ".join(CPUS),
         "what runs kernels on the cpu: numpy; c: C made by this machine's compiler, and NumPy where there is none or C "
         "lacks something; auto: C for jit functions, and for other programs once they have run often",
-        _cpu,
+        _one_of(CPUS),
     ),
     Setting(
         "require_webgpu",
@@ -146,7 +130,7 @@ TABLE: tuple[Setting, ...] = (
         "beam",
         "0 to 32",
         "the beam width of the search for faster kernels on webgpu; 0: no search",
-        _width,
+        _below(33),
     ),
     Setting(
         "replay",
@@ -167,7 +151,7 @@ TABLE: tuple[Setting, ...] = (
 def _value(setting: Setting, text: str) -> object:
     try:
         return setting.parse(text.strip())
-    except ValueError:
+    except (KeyError, ValueError):
         raise SettingError(f"{setting.variable}={text!r} is not a valid value; use one of: {setting.values}") from None
 
 
@@ -186,8 +170,13 @@ def read(environ: Mapping[str, str]) -> Settings:
     return replace(Settings(), **values)  # type: ignore[arg-type]
 
 
-_current: Settings | None = None
-_watchers: list[Callable[[Settings], None]] = []
+class _InForce(list[Callable[[Settings], None]]):
+    """The settings of the process, read from the environment once; the items are told when they change."""
+
+    settings: Settings | None = None
+
+
+_IN_FORCE = _InForce()
 
 
 def variable(name: str) -> str:
@@ -205,24 +194,22 @@ def current() -> Settings:
     ...     settings.current().device
     'cpu'
     """
-    if _current is None:
-        return _put(read(os.environ))
-    return _current
+    found = _IN_FORCE.settings
+    return _put(read(os.environ)) if found is None else found
 
 
 def watch(f: Callable[[Settings], None]) -> None:
     """Have `f` called with the settings in force: when they are read, when they change, and now if they were read
     before.
     """
-    _watchers.append(f)
-    if _current is not None:
-        f(_current)
+    _IN_FORCE.append(f)
+    if _IN_FORCE.settings is not None:
+        f(_IN_FORCE.settings)
 
 
 def _put(s: Settings) -> Settings:
-    global _current
-    _current = s
-    for f in _watchers:
+    _IN_FORCE.settings = s
+    for f in _IN_FORCE:
         f(s)
     return s
 

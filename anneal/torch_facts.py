@@ -6,10 +6,10 @@ import os
 from typing import Any
 
 from anneal import cuda
-from anneal.backend import Place, cost_models
+from anneal.backend import DEVICES as _DEVICES, Place
 from anneal.errors import DeviceError, DTypeError
 from anneal.ops import as_dtype, checked, default_generator as _default_generator, said
-from anneal.runtime import set_float32_products
+from anneal.runtime import here as _here, set_float32_products
 
 from anneal.tensor import (  # isort: skip
     OLDER, DType, Tensor, default_device as _default_device, dtypes, set_default_device as _set_default_device,
@@ -43,15 +43,13 @@ class device(Place, metaclass=_AnyPlace):
         return device, (str(self),)
 
     def __enter__(self) -> device:
-        _BEFORE.append(_default_device())
+        before = _here.device
         _set_default_device(self)
+        _here.devices.append(before)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _set_default_device(_BEFORE.pop())
-
-
-_BEFORE: list[str] = []  # the default devices outside the blocks
+        _here.device = _here.devices.pop()
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -232,7 +230,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 def get_float32_matmul_precision() -> str:
     """The word that `set_float32_matmul_precision` was given last; "highest" at first."""
-    return cost_models.float32_products()
+    return _DEVICES.precision
 
 
 def get_default_device() -> Place:

@@ -31,10 +31,12 @@ from anneal.uop import Recent, Weighed, arena, provenance, toposort
 from tests.test_state import CACHE, PACKAGE, STATE
 
 HALVES = "most"  # a `Recent`, which keeps twice as many, or a `Weighed`
+DEVICES = "anneal.backend.storage.DEVICES"
+CPU = f"{DEVICES}.open['cpu']"
 # name -> its bound: HALVES, or the variable that has it
 BOUNDS = {
-    "anneal.backend.storage.OPEN['cpu']._programs": HALVES,
-    "anneal.backend.storage.OPEN['cpu'].kernels._programs": HALVES,
+    f"{CPU}._programs": HALVES,
+    f"{CPU}.kernels._programs": HALVES,
     "anneal.codegen.kernels._bodies": HALVES,
     "anneal.nn._whole_calls._kinds": HALVES,
     "anneal.ops.bases._recipes": HALVES,
@@ -42,8 +44,8 @@ BOUNDS = {
     "anneal.rewrite.symbolic._MEMO": "_MEMO_LIMIT",
     "anneal.runtime.late._calls": HALVES,
     "anneal.runtime.late._runs": HALVES,
-    "anneal.runtime.numbering._carried": "_MAX_LINES",
-    "anneal.runtime.numbering._masks": "_MAX_MASKS",
+    "anneal.runtime.numbering.LEARNED.carried": "_MAX_LINES",
+    "anneal.runtime.numbering.LEARNED.masks": "_MAX_MASKS",
     "anneal.runtime.numbering._moved": HALVES,
     "anneal.runtime.numbering._rounds": HALVES,
     "anneal.runtime.numbering._tags": HALVES,
@@ -52,26 +54,25 @@ BOUNDS = {
     "anneal.schedule.passes.range_propagation._kernels": HALVES,
     "anneal.schedule.plan._plans": HALVES,
     "anneal.schedule.plan._made": HALVES,
-    "anneal.uop.provenance.KINDS": "_MAX_CODES",
-    "anneal.uop.provenance._CODES": "_MAX_CODES",
+    "anneal.uop.provenance.CODES.kept": "_MAX_CODES",
+    "anneal.uop.provenance.CODES.kinds": "_MAX_CODES",
     "anneal.uop.sizes._CANONICAL": HALVES,
     "anneal.uop.sizes._POLY": HALVES,
     "anneal.uop.sizes._SYMBOLIC_NODES": HALVES,
 }
 # what has another bound, and which
 OTHERWISE = {
-    "anneal.backend.cpu.compiler._open": "those of the kernels' programs",
-    "anneal.backend.storage.OPEN['cpu'].kernels._libraries": "those of the kernels' programs",
+    "anneal.backend.cpu.primitives.SHARED.libraries": "those of the kernels' programs",
+    f"{CPU}.kernels._libraries": "those of the kernels' programs",
     "anneal.runtime.guards._chains": "lru_cache",
-    "anneal.runtime.launch._rounds": "those of late._runs",
-    "anneal.runtime.launch._scratches": "those of late._runs",
+    f"{CPU}.of_launches": "those of late._runs",
     "anneal.uop.node._PROCESS.nodes": "swept where it has doubled: test_a_loop_over_shapes_leaves_nothing counts what is left",
 }
 # what `empty_cache()` empties, besides a bound in bytes or of its own
 EMPTIED = {
-    "anneal.backend.cpu.primitives._ONES",
-    *[f"anneal.backend.storage.OPEN['cpu'].{name}" for name in ("_bindings", "_idle", "_kept", "_keys", "_users")],
-    *[f"anneal.backend.storage.OPEN['cpu'].pool.{name}" for name in ("_free", "_numbers")],
+    "anneal.backend.cpu.primitives.SHARED.ones",
+    *[f"{CPU}.{name}" for name in ("_bindings", "_idle", "_kept", "_keys", "_users")],
+    *[f"{CPU}.pool.{name}" for name in ("_free", "_numbers")],
 }
 
 _KINDS = (dict, list, set, collections.deque, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
@@ -82,7 +83,7 @@ def containers() -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     modules = sorted((n, m) for n, m in sys.modules.items() if n.split(".")[0] == "anneal")
     waiting = [(f"{name}.{k}", v, name, 0) for name, m in modules for k, v in list(vars(m).items()) if k[:2] != "__"]
-    waiting.sort(key=lambda x: x[0] == "anneal.backend.storage.OPEN")  # devices first: whatever they run refers to them
+    waiting.sort(key=lambda x: x[0] == DEVICES)  # first: whatever they run refers to them
     while waiting:
         name, x, module, depth = waiting.pop()
         x = getattr(x, "__func__", x)
@@ -109,6 +110,12 @@ def containers() -> Iterator[tuple[str, Any]]:
 def _ours(x: Any) -> bool:
     kind = x if isinstance(x, type) else type(x)
     return getattr(kind, "__module__", "").split(".")[0] == "anneal"
+
+
+def module_of(name: str) -> str:
+    """The module in what has this name: what stands before the first word in capitals, or else before the last."""
+    parts = name.split(".")
+    return ".".join(parts[: next((n for n, part in enumerate(parts) if part.isupper()), -1)])
 
 
 def size(x: Any) -> int:
@@ -161,11 +168,9 @@ def with_empty_caches() -> Iterator[None]:
 
 
 def test_every_cache_of_a_module_has_a_bound() -> None:
-    assert {n for n, why in STATE.items() if why is CACHE} - {"anneal.nn._whole_calls._trees"} <= {
-        *BOUNDS,
-        *OTHERWISE,
-        *EMPTIED,
-    }
+    bounded = [*BOUNDS, *OTHERWISE, *EMPTIED]
+    caches = {n for n, why in STATE.items() if why is CACHE} - {"anneal.nn._whole_calls._trees"}
+    assert {n for n in caches if not any(f"{b}.".startswith(f"{n}.") for b in bounded)} == set()
 
 
 def test_functools_caches_have_a_bound_or_one_entry() -> None:
@@ -189,7 +194,7 @@ def test_what_grows_has_a_bound(tmp_path: Path) -> None:
 
     before, after = rounds(0, 10), rounds(10, 24)
     grown = {name for name, n in after.items() if n >= before.get(name, 0) + 8}
-    assert {"anneal.runtime.late._calls", "anneal.uop.provenance.KINDS", "anneal.runtime.guards._chains"} <= grown
+    assert {"anneal.runtime.late._calls", "anneal.uop.provenance.CODES.kinds", "anneal.runtime.guards._chains"} <= grown
     assert grown <= {*BOUNDS, *OTHERWISE, *EMPTIED}
     an.empty_cache()
     assert {name: n for name, x in containers() if name in EMPTIED and (n := size(x)) > 2} == {}
@@ -199,7 +204,7 @@ def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     """With bounds of some tens of entries, 300 shapes leave as many objects as the 600 before them."""
     program(0)  # opens the device
     for name in BOUNDS:
-        importlib.import_module(name.partition(".OPEN")[0].rpartition(".")[0])
+        importlib.import_module(module_of(name))
     small, held = 48, {name: x for name, x in containers() if name in BOUNDS}
     for name, bound in BOUNDS.items():
         if ".kernels." in name and name not in held:  # there is none where NumPy runs all
@@ -208,7 +213,7 @@ def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setattr(held[name], "most", small)
             held[name].clear()
         elif name in held:
-            where = sys.modules[name.rpartition(".")[0]]
+            where = sys.modules[module_of(name)]
             monkeypatch.setattr(where, bound, 1024 if bound == "_MAX_CODES" else small)
             if bound != "_MAX_CODES":
                 held[name].clear()
@@ -222,7 +227,7 @@ def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
             left.append((len(arena().nodes), len(gc.get_objects())))
             # one program's entries come at once
             over = {name: size(x) for name, x in containers() if name in BOUNDS and size(x) > 2 * small + 200}
-            assert {*over} <= {"anneal.uop.provenance.KINDS", "anneal.uop.provenance._CODES"}
+            assert {*over} <= {"anneal.uop.provenance.CODES.kinds", "anneal.uop.provenance.CODES.kept"}
     (nodes, objects), (nodes_then, objects_then) = left
     assert nodes_then < 1.1 * nodes + 200
     assert objects_then < 1.02 * objects + 1000
@@ -276,12 +281,12 @@ def test_calls_may_be_forgotten_in_the_middle_of_a_step() -> None:
 
 
 def test_codes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "_MAX_CODES", len(provenance._CODES) + 20)
+    monkeypatch.setattr(provenance, "_MAX_CODES", len(provenance.CODES.kept) + 20)
     for n in range(60):
         own: dict[str, Any] = {}
         exec(f"def f(x):\n    return (x * 2).sum()\n{chr(10) * n}", own)
         assert own["f"](an.ones(2)).item() == 4
-    assert len(provenance._CODES) == len(provenance.KINDS) <= provenance._MAX_CODES
+    assert len(provenance.CODES.kept) == len(provenance.CODES.kinds) <= provenance._MAX_CODES
     assert provenance.line_of(1, 0) == "code that was forgotten"
 
 
@@ -289,7 +294,7 @@ def test_a_template_larger_than_what_is_kept_is_not_numbered_at_every_call(monke
     """What is visited to know the numbers in templates grows as the templates do, whatever the bound."""
     late.forget()
     monkeypatch.setattr(numbering, "_MAX_MASKS", 64)
-    monkeypatch.setattr(numbering, "_most_masks", 64)
+    monkeypatch.setattr(numbering.LEARNED, "most_masks", 64)
     visited = 0
 
     def counted(*args: Any, **options: Any) -> Any:
@@ -306,7 +311,7 @@ def test_a_template_larger_than_what_is_kept_is_not_numbered_at_every_call(monke
     assert total.sum().item() == 4 + 4 * sum(range(1000))
     assert visited < 5 * nodes
     late.forget()
-    assert numbering._most_masks == 64
+    assert numbering.LEARNED.most_masks == 64
 
 
 def test_memory_that_waits_for_a_round_goes_with_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from anneal.backend.arrays import Array, dtype_of, numpy_dtype
 from anneal.backend.device import Batch, Device, Limits, OpaqueBuffer, Program, Reader, Timed
 from anneal.backend.registry import (
+    DEVICES,
     HOST,
     AnyDevice,
     Place,
@@ -17,20 +18,21 @@ from anneal.backend.registry import (
     planned_cost_model,
     register_device,
     register_host,
+    set_precision,
 )
 from anneal.backend.storage import Storage
 from anneal.doors import opened_later
 
 if TYPE_CHECKING:
     from anneal.backend.arrays import MEANINGS, of_numpy
-    from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
+    from anneal.backend.memory import Holder, MemoryReport, MemoryUse
     from anneal.backend.promises import Crew
 else:
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport",
+    "DEVICES", "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport",
     "MemoryUse", "OpaqueBuffer", "Place", "Program", "Reader", "Storage", "Timed", "device_names", "dtype_of",
     "empty_cache", "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices",
-    "planned_cost_model", "register", "register_device", "register_host",
+    "planned_cost_model", "register_device", "register_host", "set_precision",
 ]  # fmt: skip

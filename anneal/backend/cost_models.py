@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from anneal.errors import SettingError
 from anneal.schedule import CostModel
-
-_PRECISIONS = ("highest", "high", "medium")
-_precision = ["highest"]
 
 # Rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again. Values are
 # stored as they are computed: two kernels that move whole vectors are worth more than one that does not.
@@ -17,26 +11,6 @@ CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8, reorders=Fals
 # In float32 computing scores again takes longer than reading them (GPT-2's training step 188 ms, not 170, on an H100,
 # for 11 GB, not 16): only those of more than 1 GiB. By subgroup matrices it is faster.
 _CHAINED, _CHAINED_BY_MATRICES = (1 << 30) + 1, 1 << 20
-
-
-def set_float32_products(precision: str) -> None:
-    """Have products of float32 matrices computed in a `precision` on devices that have matrices.
-
-    Raises SettingError for one that is none of torch's three.
-    """
-    if precision not in _PRECISIONS:
-        raise SettingError(f"float32 precision is one of {', '.join(_PRECISIONS)}, not {precision!r}")
-    _precision[0] = precision
-
-
-def float32_products() -> str:
-    """The precision that `set_float32_products` was given last; "highest" at first."""
-    return _precision[0]
-
-
-def now(model: CostModel) -> CostModel:
-    """A device's cost model in the precision that is in force."""
-    return replace(model, float32_products=_precision[0]) if model.matrices else model
 
 
 def gpu(max_buffers: int = 128, binding_bytes: int = 0, buffer_bytes: int = 0, matrices: bool = False) -> CostModel:

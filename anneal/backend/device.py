@@ -20,7 +20,7 @@ from anneal.progress import told
 from anneal.uop import DType, UOp, arena
 
 if TYPE_CHECKING:
-    from anneal.backend.memory import MemoryReport, MemoryUse
+    from anneal.backend.memory import MemoryReport, MemoryUse, Reserved
     from anneal.schedule import CostModel, Kernel
 
 
@@ -94,9 +94,6 @@ class Batch(ABC, Generic[Buffer]):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Freed buffers that are kept for reuse.
 
 
@@ -112,8 +109,6 @@ class BufferPool(Generic[Buffer]):
     Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. The buffer that
     was freed last stays, however large: a loop over large results frees one for each that it makes.
     """
-
-    __slots__ = ("_count", "_drop", "_free", "_numbers", "budget", "held")
 
     def __init__(self, budget: int, drop: Callable[[Buffer], None]) -> None:
         self.budget = budget
@@ -248,6 +243,9 @@ class Device(ABC, Generic[Buffer]):
         # lock because entering one costs no call of Python.
         self._changing = threading.Lock()
         self._in_use = self._peak = 0
+        self.reserved: weakref.WeakSet[Reserved] = weakref.WeakSet()  # that have memory which no tensor shows
+        # what launches share: by the results' sizes and shapes, and by the id of a plan
+        self.of_launches: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
         self.asked = 0  # bytes of memory that tensors have asked for so far
 
     # -- memory
@@ -418,7 +416,7 @@ class Device(ABC, Generic[Buffer]):
         """A report of the holders of this device's memory."""
         from anneal.backend.memory import report
 
-        return report(self.name, self.memory())
+        return report(self.name, self.memory(), list(self.reserved))
 
     def held(self) -> int:
         """Bytes of the device's memory that are taken, what is kept for later use included."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,8 +12,8 @@ from anneal.uop import DType, UOp, arena
 class Reserved(Protocol):
     """A holder of memory that no tensor shows: a captured function with its temporaries."""
 
-    def reserved(self) -> tuple[str, str, int]:
-        """The name of its device, what it is, and the bytes that it holds."""
+    def reserved(self) -> tuple[str, int]:
+        """Its description, and the bytes that it holds."""
         ...
 
 
@@ -26,14 +25,6 @@ class _Memory(Protocol):
     device: str
     buffer: object | None
     line: tuple[Any, int] | None
-
-
-_RESERVED: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def register(holder: Reserved) -> None:
-    """Have reports list `holder` for as long as it lives."""
-    _RESERVED.add(holder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +76,11 @@ class MemoryReport:
         return self.text()
 
 
-def report(device: str, use: MemoryUse) -> MemoryReport:
-    """A report of the holders of the memory of the device called `device`, of which `use` is taken."""
+def report(device: str, use: MemoryUse, reserved: Iterable[Reserved] = ()) -> MemoryReport:
+    """A report of the holders of the memory of the device called `device`, of which `use` is taken. Of `reserved` no
+    tensor shows the memory."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for where, what, nbytes in (*_tensors(device), *_functions(device)):
+    for where, what, nbytes in (*_tensors(device), *_functions(reserved)):
         count, total = found.get((where, what), (0, 0))
         found[where, what] = count + 1, total + nbytes
     holders = [Holder(where, what, count, nbytes) for (where, what), (count, nbytes) in found.items()]
@@ -104,11 +96,10 @@ def _tensors(device: str) -> Iterator[tuple[str, str, int]]:
             yield _where(u, s), f"{s.dtype.name} of {s.size:,}", s.size * s.dtype.itemsize
 
 
-def _functions(device: str) -> Iterator[tuple[str, str, int]]:
-    for holder in list(_RESERVED):
-        name, what, nbytes = holder.reserved()
-        if name == device:
-            yield "", what, nbytes
+def _functions(reserved: Iterable[Reserved]) -> Iterator[tuple[str, str, int]]:
+    for holder in reserved:
+        what, nbytes = holder.reserved()
+        yield "", what, nbytes
 
 
 def _where(u: UOp, s: _Memory) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal import progress, settings
 from anneal.backend.device import Device, OpaqueBuffer
-from anneal.errors import DeviceError
+from anneal.errors import DeviceError, SettingError
 from anneal.schedule import BUILDING
 from anneal.uop import arena
 
@@ -43,16 +43,26 @@ class Place(str):
 
 # The device of tensors that name none: it is always there, and holds every dtype.
 HOST = Place("cpu")
+_PRECISIONS = ("highest", "high", "medium")
 
-# Devices are opened once per process, on first use, by one thread at a time.
-OPEN: dict[str, AnyDevice] = {}
-_AUTO: list[str] = []
-_OPENING = threading.RLock()
+_OPENING = threading.RLock()  # devices are opened once per process, on first use, by one thread at a time
+
+
+class _Devices:
+    """The devices of the process by their names, which are one each, and what they have in common."""
+
+    def __init__(self, known: dict[str, _Known]) -> None:
+        self.known = known
+        self.open: dict[str, AnyDevice] = {}
+        # those of the process that this one was forked from: what a driver holds cannot be let go of here
+        self.left_behind: dict[str, AnyDevice] = {}
+        self.auto = ""  # the name that "auto" stands for, once that is known
+        self.precision = "highest"  # of products of float32, also on devices that are opened later
 
 
 def device_names() -> tuple[str, ...]:
     """The names that `get_device` knows."""
-    return ("auto", *_KNOWN)
+    return ("auto", *DEVICES.known)
 
 
 def register_device(name: str, open_device: Callable[[], Device[Any]], cost_model: CostModel) -> None:
@@ -64,7 +74,7 @@ def register_device(name: str, open_device: Callable[[], Device[Any]], cost_mode
     with _OPENING:
         if name in device_names():
             raise DeviceError(f"there is a device {name!r} already; choose another name")
-        _KNOWN[name] = _Known(open_device, lambda: cost_model)
+        DEVICES.known[name] = _Known(open_device, lambda: cost_model)
 
 
 def register_host(name: str, dtypes: frozenset[DType]) -> None:
@@ -76,7 +86,7 @@ def register_host(name: str, dtypes: frozenset[DType]) -> None:
         device.name, device.limits = name, replace(device.limits, dtypes=dtypes)
         return device
 
-    if name not in _KNOWN:
+    if name not in DEVICES.known:
         register_device(name, opened, _cpu_costs())
 
 
@@ -94,7 +104,7 @@ def is_foreign(name: str) -> bool:
 
 
 def _known(name: str) -> _Known:
-    known = _KNOWN.get(name)
+    known = DEVICES.known.get(name)
     if known is None and is_foreign(name):
         raise DeviceError(
             f"there is no device {name!r} here: GPUs of every vendor are reached through WebGPU, so write 'webgpu' "
@@ -107,7 +117,7 @@ def _known(name: str) -> _Known:
 
 def open_devices() -> list[AnyDevice]:
     """The devices that this process has opened so far."""
-    return list(OPEN.values())
+    return list(DEVICES.open.values())
 
 
 def get_device(name: str = "auto") -> AnyDevice:
@@ -119,30 +129,49 @@ def get_device(name: str = "auto") -> AnyDevice:
     >>> get_device("cpu").name
     'cpu'
     """
-    device = OPEN.get(name)
+    device = DEVICES.open.get(name)
     if device is not None:
         return device
     with _OPENING:
-        device = OPEN.get(name)
+        device = DEVICES.open.get(name)
         if device is not None:
             return device
         if name == "auto":
             return get_device(_auto_name())
-        if name in _LEFT_BEHIND:
+        if name in DEVICES.left_behind:
             raise DeviceError(
                 f"device {name!r} was opened before this process was forked, and does not work in it; open it in the "
                 'new process alone, or start that with multiprocessing.get_context("spawn")'
             )
         with progress.work(f"opening {name}"):
-            device = OPEN[name] = _known(name).open()
+            device = DEVICES.open[name] = _in_precision(_known(name).open())
         return device
+
+
+def set_precision(precision: str) -> None:
+    """Have products of float32 matrices computed in a `precision` on devices that have matrices, open or not.
+
+    Raises SettingError for one that is none of torch's three.
+    """
+    if precision not in _PRECISIONS:
+        raise SettingError(f"float32 precision is one of {', '.join(_PRECISIONS)}, not {precision!r}")
+    DEVICES.precision = precision
+    for device in open_devices():
+        _in_precision(device)
+
+
+def _in_precision(device: AnyDevice) -> AnyDevice:
+    """The device, which computes products in the precision that is in force."""
+    if device.cost_model.matrices:
+        device.cost_model = replace(device.cost_model, float32_products=DEVICES.precision)
+    return device
 
 
 def memory_report(device: str) -> MemoryReport:
     """The report of the device called `device`; an empty one, if it was never opened."""
     from anneal.backend.memory import MemoryUse, report
 
-    opened = OPEN.get(device)
+    opened = DEVICES.open.get(device)
     return report(device, MemoryUse(0, 0, 0)) if opened is None else opened.report()
 
 
@@ -157,13 +186,9 @@ def empty_cache() -> None:
         device.empty_cache()
 
 
-# Devices of the process that this one was forked from: kept, since what a driver holds cannot be let go of here.
-_LEFT_BEHIND: dict[str, AnyDevice] = {}
-
-
 def _locks() -> list[Any]:
     """All locks, in the order in which a thread takes several."""
-    return [_OPENING, BUILDING, *[d.lock for d in OPEN.values()]]
+    return [_OPENING, BUILDING, *[d.lock for d in DEVICES.open.values()]]
 
 
 def _before_fork() -> None:
@@ -179,9 +204,9 @@ def _after_fork() -> None:
 
 def _in_fork() -> None:
     _after_fork()
-    for name, device in list(OPEN.items()):
+    for name, device in list(DEVICES.open.items()):
         if not device.survives_fork:
-            _LEFT_BEHIND[name] = OPEN.pop(name)
+            DEVICES.left_behind[name] = DEVICES.open.pop(name)
 
 
 if hasattr(os, "register_at_fork"):
@@ -225,23 +250,23 @@ def _gpu_costs() -> CostModel:
     return cost_models.GPU
 
 
-_KNOWN = {HOST: _Known(_open_cpu, _cpu_costs), "webgpu": _Known(_open_webgpu, _gpu_costs)}
+DEVICES = _Devices({HOST: _Known(_open_cpu, _cpu_costs), "webgpu": _Known(_open_webgpu, _gpu_costs)})
 
 
 def _auto_name() -> str:
-    if not _AUTO:
+    if not DEVICES.auto:
         wanted = settings.current()
         if wanted.device != "auto":
             get_device(wanted.device)
             return wanted.device
         try:
             get_device("webgpu")
-            _AUTO.append("webgpu")
+            DEVICES.auto = "webgpu"
         except DeviceError as e:
             if wanted.require_webgpu:
                 raise
             reason = str(e).splitlines()[0].split(";")[0]
             print(f"anneal: no WebGPU hardware ({reason}); using the cpu device", file=sys.stderr)
             get_device(HOST)
-            _AUTO.append(HOST)
-    return _AUTO[0]
+            DEVICES.auto = HOST
+    return DEVICES.auto

@@ -10,7 +10,7 @@ from typing import Any
 
 from anneal.backend.arrays import Array
 from anneal.backend.device import OpaqueBuffer
-from anneal.backend.registry import OPEN, get_device
+from anneal.backend.registry import DEVICES, get_device
 from anneal.uop import DType, UOp
 
 
@@ -79,7 +79,7 @@ class Storage:
         """Give the buffer back to the device's pool now."""
         buffer, self.buffer = self.buffer, None
         if buffer is not None:
-            device = OPEN.get(self.device)
+            device = DEVICES.open.get(self.device)
             if device is not None:
                 device.free(buffer)
 

@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import stat
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,14 +26,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from anneal import files, settings
+from anneal import files, progress, settings
 
 LIMIT = 256 << 20  # bytes of all entries together
 LARGEST = 32 << 20  # bytes of one value as JSON; GPT-2's training step, 300 kernels, takes 2 MB
 _MAGIC = b"anneal\x00\x01"
 _HEAD = 8 + 16 + 16 + 16 + 2
 _COUNT = "written"  # a file of one byte for each KiB that processes wrote since one looked at the limit
-_told: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +262,8 @@ def prune(where: Path, max_bytes: int | None = None, older_than: float | None = 
 
 def _say(text: str) -> None:
     """ANNEAL_DEBUG=1: once each."""
-    if settings.current().debug >= 1 and text not in _told:
-        _told.add(text)
-        print(f"anneal: {text}", file=sys.stderr)
+    if settings.current().debug >= 1:
+        progress.note(text)
 
 
 # -- the version of the compiler itself, as a hash of its source text -------------------------------------------------

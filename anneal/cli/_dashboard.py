@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal import progress
-from anneal.cli._output import console, data, fits, harmless, hold_messages, message, phase_colours, sized
+from anneal.cli._output import NOW, console, data, fits, harmless, hold_messages, message, phase_colours, sized
 from anneal.cli._reporters import Picture, PlainLines, Progress, Start
 
 if TYPE_CHECKING:
@@ -25,13 +25,12 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J", "\x1b[?7h\x1b[?25h\x1b[?
 _LOOK = 0.05  # seconds between two looks at the terminal's size
 _DRAWN = 0.25  # seconds between two frames
 _WIDEST, _TALLEST, _PRINTED = 120, 40, 24  # columns and lines of a frame; lines of the one that is printed at the end
-_open: Dashboard | None = None
 
 
 def leave() -> None:
     """Give the terminal back, if a dashboard has it: for whoever ends the process on the spot."""
-    if _open is not None:
-        _open.close()
+    if NOW.dashboard is not None:
+        NOW.dashboard.close()
 
 
 class Dashboard(PlainLines):
@@ -76,14 +75,13 @@ class Dashboard(PlainLines):
         self.close()
 
     def close(self) -> None:
-        global _open
         with self._lock:
-            if _open is not self:
+            if NOW.dashboard is not self:
                 return
             self._ended.set()
             with _undisturbed():
                 self._leave()
-                _open = None
+                NOW.dashboard = None
                 if self._progress.losses and self._failed is None:
                     self._print()
                 for text in self._said:
@@ -93,8 +91,7 @@ class Dashboard(PlainLines):
     # -- the terminal
 
     def _enter(self) -> None:
-        global _open
-        _open = self
+        NOW.dashboard = self
         progress.silence()
         hold_messages(self._say)
         self._write(_ENTER)
@@ -140,7 +137,7 @@ class Dashboard(PlainLines):
 
     def _draw(self) -> None:
         with self._lock:
-            if _open is not self or self._start is None or self._failed is not None:
+            if NOW.dashboard is not self or self._start is None or self._failed is not None:
                 return
             self._at, self._size = time.monotonic(), _size()
             try:

@@ -34,9 +34,10 @@ class _Said:
         self.json = self.quiet = False
         self.going_on = False
         self.holder: Callable[[str], None] | None = None  # gets the messages while something fills the terminal
+        self.dashboard: Any = None  # the one that has the terminal
 
 
-_now = _Said()
+NOW = _Said()
 
 
 def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
@@ -56,11 +57,11 @@ def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
 @contextlib.contextmanager
 def going_on(wanted: bool) -> Iterator[None]:
     """In the block, if that is wanted, the command goes on when stdout takes nothing more: it has a file to write."""
-    before, _now.going_on = _now.going_on, wanted
+    before, NOW.going_on = NOW.going_on, wanted
     try:
         yield
     finally:
-        _now.going_on = before
+        NOW.going_on = before
 
 
 class _Stream(io.TextIOBase):
@@ -112,7 +113,7 @@ class _Stream(io.TextIOBase):
         raise OSError(errno.EBADF, "it is closed")
 
     def _try(self, call: Callable[..., object], *arguments: str) -> None:
-        if self._name in _now.lost:
+        if self._name in NOW.lost:
             return
         try:
             call(*arguments)
@@ -127,10 +128,10 @@ class _Stream(io.TextIOBase):
         _nowhere(self._number)
         left = isinstance(error, BrokenPipeError)
         why = "" if left else getattr(error, "strerror", None) or str(error)
-        _now.lost[self._name] = why
+        NOW.lost[self._name] = why
         if self._number == 2:
             return
-        if not _now.going_on:
+        if not NOW.going_on:
             if left:
                 sys.exit(0)
             raise DataError(f"stdout cannot be written: {why}") from None
@@ -150,8 +151,8 @@ def _nowhere(number: int) -> None:
 @contextlib.contextmanager
 def streams() -> Iterator[Callable[[int], int]]:
     """Stand behind stdout and stderr for a command; gives what makes its exit code of the one it would have had."""
-    _now.lost.clear()
-    _now.json = _now.quiet = False
+    NOW.lost.clear()
+    NOW.json = NOW.quiet = False
     for number in (0, 1, 2):  # or the next file that is opened would be taken for a stream that was closed
         try:
             os.fstat(number)
@@ -166,22 +167,22 @@ def streams() -> Iterator[Callable[[int], int]]:
 
 
 def _verdict(code: int) -> int:
-    if code == 0 and _now.lost.get("stderr") and not _now.json:
+    if code == 0 and NOW.lost.get("stderr") and not NOW.json:
         with contextlib.suppress(DataError, SystemExit):
-            data(f"anneal: stderr cannot be written: {_now.lost['stderr']}")
-    return DataError.exit_code if code == 0 and any(_now.lost.values()) else code
+            data(f"anneal: stderr cannot be written: {NOW.lost['stderr']}")
+    return DataError.exit_code if code == 0 and any(NOW.lost.values()) else code
 
 
 def message(text: str) -> None:
     """One line for the person at the keyboard, to stderr; nothing with --quiet."""
-    if not _now.quiet:
+    if not NOW.quiet:
         complain(text)
 
 
 def complain(text: str) -> None:
     """One line on stderr that --quiet does not silence: an error."""
-    if _now.holder is not None:
-        _now.holder(text)
+    if NOW.holder is not None:
+        NOW.holder(text)
         return
     if sys.stderr.isatty():
         text = folded(text, progress.columns(sys.stderr))
@@ -193,18 +194,18 @@ def hold_messages(holder: Callable[[str], None] | None) -> None:
     """Give messages to `holder` instead of stderr, where that is a terminal which something else fills; None: no
     more.
     """
-    _now.holder = holder if sys.stderr.isatty() else None
+    NOW.holder = holder if sys.stderr.isatty() else None
 
 
 def be_quiet() -> None:
     """Tell neither messages nor progress for the rest of the command: nothing but results and errors."""
-    _now.quiet = True
+    NOW.quiet = True
     progress.silence()
 
 
 def is_quiet() -> bool:
     """True if --quiet was given."""
-    return _now.quiet
+    return NOW.quiet
 
 
 def harmless(text: str) -> str:
@@ -238,7 +239,7 @@ def json_report(report: Any) -> None:
 def _document(value: Any, **layout: Any) -> None:
     import json  # help does without it
 
-    _now.json = True
+    NOW.json = True
     data(json.dumps(value, allow_nan=False, **layout), whole=True)
 
 

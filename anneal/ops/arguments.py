@@ -8,7 +8,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import FunctionType, TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
@@ -21,7 +21,7 @@ from anneal.names import Tensor
 from anneal.ops.checks import into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
-from anneal.runtime import call_late, here, register_late
+from anneal.runtime import call_late, here
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
 
@@ -153,7 +153,7 @@ class _Kind:
 
     def __init__(self, look: Callable[[str, str, Any], Any], *plain: type) -> None:
         self.look = look
-        self.plain = set(plain)
+        self.plain: Container[type] = frozenset(plain)
 
 
 _NONE = type(None)
@@ -192,14 +192,8 @@ _KINDS: dict[str, _Kind] = {
     "Generator | None": _Kind(_generator, _NONE),
 }
 _DEVICE_KIND = _Kind(_device, str, Place, _NONE)
-_TENSOR = _KINDS["Tensor"]
-
-
-def pass_unseen(cls: type[Tensor]) -> None:
-    """Let tensors of a class pass without a look: it is `Tensor`, or below it."""
-    register_late(cls)
-    for kind in ("Tensor", "Tensor | None"):
-        _KINDS[kind].plain.add(cls)
+_TENSOR, _OR_NONE = _KINDS["Tensor"], _KINDS["Tensor | None"]
+_TENSOR.plain, _OR_NONE.plain = here.context.tensors.classes, here.context.tensors.classes_or_none
 
 
 def kind_of(name: str, annotation: Any) -> _Kind | None:

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import pass_unseen
 from anneal.ops.checks import is_tensor, said
 from anneal.ops.nodes import reshape
-from anneal.runtime import HostFunction, here, host_storage, tensor_class
+from anneal.runtime import HostFunction, here, host_storage, register_late, tensor_class
 from anneal.uop import DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most
 
@@ -188,7 +187,7 @@ def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) ->
 
 def register(cls: type[Tensor]) -> None:
     """`cls` is the class of tensors, or one below it."""
-    pass_unseen(cls)
+    register_late(cls)
 
 
 def tensor(data: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:

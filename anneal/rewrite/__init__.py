@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
 from anneal.rewrite.walk import (
+    HERE,
     Table,
     Visit,
-    Watch,
     applied,
     graph_rewrite,
     over,

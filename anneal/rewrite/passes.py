@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +23,7 @@ from anneal import settings
 from anneal.errors import CompilerError, UserError
 from anneal.progress import told
 from anneal.rewrite.legality import check
+from anneal.rewrite.walk import HERE
 from anneal.uop import ALL, Op, UOp, fold_by
 
 S = TypeVar("S")
@@ -84,10 +85,10 @@ class Pipeline(Generic[S]):
         if until is not None and until not in self.names:
             raise UserError(f"no pass {until!r} in the pipeline {self.name}; passes: {', '.join(self.names)}")
         loud = settings.current().debug >= 5
-        outer = here.pass_name
+        outer = HERE.pass_name
         try:
             for p in told(self.passes, f"passes of {self.name}", len(self.passes)):
-                here.pass_name = p.name
+                HERE.pass_name = p.name
                 value = p.run(value)
                 if loud:
                     show(p, value)
@@ -96,7 +97,7 @@ class Pipeline(Generic[S]):
                 if p.name == until:
                     break
         finally:
-            here.pass_name = outer
+            HERE.pass_name = outer
         return value
 
 
@@ -146,18 +147,15 @@ class Event:
         return f"{step}{self.before!r} -> {self.after!r}   by {self.rule}   at {self.place}{user}"
 
 
-class _Here(threading.local):
-    """The thread's state: the pass that it runs, and whether it is telling of a rule right now."""
+class _Listeners(list[Listener]):
+    """The listeners to the rules that fire, in all threads."""
 
-    pass_name = ""
-    telling = False
+    plain: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]] = ()  # (kind, table, its own functions) where others are
 
 
-here = _Here()
 _lock = threading.RLock()
-_listeners: list[Listener] = []
-listening = _listeners.__len__  # above 0 if some thread listens to the rules that fire
-_plain: list[tuple[str, dict[Op, Any], dict[Op, Any]]] = []  # (kind, table, its own functions), while others are in it
+_LISTENERS = _Listeners()
+listening = _LISTENERS.__len__  # above 0 if some thread listens to the rules that fire
 
 
 @contextmanager
@@ -187,21 +185,21 @@ def tracing() -> Iterator[list[Event]]:
 
 def _listen(f: Listener) -> None:
     with _lock:
-        if not _listeners:
+        if not _LISTENERS:
             _replace_functions()
-        _listeners.append(f)
+        _LISTENERS.append(f)
 
 
 def _stop(f: Listener) -> None:
     with _lock:
-        _listeners.remove(f)
-        if not _listeners:
+        _LISTENERS.remove(f)
+        if not _LISTENERS:
             _put_back()
 
 
 def _replace_functions() -> None:
+    _LISTENERS.plain = [(kind, functions, dict(functions)) for kind, functions, _ in _telling()]
     for kind, functions, telling in _telling():
-        _plain.append((kind, functions, dict(functions)))
         functions.update(telling)
         if kind == "fold":
             fold_by(functions)
@@ -233,23 +231,23 @@ def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
 
 
 def _put_back() -> None:
-    for kind, functions, plain in _plain:
+    for kind, functions, plain in _LISTENERS.plain:
         functions.update(plain)
         if kind == "fold":
             fold_by(functions)
-    _plain.clear()
+    _LISTENERS.plain = ()
 
 
 def _tell(table: str, rule: str, places: Mapping[str, str], before: UOp, after: Result) -> None:
-    if here.telling:  # a rule that fired for what a listener does
+    if HERE.telling:  # a rule that fired for what a listener does
         return
-    here.telling = True
+    HERE.telling = True
     try:
-        event = Event(here.pass_name, table, rule, places[rule], before, after)
-        for f in tuple(_listeners):
+        event = Event(HERE.pass_name, table, rule, places[rule], before, after)
+        for f in tuple(_LISTENERS):
             f(event)
     finally:
-        here.telling = False
+        HERE.telling = False
 
 
 def _rewrite(_: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
@@ -296,7 +294,7 @@ def _print(event: Event) -> None:
 
 def _follow(s: settings.Settings) -> None:
     loud = s.debug >= 6
-    if loud != (_print in _listeners):
+    if loud != (_print in _LISTENERS):
         (_listen if loud else _stop)(_print)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, overload
 
 from anneal.errors import CompilerError
 from anneal.uop import GraphFunction, Op, UOp, arena, toposort
@@ -13,33 +13,43 @@ from anneal.uop import GraphFunction, Op, UOp, arena, toposort
 # -- a list of events in a thread, while it has a listener ------------------------------------------------------------
 
 
-T = TypeVar("T")
+class _Here(threading.local):
+    """A thread's state in planning: for each kind of event the list to append to, or None without a listener; the pass
+    that runs, and whether a listener is told of a rule right now.
 
-
-class Watch(threading.local, Generic[T]):
-    """A channel for one kind of event: `found` is the list to append to, or None without a listener in this thread.
-
-    >>> walks = Watch[str]()
-    >>> with walks.listening() as heard:
-    ...     if walks.found is not None:
-    ...         walks.found.append("a walk")
-    >>> heard, walks.found
-    (['a walk'], None)
+    >>> with HERE.listening("walks") as heard:
+    ...     if HERE.walks is not None:
+    ...         HERE.walks.append({})
+    >>> heard, HERE.walks
+    ([{}], None)
     """
 
-    found: list[T] | None = None
+    walks: list[dict[UOp, UOp]] | None = None  # as `rebuilt` has them
+    refusals: list[Any] | None = None  # of two groups to be one kernel (schedule)
+    indexed: list[Any] | None = None  # nodes with their indices, and what they became (schedule)
+    written: list[Any] | None = None  # texts of statements (codegen)
+    pass_name = ""
+    telling = False
 
     @contextmanager
-    def listening(self) -> Iterator[list[T]]:
-        """A list that gets every event of this thread within the block; an outer block's gets them at its end."""
-        outer = self.found
-        mine = self.found = []
+    def listening(self, kind: str) -> Iterator[list[Any]]:
+        """A list that gets every event of this thread within the block; an outer block's gets them at its end.
+
+        Args:
+            kind: the name of the attribute.
+        """
+        outer: list[Any] | None = getattr(self, kind)
+        mine: list[Any] = []
+        setattr(self, kind, mine)
         try:
             yield mine
         finally:
-            self.found = outer
+            setattr(self, kind, outer)
             if outer is not None:
                 outer.extend(mine)
+
+
+HERE = _Here()
 
 
 # -- the one walk that makes a graph anew -----------------------------------------------------------------------------
@@ -86,12 +96,9 @@ def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order:
     finally:
         if phase is not before:
             a.phase = before
-    if _WALKS.found is not None:
-        _WALKS.found.append(new)
+    if HERE.walks is not None:
+        HERE.walks.append(new)
     return new[root]
-
-
-_WALKS = Watch[dict[UOp, UOp]]()
 
 
 def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
@@ -104,13 +111,13 @@ def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
     >>> walks[0][Op.SIN(x)] is y
     True
     """
-    return _WALKS.listening()
+    return HERE.listening("walks")
 
 
 def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
     """Report another loop to listeners (`rebuilt`): `walks()`, asked for only then, maps nodes to their results."""
-    if _WALKS.found is not None:
-        _WALKS.found.extend(walks())
+    if HERE.walks is not None:
+        HERE.walks.extend(walks())
 
 
 def applied(function: GraphFunction, sources: Sequence[UOp]) -> list[UOp]:

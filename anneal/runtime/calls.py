@@ -53,7 +53,7 @@ def around_host_calls(
     """
     # a replay makes its calls itself, and who watches is shown all of them
     watched = here.recordings or here.observers or here.watchers or dry or _is_symbolic(lazy)
-    kept = None if watched else _kept
+    kept = None if watched else here.context.tensors.kept
     computed = _Computed(called, dry)
     depth, waves = _waves(lazy, kept, computed.nodes)
     if not waves and not computed.nodes:
@@ -110,12 +110,6 @@ def _wanted(
         nodes = [*nodes, *[u for u in others if u is not None], *function.for_reverse(src)]
     less, taken, numbers = function.pruned(src, {u.arg[1] for u in nodes})
     return less, taken, {u: numbers[u.arg[1]] for u in nodes}
-
-
-# Results of calls that graphs go on reading, by their nodes: a value that is read in every round of a loop is computed
-# from the loop's beginning each time, and the calls in it are made once. Each holds the nodes of what the reverse of
-# its call reads, which nobody else has; memory of a result that a tensor shows is that tensor's.
-_kept: WeakKeyDictionary[UOp, tuple[UOp | None, Sequence[UOp]]] = WeakKeyDictionary()
 
 
 def _keep(

@@ -9,7 +9,7 @@ from operator import attrgetter, is_
 from typing import Any
 
 from anneal import schedule
-from anneal.backend import AnyDevice, Array, OpaqueBuffer, Program, Storage, numpy_dtype, register
+from anneal.backend import AnyDevice, Array, OpaqueBuffer, Program, Storage, numpy_dtype
 from anneal.errors import JitError
 from anneal.runtime.bodies import DeviceCall
 from anneal.runtime.calls import call_host, exchange_over
@@ -137,7 +137,7 @@ class Capture:
         first = self._next()
         self._bind(first)
         self._done(first)
-        register(self)
+        self.device.reserved.add(self)
 
     # -- how it is made -------------------------------------------------------------------------------------------
 
@@ -484,14 +484,14 @@ class Capture:
             for held in (self.sources, self.steps, self.launches, self.arguments, self._rounds, self._new):
                 held.clear()
 
-    def reserved(self) -> tuple[str, str, int]:
+    def reserved(self) -> tuple[str, int]:
         """The memory held here beside the tensors that others can see: see `memory_report`."""
         memory = [staging.memory for staging in self.arguments]
         memory += [r.own.memory for r in self.reads.values() if r.own is not None]
         memory += [step.aside for step in self.steps if isinstance(step, CopyBack)]
         nbytes = sum([s.size * s.dtype.itemsize for s in memory])
         nbytes += sum([size * dtype.itemsize for step in self.launches for size, dtype in step.plan.temporaries])
-        return self.device.name, f"jit function {self.name}: temporaries and arguments", nbytes
+        return f"jit function {self.name}: temporaries and arguments", nbytes
 
     def _watch(self) -> None:
         """Note the nodes of the state, and the references to each when they have no other user; the list is one too."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anneal import settings
-from anneal.backend import HOST, Place, cost_models, get_device, open_devices
+from anneal.backend import DEVICES, HOST, Place, get_device, set_precision
 from anneal.errors import JitError
 from anneal.runtime.handle import Handle
 from anneal.uop import DType, UOp
@@ -41,18 +41,9 @@ nothing: Callable[[], Any] = weakref.ref(_Gone())  # the reference to something 
 class Tensors:
     """The live tensors. Contexts share them, since a tensor may be made in one and used in another."""
 
-    __slots__ = (
-        "derivatives",
-        "flags",
-        "generation",
-        "hooked",
-        "host_calls",
-        "leaves",
-        "outdated",
-        "recordings",
-    )
-
     def __init__(self) -> None:
+        self.classes: dict[type, None] = {}  # of tensors, the first of which is made of data
+        self.classes_or_none: set[type] = {type(None)}  # these, and that of None
         # those on which requires_grad was set, by id
         self.leaves: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
@@ -65,6 +56,11 @@ class Tensors:
         )  # leaves with hooks, by id
         self.outdated = ""  # the last of those changes, in words
         self.recordings: list[Any] = []  # the runs of jit functions that any thread records
+        # Results of calls of the host that graphs go on reading, by their nodes: a value that is read in every round of
+        # a loop is computed from the loop's beginning each time, and the calls in it are made once. Each holds the
+        # nodes of what the reverse of its call reads, which nobody else has; memory of a result that a tensor shows is
+        # that tensor's.
+        self.kept: weakref.WeakKeyDictionary[UOp, tuple[UOp | None, Sequence[UOp]]] = weakref.WeakKeyDictionary()
 
     def live_leaves(self) -> list[Handle]:
         """The live tensors on which requires_grad was set."""
@@ -86,15 +82,13 @@ class Context:
     [3.0, 6.0] True 1
     """
 
-    __slots__ = ("compile_seconds", "device", "plans_found", "plans_made", "profiled", "tensors")
-
     def __init__(self, device: str | None = None) -> None:
         self.device = None if device is None else resolve_device(device)
         self.plans_found = 0
         self.plans_made = 0
         self.compile_seconds = 0.0
         self.profiled: weakref.WeakSet[Plan] = weakref.WeakSet()  # whose kernels' times were told (ANNEAL_DEBUG=2)
-        self.tensors = _TENSORS
+        self.tensors: Tensors = _TENSORS
 
     def __enter__(self) -> Context:
         outer = vars(here).copy()
@@ -114,7 +108,7 @@ class _Here(threading.local):
 
     def begin(self, context: Context) -> None:
         """Set everything to its initial state."""
-        self.context = context
+        self.context: Context = context
         self.outer: dict[str, Any] | None = None  # the state to go back to when the context's block ends
         # modes
         self.grad = True  # False inside `no_grad`
@@ -126,9 +120,11 @@ class _Here(threading.local):
         self.unrolls = 0  # where a file is written that has no loops: so many turns at most are one graph
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
+        self.devices: list[str | None] = []  # those outside the blocks of `with device(...)`, the innermost last
         self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`
         self.blank_init = False  # True where they are memory that nobody has written, in `nn.init.blank`
         self.downloads = False  # whether data of examples may be downloaded, in `training.downloads`
+        self.computed: dict[Any, Any] | None = None  # values of parametrized tensors, in `parametrize.cached`
         self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work
         self.observers: list[Observer] = []  # called with every step that is executed
@@ -160,7 +156,7 @@ class _Here(threading.local):
 
 _TENSORS = Tensors()
 _PROCESS = Context()
-here = _Here()
+here: _Here = _Here()
 
 
 def cache_statistics() -> tuple[int, int]:
@@ -192,10 +188,8 @@ def set_float32_products(precision: str) -> None:
 
     Raises SettingError for another word.
     """
-    if cost_models.float32_products() != precision:
-        cost_models.set_float32_products(precision)
-        for device in open_devices():
-            device.cost_model = cost_models.now(device.cost_model)
+    if DEVICES.precision != precision:
+        set_precision(precision)
         outdate_captures("the precision of products was set")
 
 

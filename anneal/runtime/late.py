@@ -29,22 +29,21 @@ from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
 from anneal.runtime.numbering import (
     LEAF,
+    LEARNED,
     Late,
     Numbering,
     at_once,
-    forget_masks,
     forget_templates,
     is_computed_late,
     is_open,
     mask_of,
     numbering_of,
-    templates_are_many,
 )
 from anneal.runtime.uses import Given, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 from anneal.uop import (
+    CODES,
     MOVEMENT,
-    WITH_CODES,
     DType,
     Line,
     Op,
@@ -72,19 +71,20 @@ PLAIN = frozenset(
 _ARENA = arena()  # another one is in force only where ops run at once
 
 # what a call gave: `_Entry`s; of composites lists of templates
-_calls: Recent[Any, Any] = Recent(_MAX_CALLS, forget_masks)
+_calls: Recent[Any, Any] = Recent(_MAX_CALLS, LEARNED.forget_masks)
 _runs: Weighed[Any, Any] = Weighed(256, 1 << 17)  # launches that late tensors asked for, by their templates
-_classes: dict[type, None] = {}  # of tensors, the first of which is made of data
+_CLASSES: dict[type, None] = here.context.tensors.classes
 
 
 def register(cls: type) -> None:
     """`cls` is a class of tensors."""
-    _classes[cls] = None
+    here.context.tensors.classes[cls] = None
+    here.context.tensors.classes_or_none.add(cls)
 
 
 def tensor_class() -> Any:
     """The class that tensors are made by, of data."""
-    return next(iter(_classes))
+    return next(iter(_CLASSES))
 
 
 def known_run(key: Any) -> Any:
@@ -105,7 +105,7 @@ def forget() -> None:
 
 
 WITH_PLANS.append(forget)
-WITH_CODES.append(forget)
+CODES.also.append(forget)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _flattened(args: Sequence[Any], key: list[Any], tensors: list[Handle]) -> bo
     """Add arguments to the key, and the tensors in them to a list; False where nothing can be said of one."""
     for x in args:
         cls = x.__class__
-        if cls in _classes:
+        if cls in _CLASSES:
             tensors.append(x)
             key += (cls, x._wants, x._device)
         elif cls in PLAIN:
@@ -359,7 +359,7 @@ def _learn(
 
 def _keep(key: tuple[Any, ...], entry: Any) -> None:
     """Remember a call. Where templates are many, older calls are forgotten: of large ones fewer are remembered."""
-    if templates_are_many():
+    if len(LEARNED.masks) >= LEARNED.most_masks:
         _calls.turn()
     _calls[key] = entry
 

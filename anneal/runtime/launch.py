@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, Timed, get_device
 from anneal.errors import DeviceError
@@ -447,13 +446,9 @@ class Rounds(list[Round]):
         return made
 
 
-_rounds: WeakValueDictionary[Any, Rounds] = WeakValueDictionary()  # by device, and by the results' sizes and shapes
-_scratches: WeakValueDictionary[Any, Scratch] = WeakValueDictionary()  # by device, and by the id of the plan
-
-
 def rounds_of(device: AnyDevice, kinds: Kinds, shapes: Sequence[tuple[Any, ...]]) -> tuple[Rounds, partial[Round]]:
     """The rounds of a device that hold results of these `kinds` and `shapes`, and what makes one."""
-    rounds = _rounds.setdefault((device, tuple(kinds), tuple(shapes)), Rounds())
+    rounds = device.of_launches.setdefault((tuple(kinds), tuple(shapes)), Rounds())
     return rounds, partial(Round, kinds, device, shapes)
 
 
@@ -477,7 +472,7 @@ class Run:
             kinds = [(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs]
             self._device = device
             self._rounds, self._new = rounds_of(device, kinds, self.shapes)
-            self._scratch = _scratches.setdefault((device, id(self.plan)), Scratch(device))
+            self._scratch = device.of_launches.setdefault(id(self.plan), Scratch(device))
         if self._left:
             self._left -= 1
             if not self._left:

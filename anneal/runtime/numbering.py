@@ -29,41 +29,44 @@ _OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, tuple[UOp, ...]], UOp] = Recent(1 << 13)  # templates in other numberings
 _tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
-_masks: dict[UOp, int] = {}  # the numbers in a template, as bits
-_most_masks = _MAX_MASKS  # or twice a template that is larger: it would be numbered anew at every call
-_carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
-_outlived: deque[tuple[weakref.ref[UOp], Line]] = deque(maxlen=256)  # graphs that a realize left lazy, and their lines
 _rounds: Recent[Any, int] = Recent(
     _MAX_LINES
 )  # by the place where a numbering begins: how many made calls anew, one after another
 EXPANDING = threading.RLock()  # a late tensor may be asked for its node by any thread
 
 
+class _Learned:
+    """Facts that all threads have found about templates, and about the lines of loops."""
+
+    def __init__(self) -> None:
+        self.forget_masks()
+        self.carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
+        # graphs that a realize left lazy, and their lines
+        self.outlived: deque[tuple[weakref.ref[UOp], Line]] = deque(maxlen=256)
+
+    def forget_masks(self) -> None:
+        """Forget the numbers in templates: they keep the templates, and are found again."""
+        # by template, as bits; another thread may be in the middle of the old ones
+        self.masks: dict[UOp, int] = {}
+        self.most_masks = _MAX_MASKS  # or twice a template that is larger: it would be numbered anew at every call
+
+    def carry(self, lines: Iterable[Line]) -> None:
+        """Note lines whose results went on into a later round."""
+        if len(self.carried) >= _MAX_LINES:
+            self.carried.clear()
+        self.carried.update(lines)
+
+
+LEARNED = _Learned()
+
+
 def forget_templates() -> None:
     """Forget what is known of templates."""
     _moved.clear()
-    forget_masks()
+    LEARNED.forget_masks()
     _tags.clear()
-    _carried.clear()
-    _outlived.clear()
-
-
-def forget_masks() -> None:
-    """Forget the numbers in templates: they keep the templates, and are found again."""
-    global _masks, _most_masks
-    _masks = {}  # another thread may be in the middle of the old ones
-    _most_masks = _MAX_MASKS
-
-
-def templates_are_many() -> bool:
-    """True if some templates are to be forgotten."""
-    return len(_masks) >= _most_masks
-
-
-def _carry(lines: Iterable[Line]) -> None:
-    if len(_carried) >= _MAX_LINES:
-        _carried.clear()
-    _carried.update(lines)
+    LEARNED.carried.clear()
+    LEARNED.outlived.clear()
 
 
 class Log(list[tuple[Any, ...]]):
@@ -96,27 +99,6 @@ class Numbering:
     Args:
         home: the place in the program at which templates begin.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "behind",
-        "calls_python",
-        "known",
-        "lates",
-        "leaves",
-        "limit",
-        "log",
-        "misses",
-        "nbytes",
-        "nodes",
-        "passed",
-        "retired",
-        "spent",
-        "tag",
-        "tensors",
-        "used",
-        "why",
-    )
 
     def __init__(self, home: Any) -> None:
         tag = _tags[home]
@@ -184,7 +166,7 @@ class Numbering:
             else:
                 hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
-                _masks[hole] = _FIRST << n
+                LEARNED.masks[hole] = _FIRST << n
             if storage.derivative is not None:
                 self.calls_python = True
             elif storage.made_by is not None:
@@ -235,7 +217,7 @@ class Numbering:
                 template = self.template(t.uop) if late is None else self.of(t)
                 if not t._used:
                     t._used = SEEN
-                mask = _masks.get(template)
+                mask = LEARNED.masks.get(template)
                 if (mask_of(template) if mask is None else mask) & 1:
                     return None
             out.append(template)
@@ -270,7 +252,7 @@ class Numbering:
         old.used.add(template)
         if goes_on and old.retired and numbers:
             # a loop that goes on from it would go on from the graph of all rounds before
-            _carry((late.line,))
+            LEARNED.carry((late.line,))
         with EXPANDING:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
@@ -416,7 +398,7 @@ class Late:
             if t._wants and self.template in self.numbering.used:
                 t._used = SEEN
             if self.numbering.retired:
-                _carry((self.line,))
+                LEARNED.carry((self.line,))
             elif not t._wants:
                 here.plain.append((weakref.ref(t), self.line))
             return u
@@ -424,16 +406,17 @@ class Late:
 
 def carried(n: Numbering | None) -> list[Handle]:
     """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond a realize before."""
-    if not _carried:
+    lines = LEARNED.carried
+    if not lines:
         return []
-    made = [r() for r, line in tuple(here.plain) if line in _carried]  # a collection may add to it
+    made = [r() for r, line in tuple(here.plain) if line in lines]  # a collection may add to it
     plain = [t for t in made if t is not None and _graph_of(t) is not None]
     if n is None:
         return plain
     # one that requires a gradient keeps its graph as it is
     found = [t for r in n.tensors if (t := r()) is not None and not t._wants]
     live = [(t, t.late) for t in found]
-    kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is n]
+    kept = [t for t, late in live if late is not None and late.line in lines and late.numbering is n]
     return [*plain, *kept]
 
 
@@ -446,19 +429,20 @@ def _graph_of(t: Handle | None) -> UOp | None:
 
 def note_computed(roots: Iterable[UOp]) -> None:
     """Look in graphs that are to be computed for those that a realize before left lazy: a loop goes on from them."""
-    if _outlived:
+    if LEARNED.outlived:
         below = set(toposort(roots))
-        _carry([line for r, line in _outlived.copy() if r() in below])  # a collection may end a numbering meanwhile
+        LEARNED.carry(
+            [line for r, line in LEARNED.outlived.copy() if r() in below]
+        )  # a collection may end a numbering meanwhile
 
 
 def mask_of(template: UOp) -> int:
     """The numbers in a template, as bits from `_FIRST` on; below them are what `is_open` looks at, and `LEAF`."""
-    found = _masks.get(template)
+    found = LEARNED.masks.get(template)
     if found is None:
-        global _most_masks
-        if len(_masks) >= 2 * _most_masks:  # no call was remembered meanwhile
-            forget_masks()
-        masks = _masks
+        if len(LEARNED.masks) >= 2 * LEARNED.most_masks:  # no call was remembered meanwhile
+            LEARNED.forget_masks()
+        masks = LEARNED.masks
         before = len(masks)
         for u in toposort((template,), until=masks.__contains__):
             if u.op is _PARAM and u.tag is not None and u.tag[0] == _HOLE:
@@ -470,7 +454,7 @@ def mask_of(template: UOp) -> int:
             for s in u.src:
                 mask |= masks[s]
             masks[u] = mask
-        _most_masks = max(_most_masks, 2 * (len(masks) - before))
+        LEARNED.most_masks = max(LEARNED.most_masks, 2 * (len(masks) - before))
         found = masks[template]
     return found
 
@@ -555,7 +539,8 @@ _ARENA = arena()
 
 def reset(n: Numbering | None) -> None:
     """Begin to number anew: something was computed."""
-    _outlived.extend([(weakref.ref(u), line) for r, line in tuple(here.plain) if (u := _graph_of(r())) is not None])
+    left = [(weakref.ref(u), line) for r, line in tuple(here.plain) if (u := _graph_of(r())) is not None]
+    LEARNED.outlived.extend(left)
     here.plain.clear()
     if n is None:
         return

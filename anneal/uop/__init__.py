@@ -25,5 +25,5 @@ from anneal.uop.ops import (
     covering,
     reduce_identity,
 )
-from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
+from anneal.uop.provenance import CODES, Line, Provenance, line_at, line_of, users_frame, users_line
 from anneal.uop.text import decode_graph, decode_value, encode_graph, encode_value, render

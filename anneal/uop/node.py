@@ -254,12 +254,11 @@ _CONST = Op.CONST
 _RANGE = Op.RANGE
 _ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
 _new = object.__new__
-_MARKS = itertools.count()
 
 
 def unique() -> int:
     """A number that no call before has given: two nodes with such numbers are two."""
-    return next(_MARKS)
+    return next(_current.marks)
 
 
 def _const_key(dtype: DType, value: Number, tag: Any) -> tuple[Any, ...]:
@@ -288,12 +287,13 @@ class Arena(Builder):
     much as the node.
     """
 
-    __slots__ = ("_dead", "_limit", "_lock", "_saved", "covered", "live", "nodes")
+    __slots__ = ("_dead", "_limit", "_lock", "_saved", "covered", "live", "marks", "nodes")
     _FLOOR: ClassVar[int] = 32_768  # nodes below which a sweep is not worth its time
 
     def __init__(self) -> None:
         super().__init__()
         self.nodes: dict[tuple[Any, ...], Any] = {}  # nodes, and a `_Ref` of each weak one
+        self.marks = itertools.count()  # so that nodes are unlike all others; of those in whose place it is in force
         self.live = 0  # nodes left by the last sweep
         self._limit = self._FLOOR
         self._saved: list[Arena] = []
@@ -408,7 +408,7 @@ class Arena(Builder):
         there, so that a loop makes the same graph in each round. Of a node that is not weak it is one never used: those
         that are unused stay until the next sweep."""
         with self._lock:
-            for n in itertools.count() if src.weak else _MARKS:
+            for n in itertools.count() if src.weak else self.marks:
                 tag = (name, n)
                 found = self.nodes.get((op, src.dtype, (src,), None, tag))
                 if found is None or (found.__class__ is not UOp and found() is None):
@@ -470,7 +470,7 @@ class Arena(Builder):
 
     def watermark(self) -> UOp:
         """A node like no other: `since` tells what was made after it, for as long as it is kept."""
-        return UOp(_CONST, _INDEX, (), 0, ("mark", next(_MARKS)))
+        return UOp(_CONST, _INDEX, (), 0, ("mark", next(self.marks)))
 
     def since(self, node: UOp) -> list[UOp]:
         """The nodes made after `node` that are still here, in the order they were made: sources come before users.
@@ -507,6 +507,7 @@ class Arena(Builder):
         global _current
         self._saved.append(_current)
         _current.covered += 1
+        self.marks = _current.marks
         _current = self
         return self
 

@@ -18,8 +18,6 @@ from anneal.uop.dtype import DType, Number
 class _Symbolic:
     """A flag: the process has made a VARIABLE. Before, every size is an int and need not be looked at."""
 
-    __slots__ = ("seen",)
-
     def __init__(self) -> None:
         self.seen = False
 
@@ -32,7 +30,6 @@ class _Later:
     entered.
     """
 
-    __slots__ = ("bind", "count", "decided", "is_symbolic", "mapped", "render", "short", "sizes", "symbolic_arg")
     bind: Callable[[Any, int], Any]
     count: Callable[[tuple[Any, ...]], int]
     decided: Callable[[Any], bool | None]

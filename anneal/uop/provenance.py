@@ -18,26 +18,35 @@ Line = tuple[CodeType | None, int]  # the user's code and line
 # an entry, such as the command line, all callers are frames of libraries: nobody's line is behind it.
 _USERS, _INSIDE, _NAMED, _ENTRY = 0, 1, 2, 3
 _ENTRIES = ("anneal.cli.", "anneal.web.")
-# By id: a code object's hash is that of all its parts, and takes longer than to make a node. `_CODES` keeps them.
-KINDS: dict[int, int] = {}
-_CODES: list[CodeType] = []
 _MAX_CODES = 1 << 13  # then they are forgotten, and begin anew: a program may go on making code
-WITH_CODES: list[Callable[[], None]] = []  # what is forgotten with them, since it knows codes by their ids
 _RUNNERS = ("anneal.ops.arguments",)
 _STANDARD = os.path.dirname(os.__file__) + os.sep  # the standard library, which calls what the user gives it
 _PACKAGES = tuple([_STANDARD + name for name in ("site-packages", "dist-packages")])
 
 
-def kind_of(f: FrameType) -> int:
-    """The kind of a frame's code, which is remembered."""
-    if len(_CODES) >= _MAX_CODES:
-        KINDS.clear()
-        _CODES.clear()
-        for forget in WITH_CODES:
-            forget()
-    _CODES.append(f.f_code)
-    kind = KINDS[id(f.f_code)] = _kind_of(f)
-    return kind
+class _Codes:
+    """The codes that have run, and their kinds by id: a code object's hash is that of all its parts, and takes longer
+    than to make a node."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[int, int] = {}
+        self.kept: dict[int, CodeType] = {}  # as long as they are, the ids are theirs
+        self.also: list[Callable[[], None]] = []  # called where they are forgotten, by who knows codes by their ids
+
+    def kind_of(self, f: FrameType) -> int:
+        """The kind of a frame's code, which is remembered."""
+        if len(self.kept) >= _MAX_CODES:
+            self.kinds.clear()
+            self.kept.clear()
+            for forget in self.also:
+                forget()
+        code = f.f_code
+        self.kept[id(code)] = code
+        kind = self.kinds[id(code)] = _kind_of(f)
+        return kind
+
+
+CODES = _Codes()
 
 
 def _kind_of(f: FrameType) -> int:
@@ -57,12 +66,12 @@ def _kind_of(f: FrameType) -> int:
 def users_frame(depth: int = 1) -> tuple[FrameType, int, CodeType | None]:
     """The frame of the user's code that the caller runs for, or the last that was looked at where there is none; its
     kind, 0 for the user's; and the code of the function of ops that was called there."""
-    f, named = sys._getframe(depth + 1), None
+    f, named, kinds = sys._getframe(depth + 1), None, CODES.kinds
     while True:
         code = f.f_code
-        kind = KINDS.get(id(code))
+        kind = kinds.get(id(code))
         if kind is None:
-            kind = kind_of(f)
+            kind = CODES.kind_of(f)
         if kind == _NAMED:
             named = code
         elif kind != _INSIDE:
@@ -85,7 +94,7 @@ def line_at(f: FrameType, kind: int) -> Line:
 
 def line_of(code: int, lasti: int) -> str:
     """The file and line of an instruction of the code with this id, if that has a kind."""
-    found = next((c for c in _CODES if id(c) == code), None)
+    found = CODES.kept.get(code)
     if found is None:
         return "code that was forgotten"
     line = next((n for begin, end, n in found.co_lines() if begin <= lasti < end), found.co_firstlineno)

@@ -43,7 +43,7 @@ def said(status: int, message: str) -> Answer:
     return Answer(status, json.dumps({"error": message}).encode())
 
 
-@dataclass(slots=True)
+@dataclass
 class Inspector:
     """`ask` gives the answer to a question, as `answers.py` knows them.
 
@@ -155,21 +155,22 @@ class Inspector:
 
 # -- the machine's devices ---------------------------------------------------------------------------------------------
 
-_lock = asyncio.Lock()
-_last: tuple[float, dict[str, Any]] = (float("-inf"), {})
 
+class Doctor:
+    """A report on the machine, asked for in a process of its own and kept a while."""
 
-async def doctor() -> dict[str, Any]:
-    """The output of `anneal doctor --json` in a process of its own, kept a while; with status "failed" and a cause
-    where that could not tell.
-    """
-    global _last
-    async with _lock:
-        if time.monotonic() - _last[0] < FRESH_S:
-            return _last[1]
-        report = await _asked()
-        _last = (time.monotonic(), report)
-        return report
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._until = 0.0  # by `time.monotonic`
+        self._report: dict[str, Any] = {}
+
+    async def report(self) -> dict[str, Any]:
+        """The output of `anneal doctor --json`; with status "failed" and a cause where that could not tell."""
+        async with self._lock:
+            if time.monotonic() >= self._until:
+                self._report = await _asked()
+                self._until = time.monotonic() + FRESH_S
+            return self._report
 
 
 async def _asked() -> dict[str, Any]:

@@ -42,7 +42,7 @@ HEADERS = {
 }
 
 
-@dataclass(slots=True)
+@dataclass
 class Key:
     """The hosts that are ours ("127.0.0.1:3001"), the token, and whether others are let in, who need it for the pages
     too. `word` opens the first browser that says it; those that are let in from elsewhere all say the token.

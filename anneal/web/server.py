@@ -23,7 +23,7 @@ from starlette.routing import Route
 from anneal.errors import UserError
 from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.version import __version__
-from anneal.web.asking import Inspector, doctor
+from anneal.web.asking import Doctor, Inspector
 from anneal.web.curves import MOST_RUNS, Curves
 from anneal.web.guard import Command, Guard, Key, Wrong, command
 from anneal.web.jobs import MOST_STREAMS, Busy, Job, Jobs, stream, told
@@ -41,7 +41,7 @@ QUESTIONS = (
 FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line", "plan"), ("model", "device", "name", "op", "file")
 
 
-@dataclass(slots=True)
+@dataclass
 class Studio:
     """The state of the server: a folder in which there is runs/, the key, and the children."""
 
@@ -52,6 +52,7 @@ class Studio:
     runs: Runs = field(init=False)
     uploads: Uploads = field(init=False)
     inspector: Inspector = field(init=False)
+    doctor: Doctor = field(default_factory=Doctor)
     streams: int = 0
 
     def __post_init__(self) -> None:
@@ -255,7 +256,7 @@ def _strange(question: dict[str, Any], studio: Studio) -> str:
 
 async def _doctor(request: Request) -> Response:
     """The output of `anneal doctor --json`, from a process of its own: a driver may take that process with it."""
-    return _json(await doctor(), request)
+    return _json(await _studio(request).doctor.report(), request)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -23,13 +23,13 @@ X, Y = rng.normal(size=(4, 3)).astype(np.float32), rng.integers(0, 2, 4)
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyDevice]:
     """The toy device, which the process forgets afterwards."""
-    monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
+    monkeypatch.setattr(registry.DEVICES, "known", dict(registry.DEVICES.known))
     register_device(NAME, ToyDevice, COST_MODEL)
     device = get_device(NAME)
     assert isinstance(device, ToyDevice)
     yield device
     gc.collect()
-    del registry.OPEN[NAME]
+    del registry.DEVICES.open[NAME]
 
 
 def losses(device: str, compiled: bool) -> list[float]:

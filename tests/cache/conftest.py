@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from anneal import settings
-from anneal.cache import store
+from anneal import progress, settings
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache folder, switched on; everything is worth keeping."""
     monkeypatch.setattr("anneal.schedule.plan._WORTH", 0.0)
-    monkeypatch.setattr(store, "_told", set())
+    monkeypatch.setattr(progress._TOLD, "noted", set())
     folder = tmp_path / "cache"
     with settings.override(cache=True, cache_dir=str(folder)):
         yield folder

@@ -15,7 +15,7 @@ import pytest
 import anneal as an
 from anneal import nn
 from anneal.backend import get_device
-from anneal.backend.registry import OPEN
+from anneal.backend.registry import DEVICES
 from anneal.errors import AnnealError, DataError, DTypeError, JitError, SettingError, TransformError, UserError
 from anneal.pages import PROFILES, export, fit, of_onnx, page_device, profile
 from anneal.pages.program import planned_for
@@ -73,10 +73,10 @@ def test_no_page_has_code_inline_or_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_kernels_keep_to_the_limits_of_every_browser(tmp_path: Path) -> None:
-    opened = set(OPEN)
+    opened = set(DEVICES.open)
     _, recipe = recipe_of("nanogpt", train=True, batch=2)
     write(recipe, tmp_path)
-    assert set(OPEN) <= opened | {"cpu"}, "no adapter is asked for"
+    assert set(DEVICES.open) <= opened | {"cpu"}, "no adapter is asked for"
     plan, pack = model_of(tmp_path), (tmp_path / "kernels.wgsl").read_text()
     for program in plan["programs"]:
         for kernel in program["kernels"]:

@@ -139,11 +139,11 @@ def an_observer() -> Any:
 
 def another_device() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
+        patch.setattr(registry.DEVICES, "known", dict(registry.DEVICES.known))
         register_device(NAME, ToyDevice, COST_MODEL)
         x = Tensor(np.ones(3, np.float32), device=NAME)
         assert (x * 2).sum().item() == 6
-        registry.OPEN.pop(NAME)
+        registry.DEVICES.open.pop(NAME)
     return x
 
 

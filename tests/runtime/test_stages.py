@@ -21,11 +21,11 @@ from tests.backend import counting
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[AnyDevice]:
     """A device that counts its memory, which the process forgets afterwards."""
-    monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
+    monkeypatch.setattr(registry.DEVICES, "known", dict(registry.DEVICES.known))
     register_device(counting.NAME, counting.CountingDevice, counting.COST_MODEL)
     yield get_device(counting.NAME)
     gc.collect()
-    del registry.OPEN[counting.NAME]
+    del registry.DEVICES.open[counting.NAME]
 
 
 def perceptron(device: str, width: int, rows: int) -> tuple[nn.Module, nn.Optimizer, Tensor, Tensor]:

@@ -12,17 +12,7 @@ import numpy as np
 
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
-from anneal.backend.cpu.primitives import (
-    Block,
-    Pad,
-    PlanValue,
-    Product,
-    copy_ns,
-    mask_of,
-    regroup,
-    regrouped,
-    use_worker,
-)
+from anneal.backend.cpu.primitives import SHARED, Block, Pad, PlanValue, Product, copy_ns, mask_of, regroup, regrouped
 from anneal.backend.cpu.streams import Unseen, WorkItem
 
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
@@ -112,7 +102,7 @@ class Binder:
         """Have the calls that are made from here on run on `worker`."""
         self.worker = worker
         self.arena = self.device.arena((worker, ""), self.scratch)
-        use_worker(worker)
+        SHARED.worker = worker
 
     def _item(self) -> WorkItem:
         return WorkItem() if self.kept is None else Unseen()

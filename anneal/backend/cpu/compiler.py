@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from anneal import cache
+from anneal.backend.cpu.primitives import SHARED
 
 FLAGS = (
     "-std=gnu11", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
@@ -124,15 +124,12 @@ def key_of(text: str, compiler: Compiler) -> str:
     return hashlib.blake2b(repr((text, compiler.identity)).encode(), digest_size=16).hexdigest()
 
 
-_open: WeakValueDictionary[str, Library] = WeakValueDictionary()
-
-
 def known(key: str) -> Library | None:
     """The library of this key if this process has loaded it, or the cache has it."""
-    if found := _open.get(key):
-        return found
-    code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
-    return None if code is None else _loaded(key, code)
+    found: Library | None = SHARED.libraries.get(key)
+    if found is None and (code := cache.load("native", cache.disk_key(key), base64.b85decode, private=True)):
+        found = _loaded(key, code)
+    return found
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
@@ -145,7 +142,7 @@ def _loaded(key: str, code: bytes) -> Library:
     with _folder() as folder:
         path = Path(folder, "unit.so")
         path.write_bytes(code)
-        _open[key] = library = Library(key, str(path))
+        SHARED.libraries[key] = library = Library(key, str(path))
         return library
 
 

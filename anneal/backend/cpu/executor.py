@@ -22,7 +22,7 @@ from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.primitives import UNFIT, forget_ones
+from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.streams import Streams, WorkItem, compose, run_timed, shares, spans
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import (
@@ -67,8 +67,6 @@ def _aligned(nbytes: int) -> Array:
 
 class _Bound:
     """A program bound to a set of buffers."""
-
-    __slots__ = ("buffers", "device", "memory", "program", "waves")
 
     def __init__(self, program: CpuProgram, buffers: tuple[Array, ...], device: CpuDevice) -> None:
         # the program stays: bindings are found by its id
@@ -235,9 +233,8 @@ class CpuBatch(Batch[Array]):
     @staticmethod
     def _check() -> None:
         """Raise RangeError, or warn, where a result does not fit its dtype."""
-        if UNFIT:  # all of the batch has run: what it writes in place is as whole as ever
-            unfit = UNFIT[:]
-            UNFIT.clear()
+        if SHARED.unfit:  # all of the batch has run: what it writes in place is as whole as ever
+            unfit, SHARED.unfit = SHARED.unfit, []
             for (_, name, text), dtype in unfit:
                 if text == WRAPS:
                     warnings.warn(
@@ -389,7 +386,7 @@ class CpuDevice(Device[Array]):
             self._users.clear()
             self._arenas.clear()
             self._shared = [_aligned(1 << 16) for _ in range(_SHARED)]
-            forget_ones()
+            SHARED.ones.clear()
 
     def _drop(self, buffer: Array) -> None:
         for key in self._users.pop(id(buffer), ()):

@@ -47,8 +47,6 @@ class Dims:
     it takes one, a variable's value: their extent is 1, and `top` the largest value.
     """
 
-    __slots__ = ("digits", "extent", "limits", "points", "top")
-
     def __init__(self) -> None:
         self.extent: list[int] = []
         self.top: list[int] = []

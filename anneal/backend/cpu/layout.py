@@ -124,8 +124,6 @@ class LoopLayout:
     A `product` that comes before the loop is computed block by block with it, while its rows are in cache.
     """
 
-    __slots__ = ("blocks", "cut", "end", "loop", "once", "product", "spare", "workers", "worth")
-
     def __init__(self, plan: CpuPlan, loop: BlockLoop, workers: int, product: Product | None) -> None:
         self.loop, self.product = loop, product
         extent = plan.extent

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -137,7 +138,23 @@ _SHORT, _MANY = 8, 1024
 _ROW_NS, _BESIDE_NS, _STEP_NS, _FAR_NS, _NEAR = 10.0, 0.2, 0.6, 1.0, 32
 # Fewer words are added up in 64 bits at once.
 _SURE = 2048
-_ONES: dict[np.dtype[Any], Array] = {}
+
+
+class _Shared:
+    """Values that the cpu devices of a process share. Whoever holds a device's lock writes it."""
+
+    def __init__(self) -> None:
+        self.ones: dict[np.dtype[Any], Array] = {}  # of a dtype the first of one array serve all lengths
+        self.libraries: WeakValueDictionary[str, Any] = WeakValueDictionary()  # compiled kernels, by their keys
+        self.worker = 0  # calls that are made from now on run on this one
+        # One per worker: workers run at the same time, the kernels of one worker one after another.
+        self.scratch: dict[int, Array] = {}
+        self.unfit: list[
+            tuple[Any, str]
+        ] = []  # tags of results that did not fit their dtypes, since somebody last asked
+
+
+SHARED = _Shared()
 
 
 def copy_cast(ins: Sequence[Array], out: Array) -> list[Any]:
@@ -191,18 +208,17 @@ def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, stride
 
 
 WORDS = (np.dtype(np.int32), np.dtype(np.uint32))
-UNFIT: list[tuple[Any, str]] = []  # tags of results that did not fit their dtypes, since somebody last asked
 
 
 def fitting(tag: Any, ins: Sequence[Array], out: Array) -> list[Any]:
-    """A copy into fewer bits, which notes in UNFIT that it lost a value."""
+    """A copy into fewer bits, which notes in `SHARED.unfit` that it lost a value."""
     return [(_fit, (tag, ins[0], out))]
 
 
 def _fit(tag: Any, x: Array, out: Array) -> None:
     np.copyto(out, x, "unsafe")
     if not (out == x).all():  # a constant has fewer axes, and is as wide as what it fills
-        UNFIT.append((tag, out.dtype.name))
+        SHARED.unfit.append((tag, out.dtype.name))
 
 
 def _add_words(x: Array, axes: tuple[int, ...], out: Array, n: int) -> None:
@@ -275,16 +291,11 @@ def copy_ns(x: Array, axes: Sequence[int]) -> float:
 
 
 def _ones(dtype: np.dtype[Any], n: int) -> Array:
-    """An array of ones: the first of one array that serves all lengths."""
-    found = _ONES.get(dtype)
+    """An array of ones."""
+    found = SHARED.ones.get(dtype)
     if found is None or found.size < n:
-        found = _ONES[dtype] = np.ones(n if found is None else max(n, 2 * found.size), dtype)
+        found = SHARED.ones[dtype] = np.ones(n if found is None else max(n, 2 * found.size), dtype)
     return found[:n]
-
-
-def forget_ones() -> None:
-    """Give back the arrays of ones."""
-    _ONES.clear()
 
 
 def reduce_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
@@ -381,19 +392,9 @@ def _at(x: Array, places: Sequence[Any]) -> Array:
     return x[tuple([p if n > 1 else slice(None) for p, n in zip(places, x.shape, strict=True)])]
 
 
-# One per worker: workers run at the same time, the kernels of one worker one after another.
-_SCRATCH: dict[int, Array] = {}
-_WORKER = [0]
-
-
-def use_worker(worker: int) -> None:
-    """Calls built from here on run on this worker."""
-    _WORKER[0] = worker
-
-
 def _scratch(nbytes: int) -> Array:
     """Scratch for the steps of one instruction."""
-    found = _SCRATCH.get(_WORKER[0])
+    found = SHARED.scratch.get(SHARED.worker)
     if found is None or found.nbytes < nbytes:
-        found = _SCRATCH[_WORKER[0]] = np.empty(max(nbytes, 1 << 16), np.uint8)
+        found = SHARED.scratch[SHARED.worker] = np.empty(max(nbytes, 1 << 16), np.uint8)
     return found

@@ -40,8 +40,6 @@ _OF_BLAS = ("openblas_get_num_threads", "openblas_set_num_threads", "cblas_sgemm
 class _Thread:
     """A thread that sleeps until it is given steps."""
 
-    __slots__ = ("busy", "done", "errors", "go", "last", "locks", "steps")
-
     def __init__(self) -> None:
         self.go, self.done = threading.Lock(), threading.Lock()
         self.go.acquire()

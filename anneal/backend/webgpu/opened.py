@@ -85,10 +85,9 @@ class OpenAdapter(Device[DeviceBuffer]):
             segment_bytes(self.target.binding_bytes),
             self.target.dtypes,
         )
-        costs = cost_models.gpu(
+        self.cost_model = cost_models.gpu(
             self.limits.max_buffers, self.limits.max_binding_bytes, self.max_buffer_bytes, HALVES in matrices
         )
-        self.cost_model = cost_models.now(costs)
         # what generated code may depend on
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, made_by.version)
         self.queue = made_by.queue(self.gpu)

@@ -43,8 +43,6 @@ class DeviceBuffer:
 class WebGpuProgram(Program):
     """One kernel: its WGSL, and a pipeline that is being `built` until it is first needed."""
 
-    __slots__ = ("built", "kernel", "layout", "name", "pipeline", "source")
-
     def __init__(self, name: str, kernel: GeneratedKernel) -> None:
         self.name, self.kernel, self.source = name, kernel, kernel.source
         self.built: Future[tuple[Any, Any]] | None = None

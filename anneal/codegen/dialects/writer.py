@@ -17,7 +17,7 @@ from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.opts import Opt
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
-from anneal.rewrite import Watch
+from anneal.rewrite import HERE
 from anneal.uop import ALU, DType, Op, UOp, covering, dtypes
 
 # Ops that every dialect so far writes alike, on values of any dtype.
@@ -68,9 +68,9 @@ class Dialect:
         """The statements of `program` as text."""
         writer = self.writer(self, program, target)
         text = writer.run()
-        if _WRITTEN.found is not None:
+        if HERE.written is not None:
             said = tuple([line.said if isinstance(line, _Line) else () for line in writer.lines])
-            _WRITTEN.found.append(WrittenText(text, said))
+            HERE.written.append(WrittenText(text, said))
         return text
 
 
@@ -157,12 +157,9 @@ class WrittenText(NamedTuple):
     said: tuple[tuple[Stmt, ...], ...]
 
 
-_WRITTEN = Watch[WrittenText]()
-
-
 def writing() -> AbstractContextManager[list[WrittenText]]:
     """A block that records every text written within it, with the statements of its lines."""
-    return _WRITTEN.listening()
+    return HERE.listening("written")
 
 
 class _Line(str):
@@ -212,7 +209,7 @@ class Writer:
         self.is_typed = "{type}" in dialect.lines["let"]
         self.made = {s.number: (s.node, s.src) for s in program.stmts if s.node is not None}
         # While someone listens: by the number of a statement that got no line of its own, those that its text says.
-        self.inlined: dict[int, tuple[Stmt, ...]] | None = None if _WRITTEN.found is None else {}
+        self.inlined: dict[int, tuple[Stmt, ...]] | None = None if HERE.written is None else {}
 
     def _used_once(self) -> set[int]:
         """Statements whose value is used once, in the block that makes it."""

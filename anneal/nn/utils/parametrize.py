@@ -16,14 +16,13 @@ from anneal.nn._containers import ModuleDict, ModuleList
 from anneal.nn._module import Module
 from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import said
+from anneal.runtime import here
 from anneal.tensor import Tensor, no_grad
 
 __all__ = [
     "ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations",
     "type_before_parametrizations",
 ]  # fmt: skip
-
-_CACHE: list[dict[tuple[int, str], Tensor]] = []  # of the blocks of `cached`
 
 
 @contextmanager
@@ -37,11 +36,12 @@ def cached() -> Iterator[None]:
     ...     layer.weight is layer.weight
     True
     """
-    _CACHE.append(_CACHE[-1] if _CACHE else {})
+    outer = here.computed
+    here.computed = {} if outer is None else outer
     try:
         yield
     finally:
-        _CACHE.pop()
+        here.computed = outer
 
 
 class ParametrizationList(ModuleList[Module]):
@@ -105,12 +105,12 @@ class ParametrizationList(ModuleList[Module]):
 
 
 def _get(module: Any, name: str) -> Any:
-    if not _CACHE:
+    known, key = here.computed, (id(module), name)
+    if known is None:
         return module.parametrizations[name]()
-    key = id(module), name
-    if key not in _CACHE[-1]:
-        _CACHE[-1][key] = module.parametrizations[name]()
-    return _CACHE[-1][key]
+    if key not in known:
+        known[key] = module.parametrizations[name]()
+    return known[key]
 
 
 def _put(module: Any, name: str, value: Tensor) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from anneal.rewrite import Watch
+from anneal.rewrite import HERE
 from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES, goes_back, pieces_of, row_length
 from anneal.schedule.fusion.groups import FusionGroup, Groups, depends, in_order
@@ -25,12 +25,9 @@ class Refusal(NamedTuple):
     reason: str
 
 
-_REFUSALS = Watch[Refusal]()
-
-
 def refusals() -> AbstractContextManager[list[Refusal]]:
     """A block that records each refusal to join two kernels, in order: of a pair tried twice the last one counts."""
-    return _REFUSALS.listening()
+    return HERE.listening("refusals")
 
 
 class Joining(Groups):
@@ -96,8 +93,8 @@ class Joining(Groups):
         self, p: FusionGroup, g: FusionGroup, reason: Callable[[FusionGroup, FusionGroup, CostModel], str]
     ) -> bool:
         """False, as g does not take in p; the reason goes to `refusals`, and is put in words for them alone."""
-        if _REFUSALS.found is not None:
-            _REFUSALS.found.append(Refusal(tuple(p.roots), tuple(g.roots), reason(p, g, self.cost_model)))
+        if HERE.refusals is not None:
+            HERE.refusals.append(Refusal(tuple(p.roots), tuple(g.roots), reason(p, g, self.cost_model)))
         return False
 
     def takes(self, g: FusionGroup, p: FusionGroup) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import Watch, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
+from anneal.rewrite import HERE, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import CONCATENATION, Kernel, Schedule, members_of, name_of
@@ -184,20 +184,17 @@ def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
     return next((n for n in range(len(shape) + 1) if product(shape[:n]) == wanted), None)
 
 
-_INDEXED = Watch[dict[Context, UOp]]()
-
-
 def indexed() -> AbstractContextManager[list[dict[Context, UOp]]]:
     """Note, for each kernel made within the block, the node that every tensor-graph node became at each index."""
-    return _INDEXED.listening()
+    return HERE.listening("indexed")
 
 
 class _Lower:
     def __init__(self, ranges: _Ranges) -> None:
         self.ranges = ranges
         self.memo: dict[Context, UOp] = {}
-        if _INDEXED.found is not None:
-            _INDEXED.found.append(self.memo)
+        if HERE.indexed is not None:
+            HERE.indexed.append(self.memo)
 
     def flat(self, leaf: UOp) -> UOp:
         while leaf.op is Op.RESHAPE:

@@ -36,8 +36,8 @@ def in_c(tmp_path: Path) -> Iterator[CpuDevice]:
     device = get_device("cpu")
     assert isinstance(device, CpuDevice)
     before = vars(device).pop("kernels", None)
-    known = dict(compiler._open)
-    compiler._open.clear()
+    known = dict(compiler.SHARED.libraries)
+    compiler.SHARED.libraries.clear()
     try:
         with settings.override(cpu="c", cache=True, cache_dir=str(tmp_path)):
             yield device
@@ -45,7 +45,7 @@ def in_c(tmp_path: Path) -> Iterator[CpuDevice]:
         vars(device).pop("kernels", None)
         if before is not None:
             device.kernels = before
-        compiler._open.update(known)
+        compiler.SHARED.libraries.update(known)
 
 
 def step(x: an.Tensor, w: an.Tensor) -> an.Tensor:
@@ -314,7 +314,7 @@ def doubled(device: CpuDevice) -> None:
 def again(device: CpuDevice) -> int:
     """Run in what is as good as a new process; how many libraries were compiled."""
     vars(device).pop("kernels", None)
-    compiler._open.clear()
+    compiler.SHARED.libraries.clear()
     made: list[int] = []
     whole = compiler._compiled
 
@@ -401,10 +401,10 @@ def test_ctrl_c_while_it_compiles_ends_the_compiler(tmp_path: Path) -> None:
 def test_a_library_is_closed_once_no_program_has_its_functions(in_c: CpuDevice) -> None:
     doubled(in_c)
     gc.collect()
-    left = len(compiler._open)
+    left = len(compiler.SHARED.libraries)
     in_c.kernels._programs.clear()
     gc.collect()
-    assert [*compiler._open.values()] == [in_c.kernels.pool]
+    assert [*compiler.SHARED.libraries.values()] == [in_c.kernels.pool]
     assert left > 1
 
 

@@ -302,9 +302,9 @@ def test_auto_falls_back_to_the_cpu_with_one_line(
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all; install a driver")
 
-    monkeypatch.setitem(registry._KNOWN, "webgpu", registry._Known(none, cost_models.CPU))
-    monkeypatch.setattr(registry, "OPEN", {})
-    monkeypatch.setattr(registry, "_AUTO", [])
+    monkeypatch.setitem(registry.DEVICES.known, "webgpu", registry._Known(none, cost_models.CPU))
+    monkeypatch.setattr(registry.DEVICES, "open", {})
+    monkeypatch.setattr(registry.DEVICES, "auto", "")
     with settings.override(device="auto", require_webgpu=False, adapter=""):
         assert get_device("auto").name == "cpu"
         assert get_device("auto") is get_device("cpu")
@@ -316,9 +316,9 @@ def test_a_required_webgpu_does_not_fall_back(monkeypatch: pytest.MonkeyPatch) -
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all")
 
-    monkeypatch.setitem(registry._KNOWN, "webgpu", registry._Known(none, cost_models.CPU))
-    monkeypatch.setattr(registry, "OPEN", {})
-    monkeypatch.setattr(registry, "_AUTO", [])
+    monkeypatch.setitem(registry.DEVICES.known, "webgpu", registry._Known(none, cost_models.CPU))
+    monkeypatch.setattr(registry.DEVICES, "open", {})
+    monkeypatch.setattr(registry.DEVICES, "auto", "")
     with settings.override(device="auto", require_webgpu=True), pytest.raises(DeviceError, match="no adapter"):
         get_device("auto")
 

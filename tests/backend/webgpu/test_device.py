@@ -11,7 +11,7 @@ import pytest
 
 from anneal import settings
 from anneal.backend import Storage, numpy_dtype
-from anneal.backend.registry import OPEN
+from anneal.backend.registry import DEVICES
 from anneal.backend.webgpu import WebGpuBatch, WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device, queue
 from anneal.backend.webgpu.adapters import fix_for
 from anneal.codegen import generate
@@ -225,7 +225,7 @@ def test_pipelines_are_built_side_by_side(device: WebGpuDevice) -> None:
 def test_a_buffer_survives_the_collection_of_a_cycle_that_held_its_storage(
     device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(OPEN, "webgpu", device)
+    monkeypatch.setitem(DEVICES.open, "webgpu", device)
     storage = Storage(7777, dtypes.float32, "webgpu")
     cycle: list[object] = [storage]
     cycle.append(cycle)

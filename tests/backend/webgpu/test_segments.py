@@ -13,7 +13,7 @@ import pytest
 
 from anneal import nn, settings
 from anneal.backend import cost_models
-from anneal.backend.registry import OPEN
+from anneal.backend.registry import DEVICES
 from anneal.backend.webgpu import WebGpuDevice, open_device
 from anneal.codegen import Target, generate
 from anneal.errors import CompilerError, DeviceError
@@ -34,7 +34,7 @@ def narrow(webgpu: str, device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -
     def make(binding: int = LIMIT, **limits: int) -> WebGpuDevice:
         wanted = {"max-storage-buffer-binding-size": binding} | {k.replace("_", "-"): v for k, v in limits.items()}
         opened.append(open_device(device.info.name, allow_software=True, limits=wanted))
-        monkeypatch.setitem(OPEN, "webgpu", opened[-1])
+        monkeypatch.setitem(DEVICES.open, "webgpu", opened[-1])
         return opened[-1]
 
     set_default_device("webgpu")
