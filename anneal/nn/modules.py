@@ -27,12 +27,7 @@ def _ntuple(n: int) -> Callable[[Any], tuple[Any, ...]]:
 
 _single, _pair, _triple, _quadruple = map(_ntuple, (1, 2, 3, 4))
 _nn = sys.modules["anneal.nn"]  # the package around this file, which is imported before it
-__all__ = [
-    "_ntuple", "_pair", "_quadruple", "_single", "_triple", "register_module_forward_hook",
-    "register_module_forward_pre_hook", "register_module_full_backward_hook",
-    "register_module_full_backward_pre_hook",
-]  # fmt: skip
-__all__ += _nn.__all__
+__all__ = list(_nn.__all__)
 __getattr__ = same_under(
     __name__,
     "activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm linear "

@@ -309,7 +309,10 @@ def test_ctrl_c_in_the_first_second(places: dict[str, Path], tmp_path: Path, num
         child.stderr.readline()
         time.sleep(number * 0.02)
         child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=120)
+        try:
+            _, err = child.communicate(timeout=120)
+        finally:
+            child.kill()  # if it went on: the block waits for its end
     assert b"Traceback" not in err, err.decode()
     assert b"Exception ignored" not in err, err.decode()
     assert child.returncode == 130, err
@@ -501,7 +504,7 @@ def test_every_command_notices_a_wrong_variable(
 
     monkeypatch.setenv("ANNEAL_OFFLINE", "yes")
     for name, command in COMMANDS.items():
-        monkeypatch.setattr(settings, "_current", None)
+        monkeypatch.setattr(settings._IN_FORCE, "settings", None)
         outcome = run(capsys, *command.arguments.split())
         if name in ("help", "version"):
             assert outcome.code == 0

@@ -49,6 +49,8 @@ def test_a_wheel_grows_by_no_file_that_nobody_meant(wheel: Path) -> None:
         ".py",
         ".pyi",
         ".c",
+        ".h",
+        ".wgsl",
         ".upat",
         ".typed",
         ".md",
