@@ -290,7 +290,7 @@ def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# What tables of each kind are for, in the order in which a program meets them.
+# The purpose of each kind of tables, in the order in which a program meets them.
 KINDS = {
     "fold": "forward, when the node is made",
     "rewrite": "forward, in a compiler pass",
@@ -332,7 +332,7 @@ class RuleExample:
         return list(dict.fromkeys(u.op.name for u in self.nodes if _has_rules(u)))
 
 
-# What most methods take, for those whose docstring has no example: x is (2, 2), index whole numbers of that shape.
+# Arguments of most methods, for those whose docstring has no example: x is (2, 2), index whole numbers of that shape.
 _CALLS = ("", "x", "0", "0, index", "x, x", "index[0]", "2", "(2,)", "x > 0", "x > 0, x", "[x, x]")
 
 

@@ -76,8 +76,9 @@ _ERFINV_FAR = (
 
 # -- functions of real numbers ----------------------------------------------------------------------------------------
 
-# What the devices have is used as it is; the rest are formulas in it that keep a value's digits near 0 and near the
-# ends of the domain. Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
+# Functions that devices have are used as they are; the rest are formulas in these, which keep a value's digits near 0
+# and near the ends of the domain. Where the slope is a short formula of its own, it stands beside the value (SPEC.md,
+# section 4).
 
 
 @function(in_place=True, autocast="float32")

@@ -16,7 +16,7 @@ from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.steps import HostFunction
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, const, dtypes, toposort
-from anneal.uop.sizes import Size, with_variables
+from anneal.uop.sizes import Size, free_of, with_variables
 
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
@@ -78,6 +78,11 @@ class DeviceCall(HostFunction):
         found: dict[UOp, UOp] = {}
         self.sized(lambda v: found.setdefault(v, v))
         return tuple(found)
+
+    @cached_property
+    def free(self) -> Self:
+        """The call without the values of its Variables, by which its plan is known."""
+        return self.sized(free_of) if self.variables else self
 
     def sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
         """The call with `f` applied to its Variables, bound or not; `known` gets what nodes of its bodies become."""

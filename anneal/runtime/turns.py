@@ -26,7 +26,7 @@ from anneal.runtime.launch import Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
 from anneal.uop import GraphFunction, Op, Recent, UOp, dtypes
-from anneal.uop.sizes import Values, evaluator, free_of, most
+from anneal.uop.sizes import Values, evaluator, most
 
 _KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 64  # calls of kernels that are bound, and submitted, together: several turns
@@ -450,7 +450,7 @@ def _planned(step: HostCall, device: AnyDevice) -> BoundCall | None:
 def _plan_of(step: HostCall, device: AnyDevice) -> BoundCall:
     """A loop, or a choice, that is planned: once, whatever the values of its Variables are."""
     assert isinstance(step.function, DeviceCall)
-    key = step.function.sized(free_of), device
+    key = step.function.free, device
     found = _plans[key]
     if found is None:
         found = _planned(step, device)

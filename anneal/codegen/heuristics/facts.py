@@ -59,15 +59,14 @@ def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
     if predicate and _along(predicate[0], ranges, bits, wide)[0] != 0:
         return False
     terms, constant = form(index)
-    along = [(t, k) for t, k in terms.items() if t.ranges & bits]
-    steps = [(_along(t, ranges, bits, wide), k) for t, k in along]
-    moved = [k for (step, _), k in steps if step != 0]
-    whole = all(not k % wide for t, k in terms.items() if not t.ranges & bits) and not constant % wide
-    return (
-        whole
-        and moved == [1]
-        and all(step == 1 and first == 0 if step != 0 else not k % wide for (step, first), k in steps)
-    )
+    moved = 0
+    for term, factor in terms.items():
+        step, first = _along(term, ranges, bits, wide)
+        if (step, first, factor) == (1, 0, 1):
+            moved += 1
+        elif step != 0 or factor % wide:
+            return False
+    return moved == 1 and not constant % wide
 
 
 def _along(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> tuple[int | None, int | None]:
@@ -76,6 +75,8 @@ def _along(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> tuple[int |
 
     `x // 64` stays and `x % 64` goes on where x does, since no vector crosses a multiple of 64; `x < 768` stays.
     """
+    if not u.ranges & bits:
+        return 0, None
     found: dict[UOp, tuple[int | None, int | None]] = {}
     for n in toposort((u,)):
         steps = [found[s] for s in n.src]

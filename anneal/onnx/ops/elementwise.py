@@ -41,7 +41,7 @@ def ints(x: Array | Sequence[int]) -> list[Any]:
 
 def operand(node: NodeCall, x: Value) -> Tensor:
     """A value as a Tensor; one number that is known becomes part of the kernel, not memory that the kernel reads."""
-    # What a device has no 64 bits for is narrowed on its way there.
+    # Values of 64 bits are narrowed on their way to a device that has none.
     if isinstance(x, np.ndarray) and x.size == 1 and fits_device(x.dtype) and x.dtype.itemsize < 8:
         return Tensor.full(x.shape, x.item(), dtype=x.dtype.name, device=node.device)
     return node.tensor(x)  # type: ignore[no-any-return]
