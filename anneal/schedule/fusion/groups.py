@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,9 +53,8 @@ class FusionGroup:
 
 def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> FusionGroup:
     concatenates = cost_model.horizontal_fusion and bool(pieces_of(root, materialised))
-    opaque = concatenates or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
-    if root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY:
-        opaque = True  # alone, so that it can be left out where the update may overwrite what it copies
+    # a copy is alone, so that it can be left out where the update may overwrite what it copies
+    opaque = concatenates or is_copy(root) or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
     inside, inputs, nodes = cone(root, materialised)
     g = FusionGroup([root], inputs, opaque=opaque, concatenates=concatenates, nodes=nodes)
     reduces = [u for u in inside if u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM]
@@ -70,6 +70,17 @@ def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> Fu
         if not rows and 0 < row <= cost_model.row_fusion and whole and not g.product:
             g.size, g.row = size, row
     return g
+
+
+def is_copy(root: UOp) -> bool:
+    """True if `root` is a copy of the memory that an update writes into."""
+    return root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY
+
+
+def bound(cost_model: CostModel, inputs: Iterable[UOp], roots: Sequence[UOp]) -> int:
+    """The bindings of a kernel; an update and the memory that it changes are one."""
+    changed = {r.src[0] for r in roots if r.op is Op.UPDATE}
+    return cost_model.bindings([*[i for i in inputs if i not in changed], *roots])
 
 
 def in_order(shapes: set[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
@@ -148,7 +159,7 @@ def by_level(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[F
         while stack:
             g, ready = stack.pop()
             if ready:
-                level = 0
+                level = -1 if is_copy(g.roots[0]) else 0  # it is left out where the update may overwrite the memory
                 for i in g.inputs:
                     p = owner.get(i)
                     if p is not None and p is not g and p.level >= level:
@@ -172,6 +183,7 @@ def by_level(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[F
 _NEAR = 4  # levels that a sum over columns may wait for another; four times that if it reads few elements:
 _SMALL = 1 << 20
 _LARGE = 1 << 22  # elements of results from which on a launch of its own costs nothing, and memory is needed later
+_TINY = 1 << 14  # elements of results up to which a launch is what takes the time
 _PRODUCTS = 4  # with one vector in one kernel
 
 
@@ -240,18 +252,29 @@ def shared_launches(
     groups: list[FusionGroup], owner: dict[UOp, FusionGroup], overwriting: set[FusionGroup], cost_model: CostModel
 ) -> list[FusionGroup]:
     """`groups` with the elementwise ones of a level as members of one kernel, as far as the buffer limit allows; not
-    those of `overwriting`."""
+    those of `overwriting`.
+
+    A tiny one waits for the last such kernel that its readers leave it, rather than be a launch of its own.
+    """
     out: list[FusionGroup] = []
     open_: dict[int, FusionGroup] = {}
+    needed = {i: g.level for g in sorted(groups, key=lambda g: -g.level) for i in g.inputs}
+    end = max((g.level for g in groups), default=0) + 1
+    waits: dict[FusionGroup, int] = {}  # levels that a group can wait
     for g in groups:
+        size = sum([(r.src[1] if r.op is Op.UPDATE else r).size for r in g.roots])
         written = g.roots[0].op is Op.UPDATE  # a part of memory: an elementwise store like others
-        alone = g.opaque and not g.concatenates and not written
-        if g.reduces or g in overwriting or alone or sum([r.size for r in g.roots]) > _LARGE:
+        if g.reduces or g in overwriting or (g.opaque and not g.concatenates and not written) or size > _LARGE:
             out.append(g)
-            continue
-        h = open_.get(g.level)
-        inputs = {**h.inputs, **g.inputs} if h is not None else g.inputs
-        if h is None or cost_model.bindings([*inputs, *h.roots, *g.roots]) > cost_model.max_buffers:
+        else:
+            waits[g] = min([needed.get(r, end) for r in g.roots]) - 1 - g.level if size <= _TINY else 0
+    for g in sorted(waits, key=waits.__getitem__):
+        for level in range(g.level + waits[g], g.level - 1, -1):
+            h = open_.get(level)
+            inputs = {**h.inputs, **g.inputs} if h is not None else g.inputs
+            if h is not None and bound(cost_model, inputs, [*h.roots, *g.roots]) <= cost_model.max_buffers:
+                break
+        else:
             h = open_[g.level] = FusionGroup([], level=g.level)
             inputs = g.inputs
             out.append(h)

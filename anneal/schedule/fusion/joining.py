@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from anneal.rewrite import HERE
 from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES, goes_back, pieces_of, row_length
-from anneal.schedule.fusion.groups import FusionGroup, Groups, depends, in_order
+from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, Op, UOp, toposort
 from anneal.uop.sizes import count
@@ -137,6 +137,49 @@ class Joining(Groups):
                     continue
             self.takes(g, p)
 
+    def take_updates(self) -> list[FusionGroup]:
+        """Let kernels that compute what is written into a part of memory write it there, too; the groups then."""
+        for g in self.groups:
+            u = g.roots[0]
+            if u.op is not Op.UPDATE or len(g.roots) > 1 or u.src[0].op is not Op.CONTIGUOUS:
+                continue
+            # who reads the memory as it was runs before: it may need what the producer makes
+            if len(self.readers.get(u.src[0].src[0], ())) <= 1:
+                producers = dict.fromkeys(p for i in g.inputs if i is not u.src[0] and (p := self.owner.get(i)))
+                any(self.takes_update(p, g, producers) for p in producers)
+        return [g for g in self.groups if g not in self.gone]
+
+    def takes_update(self, p: FusionGroup, g: FusionGroup, producers: Iterable[FusionGroup]) -> bool:
+        """Let p take in g, which writes in place what it makes of p's results, if that is right."""
+        if p.concatenates:  # the update writes each piece as it is
+            if p.size != g.size or not _is_reshaped(g.roots[0].src[1], p.roots[0]):
+                return False
+        elif p.opaque or p.members or p.size != g.size or _common_row(p, g, self.cost_model) is None:
+            return False
+        if any(q is not p and depends(q, p, self.owner) for q in producers):
+            return False
+        if _moved(g, p, self.materialised, g.size, 0, False) is not None:
+            return False
+        kept = [r for r in p.roots if r in self.outputs or any(o is not g for o in self.readers.get(r, ()))]
+        inputs = {**p.inputs, **{i: None for i in g.inputs if i not in p.roots}}
+        if bound(self.cost_model, inputs, [*kept, *g.roots]) > self.cost_model.member_buffers:
+            return False
+        level = max([p.level, *[q.level + 1 for q in (*producers, self.owner[g.roots[0].src[0]]) if q is not p]])
+        for r in p.roots:
+            readers = self.readers.get(r, {})
+            readers.pop(g, None)
+            for reader in readers:
+                self.put_behind(reader, level)
+            if r not in kept:
+                del self.owner[r], self.materialised[r]
+        for i in inputs:
+            self.readers[i].pop(g, None)
+            self.readers[i][p] = None
+        p.roots, p.inputs, p.level, p.nodes = [*kept, *g.roots], inputs, level, p.nodes + g.nodes
+        self.owner[g.roots[0]] = p
+        self.gone.add(g)
+        return True
+
     def keep_functions(self, g: FusionGroup) -> None:
         """Store a function of a product in the product's place, where all readers compute the same one at some cost: an
         activation's slope, which the backward product then multiplies with."""
@@ -192,6 +235,13 @@ def _origin(u: UOp, materialised: Materialised) -> UOp:
     return u
 
 
+def _is_reshaped(u: UOp, value: UOp) -> bool:
+    """True if `u` is `value` in another shape."""
+    while u is not value and u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u is value
+
+
 def _common_row(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> int | None:
     """The length of the rows that p and g have in common; 0 if they are of one shape, None if they cannot join."""
     if not p.computes_rows:
@@ -241,6 +291,8 @@ def _moved(
 def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
     """True if u reads s in memory order: element by element, or the elements of a row for its number and back."""
     op = u.op
+    if op is Op.UPDATE:
+        return s is u.src[1]
     if op in ALU or op is Op.RESHAPE or op is Op.CONTIGUOUS:
         return u.shape == s.shape or u.size == s.size
     if op is Op.PERMUTE:

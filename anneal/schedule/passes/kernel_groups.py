@@ -93,6 +93,8 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
     groups = by_level(joining.run(), owner)
     overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, outputs)
     groups = by_level(siblings(joining, groups, overwriting), owner)
+    joining.groups = groups
+    groups = by_level(joining.take_updates(), owner)
     return (
         by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
         if cost_model.horizontal_fusion

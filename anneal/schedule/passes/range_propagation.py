@@ -96,15 +96,15 @@ def rangeify(cut: UOp) -> UOp:
 
     Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
     or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a horizontally
-    fused kernel, whose members have ranges of their own; a SINK marked CONCATENATION stores the pieces of its root, a
-    member each.
+    fused kernel, whose members have ranges of their own; a SINK marked CONCATENATION stores the pieces of its first
+    root, a member each; its other roots are updates with the same elements.
     """
     ranges = _Ranges()
     stores: list[UOp] = []
     slot = 0
     for part in cut.src if cut.src[0].op is Op.SINK else (cut,):
         if part.arg == CONCATENATION:
-            stores += _stores_of_pieces(part.src[0], slot, ranges)
+            stores += _stores_of_pieces(part.src, slot, ranges)
         else:
             stores += _stores(part.src, slot, ranges)
         slot += len(part.src)
@@ -151,14 +151,21 @@ def _place(update: UOp, index: Index, lower: _Lower) -> Index:
     return tuple(place)
 
 
-def _stores_of_pieces(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:
-    param = UOp(Op.PARAM, root.dtype, (), (slot, (int(root.size),)))
+def _stores_of_pieces(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
+    """The stores of a concatenation, and of updates that write the same elements into a part of memory."""
+    whole, *updates = roots
     stores = []
-    for pad in pieces_of(root):
+    for pad in pieces_of(whole):
         piece = pad.src[0]
         index = tuple([ranges.loop(s) for s in piece.shape])
-        position = linear_index(placed(root, pad, index), widest(root.shape))
-        stores.append(UOp(Op.STORE, root.dtype, (param, position, _Lower(ranges).value(piece, index))))
+        lower = _Lower(ranges)
+        at = placed(whole, pad, index)
+        places = [at, *[_place(u, reshaped_index(at, whole.shape, u.src[1].shape), lower) for u in updates]]
+        value = lower.value(piece, index)
+        for n, (root, place) in enumerate(zip(roots, places, strict=True)):
+            param = UOp(Op.PARAM, root.dtype, (), (slot + n, (int(root.size),)))
+            position = linear_index(place, widest(root.shape))
+            stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
     return stores
 
 
