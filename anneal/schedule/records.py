@@ -14,8 +14,6 @@ from anneal.uop.sizes import is_symbolic, variables_of
 if TYPE_CHECKING:
     from anneal.schedule.fusion import CostModel, FusionGroup, Materialised
 
-CONCATENATION = "concatenation"  # the arg of a SINK whose root is stored piece by piece
-
 
 class Kernel:
     """A distinct kernel: its graph, its name in listings, and the graph's key.

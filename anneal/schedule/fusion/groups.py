@@ -29,7 +29,7 @@ class FusionGroup:
     nodes: int = 0  # of the graph that one kernel computes
     level: int = 0
     vector: bool = False  # it multiplies a matrix with a vector
-    concatenates: bool = False  # its root is stored piece by piece
+    in_pieces: frozenset[UOp] = frozenset()  # roots that are stored piece by piece
     members: tuple[FusionGroup, ...] = ()  # what it is made of, if each has ranges of its own
     again: bool = False  # it computes a second time what another group has computed
     chained: tuple[frozenset[UOp], int] | None = None  # the scores that it computes for itself, and their axis
@@ -39,6 +39,16 @@ class FusionGroup:
     def sums_columns(self) -> bool:
         """True if it reduces values it reads, rather than products of them, along other axes than rows."""
         return bool(self.reduces) and not self.row and not self.product
+
+    @property
+    def concatenates(self) -> bool:
+        """True if it stores in pieces alone, each over ranges of its own."""
+        return all(r in self.in_pieces for r in self.roots)
+
+    @property
+    def pieces(self) -> tuple[int, ...] | None:
+        """The numbers of the roots that are stored in pieces, if there are any."""
+        return tuple([n for n, r in enumerate(self.roots) if r in self.in_pieces]) or None
 
     @property
     def is_light(self) -> bool:
@@ -56,7 +66,8 @@ def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> Fu
     # a copy is alone, so that it can be left out where the update may overwrite what it copies
     opaque = concatenates or is_copy(root) or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
     inside, inputs, nodes = cone(root, materialised)
-    g = FusionGroup([root], inputs, opaque=opaque, concatenates=concatenates, nodes=nodes)
+    in_pieces = frozenset((root,) if concatenates else ())
+    g = FusionGroup([root], inputs, opaque=opaque, in_pieces=in_pieces, nodes=nodes)
     reduces = [u for u in inside if u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM]
     g.reduces = in_order({r.src[0].shape for r in reduces})
     g.size = root.size if root.op is not Op.UPDATE else root.src[1].size

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import NamedTuple
 
 from anneal.rewrite import HERE
 from anneal.schedule.cost_model import COST, CostModel
-from anneal.schedule.fusion.facts import LEAVES, goes_back, pieces_of, row_length
-from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order
+from anneal.schedule.fusion.facts import LEAVES, base, goes_back, pieces_of, row_length
+from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order, is_copy
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, Op, UOp, toposort
 from anneal.uop.sizes import count
@@ -79,7 +80,7 @@ class Joining(Groups):
         if any(r.level <= level and not (self.patient and not depends(g, r, self.owner)) for r in others):
             return self.refused(p, g, needed_between)
         size = max(p.size, g.size)
-        moves = _moved(g, p, self.materialised, size, row, self.cost_model.keeps_rows)
+        moves = _moved(g.roots, p, self.materialised, size, row, self.cost_model.keeps_rows)
         if moves is not None:
             return self.refused(p, g, lambda *_: moved(moves, self.cost_model))
         if not self.takes(g, p):
@@ -137,34 +138,46 @@ class Joining(Groups):
                     continue
             self.takes(g, p)
 
-    def take_updates(self) -> list[FusionGroup]:
-        """Let kernels that compute what is written into a part of memory write it there, too; the groups then."""
+    def take_placed(self) -> list[FusionGroup]:
+        """Let kernels that compute what is written into a part of memory, or the pieces of a concatenation, store it
+        there, too; the groups then.
+        """
         for g in self.groups:
             u = g.roots[0]
-            if u.op is not Op.UPDATE or len(g.roots) > 1 or u.src[0].op is not Op.CONTIGUOUS:
-                continue
             # who reads the memory as it was runs before: it may need what the producer makes
-            if len(self.readers.get(u.src[0].src[0], ())) <= 1:
-                producers = dict.fromkeys(p for i in g.inputs if i is not u.src[0] and (p := self.owner.get(i)))
-                any(self.takes_update(p, g, producers) for p in producers)
+            if g.concatenates or (
+                u.op is Op.UPDATE and is_copy(u.src[0]) and len(self.readers.get(base(u.src[0].src[0]), ())) <= 1
+            ):
+                producers = dict.fromkeys(p for i in g.inputs if (p := self.owner.get(i)) and not is_copy(i))
+                any(self.places(p, g, producers) for p in producers)
         return [g for g in self.groups if g not in self.gone]
 
-    def takes_update(self, p: FusionGroup, g: FusionGroup, producers: Iterable[FusionGroup]) -> bool:
-        """Let p take in g, which writes in place what it makes of p's results, if that is right."""
-        if p.concatenates:  # the update writes each piece as it is
-            if p.size != g.size or not _is_reshaped(g.roots[0].src[1], p.roots[0]):
-                return False
-        elif p.opaque or p.members or p.size != g.size or _common_row(p, g, self.cost_model) is None:
+    def places(self, p: FusionGroup, g: FusionGroup, producers: Iterable[FusionGroup]) -> bool:
+        """Let p take in g, which places what it makes of p's results, if that is right."""
+        u = g.roots[0]
+        parts = [u.src[1]] if u.op is Op.UPDATE else [pad.src[0] for pad in pieces_of(u, self.materialised)]
+        in_pieces = g.in_pieces
+        if u.op is Op.UPDATE and _origin(parts[0], self.materialised) in p.in_pieces:
+            in_pieces = frozenset((u,))
+        elif (
+            p.opaque
+            or p.members
+            or g.reduces
+            or any(x.size != p.size for x in parts)
+            or _common_row(p, replace(g, size=p.size), self.cost_model) is None
+            or _moved([x for x in parts if x not in p.roots], p, self.materialised, p.size, 0, False)
+        ):
+            return False
+        mine = {*p.roots}
+        if not mine.isdisjoint(toposort(u.src[2:], lambda x: x in self.materialised and x not in mine)):
             return False
         if any(q is not p and depends(q, p, self.owner) for q in producers):
             return False
-        if _moved(g, p, self.materialised, g.size, 0, False) is not None:
-            return False
         kept = [r for r in p.roots if r in self.outputs or any(o is not g for o in self.readers.get(r, ()))]
         inputs = {**p.inputs, **{i: None for i in g.inputs if i not in p.roots}}
-        if bound(self.cost_model, inputs, [*kept, *g.roots]) > self.cost_model.member_buffers:
+        if bound(self.cost_model, inputs, [*kept, u]) > self.cost_model.member_buffers:
             return False
-        level = max([p.level, *[q.level + 1 for q in (*producers, self.owner[g.roots[0].src[0]]) if q is not p]])
+        level = max([p.level, *[q.level + 1 for i in inputs if (q := self.owner.get(i)) is not None]])
         for r in p.roots:
             readers = self.readers.get(r, {})
             readers.pop(g, None)
@@ -175,8 +188,9 @@ class Joining(Groups):
         for i in inputs:
             self.readers[i].pop(g, None)
             self.readers[i][p] = None
-        p.roots, p.inputs, p.level, p.nodes = [*kept, *g.roots], inputs, level, p.nodes + g.nodes
-        self.owner[g.roots[0]] = p
+        p.roots, p.inputs, p.level, p.nodes = [*kept, u], inputs, level, p.nodes + g.nodes
+        p.in_pieces |= in_pieces
+        self.owner[u] = p
         self.gone.add(g)
         return True
 
@@ -235,13 +249,6 @@ def _origin(u: UOp, materialised: Materialised) -> UOp:
     return u
 
 
-def _is_reshaped(u: UOp, value: UOp) -> bool:
-    """True if `u` is `value` in another shape."""
-    while u is not value and u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u is value
-
-
 def _common_row(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> int | None:
     """The length of the rows that p and g have in common; 0 if they are of one shape, None if they cannot join."""
     if not p.computes_rows:
@@ -259,13 +266,13 @@ def _common_row(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> int | 
 
 
 def _moved(
-    g: FusionGroup, p: FusionGroup, materialised: Materialised, size: int, row: int, may_reduce: bool
+    roots: Sequence[UOp], p: FusionGroup, materialised: Materialised, size: int, row: int, may_reduce: bool
 ) -> UOp | None:
-    """The first node of g that reads p's values elsewhere than where they are made: at its own index, or as rows or
-    numbers of a row. None where there is no such node."""
+    """The first node below `roots` that reads p's values elsewhere than where they are made: at its own index, or as
+    rows or numbers of a row. None where there is no such node."""
     targets = set(p.roots)
-    below: dict[UOp, bool] = {}  # node of g -> whether it depends on p
-    stack = list(g.roots)
+    below: dict[UOp, bool] = {}  # node -> whether it depends on p
+    stack = list(roots)
     while stack:
         u = stack[-1]
         if u in below:
@@ -274,7 +281,7 @@ def _moved(
         todo = [
             s for s in u.src if s not in below and s not in targets and s not in materialised and s.op not in LEAVES
         ]
-        if u in materialised and u not in g.roots:
+        if u in materialised and u not in roots:
             todo = []
         if todo:
             stack.extend(todo)
@@ -291,8 +298,6 @@ def _moved(
 def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
     """True if u reads s in memory order: element by element, or the elements of a row for its number and back."""
     op = u.op
-    if op is Op.UPDATE:
-        return s is u.src[1]
     if op in ALU or op is Op.RESHAPE or op is Op.CONTIGUOUS:
         return u.shape == s.shape or u.size == s.size
     if op is Op.PERMUTE:

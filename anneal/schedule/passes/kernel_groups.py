@@ -29,7 +29,7 @@ from anneal.schedule.fusion import (
     siblings,
 )
 from anneal.schedule.masks import Mask, masks_of
-from anneal.schedule.records import CONCATENATION, Cut, Schedule, complete, places_of
+from anneal.schedule.records import Cut, Schedule, complete, places_of
 from anneal.uop import MOVEMENT, Op, UOp, toposort
 from anneal.uop.sizes import count
 
@@ -94,7 +94,7 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
     overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, outputs)
     groups = by_level(siblings(joining, groups, overwriting), owner)
     joining.groups = groups
-    groups = by_level(joining.take_updates(), owner)
+    groups = by_level(joining.take_placed(), owner)
     return (
         by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
         if cost_model.horizontal_fusion
@@ -277,10 +277,7 @@ def cut(
     rebuild(roots[-1], _cut, new, order)
     d = roots[0].dtype
     kept = {r: dead[r].on(new[r], dead=True) if r in dead else new[r] for r in roots}
-    parts = [
-        UOp(Op.SINK, d, tuple([kept[r] for r in g.roots]), CONCATENATION if g.concatenates else None)
-        for g in group.members or (group,)
-    ]
+    parts = [UOp(Op.SINK, d, tuple([kept[r] for r in g.roots]), g.pieces) for g in group.members or (group,)]
     return Cut(parts[0] if len(parts) == 1 else UOp(Op.SINK, d, tuple(parts)), tuple(inputs), group, where)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from anneal.errors import CompilerError
 from anneal.rewrite import HERE, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
-from anneal.schedule.records import CONCATENATION, Kernel, Schedule, members_of, name_of
+from anneal.schedule.records import Kernel, Schedule, members_of, name_of
 from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
@@ -96,39 +97,57 @@ def rangeify(cut: UOp) -> UOp:
 
     Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
     or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a horizontally
-    fused kernel, whose members have ranges of their own; a SINK marked CONCATENATION stores the pieces of its first
-    root, a member each; its other roots are updates with the same elements.
+    fused kernel, whose members have ranges of their own; the arg of a SINK has the numbers of its roots that are stored
+    in pieces.
     """
     ranges = _Ranges()
     stores: list[UOp] = []
     slot = 0
     for part in cut.src if cut.src[0].op is Op.SINK else (cut,):
-        if part.arg == CONCATENATION:
-            stores += _stores_of_pieces(part.src, slot, ranges)
-        else:
-            stores += _stores(part.src, slot, ranges)
+        stores += _stores(part.src, part.arg or (), slot, ranges)
         slot += len(part.src)
     return UOp(Op.SINK, cut.dtype, tuple(stores))
 
 
-def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
-    shape = max((_stored(r).shape for r in roots), key=count)
+def _stores(roots: tuple[UOp, ...], in_pieces: Container[int], slot: int, ranges: _Ranges) -> list[UOp]:
+    """The stores of a member, the first to `slot`.
+
+    `in_pieces` are the numbers of the roots that are concatenations, or updates with one. Where all are, each piece has
+    ranges of its own; else the pieces have the elements of the other roots.
+    """
+    others = [_stored(r) for n, r in enumerate(roots) if n not in in_pieces]
+    shape = max((u.shape for u in others), key=count, default=())
     whole = tuple([ranges.loop(s) for s in shape])
-    stores = []
     lower = _Lower(ranges)
+    indices: dict[UOp, Index] = {}
+
+    def index_of(piece: UOp) -> Index:
+        if others:
+            return whole if piece.shape == shape else _same_place(whole, shape, piece.shape)
+        if piece not in indices:
+            indices[piece] = tuple([ranges.loop(s) for s in piece.shape])
+        return indices[piece]
+
+    def stored(n: int, root: UOp) -> Iterator[tuple[Index, UOp]]:
+        made = _stored(root)
+        for pad in pieces_of(made) if n in in_pieces else ():
+            index = index_of(pad.src[0])
+            yield placed(made, pad, index), lower.value(pad.src[0], index)
+        if n not in in_pieces:
+            index = index_of(made)
+            if root.op is Op.ARGSORT:
+                keys = lower.flat(root.src[0])
+                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if root.size > 1 else _int(0)
+            else:
+                yield index, lower.value(made, index if made.shape else ())
+
+    stores = []
     for n, root in enumerate(roots):
         param = UOp(Op.PARAM, root.dtype, (), (slot + n, (int(root.size),)))
-        made = _stored(root)
-        index = place = whole if made.shape == shape else _same_place(whole, shape, made.shape)
-        if root.op is Op.UPDATE:  # the elements of its part in their places; the others are in that memory already
-            place = _place(root, index, lower)
-        if root.op is Op.ARGSORT:
-            keys = lower.flat(root.src[0])
-            value = UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if root.size > 1 else _int(0)
-        else:
-            value = lower.value(made, index if made.shape else ())
-        position = linear_index(place, widest(root.shape))
-        stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
+        for place, value in stored(n, root):
+            # an update: the elements of its part in their places; the others are in that memory already
+            at = _place(root, place, lower) if root.op is Op.UPDATE else place
+            stores.append(UOp(Op.STORE, root.dtype, (param, linear_index(at, widest(root.shape)), value)))
     return stores
 
 
@@ -149,24 +168,6 @@ def _place(update: UOp, index: Index, lower: _Lower) -> Index:
             begin = Op.MIN(begin, last if isinstance(last, UOp) else _int(last))
         place.append(i + begin if begin.__class__ is not int or begin else i)
     return tuple(place)
-
-
-def _stores_of_pieces(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
-    """The stores of a concatenation, and of updates that write the same elements into a part of memory."""
-    whole, *updates = roots
-    stores = []
-    for pad in pieces_of(whole):
-        piece = pad.src[0]
-        index = tuple([ranges.loop(s) for s in piece.shape])
-        lower = _Lower(ranges)
-        at = placed(whole, pad, index)
-        places = [at, *[_place(u, reshaped_index(at, whole.shape, u.src[1].shape), lower) for u in updates]]
-        value = lower.value(piece, index)
-        for n, (root, place) in enumerate(zip(roots, places, strict=True)):
-            param = UOp(Op.PARAM, root.dtype, (), (slot + n, (int(root.size),)))
-            position = linear_index(place, widest(root.shape))
-            stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
-    return stores
 
 
 def _same_place(whole: Index, shape: tuple[Any, ...], other: tuple[Any, ...]) -> Index:
