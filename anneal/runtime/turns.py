@@ -29,7 +29,7 @@ from anneal.uop import GraphFunction, Op, Recent, UOp, dtypes
 from anneal.uop.sizes import Values, evaluator, most
 
 _KEPT = 4  # bound calls of one loop: rounds take turns
-_TOGETHER = 64  # calls of kernels that are bound, and submitted, together: several turns
+_TOGETHER = 256  # calls of kernels that are bound, and submitted, together: several turns
 
 Buffers = Sequence[OpaqueBuffer]
 _Work = Any  # a program with its buffers, or a call that is bound
