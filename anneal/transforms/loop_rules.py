@@ -16,7 +16,7 @@ from anneal.rewrite import over, rebuild
 from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, here, looped, repeated_while
 from anneal.transforms.batching import repeated, rewritten
 from anneal.transforms.walks import paths, pull_back, push_forward, stand_in
-from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import Size
 
 Nodes = Sequence[UOp]
@@ -54,7 +54,7 @@ class _Pulled:
         parameters = body.parameters[1:]
         self.constants, self.carried, self.slices = loop.parts(parameters)
         self.largest = max([p.size for p in self.slices], default=0) if loop.again else math.inf
-        self.forward, self.inside = set(toposort(body.results)), loop.inside
+        self.forward, self.inside, self.stacked = set(toposort(body.results)), loop.inside, set(body.results[n:])
         path = paths(_order(body.results), [p for p in parameters if p.dtype.is_float])
         self.rows = {k: _like(r) for k, r in enumerate(body.results[n:]) if given[n + k]}
         self.ends: dict[int, UOp] = {}  # of what is carried: what stands for a cotangent
@@ -92,7 +92,10 @@ class _Pulled:
         varies = {turn, *self.carried, *self.slices}
         late, inside = set(cotangents), set(self.inside)
         order = toposort(self.results)
+        readers: dict[UOp, list[UOp | None]] = {u: [None] for u in (*self.results, *self.stacked)}
         for u in order:
+            for s in dict.fromkeys(u.src):
+                readers.setdefault(s, []).append(u)
             if any(s in late for s in u.src):
                 late.add(u)
             if any(s in varies for s in u.src):
@@ -109,11 +112,24 @@ class _Pulled:
                 continue
             seen.add(u)
             kept = u.op in _KEPT and u in varies and u not in inside and u.size <= self.largest
-            if kept or u in carried:
+            if kept:
+                found[_instead(u, readers, self.forward - late - inside)] = None
+            elif u in carried:
                 found[u] = None
             else:
                 stack += u.src
         return list(found)
+
+
+def _instead(u: UOp, readers: dict[UOp, list[UOp | None]], allowed: Collection[UOp]) -> UOp:
+    """The last of `allowed` that is made of `u` element by element, and alone reads what comes before: it takes no more
+    memory, and need not be made again.
+    """
+    while len(found := readers.get(u, [])) == 1 and (r := found[0]) is not None and r in allowed:
+        if r.size != u.size or r.dtype.itemsize > u.dtype.itemsize or not (r.op in ALU or r.op in MOVEMENT):
+            break
+        u = r
+    return u
 
 
 def rows_for_reverse(loop: Loop) -> Loop:

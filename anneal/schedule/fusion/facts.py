@@ -43,6 +43,21 @@ def is_elsewhere(u: UOp) -> bool:
     return op is Op.SHRINK or op is Op.PAD or op is Op.FLIP or op is Op.GATHER
 
 
+def is_slice(u: UOp) -> bool:
+    """True if `u` gathers one slice of memory, at a number: a read like others, once the number is known."""
+    if u.op is not Op.GATHER or base(u.src[0]).op not in LEAVES:
+        return False
+    index = u.src[1]
+    while index.op is Op.EXPAND or index.op is Op.RESHAPE:
+        index = index.src[0]
+    return index.size == 1 and index.op in LEAVES
+
+
+def never_twice(u: UOp) -> bool:
+    """True if what several kernels read of `u` is kept, however little it costs."""
+    return u.op in NEVER_TWICE and not is_slice(u)
+
+
 def long_axes(u: UOp) -> list[int]:
     return [n for n in u.shape if n != 1]
 

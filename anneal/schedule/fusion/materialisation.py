@@ -104,7 +104,7 @@ def keep_repeated(state: State) -> None:
         if mine is not None and len(mine) > 1 and u not in done:
             kernels = len({kernel_of[p] for p in mine})
             again = len(mine) - kernels
-            if again and again * cost[u] > most and (u.op in ALU or u.op in facts.NEVER_TWICE):
+            if again and again * cost[u] > most and (u.op in ALU or facts.never_twice(u)):
                 state.materialise(u, Reason.SEVERAL_PLACES)
             elif kernels > 1 and (not again or len(mine) > _MOST_PLACES):
                 mine = None  # `keep_shared` judges that; what is below is counted for each kernel alike
@@ -159,9 +159,9 @@ def keep_shared(state: State, home: dict[UOp, UOp | None]) -> None:
         inputs = state.within_limit(u, state.buffers_saved)
         if u in done:
             continue
-        state.cost[u] = price_of(_PRICES.get(u.op, 0), u.src, state.cost)
+        state.cost[u] = price_of(MASK_COST if facts.is_slice(u) else _PRICES.get(u.op, 0), u.src, state.cost)
         state.leaves[u] = inputs
-        if home[u] is None and (u.op in ALU or u.op in facts.NEVER_TWICE) and is_dear(state, u, home):
+        if home[u] is None and (u.op in ALU or facts.never_twice(u)) and is_dear(state, u, home):
             state.keep(u, Reason.SHARED)
 
 
@@ -178,7 +178,7 @@ def is_dear(state: State, u: UOp, home: dict[UOp, UOp | None]) -> bool:
     same = then is not u and then.op in ALU and then.size == u.size and not facts.is_widening(then)
     if same and home[then] is None:
         return False
-    if u.op in facts.NEVER_TWICE or state.cost[u] > state.cost_model.recompute_cost:
+    if facts.never_twice(u) or state.cost[u] > state.cost_model.recompute_cost:
         return True
     return sum([x.size >= u.size for x in state.leaves[u]]) > state.cost_model.recompute_loads
 
@@ -348,7 +348,7 @@ def gather(state: State, u: UOp) -> None:
         if state.open_reduce[s] is not None or state.cost[s] > state.cost_model.recompute_cost:
             state.materialise(s, Reason.GATHERED)
     inputs = state.within_limit(u, state.buffers_below)
-    cost = GATHER_COST + sum([state.cost[s] for s in u.src])
+    cost = (MASK_COST if facts.is_slice(u) else GATHER_COST) + sum([state.cost[s] for s in u.src])
     state.open_reduce[u], state.cost[u], state.leaves[u] = None, cost, inputs
 
 
