@@ -207,9 +207,6 @@ def attention(
     return outputs[: node.outputs]
 
 
-
-
-
 @op("FlexAttention", domain="ai.onnx.preview")
 def flex_attention(
     node: NodeCall,
