@@ -398,7 +398,7 @@ _ALLOWED = {place: words.split() for places, words in _WORDS.items() for place i
 
 
 def wrong_words(node: FileNode) -> str:
-    """What is wrong with the attributes that are one of a few words, or nothing."""
+    """The attribute that is none of the few words that it may be, or nothing."""
     for name, value in node.attributes.items():
         words = _ALLOWED.get(f"{node.op}.{name}")
         if words and value not in words:
