@@ -11,7 +11,7 @@ import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
 from anneal.onnx import values as kinds
-from anneal.onnx.graph import FileNode, Graph, wrong_types
+from anneal.onnx.graph import FileNode, Graph, wrong_types, wrong_words
 from anneal.onnx.registry import Operator
 from anneal.onnx.values import HostStep, Items, Map, Memo, NeedsHostError, Scope, Sizes, leaves, size_of, work_of
 from anneal.progress import told
@@ -444,6 +444,8 @@ class NodeCall:
     def outcome(self, values: list[Any]) -> tuple[Any, ...]:
         """The node's results for the values of its inputs, each noted as fixed, plain or loose."""
         node, run = self.node, self.of
+        if fault := wrong_words(node):
+            raise self.fail(fault)
         if node.function is not None:
             return tuple(self.body(values))
         if node.implementation is None:

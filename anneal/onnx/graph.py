@@ -366,6 +366,49 @@ def fault_of(schema: Any, node: FileNode, kinds: dict[str, int]) -> str:
     return ""
 
 
+# The words that an attribute may be, which schemas do not say.
+_WORDS = {
+    "BitShift.direction": "LEFT RIGHT",
+    "CDist.metric": "sqeuclidean euclidean",
+    "CausalConvWithState.activation": "none silu swish",
+    "CropAndResize.mode": "bilinear nearest",
+    "GRU.direction": "forward reverse bidirectional foward",  # the default of version 1
+    "LSTM.direction RNN.direction": "forward reverse bidirectional",
+    "GatedRMSNorm.activation": "silu swish sigmoid",
+    "ImageDecoder.pixel_format": "RGB BGR Grayscale",
+    "LinearAttention.update_rule": "linear gated delta gated_delta",
+    "LinearClassifier.post_transform LinearRegressor.post_transform SVMClassifier.post_transform "
+    "SVMRegressor.post_transform TreeEnsembleClassifier.post_transform "
+    "TreeEnsembleRegressor.post_transform": "NONE SOFTMAX LOGISTIC SOFTMAX_ZERO PROBIT",
+    "Momentum.mode": "standard nesterov",
+    "NegativeLogLikelihoodLoss.reduction SoftmaxCrossEntropyLoss.reduction": "none sum mean",
+    "Normalizer.norm": "MAX L1 L2",
+    "Pad.mode": "constant reflect edge wrap",
+    "Resize.coordinate_transformation_mode": "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners "
+    "asymmetric tf_crop_and_resize tf_half_pixel_for_nn",
+    "Resize.mode": "nearest linear cubic",
+    "Resize.nearest_mode": "round_prefer_floor round_prefer_ceil floor ceil",
+    "Scatter.reduction ScatterElements.reduction ScatterND.reduction": "none add mul max min",
+    "StringNormalizer.case_change_action": "LOWER UPPER NONE",
+    "SVMClassifier.kernel_type SVMRegressor.kernel_type": "LINEAR POLY RBF SIGMOID",
+    "TfIdfVectorizer.mode": "TF IDF TFIDF",
+    "Upsample.mode": "nearest linear bilinear",
+}
+_ALLOWED = {place: words.split() for places, words in _WORDS.items() for place in places.split()}
+
+
+def wrong_words(node: FileNode) -> str:
+    """The attribute that is none of the few words that it may be, or nothing."""
+    for name, value in node.attributes.items():
+        words = _ALLOWED.get(f"{node.op}.{name}")
+        if words and value not in words:
+            return f"{name} is {', '.join(words[:-1])} or {words[-1]}, not {value!r}"
+    rule = node.attributes.get("update_rule")  # of a linear attention, whose inputs go with it
+    if rule and [bool(x) for x in (*node.inputs, "", "", "")[4:6]] != ["gated" in rule, "delta" in rule]:
+        return f"update_rule {rule!r} and the inputs decay and beta do not go together"
+    return ""
+
+
 def body_of(schema: Any, node: FileNode, proto: Any, read: Callable[[Any, FileNode], Graph]) -> LocalFunction | None:
     """The body that the standard itself gives an operator, or None."""
     if schema.has_function:

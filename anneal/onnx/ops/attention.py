@@ -232,55 +232,6 @@ def flex_attention(
     return weights.cast(v.dtype).matmul(v).cast(q.dtype)
 
 
-# -- linear attention -------------------------------------------------------------------------------------------------
-
-
-@op("LinearAttention")
-def linear_attention(
-    node: NodeCall,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    past_state: Tensor | None = None,
-    decay: Tensor | None = None,
-    beta: Tensor | None = None,
-    *,
-    chunk_size: int = 64,
-    kv_num_heads: int,
-    q_num_heads: int,
-    scale: float,
-    update_rule: str,
-) -> Any:
-    """A state of keys times values that each position decays, corrects, adds to and reads, step by step."""
-    gated, corrected = update_rule.startswith("gated"), update_rule.endswith("delta")
-    if update_rule not in ("linear", "gated", "delta", "gated_delta"):
-        raise node.fail(f"update_rule is linear, gated, delta or gated_delta, not {update_rule!r}")
-    if gated != (decay is not None) or corrected != (beta is not None):
-        raise node.fail(f"update_rule {update_rule!r} and the inputs decay and beta do not go together")
-    given = (query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads)
-    q, k, v = [heads_of(x, heads).float() for x, heads in given]
-    batch, _, length, width = k.shape
-    factors = None if decay is None else heads_of(decay, kv_num_heads).float().exp()
-    rates = None if beta is None else heads_of(beta, beta.shape[-1]).float()
-    if past_state is None:
-        state = Tensor.zeros(batch, kv_num_heads, width, v.shape[-1], device=q.device)
-    else:
-        state = past_state.float()
-    outputs = []
-    for t in range(length):
-        here, new = k[:, :, t].unsqueeze(-1), v[:, :, t].unsqueeze(-2)
-        if factors is not None:
-            state = state * factors[:, :, t].unsqueeze(-1)
-        if rates is not None:
-            new = rates[:, :, t].unsqueeze(-1) * (new - (state * here).sum(-2, keepdim=True))
-        state = state + here * new
-        seen = state.repeat_interleave(q_num_heads // kv_num_heads, 1)
-        outputs.append((seen * q[:, :, t].unsqueeze(-1)).sum(-2))
-    y = Tensor.stack(outputs, dim=2) * (scale or 1 / math.sqrt(width))
-    kept = query.dtype if past_state is None else past_state.dtype
-    return together(y).cast(query.dtype), state.cast(kept)
-
-
 # -- rotary positions -------------------------------------------------------------------------------------------------
 
 
@@ -489,9 +440,6 @@ def directions_of(node: NodeCall, how: Layer, r: Value) -> int:
     """The number of directions; an error for a hidden_size that is not the weights'."""
     if how.hidden_size is not None and how.hidden_size != r.shape[-1]:
         raise node.fail(f"hidden_size is {how.hidden_size}, but the weights R have {r.shape[-1]}")
-    # The default of GRU in version 1 is "foward".
-    if how.direction not in ("forward", "foward", "reverse", "bidirectional"):
-        raise node.fail(f"direction is forward, reverse or bidirectional, not {how.direction!r}")
     return 2 if how.direction == "bidirectional" else 1
 
 

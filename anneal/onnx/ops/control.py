@@ -517,9 +517,7 @@ def string_normalizer(
     if texts.ndim not in (1, 2) or (texts.ndim == 2 and texts.shape[0] != 1):
         raise node.fail(f"takes texts of shape [n] or [1, n], not {list(texts.shape)}")
     changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
-    change = changes.get(case_change_action)
-    if change is None:
-        raise node.fail(f"case_change_action is LOWER, UPPER or NONE, not {case_change_action!r}")
+    change = changes[case_change_action]
     gone = set(stopwords or ()) if is_case_sensitive else {w.lower() for w in stopwords or ()}
     kept = [t for t in texts.reshape(-1) if (t if is_case_sensitive else t.lower()) not in gone]
     out = np.array([change(t) for t in kept] or [""], object)
@@ -556,8 +554,6 @@ def tf_idf_vectorizer(
     weights: Sequence[float] | None = None,
 ) -> Array:
     """The count of each listed sequence of words (TF), weighted (TFIDF), or 1 if it occurs (IDF)."""
-    if mode not in ("TF", "IDF", "TFIDF"):
-        raise node.fail(f"mode is TF, IDF or TFIDF, not {mode!r}")
     column = _columns(node, ngram_counts, ngram_indexes, list(pool_strings or pool_int64s or ()))
     width = max(ngram_indexes, default=-1) + 1
     node.room(*x.shape[:-1], width)

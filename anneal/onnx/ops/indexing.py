@@ -106,11 +106,9 @@ def one_hot(node: NodeCall, index: Tensor, depth: Array, values: Tensor, *, axis
 _REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-def _scattered(node: NodeCall, x: Tensor, index: Tensor, updates: Tensor, axis: int, reduction: str) -> Tensor:
+def _scattered(x: Tensor, index: Tensor, updates: Tensor, axis: int, reduction: str) -> Tensor:
     if reduction == "none":
         return x.scatter(axis, index, updates)
-    if reduction not in _REDUCE:
-        raise node.fail(f"reduction is none, {', '.join(_REDUCE)}, not {reduction!r}")
     return x.scatter_reduce(axis, index, updates, _REDUCE[reduction])
 
 
@@ -125,10 +123,8 @@ def _put(node: NodeCall, x: Array, places: tuple[Array, ...], updates: Array, re
     out = x.copy()
     if reduction == "none":
         out[places] = updates
-    elif reduction in _AT:
-        _AT[reduction].at(out, places, updates)
     else:
-        raise node.fail(f"reduction is none, {', '.join(_AT)}, not {reduction!r}")
+        _AT[reduction].at(out, places, updates)
     return out
 
 
@@ -138,7 +134,7 @@ def scatter_elements(
 ) -> Tensor:
     """x with x[index[i, j], j] = updates[i, j] for axis 0; `reduction` since version 16, max and min since 18."""
     axis = axis_of(node, axis, x.ndim)
-    return _scattered(node, x, wrapped(index, x.shape[axis]), updates, axis, reduction)
+    return _scattered(x, wrapped(index, x.shape[axis]), updates, axis, reduction)
 
 
 @scatter_elements.host
@@ -159,7 +155,6 @@ def scatter_nd(node: NodeCall, x: Tensor, index: Tensor, updates: Tensor, *, red
     place = _flat_places(index, x.shape[:k]).reshape(-1, 1)
     width = math.prod(rest)
     out = _scattered(
-        node,
         x.reshape(row, width),
         place.expand(place.shape[0], width),
         updates.reshape(place.shape[0], width),

@@ -204,32 +204,6 @@ def dropout(node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = N
     return _dropped(node, x, share, training, seed)
 
 
-@op("NegativeLogLikelihoodLoss")
-def negative_log_likelihood_loss(
-    node: NodeCall,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str,
-) -> Tensor:
-    """Minus the log-probability (axis 1) of each target, weighted by class; a mean is over the weights."""
-    if reduction not in ("none", "sum", "mean"):
-        raise node.fail(f"reduction is none, sum or mean, not {reduction!r}")
-    return F.nll_loss(x, target.cast(dtypes.int32), weight, ignore_index, reduction)
-
-
-@op("SoftmaxCrossEntropyLoss", passes=negative_log_likelihood_loss.function)
-def softmax_cross_entropy_loss(
-    node: NodeCall, scores: Tensor, target: Tensor, weight: Tensor | None = None, **how: Any
-) -> Any:
-    """The loss of softmax over axis 1, and the log-probabilities if they are wanted."""
-    x = scores.log_softmax(1)
-    loss = negative_log_likelihood_loss.function(node, x, target, weight, **how)
-    return (loss, x) if node.wants(1) else loss
-
-
 PREVIEW = "ai.onnx.preview.training"
 
 
@@ -254,8 +228,6 @@ def momentum(
     norm_coefficient: float,
 ) -> Any:
     """Gradient descent with momentum, "standard" or "nesterov"."""
-    if mode not in ("standard", "nesterov"):
-        raise node.fail(f"mode is standard or nesterov, not {mode!r}")
     scale = (t > 0).where(beta, 1.0)
 
     def step(x: Tensor, g: Tensor, v: Tensor) -> tuple[Tensor, ...]:

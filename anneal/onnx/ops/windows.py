@@ -192,26 +192,6 @@ def conv_transpose(
     return out if bias is None else out + bias.reshape(1, -1, *[1] * axes)
 
 
-@op("CausalConvWithState")
-def causal_conv(
-    node: NodeCall,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    past: Tensor | None = None,
-    *,
-    activation: str,
-) -> Any:
-    """A convolution of each channel with what was before, whose last k - 1 places go on to the next call."""
-    channels, kept = x.shape[1], weight.shape[-1] - 1
-    seen = x.pad(((0, 0), (0, 0), (kept, 0))) if past is None else Tensor.cat([past, x], dim=2)
-    y = F.conv1d(seen, weight, bias, groups=channels)
-    if activation not in ("none", "silu", "swish"):
-        raise node.fail(f"activation is none, silu or swish, not {activation!r}")
-    y = y if activation == "none" else y.silu()
-    return y, seen[:, :, seen.shape[2] - kept :]
-
-
 @op("Col2Im", values=("image_shape", "block_shape"))
 def col2im(
     node: NodeCall,

@@ -69,8 +69,6 @@ def normalizer(node: NodeCall, x: Tensor, *, norm: str) -> Tensor:
     """Rows over their largest element, their sum of sizes, or the root of their sum of squares; of zeros themselves."""
     x = x if is_float(x) else x.float()
     axis = x.ndim - 1
-    if norm not in ("MAX", "L1", "L2"):
-        raise node.fail(f"norm is MAX, L1 or L2, not {norm!r}")
     by = x.amax(axis, keepdim=True) if norm == "MAX" else x.norm(1 if norm == "L1" else 2, axis, keepdim=True)
     return (by == 0).where(x, x / by).float()
 
@@ -185,19 +183,14 @@ def one_hot_encoder(
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 
-def transformed(node: NodeCall, scores: Tensor, how: str) -> Tensor:
-    """Scores after `post_transform`."""
-    if how == "NONE":
-        return scores
-    if how == "SOFTMAX":
-        return scores.softmax(-1)
-    if how == "LOGISTIC":
-        return scores.sigmoid()
-    if how == "SOFTMAX_ZERO":
-        return (scores == 0).where(0.0, scores.softmax(-1))
-    if how == "PROBIT":
-        return (scores * 2 - 1).erfinv() * math.sqrt(2)
-    raise node.fail(f"there is no post_transform {how!r}")
+# by `post_transform`, in the order in which TreeEnsemble numbers them
+TRANSFORMED: dict[str, Callable[[Tensor], Tensor]] = {
+    "NONE": lambda scores: scores,
+    "SOFTMAX": lambda scores: scores.softmax(-1),
+    "LOGISTIC": Tensor.sigmoid,
+    "SOFTMAX_ZERO": lambda scores: (scores == 0).where(0.0, scores.softmax(-1)),
+    "PROBIT": lambda scores: (scores * 2 - 1).erfinv() * math.sqrt(2),
+}
 
 
 def labelled(node: NodeCall, place: Tensor, numbers: Sequence[int] | None, texts: Sequence[str] | None) -> Value:
@@ -219,7 +212,7 @@ def linear_regressor(
     targets: int,
 ) -> Tensor:
     """A linear function of the columns for each target."""
-    return transformed(node, _linear(node, x, coefficients, intercepts, targets), post_transform)
+    return TRANSFORMED[post_transform](_linear(node, x, coefficients, intercepts, targets))
 
 
 def _linear(node: NodeCall, x: Tensor, coefficients: Sequence[float], intercepts: Any, count: int) -> Tensor:
@@ -250,10 +243,10 @@ def linear_classifier(
         # The class behind the score, where that is above 0 (LOGISTIC: 0.5 of its sigmoid).
         place = (scores[:, 0] > 0).cast(dtypes.int32)
         scores = Tensor.cat([-scores, scores], dim=1)
-        scores = transformed(node, scores, post_transform)
+        scores = TRANSFORMED[post_transform](scores)
         return labelled(node, place, classlabels_ints, classlabels_strings), scores
     place = scores.argmax(-1)
-    return labelled(node, place, classlabels_ints, classlabels_strings), transformed(node, scores, post_transform)
+    return labelled(node, place, classlabels_ints, classlabels_strings), TRANSFORMED[post_transform](scores)
 
 
 @op("ZipMap", raw=True)
@@ -354,10 +347,8 @@ def _kernel(node: NodeCall, x: Tensor, count: int, how: Machine) -> Tensor:
         return (products * gamma + coef0).pow(degree)
     if kind == "SIGMOID":
         return (products * gamma + coef0).tanh()
-    if kind == "RBF":
-        less = x.unsqueeze(1) - node.constant(vectors)
-        return ((less * less).sum(-1) * -gamma).exp()
-    raise node.fail(f"kernel_type is LINEAR, POLY, RBF or SIGMOID, not {kind!r}")
+    less = x.unsqueeze(1) - node.constant(vectors)
+    return ((less * less).sum(-1) * -gamma).exp()
 
 
 def _matrix(node: NodeCall, values: Sequence[float] | None, rows: int, what: str) -> Array:
@@ -429,13 +420,13 @@ def svm_classifier(
         chosen = _of_two(scores, min(how.coefficients or (0.0,)) >= 0)
     labels = labelled(node, chosen, classlabels_ints, classlabels_strings)
     if scores.shape[1] > 1:
-        return labels, transformed(node, scores, how.post_transform)
+        return labels, TRANSFORMED[how.post_transform](scores)
     # One decision between two classes: a score for each.
     if count == 2 and how.post_transform in ("NONE", "LOGISTIC"):
-        return labels, transformed(node, Tensor.cat([-scores, scores], dim=1), how.post_transform)
+        return labels, TRANSFORMED[how.post_transform](Tensor.cat([-scores, scores], dim=1))
     if count == 2 and how.post_transform != "PROBIT":
         return labels, Tensor.cat([1 - scores, scores], dim=1)
-    return labels, scores if how.post_transform != "PROBIT" else transformed(node, scores, how.post_transform)
+    return labels, scores if how.post_transform != "PROBIT" else TRANSFORMED[how.post_transform](scores)
 
 
 def _of_two(scores: Tensor, positive: bool) -> Tensor:

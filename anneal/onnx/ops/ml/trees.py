@@ -14,7 +14,7 @@ import numpy as np
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.elementwise import Array, is_float
 from anneal.onnx.ops.ml import op
-from anneal.onnx.ops.ml.features import labelled, transformed
+from anneal.onnx.ops.ml.features import TRANSFORMED, labelled
 from anneal.tensor import Tensor, dtypes
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
@@ -157,8 +157,7 @@ def tree_ensemble(
         weights,
     )
     scores = _walked(node, x, forest, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
-    how = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[post_transform]
-    return transformed(node, scores, how)
+    return [*TRANSFORMED.values()][post_transform](scores)
 
 
 def _sets(values: Array | None, nodes: Array) -> dict[int, list[float]]:
@@ -236,7 +235,7 @@ def tree_ensemble_regressor(
     scores = _walked(node, x, forest, aggregate_function).float()
     if base := _either(node.attributes, "base_values"):
         scores = scores + node.constant(np.array(base, np.float32))
-    return transformed(node, scores, post_transform)
+    return TRANSFORMED[post_transform](scores)
 
 
 @op("TreeEnsembleClassifier")
@@ -269,7 +268,7 @@ def tree_ensemble_classifier(
             seen = voted.where(scores, -math.inf)
         chosen = seen.argmax(-1)
     labels = labelled(node, chosen, classlabels_int64s, classlabels_strings)
-    return labels, transformed(node, scores, post_transform)
+    return labels, TRANSFORMED[post_transform](scores)
 
 
 def _of_two(scores: Tensor, first: bool, base: Sequence[float], share: bool) -> tuple[Tensor, Tensor]:
