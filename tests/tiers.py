@@ -35,8 +35,8 @@ def thinned(rows: Iterable[Any], *, test: int, ci: int) -> list[Any]:
     out = []
     for n, row in enumerate(rows):
         marks: Sequence[Any] = ()
-        if not _chosen(n, test):
-            marks = (pytest.mark.ci,) if _chosen(n, ci) else (pytest.mark.deep,)
+        if not chosen(n, test):
+            marks = (pytest.mark.ci,) if chosen(n, ci) else (pytest.mark.deep,)
         out.append(
             pytest.param(*row.values, id=row.id, marks=(*row.marks, *marks))
             if _is_param(row)
@@ -45,7 +45,7 @@ def thinned(rows: Iterable[Any], *, test: int, ci: int) -> list[Any]:
     return out
 
 
-def _chosen(n: int, of: int) -> bool:
+def chosen(n: int, of: int) -> bool:
     """Whether row `n` is the one that stands for its block of `of` rows.
 
     Not always the first of the block: a table is a product of lists more often than not, and each n-th row of it may

@@ -39,12 +39,12 @@ def test_functions_of_one(name: str) -> None:
     assert [said for dtype in DTYPES for call in elementwise(name, dtype) if (said := compare(call))] == []
 
 
-@pytest.mark.parametrize(("name", "first"), thinned(rows(BINARY, DTYPES), test=11, ci=6))
+@pytest.mark.parametrize(("name", "first"), thinned(rows(BINARY, DTYPES), test=11, ci=11))
 def test_functions_of_two(name: str, first: str) -> None:
     assert [said for call in elementwise(name, first) if (said := compare(call))] == []
 
 
-@pytest.mark.parametrize(("family", "dtype", "shape"), thinned(rows(FAMILIES, DTYPES, SHAPES), test=15, ci=8))
+@pytest.mark.parametrize(("family", "dtype", "shape"), thinned(rows(FAMILIES, DTYPES, SHAPES), test=15, ci=15))
 def test_functions_of_arrays(family: str, dtype: str, shape: tuple[int, ...]) -> None:
     assert [said for call in FAMILIES[family](drawn(dtype, shape)) if (said := compare(call))] == []
 

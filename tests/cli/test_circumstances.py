@@ -159,7 +159,7 @@ def interrupted(
 ROWS = [pytest.param(c, n, id=f"{c}-{n}".replace(" ", "_")) for c, n in product(CIRCUMSTANCES, COMMANDS)]
 
 
-@pytest.mark.parametrize(("circumstance", "name"), thinned(ROWS, test=17, ci=9))
+@pytest.mark.parametrize(("circumstance", "name"), thinned(ROWS, test=17, ci=17))
 def test_every_command_in_every_circumstance(
     places: dict[str, Path], tmp_path: Path, circumstance: str, name: str
 ) -> None:
@@ -249,7 +249,7 @@ AROUND = (
 SERVED = [pytest.param(c, n, id=f"{c}-{n}".replace(" ", "_")) for c, n in product(AROUND, SERVERS)]
 
 
-@pytest.mark.parametrize(("circumstance", "name"), thinned(SERVED, test=9, ci=4))
+@pytest.mark.parametrize(("circumstance", "name"), thinned(SERVED, test=9, ci=6))
 def test_every_server_in_every_circumstance(
     places: dict[str, Path], tmp_path: Path, circumstance: str, name: str
 ) -> None:
@@ -291,7 +291,7 @@ def test_every_server_in_every_circumstance(
         os.close(reader)
 
 
-@pytest.mark.parametrize("number", thinned(range(60), test=30, ci=10))
+@pytest.mark.parametrize("number", thinned(range(60), test=30, ci=20))
 def test_ctrl_c_in_the_first_second(places: dict[str, Path], tmp_path: Path, number: int) -> None:
     """Most of it is imports. It is pressed once `main` listens, which is the first that it does."""
     env = environment(places)
@@ -379,7 +379,7 @@ def _thing(kind: str, place: Path) -> str:
 PLACES = [pytest.param(f, t, id=f"{f}-{t}".replace(" ", "_")) for t, f in product(THINGS, {**WRITING, **READING})]
 
 
-@pytest.mark.parametrize(("flag", "kind"), thinned(PLACES, test=13, ci=3))
+@pytest.mark.parametrize(("flag", "kind"), thinned(PLACES, test=13, ci=6))
 def test_every_place_that_a_flag_names(places: dict[str, Path], tmp_path: Path, flag: str, kind: str) -> None:
     place = _thing(kind, tmp_path / "x")
     before = os.lstat(place) if os.path.lexists(place) else None

@@ -66,7 +66,7 @@ def same(a: Path, b: Path) -> None:
         assert (a / name).read_bytes() == (b / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("number", thinned(range(200), test=25, ci=25))
+@pytest.mark.parametrize("number", thinned(range(200), test=50, ci=50))
 def test_a_killed_training_goes_on(training: Training, number: int) -> None:
     before = training.done()
     if before == STEPS:  # trained to its end in spite of all: that is compared, and another one begins

@@ -167,7 +167,7 @@ def reasons() -> list[str]:
     ).reasons()  # fmt: skip
 
 
-@pytest.mark.parametrize("name", thinned(LIVE, test=2, ci=1))
+@pytest.mark.parametrize("name", thinned(LIVE, test=2, ci=2))
 def test_screens(name: str, places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = reasons()

@@ -26,6 +26,7 @@ from anneal.tensor import Tensor, Variable
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from tests.codegen.evaluated import evaluated
 from tests.codegen.played import played
+from tests.tiers import thinned
 
 COSTS = CostModel(max_buffers=32, chained_bytes=1, masks=True, row_fusion=65536, concurrent=True)
 SHAPE = MatrixShape("float16", "float32", 16, 16, 16)
@@ -97,8 +98,11 @@ THREADS = [Split(64, 32, 16, 8, 16), Split(64, 64, 8, 8, 16), Split(32, 32, 8, 8
 MATRICES = [Split(64, 16, 16, 4, 1, True), Split(64, 32, 16, 2, 1, True), Split(32, 16, 16, 1, 1, True)]
 
 
-@pytest.mark.parametrize("split", THREADS, ids=str)
-@pytest.mark.parametrize("sizes", [(2, 128, 64, 32, 32), (1, 70, 90, 20, 24), (1, 90, 70, 32, 72)])
+SIZES = [(2, 128, 64, 32, 32), (1, 70, 90, 20, 24), (1, 90, 70, 32, 72)]
+BY_THREADS = [pytest.param(sizes, split, id=f"{sizes}-{split}") for split in THREADS for sizes in SIZES]
+
+
+@pytest.mark.parametrize(("sizes", "split"), thinned(BY_THREADS, test=2, ci=2))
 def test_by_threads(sizes: tuple[int, ...], split: Split) -> None:
     """The maximum, the sum, the result and three gradients; sizes that tiles divide and do not."""
     found = kernels("float32", sizes, causal)

@@ -132,7 +132,7 @@ def first_input(module: Any) -> tuple[Tensor, ...] | None:
 DRAWS = {"RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"}  # other numbers inside jit than outside
 
 
-@pytest.mark.parametrize("name", thinned(CLASSES, test=8, ci=3))
+@pytest.mark.parametrize("name", thinned(CLASSES, test=8, ci=6))
 def test_every_attribute_of_a_module_is_guarded(name: str) -> None:
     module = made(name)
     module.train("Norm" in name)  # elsewhere training draws
@@ -290,14 +290,14 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("setting_of", thinned(SETTINGS, test=8, ci=3), ids=", ".join)
+@pytest.mark.parametrize("setting_of", thinned(SETTINGS, test=8, ci=6), ids=", ".join)
 def test_every_setting_of_an_optimiser_is_guarded(setting_of: tuple[str, str, str]) -> None:
     name, key, how = setting_of
     change = setting(key, how)
     np.testing.assert_equal(_close(fit(name, change, jit), expected := fit(name, change, lambda f: f)), expected)
 
 
-@pytest.mark.parametrize("pair", thinned([(n, c) for c in CHANGES for n in PLAIN], test=8, ci=3), ids=", ".join)
+@pytest.mark.parametrize("pair", thinned([(n, c) for c in CHANGES for n in PLAIN], test=8, ci=6), ids=", ".join)
 def test_what_an_optimiser_trains_is_guarded(pair: tuple[str, str]) -> None:
     name, change = pair
     expected = fit(name, CHANGES[change], lambda f: f)

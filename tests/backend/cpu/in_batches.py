@@ -3,7 +3,8 @@
 To start a compiler takes longer than to compile a small kernel. So forks of this process have a share of the tests
 each, and send it the C of the kernels that they ask for. Once all of them wait for kernels, it compiles what they sent
 in one unit, with the package's flags, and each loads what it waits for. With `--one-by-one` this process runs all, as
-the package does: that is faster where the tests themselves take long, and kernels are few.
+the package does: that is faster where the tests themselves take long, and kernels are few. With `--one-of=N` one test
+of N runs, the one that a tier would choose (tests/tiers.py).
 
 The exit code is pytest's, or 1 if a kernel could not be compiled: the package runs all of them in NumPy from then on,
 and what it says of that is output of a test, which pytest keeps to itself.
@@ -26,16 +27,21 @@ from anneal.backend.cpu import CpuDevice, compiler, in_c
 from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
 from anneal.backend.cpu.in_c import CKernels
 from anneal.backend.cpu.workers import CPart
+from tests.tiers import chosen
 
 ALONE = "--one-by-one"
+ONE_OF = "--one-of="
 _FORKS = 12  # more would share a start of the compiler among more kernels, and take memory
 
 
 def run(arguments: Sequence[str]) -> int:
     """The exit code, of this process and of each fork, which returns too."""
     command = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--capture=sys", "-k", "not webgpu"]
-    command += [a for a in arguments if a != ALONE]
-    code = int(pytest.main(command, plugins=[] if ALONE in arguments else [_Shared()]))
+    command += [a for a in arguments if a != ALONE and not a.startswith(ONE_OF)]
+    plugins: list[object] = [_Thinned(int(a.removeprefix(ONE_OF))) for a in arguments if a.startswith(ONE_OF)]
+    if ALONE not in arguments:
+        plugins.append(_Shared())
+    code = int(pytest.main(command, plugins=plugins))
     if failed := _kernels().failed:
         print(failed)
     return code or int(bool(failed))
@@ -45,6 +51,17 @@ def _kernels() -> CKernels:
     device = get_device("cpu")
     assert isinstance(device, CpuDevice)
     return device.kernels
+
+
+class _Thinned:
+    """Leaves one test of `of`."""
+
+    def __init__(self, of: int) -> None:
+        self.of = of
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for n, item in enumerate(items) if chosen(n, self.of)]
 
 
 class _Shared:

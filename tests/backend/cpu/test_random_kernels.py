@@ -147,7 +147,7 @@ class Maker:
 
 
 LIMITS = {"blocks": (32_768, 65_536), "small blocks": (4, 6), "no blocks": (1, 1)}
-ROWS = thinned([pytest.param(*row) for row in itertools.product(LIMITS, range(8))], test=2, ci=2)
+ROWS = thinned([pytest.param(*row) for row in itertools.product(LIMITS, range(8))], test=3, ci=3)
 
 
 @pytest.mark.parametrize(("limits", "seed"), ROWS)

@@ -11,30 +11,31 @@ from pathlib import Path
 import pytest
 
 from anneal.backend.cpu import compiler
-from tests.backend.cpu.in_batches import ALONE
+from tests.backend.cpu.in_batches import ALONE, ONE_OF
 
 FOUND = compiler.find()
 RANDOM = "tests/backend/cpu/test_random_kernels.py"
 # files with so many kernels that it pays to compile them together
 MANY = ("elementwise", "reduce", "edge_gradients", "symbolic", "indexing")
-TABLES = (
-    "tests/tensor/test_elementwise.py",
-    "tests/tensor/test_gradient.py",
-    RANDOM,
-    *[
-        pytest.param(file, marks=pytest.mark.ci)
-        for file in (
-            "tests/tensor/test_reduce.py",
-            "tests/tensor/test_indexing.py",
-            "tests/tensor/test_edge_gradients.py",
-            "tests/tensor/test_symbolic.py",
-            "tests/nn/test_formulas.py",
-        )
-    ],
-)
-# The tests of a file; or programs of the fuzzer, from the first seed on, with each array of memory as long as it is, so
-# that one element more is seen; with a third argument, a pointer's type, every kernel stores one element too far.
-# Without optimisation no access is dropped before it is looked at, and a kernel compiles in half the time.
+# Files, and of how many of their tests CI runs one; `make deep` runs all.
+THINNED = {
+    "tests/tensor/test_reduce.py": 1,
+    "tests/tensor/test_indexing.py": 1,
+    "tests/tensor/test_edge_gradients.py": 4,
+    "tests/tensor/test_symbolic.py": 2,
+    "tests/nn/test_formulas.py": 1,
+}
+TABLES = [
+    pytest.param("tests/tensor/test_elementwise.py", 1),
+    pytest.param("tests/tensor/test_gradient.py", 1),
+    pytest.param(RANDOM, 1),
+    *[pytest.param(file, of, marks=pytest.mark.ci) for file, of in THINNED.items()],
+    *[pytest.param(file, 1, marks=pytest.mark.deep) for file, of in THINNED.items() if of > 1],
+]
+# The tests of a file, and what else in_batches.py takes; or programs of the fuzzer, from the first seed on, with each
+# array of memory as long as it is, so that one element more is seen; with a third argument, a pointer's type, every
+# kernel stores one element too far. Without optimisation no access is dropped before it is looked at, and a kernel
+# compiles in half the time.
 _SANITIZED = """
 import dataclasses, sys
 import numpy as np
@@ -43,7 +44,7 @@ from tests.fuzz.programs import run
 compiler.FLAGS += ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O0")
 if sys.argv[1].startswith("tests/"):
     from tests.backend.cpu import in_batches
-    sys.exit(in_batches.run([in_batches.ALONE, sys.argv[1]]))
+    sys.exit(in_batches.run([in_batches.ALONE, *sys.argv[1:]]))
 executor._aligned = lambda nbytes: np.empty(nbytes, np.uint8)
 first, count = map(int, sys.argv[1:3])
 if sys.argv[3:]:
@@ -84,23 +85,30 @@ sys.exit(in_batches.run(sys.argv[2:]))
 """
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("name", ["gcc", "clang"])
-def test_values_hold_by_each_compiler(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [
+        pytest.param("gcc", 1, marks=pytest.mark.ci),
+        pytest.param("clang", 3, marks=pytest.mark.ci),
+        pytest.param("clang", 1, marks=pytest.mark.deep),
+    ],
+)
+def test_values_hold_by_each_compiler(tmp_path: Path, name: str, of: int) -> None:
     if shutil.which(name) is None:
         pytest.skip(f"this machine has no {name}")
     script = tmp_path / "by.py"
     script.write_text(_BY)
-    assert " passed" in outcome([str(script), name, "tests/backend/cpu/test_kernels.py"], PYTHONPATH=os.getcwd())
+    by = [str(script), name, f"{ONE_OF}{of}"]
+    assert " passed" in outcome([*by, "tests/backend/cpu/test_kernels.py"], PYTHONPATH=os.getcwd())
     if FOUND is not None and compiler._identity(shutil.which(name) or "") != FOUND.identity:
         # what the package itself takes compiles these in the table
-        assert " passed" in outcome([str(script), name, ALONE, RANDOM], PYTHONPATH=os.getcwd())
+        assert " passed" in outcome([*by, ALONE, RANDOM], PYTHONPATH=os.getcwd())
 
 
-@pytest.mark.parametrize("file", TABLES)
-def test_values_and_gradients_hold_in_c(file: str) -> None:
+@pytest.mark.parametrize(("file", "of"), TABLES)
+def test_values_and_gradients_hold_in_c(file: str, of: int) -> None:
     alone = [] if any(name in file for name in MANY) else [ALONE]
-    assert " passed" in outcome(["-m", "tests.backend.cpu.in_batches", *alone, file])
+    assert " passed" in outcome(["-m", "tests.backend.cpu.in_batches", *alone, f"{ONE_OF}{of}", file])
 
 
 def sanitized(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -128,8 +136,8 @@ def sanitized(folder: Path, *arguments: object) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(
     ("first", "count"),
     [
-        pytest.param(0, 50, marks=pytest.mark.ci),
-        *[pytest.param(n, 250, marks=pytest.mark.deep) for n in range(50, 2000, 250)],
+        pytest.param(0, 25, marks=pytest.mark.ci),
+        *[pytest.param(n, 250, marks=pytest.mark.deep) for n in range(25, 2025, 250)],
     ],
 )
 def test_sanitizers_find_nothing_in_programs_of_the_fuzzer(tmp_path: Path, first: int, count: int) -> None:
@@ -138,9 +146,9 @@ def test_sanitizers_find_nothing_in_programs_of_the_fuzzer(tmp_path: Path, first
     assert "NumPy runs the kernels" not in done.stderr
 
 
-@pytest.mark.ci
-def test_sanitizers_find_nothing_in_random_kernels(tmp_path: Path) -> None:
-    done = sanitized(tmp_path, RANDOM)
+@pytest.mark.parametrize("of", [pytest.param(2, marks=pytest.mark.ci), pytest.param(1, marks=pytest.mark.deep)])
+def test_sanitizers_find_nothing_in_random_kernels(tmp_path: Path, of: int) -> None:
+    done = sanitized(tmp_path, RANDOM, f"{ONE_OF}{of}")
     assert " passed" in done.stdout, done.stdout[-5000:] + done.stderr
     assert done.returncode == 0
 

@@ -14,6 +14,7 @@ from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
 from tests.backend.webgpu.run import run
 from tests.codegen import kernels as K
+from tests.tiers import thinned
 
 RNG = np.random.default_rng(7)
 
@@ -37,8 +38,12 @@ TILED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [(32, 64, 32), (33, 36, 20), (9, 65, 21), (16, 32, 7)])
-@pytest.mark.parametrize("across", [(False, False), (True, False), (False, True)])
+SIZES = [(32, 64, 32), (33, 36, 20), (9, 65, 21), (16, 32, 7)]
+ACROSS = [(False, False), (True, False), (False, True)]
+PRODUCTS = [pytest.param(size, across, id=f"{size}-{across}") for size in SIZES for across in ACROSS]
+
+
+@pytest.mark.parametrize(("size", "across"), thinned(PRODUCTS, test=2, ci=2))
 def test_tiled_products(device: WebGpuDevice, size: tuple[int, int, int], across: tuple[bool, bool]) -> None:
     m, n, k = size
     a, b, scale, bias = normal(m, k) * 0.3, normal(k, n), normal(n), normal(n)

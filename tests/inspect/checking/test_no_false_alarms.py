@@ -37,7 +37,7 @@ def test_an_example_in_training(name: str, device: str) -> None:
     assert report.tensor_elements > 0.3 * report.elements
 
 
-@pytest.mark.parametrize("first", thinned(range(1, 401, 10), test=20, ci=10))
+@pytest.mark.parametrize("first", thinned(range(1, 401, 10), test=20, ci=20))
 def test_random_programs(first: int, device: str) -> None:
     for seed in range(first, first + 10):
         built = build(program(seed), device)
