@@ -133,16 +133,17 @@ WALKED = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("walk", [0, pytest.param(1, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("name", WALKED)
-def test_whatever_a_search_may_try_computes_the_same(device: WebGpuDevice, name: str) -> None:
-    found = random.Random(name)
+def test_whatever_a_search_may_try_computes_the_same(device: WebGpuDevice, name: str, walk: int) -> None:
+    found = random.Random(f"{name} {walk}" if walk else name)
     search = beam._Search(device, WALKED[name], 2)
     scratch = beam._Scratch(device, search.sink)
     with ThreadPoolExecutor(2) as search.threads:
         (plain,) = search._build([()])
         assert plain is not None
         expected = scratch.values(plain)
-        for _ in range(12):
+        for _ in range(6):
             opts = found.choice(((), search.first))
             for _ in range(found.randrange(1, 6)):
                 steps = list(neighbours(search.axes, opts, device.target))
