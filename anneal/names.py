@@ -350,7 +350,7 @@ Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
         "flowing": """
-Again""",
+Again over_memory""",
         "jitted": """
 Jit Recapture compile jit""",
         "launch": """

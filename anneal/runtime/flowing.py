@@ -9,29 +9,115 @@ as its backward may come, the nodes of what it read. Who changes one of those te
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from anneal import schedule
 from anneal.backend import Storage, get_device
 from anneal.errors import JitError, UserError
-from anneal.rewrite import applied
-from anneal.runtime.bodies import abstracted
+from anneal.rewrite import over, rebuild
+from anneal.runtime.bodies import DeviceCall, abstracted, sized
+from anneal.runtime.calls import around_host_calls
 from anneal.runtime.capture import Capture, Recorded, Source
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched, realize
 from anneal.runtime.handle import Handle
-from anneal.runtime.launch import Run
-from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
-from anneal.runtime.recording import Recording
+from anneal.runtime.launch import Round, Run
+from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
+from anneal.runtime.recording import ARGUMENT, Recording
+from anneal.runtime.steps import HostCall
+from anneal.runtime.turns import CallAgain, called
 from anneal.schedule import Origin, Plan
 from anneal.uop import SYMBOLIC, GraphFunction, Op, UOp, toposort
-from anneal.uop.sizes import symbolic_arg
+from anneal.uop.sizes import bound_sizes, bound_to, symbolic_arg, widest
+
+Values = Mapping[str, int]  # of Variables
+
+
+def over_memory(roots: Sequence[UOp], known: dict[UOp, UOp], values: Values) -> list[UOp]:
+    """Graphs over other nodes, with the values that Variables have now.
+
+    Args:
+        roots: the graphs.
+        known: the nodes, by those that they take the place of; what others become is added.
+        values: of the Variables.
+    """
+    return list(sized(roots, bound_to(values), known)) if values else [rebuild(u, over, known) for u in roots]
+
+
+class _Steps:
+    """The launches and the loops of a computation in order, over numbered memory: that of the leaves, and then what
+    each of them writes; and what its results are in it."""
+
+    def __init__(self, memory: Sequence[Storage]) -> None:
+        self.memory = list(memory)  # while they are made
+        self._number: dict[int, int] = {}
+        for n, s in enumerate(memory):
+            self._number.setdefault(id(s), n)
+        self.steps: list[Run | CallAgain] = []
+        self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # with where their nodes come from
+        self.results: list[int] = []
+        self.complete = True  # whether all that they read has a number
+
+    def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:
+        """Compute graphs on a device, note the steps, and return the leaves; `calls` tells whether there are loops."""
+        made = (
+            around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
+            if calls
+            else self._launched(wanted, wanted, device, ())
+        )
+        self.results = self._numbers(map(memory_of, made))
+        self.memory.clear()
+        return made
+
+    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device: str, _: Any) -> list[UOp]:
+        kept: list[tuple[Plan, list[Storage]]] = []
+        made = launched(uops, lazy, device, (), lambda plan, inputs: kept.append((plan, inputs)))
+        leaves = dict(zip(uops, made, strict=True))
+        for plan, inputs in kept:
+            self.plans.append((plan, schedule.origins(schedule.graph(lazy))))
+            self.steps.append(Run(plan, self._numbers(inputs), [widest(u.shape) for u in lazy]))
+            self._note([memory_of(leaves[u]) for u in lazy])
+        return made
+
+    def _called(self, step: HostCall) -> Values:
+        found = called(step)
+        for observe in here.observers:
+            observe(step)
+        self.steps.append(CallAgain(step, self._numbers(step.inputs)))
+        self._note(step.outputs)
+        return found
+
+    def _note(self, written: Sequence[Storage]) -> None:
+        for s in written:
+            self._number[id(s)] = len(self.memory)
+            self.memory.append(s)
+
+    def _numbers(self, several: Iterable[Storage]) -> list[int]:
+        found = [self._number.get(id(s), -1) for s in several]
+        self.complete = self.complete and -1 not in found
+        return found
+
+    def again(self, device: str, memory: list[Storage], values: Values) -> list[UOp]:
+        """Compute the results once more, of other memory."""
+        rounds: list[Round] = []
+        leaves: list[Any] = [None] * len(memory)
+        try:
+            for step in self.steps:
+                done = step.again(get_device(device), [memory[n] for n in step.numbers], True, values)
+                rounds.append(done)
+                memory += done.storages
+                leaves += done.leaves
+            return [leaves[n] for n in self.results]
+        finally:
+            for done in rounds:
+                done.done()
 
 
 class Again:
-    """A Function that is computed again and again, on other memory each time: on one device, as one launch.
+    """A Function that is computed again and again, on other memory, and with other values of Variables, each time: on
+    one device, as one launch, or several with loops between them.
 
     Args:
         device: the name of the device.
@@ -45,52 +131,66 @@ class Again:
         results = list(enumerate(function.results))
         self._computed = [n for n, u in results if _shown(u) not in there and not there.isdisjoint(toposort((u,)))]
         self._shown = [n for n, _ in results if n not in self._computed]
-        self._lazy, self._views = (
-            GraphFunction(function.name, (), function.parameters, tuple([function.results[n] for n in numbers]))
-            for numbers in (self._computed, self._shown)
-        )
-        self._runs: dict[Any, Run] = {}
-        self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # that were made, with where their nodes come from
+        order = toposort(function.results)
+        self.sized = any(symbolic_arg(u.arg) for u in order)
+        self._calls = any(u.op is Op.HOST_CALL for u in order)
+        self._steps: dict[Any, _Steps] = {}  # by which of the leaves are one memory
 
-    def __call__(self, leaves: Sequence[UOp]) -> list[UOp]:
+    @property
+    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
+        """The plans that were made, each with where the nodes come from that it computes."""
+        return [found for steps in self._steps.values() for found in steps.plans]
+
+    def __call__(self, leaves: Sequence[UOp], values: Values) -> list[UOp]:
         """The nodes of the results, in memory where they are computed; memory of former ones is written anew once
         nobody has them.
 
         Args:
             leaves: memory, in place of the parameters.
+            values: of Variables.
         """
         out = list(self.function.results)
         for numbers, made in (
-            (self._shown, applied(self._views, leaves) if self._shown else ()),
-            (self._computed, self._run(leaves) if self._computed else ()),
+            (self._shown, self.graphs(leaves, values, self._shown) if self._shown else ()),
+            (self._computed, self._run(leaves, values) if self._computed else ()),
         ):
             for n, u in zip(numbers, made, strict=True):
                 out[n] = u
         return out
 
-    def _run(self, leaves: Sequence[UOp]) -> Sequence[UOp]:
-        storages = [storage_of(u) for u in leaves]
+    def graphs(self, leaves: Sequence[UOp], values: Values, numbers: Sequence[int] | None = None) -> list[UOp]:
+        """The results, or those with these numbers, as graphs of memory.
+
+        Args:
+            leaves: memory, in place of the parameters.
+            values: of Variables.
+        """
+        f = self.function
+        roots = f.results if numbers is None else [f.results[n] for n in numbers]
+        return over_memory(roots, dict(zip(f.parameters, leaves, strict=True)), values if self.sized else {})
+
+    def _run(self, leaves: Sequence[UOp], values: Values) -> list[UOp]:
+        memory: list[Any] = list(map(storage_of, leaves))
         first: dict[int, int] = {}
-        pattern = tuple([first.setdefault(id(s), n) for n, s in enumerate(storages)])  # two may be one memory
-        run = self._runs.get(pattern)
-        if run is None or here.watchers or (here.meter is not None and not here.meter.knows(run.plan)):
+        pattern = tuple([first.setdefault(id(s), n) for n, s in enumerate(memory)])  # two may be one memory
+        steps, meter = self._steps.get(pattern), here.meter
+        if steps is None or here.watchers or (meter is not None and not all([meter.knows(p) for p, _ in steps.plans])):
             wanted: dict[UOp, None] = {}
-            for n, u in enumerate(applied(self._lazy, leaves)):
+            for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            shapes = [u.shape for u in wanted]
+            steps = _Steps(memory)
+            made = steps.computed(list(wanted), self.device, self._calls)
+            if steps.complete:
+                self._steps[pattern] = steps
+            return made
+        here.context.plans_found += len(steps.plans)
+        made = steps.again(self.device, memory, values)
+        return [self._sized(made[k], n, values) for k, n in enumerate(self._computed)] if self.sized else made
 
-            def keep(plan: Plan, inputs: list[Storage]) -> None:
-                if all(id(s) in first for s in inputs):
-                    if pattern not in self._runs:
-                        self.plans.append((plan, schedule.origins(schedule.graph(list(wanted)))))
-                    self._runs[pattern] = Run(plan, [first[id(s)] for s in inputs], shapes)
-
-            return launched(list(wanted), list(wanted), self.device, (), keep)
-        here.context.plans_found += 1
-        done = run.again(get_device(self.device), [storages[n] for n in run.numbers], True)  # type: ignore[misc]
-        found = list(done.leaves)
-        done.done()
-        return found
+    def _sized(self, u: UOp, number: int, values: Values) -> UOp:
+        """A result's leaf in the shape that it has for these values."""
+        shape = self.function.results[number].shape
+        return buffer_leaf(memory_of(u), bound_sizes(shape, values)) if symbolic_arg(shape) else u
 
 
 def _shown(u: UOp) -> UOp:
@@ -119,6 +219,7 @@ def trace(
     results: Sequence[tuple[Handle, UOp]],
     again: Sequence[Handle],
     given: Sequence[Storage],
+    bound: Values,
 ) -> Traced | str:
     """The run that is recorded, whose results have these nodes and are not computed yet; or a reason why it is not
     captured.
@@ -128,6 +229,7 @@ def trace(
         record: what is known of the run.
         again: results that were there before.
         given: the memory of the arguments.
+        bound: the values of their Variables.
     """
     before = {id(t) for t in again}
     lazy = {id(t): u for t, u in results if id(t) not in before and not is_realized(u)}
@@ -144,20 +246,26 @@ def trace(
     roots = [t._base.root for t, _ in results if t._is_part() and t._base is not None]
     if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
         return "it gives a view of a tensor that others see"
-    order = toposort([*lazy.values(), *[t.uop for t in state]])
+    roots = [*lazy.values(), *[t.uop for t in state]]
+    whole: dict[UOp, None] = {}  # memory of symbolic shape
+    order = toposort(roots, until=lambda u: u.tag == WHOLE and whole.setdefault(u) is None)
     wanting = {_shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
-    if SYMBOLIC.seen and any(symbolic_arg(u.shape) for u in order):
-        return "it takes a Variable"
-    if any(u.op is Op.HOST_CALL for u in order):
-        return "it calls the host, or has a loop"
+    sizes: dict[UOp, UOp] = {}
+    if SYMBOLIC.seen:
+        sized(roots, lambda v: sizes.setdefault(v, v), {})
+    if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):
+        return "it has a Variable with a value that no argument brings"
+    if any(u.op is Op.HOST_CALL and not isinstance(u.arg[0], DeviceCall) for u in order):
+        return "it calls the host"
     if any(u.op is not Op.BUFFER and u in wanting for u in order):
         return "it reads a leaf that is not computed yet"
-    leaves = [u for u in order if u.op is Op.BUFFER and u.arg.derivative is None]
-    if len({*devices, *[u.arg.device for u in leaves]}) > 1:
+    leaves = [*whole, *[u for u in order if u.op is Op.BUFFER and u.arg.derivative is None]]
+    memory = list(map(memory_of, leaves))
+    if len({*devices, *[s.device for s in memory]}) > 1:
         return "it works on several devices"
-    function = abstracted(name, leaves, [*lazy.values(), *[t.uop for t in state]])
+    function = abstracted(name, leaves, roots)
     flowing = [n for n, i in enumerate(lazy) if any(t._wants and id(t) == i for t, _ in results)]
-    inputs = [n for n, u in enumerate(leaves) if u in wanting or u.arg.made_by is not None]
+    inputs = [n for n, (u, s) in enumerate(zip(leaves, memory)) if u in wanting or s.made_by is not None]
     kind: Any = type(results[0][0])
     assigned_before = len(record.assigned)
     try:
@@ -175,7 +283,7 @@ class Flowing(Capture):
     def __init__(self, run: Recorded, traced: Traced) -> None:
         self._watch_over(run)
         given = {id(s): n for n, s in enumerate(run.arguments)}
-        run.recording.refuse_frozen([u.arg for u in traced.leaves if id(u.arg) not in given])
+        run.recording.refuse_frozen([s for s in map(memory_of, traced.leaves) if id(s) not in given])
         self._leaves = [self._leaf(u, given) for u in traced.leaves]
         self._seen = [r for kind, r in self._leaves if kind == "read"]
         self._state = [weakref.ref(t) for t in traced.state]
@@ -198,13 +306,14 @@ class Flowing(Capture):
         if (n := number.get(id(r))) is not None:
             return lambda there: there[n]
         place, shape, kind, device = len(number) + given[id(storage_of(r.uop))], r.uop.shape, type(r), self.device.name
-        return lambda there: kind._from_uop(buffer_leaf(there[place], shape), device)
+        return lambda there: kind._from_uop(buffer_leaf(there[place], self._now(shape)), device)
 
     def _leaf(self, u: UOp, given: dict[int, int]) -> tuple[str, Any]:
         """The place where a replay finds memory that a run read: among the arguments, in a tensor, or there itself."""
-        if id(u.arg) in given:
-            return "given", given[id(u.arg)]
-        owner = None if u.arg.owner is None else u.arg.owner()
+        s = memory_of(u)
+        if id(s) in given:
+            return "given", given[id(s)]
+        owner = None if s.owner is None else s.owner()
         return ("own", u) if owner is None else ("read", weakref.ref(owner))
 
     def outdated(self) -> bool:
@@ -218,7 +327,7 @@ class Flowing(Capture):
     def said(self) -> str:
         """The capture in words."""
         count = sum([len(plan.calls) for plan, _ in self._forward.plans])
-        kept = sum([u.size * u.dtype.itemsize for u in self._backward.residuals])
+        kept = sum([int(u.size) * u.dtype.itemsize for u in self._backward.residuals])
         several = "" if count == 1 else "s"
         return f"captured with its backward, {count} kernel{several}, {kept} bytes kept for the backward"
 
@@ -229,9 +338,11 @@ class Flowing(Capture):
     def close(self) -> None:
         """Let go of what the capture holds: calls whose backward is to come have what that needs."""
 
-    def replay(self, arguments: Sequence[Handle]) -> Any:
-        """The results for `arguments`, one tensor for each memory: asks for BUILDING."""
+    def replay(self, arguments: Sequence[Handle], bound: Values) -> Any:
+        """The results for `arguments`, one tensor for each memory, whose Variables have these values: asks for
+        BUILDING."""
         here.effects += 1
+        self.bound.update(bound)
         state = [r() for r in self._state]
         lazy = [t for t in (*[r() for r in self._seen], *state) if t is not None and not is_realized(t.uop)]
         if lazy:
@@ -240,7 +351,7 @@ class Flowing(Capture):
         for kind, what in self._leaves:
             u = what if kind == "own" else _shown((arguments[what] if kind == "given" else what()).uop)
             leaves.append(u)
-        made = self._forward(leaves)
+        made = self._forward(leaves, bound)
         count, first = len(self._kinds), len(self._kinds) + len(state)
         for t, u in zip(state, made[count:first], strict=True):
             if t is not None:
@@ -250,7 +361,7 @@ class Flowing(Capture):
                 if t._views is not None:
                     t._outdate_views()
         tensors: list[Any] = [self._kinds[n]._from_uop(made[n], self.device.name) for n in range(count)]
-        origins = self._backward.begin(leaves, made[first:])
+        origins = self._backward.begin(leaves, made[first:], bound)
         for n, origin in zip(self._flowing, origins, strict=True):
             t, storage = tensors[n], storage_of(made[n])
             t._wants, t._leaf = True, False

@@ -209,7 +209,7 @@ class Jit(Generic[P, R]):
                 self.captures[key] = self.captures.pop(key)  # the one used last
             if isinstance(captured, Flowing):
                 first = dict(zip(reversed(places), reversed(tensors), strict=True))
-                return captured.replay([first[n] for n in range(len(storages))])  # type: ignore[no-any-return]
+                return captured.replay([first[n] for n in range(len(storages))], bound)  # type: ignore[no-any-return]
             if captured.steps_aside:
                 return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
             self._replayed = key
@@ -258,7 +258,7 @@ class Jit(Generic[P, R]):
             # what is returned again and again was there before: it is state
             again = [r for r, old in zip(results, last.returned) if r is old()]
             flows = here.grad and record.flows(nodes)
-            traced = trace(_name_of(self.function), record, nodes, again, copies) if flows else None
+            traced = trace(_name_of(self.function), record, nodes, again, copies, call.bound) if flows else None
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
             why = record.refused(given, nodes, flows)
