@@ -19,7 +19,7 @@ from anneal.errors import JitError, UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.bodies import DeviceCall, abstracted, sized
 from anneal.runtime.calls import around_host_calls
-from anneal.runtime.capture import Capture, Recorded, Source
+from anneal.runtime.capture import Capture, Recorded, Source, aliases_of
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched, realize
 from anneal.runtime.handle import Handle
@@ -69,6 +69,7 @@ class _Steps:
         )
         self.results = self._numbers(map(memory_of, made))
         self.memory.clear()
+        self._number.clear()
         return made
 
     def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device: str, _: Any) -> list[UOp]:
@@ -132,7 +133,7 @@ class Again:
         self._computed = [n for n, u in results if _shown(u) not in there and not there.isdisjoint(toposort((u,)))]
         self._shown = [n for n, _ in results if n not in self._computed]
         order = toposort(function.results)
-        self.sized = any(symbolic_arg(u.arg) for u in order)
+        self._symbolic = any(symbolic_arg(u.arg) for u in order)
         self._calls = any(u.op is Op.HOST_CALL for u in order)
         self._steps: dict[Any, _Steps] = {}  # by which of the leaves are one memory
 
@@ -167,14 +168,14 @@ class Again:
         """
         f = self.function
         roots = f.results if numbers is None else [f.results[n] for n in numbers]
-        return over_memory(roots, dict(zip(f.parameters, leaves, strict=True)), values if self.sized else {})
+        return over_memory(roots, dict(zip(f.parameters, leaves, strict=True)), values if self._symbolic else {})
 
     def _run(self, leaves: Sequence[UOp], values: Values) -> list[UOp]:
         memory: list[Any] = list(map(storage_of, leaves))
         first: dict[int, int] = {}
         pattern = tuple([first.setdefault(id(s), n) for n, s in enumerate(memory)])  # two may be one memory
         steps, meter = self._steps.get(pattern), here.meter
-        if steps is None or here.watchers or (meter is not None and not all([meter.knows(p) for p, _ in steps.plans])):
+        if steps is None or here.watchers or (meter is not None and not all(meter.knows(p) for p, _ in steps.plans)):
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
@@ -185,12 +186,10 @@ class Again:
             return made
         here.context.plans_found += len(steps.plans)
         made = steps.again(self.device, memory, values)
-        return [self._sized(made[k], n, values) for k, n in enumerate(self._computed)] if self.sized else made
-
-    def _sized(self, u: UOp, number: int, values: Values) -> UOp:
-        """A result's leaf in the shape that it has for these values."""
-        shape = self.function.results[number].shape
-        return buffer_leaf(memory_of(u), bound_sizes(shape, values)) if symbolic_arg(shape) else u
+        if not (self._calls or self._symbolic):
+            return made
+        shapes = [bound_sizes(self.function.results[n].shape, values) for n in self._computed]
+        return [u if u.shape == s else buffer_leaf(memory_of(u), s) for u, s in zip(made, shapes, strict=True)]
 
 
 def _shown(u: UOp) -> UOp:
@@ -246,15 +245,17 @@ def trace(
     roots = [t._base.root for t, _ in results if t._is_part() and t._base is not None]
     if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
         return "it gives a view of a tensor that others see"
-    roots = [*lazy.values(), *[t.uop for t in state]]
+    graphs = [*lazy.values(), *[t.uop for t in state]]
     whole: dict[UOp, None] = {}  # memory of symbolic shape
-    order = toposort(roots, until=lambda u: u.tag == WHOLE and whole.setdefault(u) is None)
+    order = toposort(graphs, until=lambda u: u.tag == WHOLE and whole.setdefault(u) is None)
     wanting = {_shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
     sizes: dict[UOp, UOp] = {}
     if SYMBOLIC.seen:
-        sized(roots, lambda v: sizes.setdefault(v, v), {})
+        sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):
         return "it has a Variable with a value that no argument brings"
+    if sizes and aliases_of([t for t, _ in results]):
+        return "it gives views of each other, of symbolic sizes"
     if any(u.op is Op.HOST_CALL and not isinstance(u.arg[0], DeviceCall) for u in order):
         return "it calls the host"
     if any(u.op is not Op.BUFFER and u in wanting for u in order):
@@ -263,7 +264,7 @@ def trace(
     memory = list(map(memory_of, leaves))
     if len({*devices, *[s.device for s in memory]}) > 1:
         return "it works on several devices"
-    function = abstracted(name, leaves, roots)
+    function = abstracted(name, leaves, graphs)
     flowing = [n for n, i in enumerate(lazy) if any(t._wants and id(t) == i for t, _ in results)]
     inputs = [n for n, (u, s) in enumerate(zip(leaves, memory)) if u in wanting or s.made_by is not None]
     kind: Any = type(results[0][0])
@@ -275,6 +276,22 @@ def trace(
     if len(record.assigned) > assigned_before:
         return "its backward assigns to a tensor"
     return Traced(leaves, function, list(lazy), state, flowing, backward)
+
+
+def unmarked(tensors: Sequence[Handle], bound: Values) -> None:
+    """Have tensors that were computed, and their graphs, forget that sizes came from arguments: code outside a run has
+    the same sizes.
+
+    Args:
+        tensors: what the run gave and assigned.
+        bound: the values of the arguments' Variables.
+    """
+    known: dict[UOp, UOp] = {}
+    for t in tensors:
+        (t.uop,) = over_memory([t.uop], known, bound)
+        s = storage_of(t.uop)
+        if s is not None and s.origin is not None:
+            (s.origin,) = over_memory([s.origin], known, bound)
 
 
 class Flowing(Capture):

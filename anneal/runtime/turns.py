@@ -26,7 +26,7 @@ from anneal.runtime.launch import Holding, Round, compiled, new_outputs, rounds_
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
 from anneal.uop import GraphFunction, Op, Recent, UOp, dtypes
-from anneal.uop.sizes import Values, evaluator, most
+from anneal.uop.sizes import Values, evaluator, most, widest
 
 _KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 256  # calls of kernels that are bound, and submitted, together: several turns
@@ -462,15 +462,16 @@ def _plan_of(step: HostCall, device: AnyDevice) -> BoundCall:
 class CallAgain:
     """A call that was: what it calls, and the numbers of what it reads."""
 
-    __slots__ = ("_kinds", "_step", "numbers")
+    __slots__ = ("_kinds", "_shapes", "_step", "numbers")
 
     def __init__(self, step: HostCall, numbers: list[int]) -> None:
         self._step, self.numbers = step, numbers
         self._kinds = [(s.size, s.dtype) for s in step.outputs]
+        self._shapes = [widest(shape) for shape, _ in step.function.results]
 
     def again(self, device: AnyDevice, inputs: list[Storage], keep: bool, values: Mapping[str, int]) -> Round:
         """Call once more: as for `Run`."""
-        rounds, new = rounds_of(device, self._kinds, [(size,) for size, _ in self._kinds])
+        rounds, new = rounds_of(device, self._kinds, self._shapes)
         with device.lock:
             made = rounds.next(device, new) if keep else new()
         now = {name: values[name] for name in self._step.values}

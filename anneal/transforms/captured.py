@@ -68,7 +68,7 @@ class Backward:
         if functions and here.recordings:  # numbers that a function's backward computes with are compared, too
             note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
         plain = _plain(grads)
-        self.alone = any([u.op is Op.HOST_CALL or symbolic_arg(u.arg) for u in toposort([*plain, *results])])
+        self.alone = any(u.op is Op.HOST_CALL or symbolic_arg(u.arg) for u in toposort([*plain, *results]))
         self.residuals = residuals(plain, self.cotangents)
         self.kept = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="kept") for n, u in enumerate(self.residuals)]
 
