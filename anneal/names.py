@@ -349,7 +349,7 @@ forget simplify""",
 Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
-        "flowing": """
+        "again": """
 Again over_memory""",
         "jitted": """
 Jit Recapture compile jit""",

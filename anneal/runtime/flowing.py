@@ -1,201 +1,34 @@
 """A captured call through which gradients flow: its forward pass is replayed, and so is its backward pass, on its own.
 
 The run that becomes a capture is traced: memory that it read has numbers, and its results, the state that it assigned
-and what the backward pass is to read (`transforms/residuals.py`) are one graph over them. A replay runs that graph on
-the memory of the call. Nothing is bound and nothing is written in place: each call has results of its own, and as long
-as its backward may come, the nodes of what it read. Who changes one of those tensors in place leaves it the old values.
+and what the backward pass is to read (`transforms/captured.py`) are one graph over them. A replay runs that graph on
+the memory of the call (`again.py`), with the values that Variables have there. Nothing is bound and nothing is written
+in place: each call has results of its own, and as long as its backward may come, the nodes of what it read. Who changes
+one of those tensors in place leaves it the old values.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from anneal import schedule
-from anneal.backend import Storage, get_device
+from anneal.backend import Storage
 from anneal.errors import JitError, UserError
-from anneal.rewrite import over, rebuild
+from anneal.runtime.again import Again, over_memory, shown
 from anneal.runtime.bodies import DeviceCall, abstracted, sized
-from anneal.runtime.calls import around_host_calls
 from anneal.runtime.capture import Capture, Recorded, Source, aliases_of
 from anneal.runtime.context import here
-from anneal.runtime.execution import launched, realize
+from anneal.runtime.execution import realize
+from anneal.runtime.guards import rebuild
 from anneal.runtime.handle import Handle
-from anneal.runtime.launch import Round, Run
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
 from anneal.runtime.recording import ARGUMENT, Recording
-from anneal.runtime.steps import HostCall
-from anneal.runtime.turns import CallAgain, called
 from anneal.schedule import Origin, Plan
-from anneal.uop import SYMBOLIC, GraphFunction, Op, UOp, toposort
-from anneal.uop.sizes import bound_sizes, bound_to, symbolic_arg, widest
-
-Values = Mapping[str, int]  # of Variables
-
-
-def over_memory(roots: Sequence[UOp], known: dict[UOp, UOp], values: Values) -> list[UOp]:
-    """Graphs over other nodes, with the values that Variables have now.
-
-    Args:
-        roots: the graphs.
-        known: the nodes, by those that they take the place of; what others become is added.
-        values: of the Variables.
-    """
-    return list(sized(roots, bound_to(values), known)) if values else [rebuild(u, over, known) for u in roots]
-
-
-class _Steps:
-    """The launches and the loops of a computation in order, over numbered memory: that of the leaves, and then what
-    each of them writes; and what its results are in it."""
-
-    def __init__(self, memory: Sequence[Storage]) -> None:
-        self.memory = list(memory)  # while they are made
-        self._number: dict[int, int] = {}
-        for n, s in enumerate(memory):
-            self._number.setdefault(id(s), n)
-        self.steps: list[Run | CallAgain] = []
-        self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # with where their nodes come from
-        self.results: list[int] = []
-        self.complete = True  # whether all that they read has a number
-
-    def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:
-        """Compute graphs on a device, note the steps, and return the leaves; `calls` tells whether there are loops."""
-        made = (
-            around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
-            if calls
-            else self._launched(wanted, wanted, device, ())
-        )
-        self.results = self._numbers(map(memory_of, made))
-        self.memory.clear()
-        self._number.clear()
-        return made
-
-    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device: str, _: Any) -> list[UOp]:
-        kept: list[tuple[Plan, list[Storage]]] = []
-        made = launched(uops, lazy, device, (), lambda plan, inputs: kept.append((plan, inputs)))
-        leaves = dict(zip(uops, made, strict=True))
-        for plan, inputs in kept:
-            self.plans.append((plan, schedule.origins(schedule.graph(lazy))))
-            self.steps.append(Run(plan, self._numbers(inputs), [widest(u.shape) for u in lazy]))
-            self._note([memory_of(leaves[u]) for u in lazy])
-        return made
-
-    def _called(self, step: HostCall) -> Values:
-        found = called(step)
-        for observe in here.observers:
-            observe(step)
-        self.steps.append(CallAgain(step, self._numbers(step.inputs)))
-        self._note(step.outputs)
-        return found
-
-    def _note(self, written: Sequence[Storage]) -> None:
-        for s in written:
-            self._number[id(s)] = len(self.memory)
-            self.memory.append(s)
-
-    def _numbers(self, several: Iterable[Storage]) -> list[int]:
-        found = [self._number.get(id(s), -1) for s in several]
-        self.complete = self.complete and -1 not in found
-        return found
-
-    def again(self, device: str, memory: list[Storage], values: Values) -> list[UOp]:
-        """Compute the results once more, of other memory."""
-        rounds: list[Round] = []
-        leaves: list[Any] = [None] * len(memory)
-        try:
-            for step in self.steps:
-                done = step.again(get_device(device), [memory[n] for n in step.numbers], True, values)
-                rounds.append(done)
-                memory += done.storages
-                leaves += done.leaves
-            return [leaves[n] for n in self.results]
-        finally:
-            for done in rounds:
-                done.done()
-
-
-class Again:
-    """A Function that is computed again and again, on other memory, and with other values of Variables, each time: on
-    one device, as one launch, or several with loops between them.
-
-    Args:
-        device: the name of the device.
-        function: the computation.
-    """
-
-    def __init__(self, device: str, function: GraphFunction) -> None:
-        self.device, self.function = device, function
-        there = set(function.parameters)
-        # what shows a parameter, or has none below, is not computed
-        results = list(enumerate(function.results))
-        self._computed = [n for n, u in results if _shown(u) not in there and not there.isdisjoint(toposort((u,)))]
-        self._shown = [n for n, _ in results if n not in self._computed]
-        order = toposort(function.results)
-        self._symbolic = any(symbolic_arg(u.arg) for u in order)
-        self._calls = any(u.op is Op.HOST_CALL for u in order)
-        self._steps: dict[Any, _Steps] = {}  # by which of the leaves are one memory
-
-    @property
-    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
-        """The plans that were made, each with where the nodes come from that it computes."""
-        return [found for steps in self._steps.values() for found in steps.plans]
-
-    def __call__(self, leaves: Sequence[UOp], values: Values) -> list[UOp]:
-        """The nodes of the results, in memory where they are computed; memory of former ones is written anew once
-        nobody has them.
-
-        Args:
-            leaves: memory, in place of the parameters.
-            values: of Variables.
-        """
-        out = list(self.function.results)
-        for numbers, made in (
-            (self._shown, self.graphs(leaves, values, self._shown) if self._shown else ()),
-            (self._computed, self._run(leaves, values) if self._computed else ()),
-        ):
-            for n, u in zip(numbers, made, strict=True):
-                out[n] = u
-        return out
-
-    def graphs(self, leaves: Sequence[UOp], values: Values, numbers: Sequence[int] | None = None) -> list[UOp]:
-        """The results, or those with these numbers, as graphs of memory.
-
-        Args:
-            leaves: memory, in place of the parameters.
-            values: of Variables.
-        """
-        f = self.function
-        roots = f.results if numbers is None else [f.results[n] for n in numbers]
-        return over_memory(roots, dict(zip(f.parameters, leaves, strict=True)), values if self._symbolic else {})
-
-    def _run(self, leaves: Sequence[UOp], values: Values) -> list[UOp]:
-        memory: list[Any] = list(map(storage_of, leaves))
-        first: dict[int, int] = {}
-        pattern = tuple([first.setdefault(id(s), n) for n, s in enumerate(memory)])  # two may be one memory
-        steps, meter = self._steps.get(pattern), here.meter
-        if steps is None or here.watchers or (meter is not None and not all(meter.knows(p) for p, _ in steps.plans)):
-            wanted: dict[UOp, None] = {}
-            for n, u in enumerate(self.graphs(leaves, values, self._computed)):
-                wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            steps = _Steps(memory)
-            made = steps.computed(list(wanted), self.device, self._calls)
-            if steps.complete:
-                self._steps[pattern] = steps
-            return made
-        here.context.plans_found += len(steps.plans)
-        made = steps.again(self.device, memory, values)
-        if not (self._calls or self._symbolic):
-            return made
-        shapes = [bound_sizes(self.function.results[n].shape, values) for n in self._computed]
-        return [u if u.shape == s else buffer_leaf(memory_of(u), s) for u, s in zip(made, shapes, strict=True)]
-
-
-def _shown(u: UOp) -> UOp:
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u
+from anneal.uop import GraphFunction, Op, UOp, toposort
+from anneal.uop.sizes import bound_sizes
 
 
 @dataclass(slots=True, eq=False)
@@ -212,13 +45,24 @@ class Traced:
     backward: Any
 
 
+def _seen_by_others(results: Sequence[tuple[Handle, UOp]], passing: set[int], state: Sequence[Handle]) -> str | None:
+    """The reason why a run is not captured that assigned this `state`, by what tensors are views of; `passing` are the
+    ids of the results that were not there before."""
+    if any(t._is_part() or is_realized(t.uop) for t in state):
+        return "it assigns to a view, or assigns a tensor as it is"
+    roots = [t._base.root for t, _ in results if t._is_part() and t._base is not None]
+    if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
+        return "it gives a view of a tensor that others see"
+    return None
+
+
 def trace(
     name: str,
     record: Recording,
     results: Sequence[tuple[Handle, UOp]],
     again: Sequence[Handle],
     given: Sequence[Storage],
-    bound: Values,
+    bound: Mapping[str, int],
 ) -> Traced | str:
     """The run that is recorded, whose results have these nodes and are not computed yet; or a reason why it is not
     captured.
@@ -237,21 +81,17 @@ def trace(
     devices = {t._device for t in (*state, *[t for t, _ in results])}
     if record.steps:
         return "it computes on its way"
-    if any(t._is_part() or is_realized(t.uop) for t in state):
-        return "it assigns to a view, or assigns a tensor as it is"
     theirs = [storage_of(u) for t, u in results if id(t) not in lazy and (id(t) not in before or t._wants)]
     if any(t._wants and id(t) not in lazy for t, _ in results) or any(s not in given for s in theirs):
         return "it gives a tensor that others see"
-    roots = [t._base.root for t, _ in results if t._is_part() and t._base is not None]
-    if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
-        return "it gives a view of a tensor that others see"
+    if (why := _seen_by_others(results, passing, state)) is not None:
+        return why
     graphs = [*lazy.values(), *[t.uop for t in state]]
-    whole: dict[UOp, None] = {}  # memory of symbolic shape
-    order = toposort(graphs, until=lambda u: u.tag == WHOLE and whole.setdefault(u) is None)
-    wanting = {_shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
+    whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
+    order = toposort(graphs, until=whole.__contains__)
+    wanting = {shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
     sizes: dict[UOp, UOp] = {}
-    if SYMBOLIC.seen:
-        sized(graphs, lambda v: sizes.setdefault(v, v), {})
+    sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):
         return "it has a Variable with a value that no argument brings"
     if sizes and aliases_of([t for t, _ in results]):
@@ -268,30 +108,33 @@ def trace(
     flowing = [n for n, i in enumerate(lazy) if any(t._wants and id(t) == i for t, _ in results)]
     inputs = [n for n, (u, s) in enumerate(zip(leaves, memory)) if u in wanting or s.made_by is not None]
     kind: Any = type(results[0][0])
-    assigned_before = len(record.assigned)
+    before_it = len(record.assigned)
     try:
         backward = kind._captured_backward(devices.pop(), function, flowing, inputs)
     except (JitError, UserError) as e:  # of a function of the user's, whose backward does what cannot be captured
         return f"its backward cannot be captured ({e})"
-    if len(record.assigned) > assigned_before:
+    if len(record.assigned) > before_it:
         return "its backward assigns to a tensor"
     return Traced(leaves, function, list(lazy), state, flowing, backward)
 
 
-def unmarked(tensors: Sequence[Handle], bound: Values) -> None:
-    """Have tensors that were computed, and their graphs, forget that sizes came from arguments: code outside a run has
-    the same sizes.
+def unmarked(result: Any, results: Sequence[Handle], state: Sequence[Handle], bound: Mapping[str, int]) -> Any:
+    """The result of a run with the sizes that code outside has: neither these nor graphs tell that they came from
+    arguments.
 
     Args:
-        tensors: what the run gave and assigned.
+        result: the result.
+        results: its tensors, which are computed.
+        state: tensors that the run assigned.
         bound: the values of the arguments' Variables.
     """
     known: dict[UOp, UOp] = {}
-    for t in tensors:
+    for t in (*results, *state):
         (t.uop,) = over_memory([t.uop], known, bound)
         s = storage_of(t.uop)
         if s is not None and s.origin is not None:
             (s.origin,) = over_memory([s.origin], known, bound)
+    return rebuild(result, iter(results), partial(bound_sizes, values=bound))
 
 
 class Flowing(Capture):
@@ -355,7 +198,7 @@ class Flowing(Capture):
     def close(self) -> None:
         """Let go of what the capture holds: calls whose backward is to come have what that needs."""
 
-    def replay(self, arguments: Sequence[Handle], bound: Values) -> Any:
+    def replay(self, arguments: Sequence[Handle], bound: Mapping[str, int]) -> Any:
         """The results for `arguments`, one tensor for each memory, whose Variables have these values: asks for
         BUILDING."""
         here.effects += 1
@@ -366,7 +209,7 @@ class Flowing(Capture):
             realize(lazy)
         leaves = []
         for kind, what in self._leaves:
-            u = what if kind == "own" else _shown((arguments[what] if kind == "given" else what()).uop)
+            u = what if kind == "own" else shown((arguments[what] if kind == "given" else what()).uop)
             leaves.append(u)
         made = self._forward(leaves, bound)
         count, first = len(self._kinds), len(self._kinds) + len(state)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from types import FunctionType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
@@ -20,22 +20,11 @@ from anneal.runtime.capture import Capture, Recorded
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.flowing import Flowing, Traced, trace, unmarked
-from anneal.runtime.guards import (
-    ArrayGiven,
-    Draws,
-    Failure,
-    Guards,
-    described,
-    difference,
-    flatten,
-    rebuild,
-    with_tensors,
-)
+from anneal.runtime.guards import ArrayGiven, Draws, Failure, Guards, described, difference, flatten, with_tensors
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
 from anneal.runtime.recording import GivenCall, Recording, copied, recording
 from anneal.schedule import BUILDING, Origin, Plan
-from anneal.uop.sizes import bound_sizes
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -281,10 +270,7 @@ class Jit(Generic[P, R]):
         run = Recorded(name, device, record, copies, result, results, again, guards, call.bound, graded)
         if isinstance(traced, Traced):
             self._keep(key, Flowing(run, traced))
-            if not call.bound:
-                return result
-            unmarked([*results, *record.pending()], call.bound)
-            return rebuild(result, iter(results), partial(bound_sizes, values=call.bound))  # type: ignore[no-any-return]
+            return unmarked(result, results, record.pending(), call.bound) if call.bound else result
         for s in copies:
             s.origin = None
         with device.lock:

@@ -22,11 +22,11 @@ from anneal.rewrite import applied
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
 from anneal.runtime.context import here
-from anneal.runtime.launch import Holding, Round, compiled, new_outputs, rounds_of
+from anneal.runtime.launch import Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
 from anneal.uop import GraphFunction, Op, Recent, UOp, dtypes
-from anneal.uop.sizes import Values, evaluator, most, widest
+from anneal.uop.sizes import Values, evaluator, most
 
 _KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 256  # calls of kernels that are bound, and submitted, together: several turns
@@ -457,33 +457,6 @@ def _plan_of(step: HostCall, device: AnyDevice) -> BoundCall:
         assert found is not None
         _plans[key] = found
     return found
-
-
-class CallAgain:
-    """A call that was: what it calls, and the numbers of what it reads."""
-
-    __slots__ = ("_kinds", "_shapes", "_step", "numbers")
-
-    def __init__(self, step: HostCall, numbers: list[int]) -> None:
-        self._step, self.numbers = step, numbers
-        self._kinds = [(s.size, s.dtype) for s in step.outputs]
-        self._shapes = [widest(shape) for shape, _ in step.function.results]
-
-    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool, values: Mapping[str, int]) -> Round:
-        """Call once more: as for `Run`."""
-        rounds, new = rounds_of(device, self._kinds, self._shapes)
-        with device.lock:
-            made = rounds.next(device, new) if keep else new()
-        now = {name: values[name] for name in self._step.values}
-        step = replace(self._step, inputs=inputs, outputs=made.storages, values=now)
-        try:
-            called(step)
-        except BaseException:
-            made.done()
-            raise
-        for observe in here.observers:
-            observe(step)
-        return made
 
 
 def bound(step: HostCall, device: AnyDevice, values: Mapping[str, int]) -> BoundCall:

@@ -13,21 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from anneal import runtime
 from anneal.errors import GradientError, JitError
 from anneal.ops.nodes import spread
 from anneal.rewrite import over, rebuild, value_of
-from anneal.runtime import (
-    Again,
-    base_of,
-    here,
-    is_computed_late,
-    is_realized,
-    memory_of,
-    note_constants,
-    over_memory,
-    realize,
-    tensor_class,
-)
+from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, memory_of, over_memory
 from anneal.schedule import BUILDING
 from anneal.transforms.walks import Derivative, Some, backward_phase, differentiated, number_of, paths, pull_back
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, arena, const, toposort
@@ -66,7 +56,7 @@ class Backward:
         finally:
             here.made = made
         if functions and here.recordings:  # numbers that a function's backward computes with are compared, too
-            note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
+            runtime.note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
         plain = _plain(grads)
         self.alone = any(u.op is Op.HOST_CALL or symbolic_arg(u.arg) for u in toposort([*plain, *results]))
         self.residuals = residuals(plain, self.cotangents)
@@ -108,9 +98,9 @@ class Backward:
         again, wanted, there = self._pass_for(given)
         lazy = [n for n in wanted if not is_realized(given[n])]  # type: ignore[arg-type]
         if lazy:
-            kind = tensor_class()
+            kind = runtime.tensor_class()
             tensors = [kind._from_uop(given[n], self.device) for n in lazy]
-            realize(tensors)
+            runtime.realize(tensors)
             given = list(given)
             for n, t in zip(lazy, tensors, strict=True):
                 given[n] = t.uop
