@@ -345,12 +345,12 @@ Event Hook Listed Pass Pipeline explain listening tracing""",
 forget simplify""",
     },
     "anneal.runtime": {
+        "again": """
+Again over_memory""",
         "bodies": """
 Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
-        "flowing": """
-Again""",
         "jitted": """
 Jit Recapture compile jit""",
         "launch": """

@@ -48,6 +48,7 @@ FEATURES: dict[str, dict[str, int]] = {
         "runtime": 1,
     },
     "checkpoints in the body of a loop": {"runtime": 1, "transforms": 3},
+    "backwards of captured calls of symbolic sizes and with loops": {"runtime": 17, "transforms": 2},
     "loops of symbolic sizes": {"runtime": 8, "onnx": 1, "transforms": 1, "nn": 1, "uop": 1},
     "values stored where they are computed: a loop's turn in few kernels": {"schedule": 13, "transforms": 3},
     "attention of bfloat16 by matrices": {"schedule": 17, "codegen": 2},

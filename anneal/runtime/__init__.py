@@ -59,9 +59,9 @@ from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late
 from anneal.runtime.uses import KnownCalls, note_call
 
 if TYPE_CHECKING:
+    from anneal.runtime.again import Again, over_memory
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
-    from anneal.runtime.flowing import Again
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, compiled, execute, new_outputs
     from anneal.runtime.meter import Meter, Spread, Times, Track, metered, said
@@ -95,7 +95,7 @@ __all__ = [
     "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole", "is_realized", "jit",
     "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed", "new_outputs", "note_assigned",
     "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of", "observed",
-    "outdate_captures", "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while",
-    "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of", "storage_of",
-    "tensor_class", "tracing", "upload", "values", "varies", "watched",
+    "outdate_captures", "over_memory", "plan_of", "realize", "realize_new", "reduced", "register_late",
+    "repeated_while", "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of",
+    "storage_of", "tensor_class", "tracing", "upload", "values", "varies", "watched",
 ]  # fmt: skip

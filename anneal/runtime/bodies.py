@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.steps import HostFunction
-from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, const, dtypes, toposort
+from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import Size, free_of, with_variables
 
 Nodes = Sequence[UOp]
@@ -89,18 +89,10 @@ class DeviceCall(HostFunction):
         if not SYMBOLIC.seen:
             return self
         known = {} if known is None else known
-
-        def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
-            if u.op is Op.BIND or u.op is Op.VARIABLE:
-                return f(u)
-            inner = _function(u)
-            arg = (inner.sized(f), u.arg[1]) if isinstance(inner, DeviceCall) else with_variables(u.arg, f)
-            return u if src == u.src and arg == u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
-
-        def each(some: Nodes) -> tuple[UOp, ...]:
-            return tuple([rebuild(u, visit, known) for u in some])
-
-        bodies = [GraphFunction(b.name, b.arguments, each(b.parameters), each(b.results)) for b in self.bodies]
+        bodies = [
+            GraphFunction(b.name, b.arguments, sized(b.parameters, f, known), sized(b.results, f, known))
+            for b in self.bodies
+        ]
         results = [(with_variables(shape, f), dtype) for shape, dtype in self.results]
         return replace(self, results=tuple(results), bodies=tuple(bodies))
 
@@ -212,6 +204,24 @@ class Choice(DeviceCall):
 
 def _function(u: UOp) -> Any:
     return u.arg[0] if u.op is Op.HOST_CALL else None
+
+
+def sized(roots: Nodes, f: Callable[[UOp], UOp], known: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """Graphs with `f` applied to the Variables in their sizes, bound or not.
+
+    Args:
+        roots: the graphs.
+        known: nodes that are not looked into, and what they become; what others become is added.
+    """
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if u.op is Op.BIND or u.op is Op.VARIABLE:
+            return f(u)
+        inner = _function(u)
+        arg = (inner.sized(f), u.arg[1]) if isinstance(inner, DeviceCall) else with_variables(u.arg, f)
+        return u if src == u.src and arg == u.arg else arena().again(u, src, arg)
+
+    return tuple([rebuild(u, visit, known) for u in roots])
 
 
 # -- how they are made ------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ class Capture:
         # backward was taken of what they come from: it cannot be taken again
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.sources = [source(r) for r in run.results]
-        self._aliases = _aliases_of(run.results)
+        self._aliases = aliases_of(run.results)
 
     def _find_state(self, run: Recorded, internal: set[int], outside: dict[int, Storage]) -> dict[int, Storage]:
         """Tell the tensors that the run only read from those that it updated.
@@ -575,8 +575,12 @@ def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:
     return outside
 
 
-def _aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
-    """The results that are views of others, by number: which, of which, and how."""
+def aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
+    """The results that are views of others, by number: which, of which, and how.
+
+    Args:
+        results: the tensors.
+    """
     return [
         (n, m, view.recipe)
         for n, r in enumerate(results)

@@ -1,102 +1,34 @@
 """A captured call through which gradients flow: its forward pass is replayed, and so is its backward pass, on its own.
 
 The run that becomes a capture is traced: memory that it read has numbers, and its results, the state that it assigned
-and what the backward pass is to read (`transforms/residuals.py`) are one graph over them. A replay runs that graph on
-the memory of the call. Nothing is bound and nothing is written in place: each call has results of its own, and as long
-as its backward may come, the nodes of what it read. Who changes one of those tensors in place leaves it the old values.
+and what the backward pass is to read (`transforms/captured.py`) are one graph over them. A replay runs that graph on
+the memory of the call (`again.py`), with the values that Variables have there. Nothing is bound and nothing is written
+in place: each call has results of its own, and as long as its backward may come, the nodes of what it read. Who changes
+one of those tensors in place leaves it the old values.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from anneal import schedule
-from anneal.backend import Storage, get_device
+from anneal.backend import Storage
 from anneal.errors import JitError, UserError
-from anneal.rewrite import applied
-from anneal.runtime.bodies import abstracted
-from anneal.runtime.capture import Capture, Recorded, Source
+from anneal.runtime.again import Again, over_memory, shown
+from anneal.runtime.bodies import DeviceCall, abstracted, sized
+from anneal.runtime.capture import Capture, Recorded, Source, aliases_of
 from anneal.runtime.context import here
-from anneal.runtime.execution import launched, realize
+from anneal.runtime.execution import realize
+from anneal.runtime.guards import rebuild
 from anneal.runtime.handle import Handle
-from anneal.runtime.launch import Run
-from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
-from anneal.runtime.recording import Recording
+from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
+from anneal.runtime.recording import ARGUMENT, Recording
 from anneal.schedule import Origin, Plan
-from anneal.uop import SYMBOLIC, GraphFunction, Op, UOp, toposort
-from anneal.uop.sizes import symbolic_arg
-
-
-class Again:
-    """A Function that is computed again and again, on other memory each time: on one device, as one launch.
-
-    Args:
-        device: the name of the device.
-        function: the computation.
-    """
-
-    def __init__(self, device: str, function: GraphFunction) -> None:
-        self.device, self.function = device, function
-        there = set(function.parameters)
-        # what shows a parameter, or has none below, is not computed
-        results = list(enumerate(function.results))
-        self._computed = [n for n, u in results if _shown(u) not in there and not there.isdisjoint(toposort((u,)))]
-        self._shown = [n for n, _ in results if n not in self._computed]
-        self._lazy, self._views = (
-            GraphFunction(function.name, (), function.parameters, tuple([function.results[n] for n in numbers]))
-            for numbers in (self._computed, self._shown)
-        )
-        self._runs: dict[Any, Run] = {}
-        self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # that were made, with where their nodes come from
-
-    def __call__(self, leaves: Sequence[UOp]) -> list[UOp]:
-        """The nodes of the results, in memory where they are computed; memory of former ones is written anew once
-        nobody has them.
-
-        Args:
-            leaves: memory, in place of the parameters.
-        """
-        out = list(self.function.results)
-        for numbers, made in (
-            (self._shown, applied(self._views, leaves) if self._shown else ()),
-            (self._computed, self._run(leaves) if self._computed else ()),
-        ):
-            for n, u in zip(numbers, made, strict=True):
-                out[n] = u
-        return out
-
-    def _run(self, leaves: Sequence[UOp]) -> Sequence[UOp]:
-        storages = [storage_of(u) for u in leaves]
-        first: dict[int, int] = {}
-        pattern = tuple([first.setdefault(id(s), n) for n, s in enumerate(storages)])  # two may be one memory
-        run = self._runs.get(pattern)
-        if run is None or here.watchers or (here.meter is not None and not here.meter.knows(run.plan)):
-            wanted: dict[UOp, None] = {}
-            for n, u in enumerate(applied(self._lazy, leaves)):
-                wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            shapes = [u.shape for u in wanted]
-
-            def keep(plan: Plan, inputs: list[Storage]) -> None:
-                if all(id(s) in first for s in inputs):
-                    if pattern not in self._runs:
-                        self.plans.append((plan, schedule.origins(schedule.graph(list(wanted)))))
-                    self._runs[pattern] = Run(plan, [first[id(s)] for s in inputs], shapes)
-
-            return launched(list(wanted), list(wanted), self.device, (), keep)
-        here.context.plans_found += 1
-        done = run.again(get_device(self.device), [storages[n] for n in run.numbers], True)  # type: ignore[misc]
-        found = list(done.leaves)
-        done.done()
-        return found
-
-
-def _shown(u: UOp) -> UOp:
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u
+from anneal.uop import GraphFunction, Op, UOp, toposort
+from anneal.uop.sizes import bound_sizes
 
 
 @dataclass(slots=True, eq=False)
@@ -113,12 +45,24 @@ class Traced:
     backward: Any
 
 
+def _seen_by_others(results: Sequence[tuple[Handle, UOp]], passing: set[int], state: Sequence[Handle]) -> str | None:
+    """The reason why a run is not captured that assigned this `state`, by what tensors are views of; `passing` are the
+    ids of the results that were not there before."""
+    if any(t._is_part() or is_realized(t.uop) for t in state):
+        return "it assigns to a view, or assigns a tensor as it is"
+    roots = [t._base.root for t, _ in results if t._is_part() and t._base is not None]
+    if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
+        return "it gives a view of a tensor that others see"
+    return None
+
+
 def trace(
     name: str,
     record: Recording,
     results: Sequence[tuple[Handle, UOp]],
     again: Sequence[Handle],
     given: Sequence[Storage],
+    bound: Mapping[str, int],
 ) -> Traced | str:
     """The run that is recorded, whose results have these nodes and are not computed yet; or a reason why it is not
     captured.
@@ -128,6 +72,7 @@ def trace(
         record: what is known of the run.
         again: results that were there before.
         given: the memory of the arguments.
+        bound: the values of their Variables.
     """
     before = {id(t) for t in again}
     lazy = {id(t): u for t, u in results if id(t) not in before and not is_realized(u)}
@@ -136,37 +81,60 @@ def trace(
     devices = {t._device for t in (*state, *[t for t, _ in results])}
     if record.steps:
         return "it computes on its way"
-    if any(t._is_part() or is_realized(t.uop) for t in state):
-        return "it assigns to a view, or assigns a tensor as it is"
     theirs = [storage_of(u) for t, u in results if id(t) not in lazy and (id(t) not in before or t._wants)]
     if any(t._wants and id(t) not in lazy for t, _ in results) or any(s not in given for s in theirs):
         return "it gives a tensor that others see"
-    roots = [t._base.root for t, _ in results if t._is_part() and t._base is not None]
-    if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
-        return "it gives a view of a tensor that others see"
-    order = toposort([*lazy.values(), *[t.uop for t in state]])
-    wanting = {_shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
-    if SYMBOLIC.seen and any(symbolic_arg(u.shape) for u in order):
-        return "it takes a Variable"
-    if any(u.op is Op.HOST_CALL for u in order):
-        return "it calls the host, or has a loop"
+    if (why := _seen_by_others(results, passing, state)) is not None:
+        return why
+    graphs = [*lazy.values(), *[t.uop for t in state]]
+    whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
+    order = toposort(graphs, until=whole.__contains__)
+    wanting = {shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
+    sizes: dict[UOp, UOp] = {}
+    sized(graphs, lambda v: sizes.setdefault(v, v), {})
+    if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):
+        return "it has a Variable with a value that no argument brings"
+    if sizes and aliases_of([t for t, _ in results]):
+        return "it gives views of each other, of symbolic sizes"
+    if any(u.op is Op.HOST_CALL and not isinstance(u.arg[0], DeviceCall) for u in order):
+        return "it calls the host"
     if any(u.op is not Op.BUFFER and u in wanting for u in order):
         return "it reads a leaf that is not computed yet"
-    leaves = [u for u in order if u.op is Op.BUFFER and u.arg.derivative is None]
-    if len({*devices, *[u.arg.device for u in leaves]}) > 1:
+    leaves = [*whole, *[u for u in order if u.op is Op.BUFFER and u.arg.derivative is None]]
+    memory = list(map(memory_of, leaves))
+    if len({*devices, *[s.device for s in memory]}) > 1:
         return "it works on several devices"
-    function = abstracted(name, leaves, [*lazy.values(), *[t.uop for t in state]])
+    function = abstracted(name, leaves, graphs)
     flowing = [n for n, i in enumerate(lazy) if any(t._wants and id(t) == i for t, _ in results)]
-    inputs = [n for n, u in enumerate(leaves) if u in wanting or u.arg.made_by is not None]
+    inputs = [n for n, (u, s) in enumerate(zip(leaves, memory)) if u in wanting or s.made_by is not None]
     kind: Any = type(results[0][0])
-    assigned_before = len(record.assigned)
+    before_it = len(record.assigned)
     try:
         backward = kind._captured_backward(devices.pop(), function, flowing, inputs)
     except (JitError, UserError) as e:  # of a function of the user's, whose backward does what cannot be captured
         return f"its backward cannot be captured ({e})"
-    if len(record.assigned) > assigned_before:
+    if len(record.assigned) > before_it:
         return "its backward assigns to a tensor"
     return Traced(leaves, function, list(lazy), state, flowing, backward)
+
+
+def unmarked(result: Any, results: Sequence[Handle], state: Sequence[Handle], bound: Mapping[str, int]) -> Any:
+    """The result of a run with the sizes that code outside has: neither these nor graphs tell that they came from
+    arguments.
+
+    Args:
+        result: the result.
+        results: its tensors, which are computed.
+        state: tensors that the run assigned.
+        bound: the values of the arguments' Variables.
+    """
+    known: dict[UOp, UOp] = {}
+    for t in (*results, *state):
+        (t.uop,) = over_memory([t.uop], known, bound)
+        s = storage_of(t.uop)
+        if s is not None and s.origin is not None:
+            (s.origin,) = over_memory([s.origin], known, bound)
+    return rebuild(result, iter(results), partial(bound_sizes, values=bound))
 
 
 class Flowing(Capture):
@@ -175,7 +143,7 @@ class Flowing(Capture):
     def __init__(self, run: Recorded, traced: Traced) -> None:
         self._watch_over(run)
         given = {id(s): n for n, s in enumerate(run.arguments)}
-        run.recording.refuse_frozen([u.arg for u in traced.leaves if id(u.arg) not in given])
+        run.recording.refuse_frozen([s for s in map(memory_of, traced.leaves) if id(s) not in given])
         self._leaves = [self._leaf(u, given) for u in traced.leaves]
         self._seen = [r for kind, r in self._leaves if kind == "read"]
         self._state = [weakref.ref(t) for t in traced.state]
@@ -198,13 +166,14 @@ class Flowing(Capture):
         if (n := number.get(id(r))) is not None:
             return lambda there: there[n]
         place, shape, kind, device = len(number) + given[id(storage_of(r.uop))], r.uop.shape, type(r), self.device.name
-        return lambda there: kind._from_uop(buffer_leaf(there[place], shape), device)
+        return lambda there: kind._from_uop(buffer_leaf(there[place], self._now(shape)), device)
 
     def _leaf(self, u: UOp, given: dict[int, int]) -> tuple[str, Any]:
         """The place where a replay finds memory that a run read: among the arguments, in a tensor, or there itself."""
-        if id(u.arg) in given:
-            return "given", given[id(u.arg)]
-        owner = None if u.arg.owner is None else u.arg.owner()
+        s = memory_of(u)
+        if id(s) in given:
+            return "given", given[id(s)]
+        owner = None if s.owner is None else s.owner()
         return ("own", u) if owner is None else ("read", weakref.ref(owner))
 
     def outdated(self) -> bool:
@@ -218,7 +187,7 @@ class Flowing(Capture):
     def said(self) -> str:
         """The capture in words."""
         count = sum([len(plan.calls) for plan, _ in self._forward.plans])
-        kept = sum([u.size * u.dtype.itemsize for u in self._backward.residuals])
+        kept = sum([int(u.size) * u.dtype.itemsize for u in self._backward.residuals])
         several = "" if count == 1 else "s"
         return f"captured with its backward, {count} kernel{several}, {kept} bytes kept for the backward"
 
@@ -229,18 +198,20 @@ class Flowing(Capture):
     def close(self) -> None:
         """Let go of what the capture holds: calls whose backward is to come have what that needs."""
 
-    def replay(self, arguments: Sequence[Handle]) -> Any:
-        """The results for `arguments`, one tensor for each memory: asks for BUILDING."""
+    def replay(self, arguments: Sequence[Handle], bound: Mapping[str, int]) -> Any:
+        """The results for `arguments`, one tensor for each memory, whose Variables have these values: asks for
+        BUILDING."""
         here.effects += 1
+        self.bound.update(bound)
         state = [r() for r in self._state]
         lazy = [t for t in (*[r() for r in self._seen], *state) if t is not None and not is_realized(t.uop)]
         if lazy:
             realize(lazy)
         leaves = []
         for kind, what in self._leaves:
-            u = what if kind == "own" else _shown((arguments[what] if kind == "given" else what()).uop)
+            u = what if kind == "own" else shown((arguments[what] if kind == "given" else what()).uop)
             leaves.append(u)
-        made = self._forward(leaves)
+        made = self._forward(leaves, bound)
         count, first = len(self._kinds), len(self._kinds) + len(state)
         for t, u in zip(state, made[count:first], strict=True):
             if t is not None:
@@ -250,7 +221,7 @@ class Flowing(Capture):
                 if t._views is not None:
                     t._outdate_views()
         tensors: list[Any] = [self._kinds[n]._from_uop(made[n], self.device.name) for n in range(count)]
-        origins = self._backward.begin(leaves, made[first:])
+        origins = self._backward.begin(leaves, made[first:], bound)
         for n, origin in zip(self._flowing, origins, strict=True):
             t, storage = tensors[n], storage_of(made[n])
             t._wants, t._leaf = True, False

@@ -19,17 +19,8 @@ from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import Capture, Recorded
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.flowing import Flowing, Traced, trace
-from anneal.runtime.guards import (
-    ArrayGiven,
-    Draws,
-    Failure,
-    Guards,
-    described,
-    difference,
-    flatten,
-    with_tensors,
-)
+from anneal.runtime.flowing import Flowing, Traced, trace, unmarked
+from anneal.runtime.guards import ArrayGiven, Draws, Failure, Guards, described, difference, flatten, with_tensors
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
 from anneal.runtime.recording import GivenCall, Recording, copied, recording
@@ -209,7 +200,7 @@ class Jit(Generic[P, R]):
                 self.captures[key] = self.captures.pop(key)  # the one used last
             if isinstance(captured, Flowing):
                 first = dict(zip(reversed(places), reversed(tensors), strict=True))
-                return captured.replay([first[n] for n in range(len(storages))])  # type: ignore[no-any-return]
+                return captured.replay([first[n] for n in range(len(storages))], bound)  # type: ignore[no-any-return]
             if captured.steps_aside:
                 return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
             self._replayed = key
@@ -258,7 +249,7 @@ class Jit(Generic[P, R]):
             # what is returned again and again was there before: it is state
             again = [r for r, old in zip(results, last.returned) if r is old()]
             flows = here.grad and record.flows(nodes)
-            traced = trace(_name_of(self.function), record, nodes, again, copies) if flows else None
+            traced = trace(_name_of(self.function), record, nodes, again, copies, call.bound) if flows else None
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
             why = record.refused(given, nodes, flows)
@@ -279,7 +270,7 @@ class Jit(Generic[P, R]):
         run = Recorded(name, device, record, copies, result, results, again, guards, call.bound, graded)
         if isinstance(traced, Traced):
             self._keep(key, Flowing(run, traced))
-            return result
+            return unmarked(result, results, record.pending(), call.bound) if call.bound else result
         for s in copies:
             s.origin = None
         with device.lock:

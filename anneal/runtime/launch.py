@@ -68,7 +68,7 @@ class Execution(Holding):
     ) -> None:
         plan = step.plan
         self.programs = compiled(plan, device) if programs is None else programs
-        self.plan, self.device, self._again = plan, device, again and not plan.variables
+        self.plan, self.device, self._again = plan, device, again
         self.values: dict[str, int] = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
         self.temporaries: list[OpaqueBuffer] = []
         buffers: list[Any] = [None] * len(plan.values)  # the loops below fill it
@@ -91,6 +91,8 @@ class Execution(Holding):
     def _bind(self) -> None:
         if self._again and (found := self.device.kept(self.programs, self.buffers)) is not None:
             self.batch = found
+            if self.values:
+                found.give(self.values)
             return
         begun = time.perf_counter()
         calls = zip(self.programs, self.plan.calls, strict=True)
@@ -462,9 +464,11 @@ class Run:
         self._programs: Sequence[Program] = ()  # on `_device`, once it has run again
         self._device: AnyDevice | None = None
 
-    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool) -> Round:
-        """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
-        be another round's: nothing but the values may be noted in it."""
+    def again(
+        self, device: AnyDevice, inputs: list[Storage], keep: bool, values: Mapping[str, int] | None = None
+    ) -> Round:
+        """Run once more on a device, with these values of Variables. The results are shown, and then the round is
+        done. With `keep` their memory may be another round's: nothing but the values may be noted in it."""
         if self._device is not device:
             check_outputs(self.plan, device)
             self._programs = compiled(self.plan, device)
@@ -482,7 +486,7 @@ class Run:
             current = self._rounds.next(device, self._new) if keep else self._new()
             try:
                 memory = scratch.take(temporaries)
-                execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages, scratch=memory)
+                execute(self.plan, device, inputs, values, (), self._programs, current.storages, memory)
             except BaseException:
                 current.done()
                 raise

@@ -18,12 +18,12 @@ from anneal.runtime.handle import Handle
 from anneal.uop import SYMBOLIC, DType, Op, UOp, toposort, users_line
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
 
-_WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
+WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
 
 
 def storage_of(u: UOp) -> Storage | None:
     """The storage that `u` shows whole and in order, or None if it is lazy."""
-    if u.tag == _WHOLE:
+    if u.tag == WHOLE:
         u = u.src[0]
     while u.op is Op.RESHAPE:
         u = u.src[0]
@@ -80,7 +80,7 @@ def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
     flat = UOp(Op.BUFFER, storage.dtype, (), storage)
     if SYMBOLIC.seen and symbolic_arg(shape):
         largest = buffer_leaf(storage, widest(shape))
-        return UOp(Op.SHRINK, storage.dtype, (largest,), tuple([(0, n) for n in shape]), _WHOLE)
+        return UOp(Op.SHRINK, storage.dtype, (largest,), tuple([(0, n) for n in shape]), WHOLE)
     return flat if shape == flat.shape else UOp(Op.RESHAPE, storage.dtype, (flat,), shape)
 
 

@@ -229,6 +229,8 @@ def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list
         call = rest.pop()
         if id(call) not in found:
             found[id(call)] = call
+            if call.alone:
+                return []
             passed = [u for u in call.inputs() if u.arg.made_by is not None]
             if len(found) > _TOGETHER or not all(map(is_call, passed)):
                 return []

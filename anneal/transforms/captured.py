@@ -9,19 +9,21 @@ and where somebody looks at graphs, the gradient is the graph of what the call r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from anneal import runtime
 from anneal.errors import GradientError, JitError
 from anneal.ops.nodes import spread
-from anneal.rewrite import applied, over, rebuild, value_of
-from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, note_constants, realize, tensor_class
+from anneal.rewrite import over, rebuild, value_of
+from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, memory_of, over_memory
 from anneal.schedule import BUILDING
 from anneal.transforms.walks import Derivative, Some, backward_phase, differentiated, number_of, paths, pull_back
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, arena, const, toposort
-from anneal.uop.sizes import product
+from anneal.uop.sizes import symbolic_arg
 
+Values = Mapping[str, int]  # of Variables
 _STEPS = 8  # of a loop, which are known again
 _NUMBERS = 4  # cotangents that are numbers have backward passes of their own, up to so many
 
@@ -45,6 +47,7 @@ class Backward:
         self.steps: deque[Any] = deque(maxlen=_STEPS)  # the last steps of loops that took its gradients
         self.strange = 0  # how many of them, one after another, were new
         self._passes: dict[Any, tuple[Again, list[int], list[int]]] = {}
+        self.alone = False  # whether its gradients are computed by themselves alone
         made, here.made = here.made, []
         try:
             grads = [g for g in self.gradients(self.cotangents) if g is not None]
@@ -53,8 +56,10 @@ class Backward:
         finally:
             here.made = made
         if functions and here.recordings:  # numbers that a function's backward computes with are compared, too
-            note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
-        self.residuals = residuals(_plain(grads), self.cotangents)
+            runtime.note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
+        plain = _plain(grads)
+        self.alone = any(u.op is Op.HOST_CALL or symbolic_arg(u.arg) for u in toposort([*plain, *results]))
+        self.residuals = residuals(plain, self.cotangents)
         self.kept = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="kept") for n, u in enumerate(self.residuals)]
 
     def gradients(self, cotangents: Some) -> list[UOp | None]:
@@ -68,42 +73,44 @@ class Backward:
                 None if g is None else spread(g, t.shape).cast(t.dtype) for t, g in zip(targets, found, strict=True)
             ]
 
-    def begin(self, leaves: Sequence[UOp], kept: Sequence[UOp]) -> list[UOp]:
-        """The nodes that the results of a call are to remember; the call read `leaves`, and keeps what it `kept`."""
+    def begin(self, leaves: Sequence[UOp], kept: Sequence[UOp], sizes: Values) -> list[UOp]:
+        """The nodes that the results of a call are to remember; the call read `leaves`, keeps what it `kept`, and its
+        Variables had these values."""
         here.context.tensors.derivatives = True
-        call = PendingCall(self, leaves, kept)
+        call = PendingCall(self, leaves, kept, sizes)
         derivative = Derivative(self.name, call.pull)
         derivative.captured = call
         with arena().located():
-            return differentiated(self.values, [leaves[n] for n in self.inputs], (), derivative.token(self.device))
+            values = over_memory(self.values, {}, sizes) if sizes else self.values
+            return differentiated(values, [leaves[n] for n in self.inputs], (), derivative.token(self.device))
 
     def known(self) -> list[Again]:
         """The backward passes so far."""
         return [again for again, *_ in self._passes.values()]
 
-    def run(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some) -> list[UOp | None]:
+    def run(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some, sizes: Values) -> list[UOp | None]:
         """The gradients of the inputs in memory, for these cotangents."""
         here.effects += 1
         with BUILDING:
-            return self._run(leaves, kept, given)
+            return self._run(leaves, kept, given, sizes)
 
-    def _run(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some) -> list[UOp | None]:
+    def _run(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some, sizes: Values) -> list[UOp | None]:
         again, wanted, there = self._pass_for(given)
         lazy = [n for n in wanted if not is_realized(given[n])]  # type: ignore[arg-type]
         if lazy:
-            kind = tensor_class()
+            kind = runtime.tensor_class()
             tensors = [kind._from_uop(given[n], self.device) for n in lazy]
-            realize(tensors)
+            runtime.realize(tensors)
             given = list(given)
             for n, t in zip(lazy, tensors, strict=True):
                 given[n] = t.uop
-        return self._placed(there, again([*leaves, *kept, *[given[n] for n in wanted]]))  # type: ignore[list-item]
+        return self._placed(there, again([*leaves, *kept, *[given[n] for n in wanted]], sizes))  # type: ignore[list-item]
 
-    def graphs(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some) -> list[UOp | None]:
+    def graphs(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some, sizes: Values) -> list[UOp | None]:
         """The gradients of the inputs as graphs of memory."""
         again, wanted, there = self._pass_for(given)
         nodes = [*leaves, *kept, *[given[n] for n in wanted]]
-        return self._placed(there, applied(again.function, nodes))  # type: ignore[arg-type]
+        return self._placed(there, again.graphs(nodes, sizes))  # type: ignore[arg-type]
 
     def _placed(self, there: Sequence[int], made: Sequence[UOp]) -> list[UOp | None]:
         out: list[UOp | None] = [None] * len(self.inputs)
@@ -159,14 +166,17 @@ class PendingCall:
         backward: the backward pass.
         leaves: what the call read.
         kept: what it keeps.
+        sizes: the values of its Variables.
     """
 
-    __slots__ = ("_backward", "_kept", "_lazy", "_leaves")
+    __slots__ = ("_backward", "_kept", "_lazy", "_leaves", "_sizes", "alone")
 
-    def __init__(self, backward: Backward, leaves: Sequence[UOp], kept: Sequence[UOp]) -> None:
-        self._backward, self._leaves = backward, list(leaves)
+    def __init__(self, backward: Backward, leaves: Sequence[UOp], kept: Sequence[UOp], sizes: Values) -> None:
+        self._backward, self._leaves, self._sizes = backward, list(leaves), dict(sizes)
         self._kept: list[UOp] | None = list(kept)
         self._lazy = False
+        # whether its gradients are never computed together with what is made of them: of loops and Variables
+        self.alone = backward.alone
 
     def inputs(self) -> list[UOp]:
         """The memory that gradients flow to; none once no gradient comes again."""
@@ -222,18 +232,21 @@ class PendingCall:
             holes = [*b.holes, *[c for c in cotangents if c is not None]]
             nodes = [*self._leaves, *[g for g in given if g is not None]]
             grads = b.gradients(cotangents)
-            known = dict(zip(holes, nodes, strict=True))
-            return [None if g is None else rebuild(g, over, known) for g in grads]
-        return (b.graphs if self._lazy else b.run)(self._leaves, self._kept, given)
+            made = iter(
+                over_memory([g for g in grads if g is not None], dict(zip(holes, nodes, strict=True)), self._sizes)
+            )
+            return [None if g is None else next(made) for g in grads]
+        return (b.graphs if self._lazy else b.run)(self._leaves, self._kept, given, self._sizes)
 
     def _check(self) -> None:
         """Raise GradientError where a leaf that the call read has other values since: its gradient would be missing."""
         for n in self._backward.inputs if self._kept is not None else ():
-            storage = self._leaves[n].arg
+            leaf = self._leaves[n]
+            storage = leaf.arg if leaf.op is Op.BUFFER else memory_of(leaf)
             t = None if storage.owner is None else storage.owner()
             if t is None or not (t._leaf and t._wants):
                 continue
-            if is_computed_late(t) or base_of(t.uop) is not self._leaves[n]:
+            if is_computed_late(t) or base_of(t.uop) is not leaf:
                 raise GradientError(
                     "backward: one of the variables needed for gradient computation has been modified by an inplace "
                     f"operation: a leaf of shape {t.shape} that the call of {self._backward.name} read has other "
@@ -305,7 +318,7 @@ class _Cut:
         self.below, self.read = below, read
         self.room: dict[Gate, dict[Gate, int]] = {}
         for u in below:
-            self._add((u, False), (u, True), _INFINITE if u.op in _VIEWS else product(u.shape) * u.dtype.itemsize)
+            self._add((u, False), (u, True), _INFINITE if u.op in _VIEWS else int(u.size) * u.dtype.itemsize)
             for s in u.src if u.op in _CHEAP else ():
                 if s not in there:
                     self._add((s, True), (u, False), _INFINITE)
