@@ -71,17 +71,17 @@ def _text(name: str, what: str, x: Any) -> Any:
     raise DTypeError(f"{name}: {what} is a text, not {said(x)}")
 
 
-def need_float(name: str, what: str, x: Tensor) -> None:
+def need_float(what: str, x: Tensor) -> None:
     """Raise DTypeError unless `x` is a float tensor."""
     if not x.dtype.is_float:
-        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.dtype.name}; use .float()")
+        raise DTypeError(f"{what} must be a float tensor, not {x.dtype.name}; use .float()")
 
 
-def same_device(name: str, x: Tensor, *others: Tensor | None) -> None:
+def same_device(x: Tensor, *others: Tensor | None) -> None:
     """Raise DeviceError unless all given tensors live on one device."""
     for o in others:
         if o is not None and o.device != x.device:
-            x._mixed(name, o)
+            x._mixed(o)
 
 
 def several(name: str, what: str, x: Any) -> list[Any]:
@@ -221,9 +221,7 @@ def _both(order: Sequence[str], own: str, other: str) -> list[str]:
     return [n for o in order for n in ((own, other) if o == own else (o,))]
 
 
-def _one_axis(
-    name: str, own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[Any, ...]:
+def _one_axis(own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """The positional arguments, of which the one at `place` is the axis; options that give it by its other name are
     changed. Raises ShapeError where both names are given, and differ.
     """
@@ -233,7 +231,7 @@ def _one_axis(
         return args
     if given is not None and given != x:
         both = " and ".join([f"{n}={v}" for n, v in sorted({own: given, other: x}.items())])
-        raise ShapeError(f"{name}: {both} are the same argument; give one of them")
+        raise ShapeError(f"{both} are the same argument; give one of them")
     if positional:
         return (*args[:place], x, *args[place + 1 :])
     options[own] = x
@@ -241,19 +239,21 @@ def _one_axis(
 
 
 _NAMED = (ShapeError, DTypeError, DeviceError)  # whose messages begin with the op's name
-_PREFIX = re.compile(r"^[A-Za-z_][\w.]*(?: assignment)?: ")
+_PREFIX = re.compile(r"^(?:[A-Za-z_][\w.]*(?: assignment)?)?: ")
 
 
-def _renamed(error: UserError, name: str) -> None:
-    """The op that the message names becomes `name`."""
-    if error.args and isinstance(error.args[0], str):
-        error.args = (f"{name}: {_PREFIX.sub('', error.args[0], count=1)}", *error.args[1:])
+def _renamed(error: UserError, name: str, anew: bool) -> None:
+    """The op that the message names becomes `name`, or if not `anew`, where it names none."""
+    text = error.args[0] if error.args else None
+    if isinstance(text, str) and (anew or text.startswith(": ") or not _PREFIX.match(text)):
+        error.args = (f"{name}: {_PREFIX.sub('', text, count=1)}", *error.args[1:])
 
 
 # `checked` reads the kinds from a function's annotations: an `int` is an integer of 32 bits and no bool, a `bool` is
 # True or False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an annotation leaves open (`Any`:
 # operands, sizes given one by one) the op looks at itself. An error that the op raises carries the name that was
-# called, whichever op below found the fault: `softmax` does not speak of `max`.
+# called, whichever op below found the fault: `softmax` does not speak of `max`. So what only ops call (`axis_of`,
+# `per_axis`) raises without a name; who calls it from elsewhere gives one.
 #
 # Every public function of `anneal/ops/` is checked; a test finds one that is not.
 def checked(function: F, name: str = "") -> F:
@@ -291,12 +291,12 @@ def checked(function: F, name: str = "") -> F:
                     if (named := kinds.get(what)) is not None and x.__class__ not in named.plain:
                         options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
                 if other in options:
-                    args = _one_axis(title, own, other, place, args, options)
+                    args = _one_axis(own, other, place, args, options)
             return function(*args, **options)
         except UserError as error:
-            # of `forward`, the layer inside that found the fault tells more
-            if title != "forward" and isinstance(error, _NAMED) and not isinstance(error, OutOfMemoryError):
-                _renamed(error, type(args[0]).__name__ if of_class else title)
+            if isinstance(error, _NAMED) and not isinstance(error, OutOfMemoryError):
+                # of `forward`, the layer inside that found the fault tells more
+                _renamed(error, type(args[0]).__name__ if of_class else title, title != "forward")
             shorten(error)
             raise
         except (AttributeError, TypeError) as error:

@@ -56,8 +56,8 @@ def scaled_dot_product_attention(
     >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape
     (1, 2, 4)
     """
-    need_float(_NAME, "query", query)
-    same_device(_NAME, query, key, value, attn_mask)
+    need_float("query", query)
+    same_device(query, key, value, attn_mask)
     q, k, v = _fitting(query, key, value, enable_gqa)
     alike = attn_mask is None or math.prod(attn_mask.uop.shape[:-2]) == 1  # for all heads
     if alike and not dropout_p and not here.names and (turns := _turns(query.device, q, k)) > 1:
@@ -227,7 +227,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]]), Tensor([0.5, 0.0]))
     Tensor([[11.5, 17. ]], dtype=float32)
     """
-    same_device("linear", x, weight, bias)
+    same_device(x, weight, bias)
     xs, ws = x.uop.shape, weight.uop.shape
     if len(ws) != 2 or not xs or xs[-1] != ws[1]:
         raise ShapeError(f"linear: weight of shape {ws} is (out, in) and takes x of shape (..., in), not {xs}")
@@ -277,7 +277,7 @@ def embedding(
             [1., 2.],
             [3., 4.]], dtype=float32)
     """
-    same_device("embedding", weight, index)
+    same_device(weight, index)
     i, w = index.uop, weight.uop
     if not i.dtype.is_int:
         raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
@@ -328,7 +328,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
         raise ShapeError(f"dropout: p is a probability between 0 and 1, not {p}")
     if not training or p == 0:
         return x
-    need_float("dropout", "x", x)
+    need_float("x", x)
     if p == 1:
         return x * 0.0
     return _dropped(x, *key(x.shape, x.device), min(round((1 - p) * 2**32), 2**32 - 1), 1 / (1 - p))
@@ -351,8 +351,8 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     >>> glu(Tensor([2.0, 0.0]))
     Tensor([1.], dtype=float32)
     """
-    need_float("glu", "x", x)
-    at = axis_of("glu", dim, x.ndim)
+    need_float("x", x)
+    at = axis_of(dim, x.ndim)
     n = x.shape[at] if x.ndim else 1
     if n % 2:
         raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")

@@ -100,21 +100,21 @@ def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
     return tuple(out)
 
 
-def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+def axes_of(axis: int | Sequence[int] | None, ndim: int, name: str = "") -> tuple[int, ...]:
     """Axes as sorted non-negative numbers; None means all. Raises ShapeError for a wrong or repeated one."""
     if axis is None:
         return tuple(range(ndim))
     if not isinstance(axis, (tuple, list, range)):
-        at = axis_of(name, axis, ndim)  # type: ignore[arg-type]
+        at = axis_of(axis, ndim, name)  # type: ignore[arg-type]
         return (at,) if ndim else ()
-    out = sorted([axis_of(name, a, ndim) for a in axis])
+    out = sorted([axis_of(a, ndim, name) for a in axis])
     for a, b in zip(out, out[1:]):
         if a == b:
             raise ShapeError(f"{name}: axis {a} is given twice in {tuple(axis)}")
     return tuple(out) if ndim else ()
 
 
-def axis_of(name: str, axis: int, ndim: int) -> int:
+def axis_of(axis: int, ndim: int, name: str = "") -> int:
     """An axis as a non-negative number. Raises PositionError, which lists the valid range, for a wrong one."""
     # A scalar accepts axis 0 and -1, as torch's does.
     n = ndim or 1
@@ -146,10 +146,10 @@ def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-def need_axes(name: str, shape: tuple[Any, ...]) -> None:
+def need_axes(shape: tuple[Any, ...]) -> None:
     """Raise PositionError for a tensor of shape ()."""
     if not shape:
-        raise PositionError(f"{name}: a tensor of shape () has no axes; use .reshape(1) first")
+        raise PositionError("a tensor of shape () has no axes; use .reshape(1) first")
 
 
 # -- other spellings of arguments -------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def lifted(function: Any, name: str, what: str, args: tuple[Any, ...]) -> tuple[
     lifts = None if name[-1] == "_" else getattr(function, "lifts", None)  # a change in place is one of a tensor
     if lifts and isinstance(first, (bool, int, float)):
         if is_tensor(other):
-            return (other._lift(name, first), *args[1:])
+            return (other._lift(first), *args[1:])
         if lifts == "numbers" and isinstance(other, (bool, int, float)):
             return (tensor_class()(first), *args[1:])
     return (need_tensor(name, what, first), *args[1:])

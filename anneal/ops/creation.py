@@ -165,7 +165,7 @@ def arange(
     if not all(math.isfinite(x) for x in (start, end, step)):
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
-    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers("arange", dtype)
+    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers(dtype)
     steps = range(int(start), int(end), int(step)) if whole else None
     n = bound_int(
         "arange", "the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step)
@@ -199,10 +199,10 @@ def linspace(
     >>> Tensor.linspace(0, 1, 5)
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    kind = _of_numbers("linspace", dtype)
+    kind = _of_numbers(dtype)
     (n,) = _sizes("linspace", (steps,))
     if is_tensor(start) or is_tensor(end):
-        return _line_between("linspace", start, end, n, device).cast(kind)
+        return _line_between(start, end, n, device).cast(kind)
     start, end = number("linspace", "start", start), number("linspace", "end", end)
     if not kind.is_float:
         return fresh(_whole_line(kind, start, end, n), device, requires_grad)
@@ -235,19 +235,19 @@ def logspace(
     """
     if not base > 0:
         raise ShapeError(f"logspace: the base must be above 0, not {base}")
-    kind = _of_numbers("logspace", dtype)
+    kind = _of_numbers(dtype)
     line = linspace(start, end, steps, dtype=dtypes.float64 if kind is dtypes.float64 else _FLOAT32, device=device)
     out = (line * math.log2(base)).exp2().cast(kind)
     return out.requires_grad_() if requires_grad else out
 
 
-def _line_between(name: str, start: Any, end: Any, n: int, device: str | None) -> Tensor:
+def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
     """Numbers from `start` to `end`, one of them a tensor, counted from both, so that both come out exactly."""
     one = start if is_tensor(start) else end
     for end_ in (start, end):
         if is_tensor(end_) and end_.ndim:
-            raise ShapeError(f"{name}: an end is a number or a tensor of shape (), not {said(end_)}")
-    low, high = (one._lift(name, x).detach().cast(_FLOAT32) for x in (start, end))
+            raise ShapeError(f"an end is a number or a tensor of shape (), not {said(end_)}")
+    low, high = (one._lift(x).detach().cast(_FLOAT32) for x in (start, end))
     i = one._new_plain(iota(n)).cast(_FLOAT32)
     gap = (high - low) / max(1, n - 1)
     out: Tensor = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
@@ -446,10 +446,10 @@ def fitting(name: str, dtype: DType, value: Number) -> UOp:
     return const(dtype, value)
 
 
-def _of_numbers(name: str, dtype: DTypeLike | None) -> DType:
+def _of_numbers(dtype: DTypeLike | None) -> DType:
     kind = _or_float(dtype)
     if kind is dtypes.bool_:
-        raise DTypeError(f"{name}: makes numbers, not bools; compare them with one")
+        raise DTypeError("makes numbers, not bools; compare them with one")
     return kind
 
 

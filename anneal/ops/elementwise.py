@@ -37,7 +37,7 @@ def operands(x: Tensor, name: str, other: Operand) -> tuple[UOp, UOp, tuple[int,
     if isinstance(other, _SCALARS):
         b = weak_const(name, a.dtype, other)
         return (a if a.dtype is b.dtype else a.cast(b.dtype)), b, a.shape, x
-    o = x._lift(name, other)
+    o = x._lift(other, name)
     b = o.uop
     sa, sb = a.shape, b.shape
     if a.dtype is not b.dtype:
@@ -93,7 +93,7 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
             [21, 22]], dtype=int32)
     """
     if alpha != 1:
-        other = binary(x._lift("add", other), "add", Op.MUL, alpha)
+        other = binary(x._lift(other), "add", Op.MUL, alpha)
     return binary(x, "add", Op.ADD, other)
 
 
@@ -108,7 +108,7 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     Tensor([9, 8], dtype=int32)
     """
     if alpha != 1:
-        other = binary(x._lift("sub", other), "sub", Op.MUL, alpha)
+        other = binary(x._lift(other), "sub", Op.MUL, alpha)
     return difference(x, other, False)
 
 
@@ -340,7 +340,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
     Tensor([2.5], dtype=float32)
     """
-    apart = x._lift("lerp", end) - x
+    apart = x._lift(end) - x
     return x + apart.mul(weight)
 
 
@@ -352,7 +352,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     >>> Tensor([1.0, 1.0]).addcmul(Tensor([2.0, 3.0]), Tensor([4.0, 5.0]), value=10)
     Tensor([ 81., 151.], dtype=float32)
     """
-    return x + x._lift("addcmul", a).mul(b).mul(value)
+    return x + x._lift(a).mul(b).mul(value)
 
 
 @function(in_place=True, autocast="widest")
@@ -363,7 +363,7 @@ def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     >>> Tensor([1.0, 1.0]).addcdiv(Tensor([2.0, 6.0]), Tensor([2.0, 3.0]), value=10)
     Tensor([11., 21.], dtype=float32)
     """
-    return x + x._lift("addcdiv", a).div(b).mul(value)
+    return x + x._lift(a).div(b).mul(value)
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------
@@ -436,19 +436,19 @@ def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
         ua, ub = common_dtype(first, second)
         return x._new_plain(elementwise(Op.WHERE, (p, ua, ub), p.shape))
     if isinstance(a, _SCALARS):
-        tb = x._lift("where", b)
+        tb = x._lift(b)
         ub = tb.uop
         ua = weak_const("where", ub.dtype, a)
         ub = ub.cast(ua.dtype)
         ta = tb
     elif isinstance(b, _SCALARS):
-        ta = x._lift("where", a)
+        ta = x._lift(a)
         ua = ta.uop
         ub = weak_const("where", ua.dtype, b)
         ua = ua.cast(ub.dtype)
         tb = ta
     else:
-        ta, tb = x._lift("where", a), x._lift("where", b)
+        ta, tb = x._lift(a), x._lift(b)
         ua, ub = common_dtype(ta.uop, tb.uop)
     if p.shape == ua.shape == ub.shape:
         shape = p.shape

@@ -286,7 +286,7 @@ def logaddexp(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1000.0]).logaddexp(Tensor([1000.0])).round(1)
     Tensor([1000.7], dtype=float32)
     """
-    o = x._lift("logaddexp", other)
+    o = x._lift(other)
     top = x.maximum(o).detach()
     safe = choose(top.isinf(), 0.0, top)
     # the larger term is 1, and left out: what the smaller one adds keeps its digits

@@ -43,7 +43,7 @@ def fmin(x: Tensor, other: Any) -> Tensor:
 
 
 def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
-    o = x._lift(name, other)
+    o = x._lift(other)
     mine = x >= o if name == "fmax" else x <= o
     out: Tensor = choose(mine | o.isnan(), x, o)
     if not out.requires_grad:
@@ -75,7 +75,7 @@ def logaddexp2(x: Tensor, other: Any) -> Tensor:
     Tensor([1001.], dtype=float32)
     """
     scale = math.log(2)
-    return (x * scale).logaddexp(x._lift("logaddexp2", other) * scale) * (1 / scale)
+    return (x * scale).logaddexp(x._lift(other) * scale) * (1 / scale)
 
 
 @function(in_place=True)
@@ -86,7 +86,7 @@ def ldexp(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([1.0, 3.0]).ldexp(Tensor([4, -1]))
     Tensor([16. ,  1.5], dtype=float32)
     """
-    o = x._lift("ldexp", other)
+    o = x._lift(other)
     kind = promote(x.dtype, o.dtype)
     if not kind.is_float:
         kind = dtypes.float32
@@ -109,7 +109,7 @@ def gcd(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([12, -7, 0]).gcd(Tensor([18, 21, 5]))
     Tensor([6, 7, 5], dtype=int32)
     """
-    x, o = _alike(x, x._lift("gcd", other))
+    x, o = _alike(x, x._lift(other))
     if not (x.dtype.is_int and o.dtype.is_int):
         raise DTypeError(f"gcd: takes integers, not {x.dtype.name} and {o.dtype.name}")
     zero = x * 0 + o * 0
@@ -128,7 +128,7 @@ def lcm(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([4, 0]).lcm(Tensor([6, 5]))
     Tensor([12,  0], dtype=int32)
     """
-    x, o = _alike(x, x._lift("lcm", other))
+    x, o = _alike(x, x._lift(other))
     return ((x // x.gcd(o).maximum(1)) * o).abs()
 
 
@@ -140,7 +140,7 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([1.0]).nextafter(Tensor([2.0])).item() - 1.0 == 2**-23
     True
     """
-    o = x._lift("nextafter", other)
+    o = x._lift(other)
     x, o = _alike(x, o)
     if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
@@ -195,7 +195,7 @@ def equal(x: Tensor, other: Any) -> bool:
     >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([1]))
     (True, False)
     """
-    o = x._lift("equal", other)
+    o = x._lift(other)
     return x.shape == o.shape and (not x.numel() or bool(x.eq(o).all().item()))
 
 
@@ -321,7 +321,7 @@ def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool 
     >>> Tensor([2, 3, 4]).cumulative_sum(include_initial=True)
     Tensor([0, 2, 5, 9], dtype=int32)
     """
-    at = axis_of("cumulative_sum", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
     return _after(x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
 
 
@@ -333,7 +333,7 @@ def cumulative_prod(x: Tensor, axis: int | None = None, *, include_initial: bool
     >>> Tensor([2, 3, 4]).cumulative_prod()
     Tensor([ 2,  6, 24], dtype=int32)
     """
-    at = axis_of("cumulative_prod", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
     return _after(x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
 
 
@@ -351,7 +351,7 @@ def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
     >>> rsub(Tensor([1, 2]), 10)
     Tensor([9, 8], dtype=int32)
     """
-    return x._lift("rsub", other).sub(x, alpha)
+    return x._lift(other).sub(x, alpha)
 
 
 @function(method=False)
@@ -362,7 +362,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
     >>> fill(Tensor([1.0, 2.0]), 3)
     Tensor([3., 3.], dtype=float32)
     """
-    given = x._lift("fill", value)
+    given = x._lift(value)
     if given.ndim:
         raise ShapeError(f"fill: the value is one number, not a tensor of shape {given.shape}")
     return given.cast(x.dtype).expand(x.shape)
@@ -521,7 +521,7 @@ def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
     ((12, 4, 1), 12)
     """
     steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
-    return tuple(steps) if dim is None else steps[axis_of("stride", dim, x.ndim)]
+    return tuple(steps) if dim is None else steps[axis_of(dim, x.ndim)]
 
 
 @function

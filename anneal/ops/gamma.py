@@ -275,7 +275,7 @@ def xlog1py(x: Any, other: Any) -> Tensor:
     Tensor([0.    , 1.3863], dtype=float32)
     """
     one = x if is_tensor(x) else need_tensor("xlog1py", "x or other", other)
-    a, b = one._lift("xlog1py", x), one._lift("xlog1py", other)
+    a, b = one._lift(x), one._lift(other)
     a, b = a._new(real_node(a)), b._new(real_node(b))
     zero = a.eq(0.0) & ~b.isnan() & (b.le(-1.0) | b.eq(math.inf))
     return choose(zero, 0.0, a * choose(zero, 0.0, b).log1p())

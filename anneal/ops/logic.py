@@ -120,7 +120,7 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
     """
     if not (rtol >= 0 and atol >= 0):
         raise ShapeError(f"isclose: rtol and atol may not be negative: {rtol} and {atol}")
-    o = x._lift("isclose", other)
+    o = x._lift(other)
     if x.dtype is dtypes.bool_:
         x = x.cast(dtypes.int32)
     near = (x == o) | (((x - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
@@ -148,7 +148,7 @@ def isin(x: Tensor, values: Operand) -> Tensor:
     >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
     Tensor([ True, False,  True], dtype=bool)
     """
-    v = x._lift("isin", values)
+    v = x._lift(values)
     n = math.prod(v.shape)
     mine = x._new(reshape(x.uop, (*x.shape, 1)))
     hit = mine.eq(v._new(reshape(v.uop, (n,)))).uop
@@ -274,7 +274,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
     Tensor([ True, False], dtype=bool)
     """
-    return bitwise(truth(x), "logical_and", Op.AND, truth(x._lift("logical_and", other)))
+    return bitwise(truth(x), "logical_and", Op.AND, truth(x._lift(other)))
 
 
 @function(in_place=True)
@@ -285,7 +285,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
     Tensor([ True, False], dtype=bool)
     """
-    return bitwise(truth(x), "logical_or", Op.OR, truth(x._lift("logical_or", other)))
+    return bitwise(truth(x), "logical_or", Op.OR, truth(x._lift(other)))
 
 
 @function(in_place=True)
@@ -296,7 +296,7 @@ def logical_xor(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))
     Tensor([False,  True], dtype=bool)
     """
-    return bitwise(truth(x), "logical_xor", Op.XOR, truth(x._lift("logical_xor", other)))
+    return bitwise(truth(x), "logical_xor", Op.XOR, truth(x._lift(other)))
 
 
 def _true(u: UOp) -> UOp:

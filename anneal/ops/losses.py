@@ -65,8 +65,8 @@ def _check_input(x: Tensor, *others: Tensor | None) -> None:
 
     Here and below, the loss that was called puts its name before a message (`checked`).
     """
-    need_float("loss", "the input", x)
-    same_device("loss", x, *others)
+    need_float("the input", x)
+    same_device(x, *others)
 
 
 def _same_shape(x: Tensor, target: Tensor) -> None:

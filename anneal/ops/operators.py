@@ -55,7 +55,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     numbering = here.numbering()  # that of `value`, which is late no more below: `x` goes on with it
     if value.__class__ in (int, float) and x.uop.dtype.is_float and here.defers and varies("value", value, x):
         value = x._new_plain(number(value, x.uop.dtype, x.device))
-    given = x._lift("index", value)
+    given = x._lift(value, name="index")
     old = x.detach() if x.is_leaf else x
     mask = _whole_mask(x, index, given)
     if mask is not None:
@@ -149,7 +149,7 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
         return None
     if mask.device != x.device:
-        x._mixed("index", mask)
+        x._mixed(mask, name="index")
     if broadcast_shapes("index assignment", given.uop.shape, s[len(m) :]) != s[len(m) :]:
         return None
     return broadcast(reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
@@ -191,7 +191,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     >>> x.assign(x.update_slice(Tensor([[1.0], [2.0]]), (0, Tensor([3])))).tolist()
     [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
     """
-    given = x._lift("update_slice", value)
+    given = x._lift(value, name="update_slice")
     starts = several("update_slice", "starts", starts)
     shape, part = x.uop.shape, given.uop.shape
     if len(part) != len(shape) or len(starts) != len(shape):
@@ -332,7 +332,7 @@ def _item(t: Tensor, x: Any) -> list[Any]:
         return [n if isinstance(n, int) else _Position(n)]
     if is_tensor(x):
         if x.device != t.device:
-            t._mixed("index", x)
+            t._mixed(x, name="index")
         if x.dtype is _BOOL:
             if not x.shape:
                 raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask")
@@ -471,7 +471,7 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "round": (lambda x, ndigits=None: x.round(ndigits or 0), _plain),
     "matmul": (lambda x, other: x.matmul(other), _plain),
     "imatmul": (lambda x, other: x.matmul(other), _plain),  # a new tensor, as in torch, which has no such method
-    "rmatmul": (lambda x, other: x._lift("matmul", other).matmul(x), _plain),
+    "rmatmul": (lambda x, other: x._lift(other, name="matmul").matmul(x), _plain),
     "eq": (lambda x, other: x.eq(other) if _comparable(other) else NotImplemented, compares),
     "ne": (lambda x, other: x.ne(other) if _comparable(other) else NotImplemented, compares),
     "lt": (lambda x, other: x.lt(other), compares),

@@ -30,7 +30,7 @@ def _polynomial(
     if not is_tensor(x):
         if not is_tensor(n) or is_bool(x) or not isinstance(x, (int, float)):
             raise DTypeError(f"x is a tensor, not {said(x)}")
-        x = n._lift("polynomial", float(x))
+        x = n._lift(float(x))
     floats = x._new(real_node(x))
     if is_tensor(n):
         degrees = values_now(n, "polynomial", "give the degree as an int")
@@ -251,7 +251,7 @@ def zeta(x: Any, q: Any) -> Tensor:
     one = x if is_tensor(x) else q
     if not is_tensor(one):
         raise DTypeError(f"zeta: x is a tensor, not {said(x)}")
-    a, b = (one._lift("zeta", t) for t in (x, q))
+    a, b = (one._lift(t) for t in (x, q))
     a, b = a._new(real_node(a)), b._new(real_node(b))
     fine = (a > 1.0) & ((b > 0.0) | ((b > _LOWEST) & a.floor().eq(a) & b.floor().ne(b)))
     s, w = choose(fine, a, 2.0), choose(fine, b, 1.0)

@@ -197,10 +197,10 @@ def _unit(bits: UOp, dtype: DType) -> UOp:
     return ((bits >> (32 - keep)).cast(f) * 2.0**-keep).cast(dtype)
 
 
-def _float_dtype(name: str, dtype: DTypeLike | None) -> DType:
+def _float_dtype(dtype: DTypeLike | None) -> DType:
     d = dtypes.float32 if dtype is None else as_dtype(dtype)
     if not d.is_float:
-        raise DTypeError(f"{name}: makes floats, not {d.name}; use randint for integers")
+        raise DTypeError(f"makes floats, not {d.name}; use randint for integers")
     return d
 
 
@@ -262,7 +262,7 @@ def uniform(
     >>> Tensor.uniform(2, low=3.0, high=3.0)
     Tensor([3., 3.], dtype=float32)
     """
-    d, size, device = _float_dtype("uniform", dtype), _shape("uniform", shape), _device(device)
+    d, size, device = _float_dtype(dtype), _shape("uniform", shape), _device(device)
     drawn = _uniform(*key(size, device, generator), size, d, low, high)
     return fresh(drawn.uop, device, True) if requires_grad else drawn
 
@@ -310,7 +310,7 @@ def normal(
     """
     if not std >= 0:
         raise ShapeError(f"normal: the standard deviation is 0 or more, not {std}")
-    d, size, device = _float_dtype("normal", dtype), _shape("normal", shape), _device(device)
+    d, size, device = _float_dtype(dtype), _shape("normal", shape), _device(device)
     drawn = _normal(*key(size, device, generator, 2), size, d, mean, std)
     return fresh(drawn.uop, device, True) if requires_grad else drawn
 
@@ -444,7 +444,7 @@ def multinomial(
     classes = probs.shape[-1]
     if num_samples < 1 or (not replacement and num_samples > classes):
         raise ShapeError(f"multinomial: cannot draw {num_samples} of {classes} classes without replacement")
-    need_float("multinomial", "probs", probs)
+    need_float("probs", probs)
     probs = probs.detach().float()
     logits = probs.log()
     if replacement or num_samples == 1:

@@ -176,11 +176,11 @@ class Tensor(Methods):
         """The tensor that shows a node."""
         return cls._fresh(u, device)
 
-    def _lift(self, name: str, other: Any) -> Tensor:
+    def _lift(self, other: Any, name: str = "") -> Tensor:
         """`other` as a tensor on this device: itself, or an array or number (weak dtype) wrapped."""
         if isinstance(other, Tensor):
             if other._device != self._device:
-                self._mixed(name, other)
+                self._mixed(other, name=name)
             return other
         if isinstance(other, np.generic):
             other = other.item()
@@ -198,7 +198,7 @@ class Tensor(Methods):
         """The tensor of a node through which no gradient flows."""
         return _plain(self._made, u, self._device)
 
-    def _mixed(self, name: str, other: Tensor) -> NoReturn:
+    def _mixed(self, other: Tensor, name: str = "") -> NoReturn:
         raise DeviceError(
             f"{name}: one tensor is on {self.device!r} and the other on {other.device!r}; "
             f"move one with .to({self.device!r}) or .to({other.device!r})"
@@ -559,7 +559,7 @@ class Tensor(Methods):
         >>> x.assign(x * 10), y
         (Tensor([10., 20.], dtype=float32), Tensor([2., 3.], dtype=float32))
         """
-        other = self._lift("assign", x)
+        other = self._lift(x, name="assign")
         if other.uop.shape != self.uop.shape:
             if isinstance(x, Tensor) or other.uop.shape:
                 raise ShapeError(
