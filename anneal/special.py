@@ -62,7 +62,7 @@ def _part(a: Any, x: Any, upper: bool) -> Any:
 
 
 def _incomplete(name: str, a: Any, x: Any, upper: bool) -> Tensor:
-    one = need_tensor(name, "a or x", a if isinstance(a, Tensor) else x)
+    one = need_tensor("a or x", a if isinstance(a, Tensor) else x, name=name)
     p, q = broadcast_tensors(*(one._lift(t, name=name) for t in (a, x)))
     dtype = (p + q).dtype
     if not dtype.is_float:

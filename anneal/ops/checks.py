@@ -41,28 +41,28 @@ def said(x: Any) -> str:
     return text if len(text) <= 60 else f"{type(x).__name__} {text[:40]}..."
 
 
-def bound_int(name: str, what: str, n: int) -> int:
+def bound_int(what: str, n: int, name: str = "") -> int:
     """An int that fits 32 bits."""
     if -_LIMIT <= n < _LIMIT:
         return n
     raise ArgumentError(f"{name}: {what} is an int of 32 bits, not {said(n)}")
 
 
-def whole(name: str, what: str, x: Any) -> Any:
+def whole(what: str, x: Any, name: str = "") -> Any:
     """An int, or a symbolic size; raises ShapeError for all else, bools among it."""
     if x.__class__ is int:
-        return bound_int(name, what, x)
+        return bound_int(what, x, name)
     if isinstance(x, Count) or (isinstance(x, UOp) and is_symbolic(x)):
         return x
     if not is_bool(x) and not (is_tensor(x) and x.dtype.name == "bool"):
         try:
-            return bound_int(name, what, operator.index(x))
+            return bound_int(what, operator.index(x), name)
         except TypeError:
             pass
     raise ArgumentError(f"{name}: {what} is an int, not {said(x)}")
 
 
-def need_tensor(name: str, what: str, x: Any) -> Any:
+def need_tensor(what: str, x: Any, name: str = "") -> Any:
     """A tensor; raises DTypeError for all else."""
     if is_tensor(x):
         return x
@@ -119,7 +119,7 @@ def axis_of(axis: int, ndim: int, name: str = "") -> int:
     # A scalar accepts axis 0 and -1, as torch's does.
     n = ndim or 1
     if axis.__class__ is not int:
-        axis = whole(name, "an axis", axis)
+        axis = whole("an axis", axis, name)
     if -n <= axis < n:
         return axis + n if axis < 0 else axis
     if not ndim:
@@ -127,7 +127,7 @@ def axis_of(axis: int, ndim: int, name: str = "") -> int:
     raise PositionError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
 
 
-def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
+def int_args(args: Sequence[Any]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike, as a tuple of ints, and of nodes where a size is symbolic."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
@@ -137,12 +137,12 @@ def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
             out.append(a)
             continue
         try:
-            out.append(size(a) if isinstance(a, (UOp, Count)) else whole(name, "an axis", a))
+            out.append(size(a) if isinstance(a, (UOp, Count)) else whole("an axis", a))
         except (AttributeError, TypeError, ShapeError):
-            raise ArgumentError(f"{name}: sizes and axes are ints, not {said(a)}; given {said(args)}") from None
+            raise ArgumentError(f"sizes and axes are ints, not {said(a)}; given {said(args)}") from None
     for n in out:
         if n.__class__ is int and not -(2**31) <= n < 2**31:
-            raise ShapeError(f"{name}: sizes and axes are ints of 32 bits, not {n}")
+            raise ShapeError(f"sizes and axes are ints of 32 bits, not {n}")
     return tuple(out)
 
 
@@ -248,7 +248,7 @@ def into(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str,
     if not isinstance(outs, (tuple, list)) or len(outs) != len(results):
         raise DTypeError(f"{name}: gives {len(results)} tensors, and out is a tuple of as many, not {said(out)}")
     for new, x in zip(results, outs, strict=True):
-        need_tensor(name, "out", x)
+        need_tensor("out", x, name)
         if here.grad and (new.requires_grad or x.requires_grad):
             raise GradientError(f"{name}: out= records no gradient, which a tensor here requires; use no_grad(), or "
                                 f"x.copy_({name}(...))")  # fmt: skip
@@ -290,4 +290,4 @@ def lifted(function: Any, name: str, what: str, args: tuple[Any, ...]) -> tuple[
             return (other._lift(first), *args[1:])
         if lifts == "numbers" and isinstance(other, (bool, int, float)):
             return (tensor_class()(first), *args[1:])
-    return (need_tensor(name, what, first), *args[1:])
+    return (need_tensor(what, first), *args[1:])

@@ -42,7 +42,7 @@ def full(
     Tensor([7, 7], dtype=int32)
     """
     kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
-    u = broadcast(fitting("full", kind, fill_value), _sizes("full", (shape,)))
+    u = broadcast(fitting("full", kind, fill_value), _sizes((shape,)))
     return fresh(u, device, requires_grad)
 
 
@@ -60,7 +60,7 @@ def zeros(
     Tensor([[0., 0.],
             [0., 0.]], dtype=float32)
     """
-    return fresh(broadcast(const(_or_float(dtype), 0), _sizes("zeros", shape)), device, requires_grad)
+    return fresh(broadcast(const(_or_float(dtype), 0), _sizes(shape)), device, requires_grad)
 
 
 @function(static=True)
@@ -77,7 +77,7 @@ def ones(
     Tensor([[1, 1],
             [1, 1]], dtype=int32)
     """
-    return fresh(broadcast(const(_or_float(dtype), 1), _sizes("ones", shape)), device, requires_grad)
+    return fresh(broadcast(const(_or_float(dtype), 1), _sizes(shape)), device, requires_grad)
 
 
 @function(static=True)
@@ -112,7 +112,7 @@ def eye(
     Tensor([[1., 0.],
             [0., 1.]], dtype=float32)
     """
-    shape = _sizes("eye", (n, n if m is None else m))
+    shape = _sizes((n, n if m is None else m))
     same = broadcast(iota(shape[0], 0, 2), shape).eq(broadcast(iota(shape[1], 1, 2), shape))
     return fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
@@ -167,9 +167,7 @@ def arange(
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
     kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers(dtype)
     steps = range(int(start), int(end), int(step)) if whole else None
-    n = bound_int(
-        "arange", "the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step)
-    )
+    n = bound_int("the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step))
     n = max(0, n)
     if kind.is_int and n:
         for x in (start, start + (n - 1) * step):
@@ -200,10 +198,10 @@ def linspace(
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     kind = _of_numbers(dtype)
-    (n,) = _sizes("linspace", (steps,))
+    (n,) = _sizes((steps,))
     if is_tensor(start) or is_tensor(end):
         return _line_between(start, end, n, device).cast(kind)
-    start, end = number("linspace", "start", start), number("linspace", "end", end)
+    start, end = number("start", start), number("end", end)
     if not kind.is_float:
         return fresh(_whole_line(kind, start, end, n), device, requires_grad)
     low, high = normalise_const(kind, float(start)), normalise_const(kind, float(end))
@@ -262,7 +260,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
     >>> Tensor.tril_indices(2, 2).tolist()
     [[0, 1, 1], [0, 0, 1]]
     """
-    _sizes("tril_indices", (row, col))
+    _sizes((row, col))
     return tensor(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
 
 
@@ -275,13 +273,13 @@ def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
     Tensor([[0, 0, 0, 1, 1],
             [0, 1, 2, 1, 2]], dtype=int32)
     """
-    _sizes("triu_indices", (row, col))
+    _sizes((row, col))
     return tensor(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
 
 
 def _window(n: int, periodic: bool, parts: Sequence[float], device: str | None) -> Tensor:
     """A sum of cosines of whole turns over a window of `n`."""
-    (n,) = _sizes("window", (n,))
+    (n,) = _sizes((n,))
     turns: Any = arange(n, device=device).cast(_FLOAT32) * (2 * math.pi / max(1, n if periodic else n - 1))
     out: Any = turns * 0.0 + parts[0]
     for k, part in enumerate(parts[1:], 1):
@@ -309,7 +307,7 @@ def bartlett_window(window_length: int, periodic: bool = True, *, device: str | 
     >>> Tensor.bartlett_window(4)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """
-    (n,) = _sizes("bartlett_window", (window_length,))
+    (n,) = _sizes((window_length,))
     places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1))
     window: Tensor = 1.0 - (places - 1.0).abs() if n != 1 else places + 1.0
     return window
@@ -325,7 +323,7 @@ def kaiser_window(
     >>> Tensor.kaiser_window(4, beta=2.0).round(2)
     Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
-    (n,) = _sizes("kaiser_window", (window_length,))
+    (n,) = _sizes((window_length,))
     places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1)) - 1.0
     half: Any = (1.0 - places * places).clamp(min=0.0).sqrt() if n != 1 else places + 2.0
     window: Tensor = (half * beta).i0() / (half * 0.0 + beta).i0()
@@ -430,10 +428,10 @@ def empty_like(
     return _alike(x, 0, dtype, requires_grad, device)
 
 
-def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
-    sizes = int_args(name, shape)
+def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
+    sizes = int_args(shape)
     if any(n < 0 for n in sizes):
-        raise ShapeError(f"{name}: sizes must not be negative, not {sizes}")
+        raise ShapeError(f"sizes must not be negative, not {sizes}")
     return sizes
 
 
@@ -498,7 +496,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tuple(tensors[0])
     for t in tensors:
-        need_tensor("meshgrid", "each argument", t)
+        need_tensor("each argument", t)
         if t.ndim > 1:
             raise ShapeError(f"meshgrid: takes vectors, not shape {t.shape}")
     order = list(range(len(tensors)))

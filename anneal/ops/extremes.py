@@ -79,7 +79,7 @@ def _extremes(x: Tensor, name: str, op: Op, dim: Any, keepdim: bool, axis: Axes)
         return _other(x, name, dim, keepdim, axis)
     if dim is None:
         return _extreme(x, op, axis, keepdim)
-    at = one_dim(name, dim, axis, x.ndim)
+    at = one_dim(dim, axis, x.ndim)
     values = _extreme(x, op, at, keepdim)
     indices = _position(x, op, at, True)
     values = selected(x, values, indices, at)
@@ -237,18 +237,16 @@ class MinMax(NamedTuple):
     max: Tensor
 
 
-def one_dim(name: str, dim: Any, axis: Any, ndim: int) -> int:
+def one_dim(dim: Any, axis: Any, ndim: int) -> int:
     """The axis that `dim` names, counted from 0. Raises ShapeError for several axes, for both spellings, or none."""
     if axis is not None:
-        raise ShapeError(
-            f"{name}: dim={dim} gives values with their indices, axis={axis} the values alone; give one of them"
-        )
+        raise ShapeError(f"dim={dim} gives values with their indices, axis={axis} the values alone; give one of them")
     if isinstance(dim, (list, tuple, range)):
         raise ShapeError(
-            f"{name}: dim is one axis, whose values come with their indices, not {said(dim)}; axis={dim} gives the "
+            f"dim is one axis, whose values come with their indices, not {said(dim)}; axis={dim} gives the "
             "values along several"
         )
-    return axis_of(whole(name, "dim is one axis, which", dim), ndim)
+    return axis_of(whole("dim is one axis, which", dim), ndim)
 
 
 def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
@@ -326,7 +324,7 @@ def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | V
     >>> Tensor([1, 3, 2]).cummax(axis=0)
     Tensor([1, 3, 3], dtype=int32)
     """
-    return _running_extreme(x, "cummax", Op.MAX, dim, axis)
+    return _running_extreme(x, Op.MAX, dim, axis)
 
 
 @function
@@ -340,13 +338,13 @@ def cummin(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | V
     >>> Tensor([3, 1, 2]).cummin(dim=0).values
     Tensor([3, 1, 1], dtype=int32)
     """
-    return _running_extreme(x, "cummin", Op.MIN, dim, axis)
+    return _running_extreme(x, Op.MIN, dim, axis)
 
 
-def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -> Tensor | ValuesIndices:
+def _running_extreme(x: Tensor, op: Op, dim: Any, axis: int | None) -> Tensor | ValuesIndices:
     if dim is None:
         return _running(x, _fold(op), x.uop, axis)
-    at = one_dim(name, dim, axis, x.ndim)
+    at = one_dim(dim, axis, x.ndim)
     u = x._kept()
     values = _running(x, _fold(op), u, at)
     if not u.shape:

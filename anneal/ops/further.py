@@ -379,7 +379,7 @@ def type_as(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([1.7]).type_as(Tensor([1]))
     Tensor([1], dtype=int32)
     """
-    return x.cast(need_tensor("type_as", "other", other).dtype)
+    return x.cast(need_tensor("other", other).dtype)
 
 
 @function(function_alias="split_with_sizes_copy", view=True)
@@ -465,7 +465,7 @@ def new_zeros(
     >>> Tensor([1]).new_zeros(2)
     Tensor([0, 0], dtype=int32)
     """
-    shape = int_args("new_zeros", size)
+    shape = int_args(size)
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -479,7 +479,7 @@ def new_ones(
     >>> Tensor([1]).new_ones(2)
     Tensor([1, 1], dtype=int32)
     """
-    shape = int_args("new_ones", size)
+    shape = int_args(size)
     return x.new_full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -493,7 +493,7 @@ def new_empty(
     >>> Tensor([1]).new_empty(2, 3).shape
     (2, 3)
     """
-    shape = int_args("new_empty", size)
+    shape = int_args(size)
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 

@@ -274,7 +274,7 @@ def xlog1py(x: Any, other: Any) -> Tensor:
     >>> xlog1py(Tensor([0.0, 2.0]), Tensor([-1.0, 1.0])).round(4)
     Tensor([0.    , 1.3863], dtype=float32)
     """
-    one = x if is_tensor(x) else need_tensor("xlog1py", "x or other", other)
+    one = x if is_tensor(x) else need_tensor("x or other", other)
     a, b = one._lift(x), one._lift(other)
     a, b = a._new(real_node(a)), b._new(real_node(b))
     zero = a.eq(0.0) & ~b.isnan() & (b.le(-1.0) | b.eq(math.inf))

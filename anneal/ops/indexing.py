@@ -45,7 +45,7 @@ def index_node(x: Tensor, name: str, index: Any) -> UOp:
     elif isinstance(index, (bool, np.bool_)):
         raise DTypeError(f"{name}: an index is made of integers, not {index}")
     elif isinstance(index, int) and not isinstance(index, Count):
-        index = np.asarray(bound_int(name, "an index", index), np.int32)
+        index = np.asarray(bound_int("an index", index), np.int32)
     i = x._lift(index)
     if not i.dtype.is_int:
         raise DTypeError(f"{name}: an index is made of integers, not {i.dtype.name}; use .int() first")

@@ -136,7 +136,7 @@ def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
         if len(args) > most:
             args, inplace = args[:-1], args[-1]
         if inplace.__class__ is not bool:
-            inplace = flag(own, "inplace", inplace)
+            inplace = flag(f"{own}: inplace", inplace)
         return (change if inplace else op)(*args, **options)
 
     last = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")

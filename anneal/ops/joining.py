@@ -276,12 +276,12 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
             raise DTypeError(f"tensor_split: the places are a row of integers, not {said(indices_or_sections)}")
         indices_or_sections = known.tolist()
     if not isinstance(indices_or_sections, (list, tuple, range, np.ndarray)):
-        parts = whole("tensor_split", "the number of parts", indices_or_sections)
+        parts = whole("the number of parts", indices_or_sections)
         if parts < 1:
             raise ShapeError(f"tensor_split: at least one part, not {parts}")
         ends = list(itertools.accumulate(n // parts + (i < n % parts) for i in range(parts)))[:-1]
     else:
-        places = [whole("tensor_split", "a place", i) for i in indices_or_sections]
+        places = [whole("a place", i) for i in indices_or_sections]
         ends = [min(max(i + n if i < 0 else i, 0), n) for i in places]
     bounds = [0, *ends, n]
     return tuple([x.narrow(at, a, max(0, b - a)) for a, b in itertools.pairwise(bounds)])
@@ -340,7 +340,7 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).sum_to_size(1, 2)
     Tensor([[4, 6]], dtype=int32)
     """
-    new = int_args("sum_to_size", size)
+    new = int_args(size)
     if len(new) > x.ndim or broadcast_shapes("sum_to_size", new, x.shape) != x.shape:
         raise ShapeError(f"sum_to_size: shape {new} does not broadcast to {x.shape}")
     padded = (1,) * (x.ndim - len(new)) + new

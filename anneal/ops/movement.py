@@ -35,7 +35,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     Tensor([[0, 1, 2],
             [3, 4, 5]], dtype=int32)
     """
-    new = int_args("reshape", shape)
+    new = int_args(shape)
     old = x.uop.shape
     if new == old:
         return x
@@ -114,7 +114,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     (2, 3, 4)
     """
     a = axis_of(dim, x.ndim)
-    s, new = x.shape, int_args("unflatten", (sizes,))
+    s, new = x.shape, int_args((sizes,))
     if new.count(-1) == 1 and (left := divided_size(s[a], size(-product(new)))) is not None:
         new = tuple([left if n == -1 else n for n in new])
     if product(new) != s[a]:
@@ -158,7 +158,7 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
     (4, 2, 3)
     """
-    order = int_args("permute", dims)
+    order = int_args(dims)
     n = x.ndim
     if len(order) != n:
         raise ShapeError(f"permute: a tensor of shape {x.shape} needs {n} axes, not {order}")
@@ -224,7 +224,7 @@ def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tens
     """
     if dims and axis is not None:
         raise DTypeError("flip: dims and axis are the same argument; give one of them")
-    named = int_args("flip", dims) if dims else axis
+    named = int_args(dims) if dims else axis
     return x._new(nodes.flip(x.uop, axes_of(named, x.ndim)))
 
 
@@ -280,7 +280,7 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
     Tensor([[1, 1, 1],
             [2, 2, 2]], dtype=int32)
     """
-    new = int_args("expand", shape)
+    new = int_args(shape)
     old = x.uop.shape
     lead = len(new) - len(old)
     if lead < 0:
@@ -325,7 +325,7 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
     Tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]], dtype=int32)
     """
-    times = int_args("repeat", repeats)
+    times = int_args(repeats)
     if any(t < 0 for t in times):
         raise ShapeError(f"repeat: counts must not be negative, not {times}")
     if len(times) < x.ndim:
@@ -348,7 +348,7 @@ def tile(x: Tensor, *repeats: Any) -> Tensor:
     >>> Tensor([1, 2]).tile(2)
     Tensor([1, 2, 1, 2], dtype=int32)
     """
-    times = int_args("tile", repeats)
+    times = int_args(repeats)
     return x.repeat((1,) * (x.ndim - len(times)) + times)
 
 
@@ -367,7 +367,7 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
         return _repeated(
             x, repeats if is_tensor(repeats) else x._made(list(repeats), device=x.device), dim, output_size
         )
-    repeats = whole("repeat_interleave", "repeats", repeats)
+    repeats = whole("repeats", repeats)
     if isinstance(repeats, int) and repeats < 0:
         raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
     if dim is None or not x.ndim:
@@ -444,10 +444,7 @@ def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
             [5, 6]], dtype=int32)
     """
     s = x.shape
-    given = [
-        b if b is None else int_args("shrink", (several("shrink", "each of bounds", b),))
-        for b in several("shrink", "bounds", bounds)
-    ]
+    given = [b if b is None else int_args((several("each of bounds", b),)) for b in several("bounds", bounds)]
     if len(given) != len(s) or any(b is not None and len(b) != 2 for b in given):
         raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {said(bounds)}")
     pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(given, s, strict=True)])
@@ -491,7 +488,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     [(2, 3), (2, 3)]
     """
     for t in tensors:
-        need_tensor("broadcast_tensors", "each argument", t)
+        need_tensor("each argument", t)
     if not tensors:
         return ()
     shape = checks.broadcast_shapes("broadcast_tensors", *[t.shape for t in tensors])
@@ -515,18 +512,16 @@ def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     """The borders of each axis, of torch's flat list or of pairs."""
     n = x.ndim
     if isinstance(padding, (int, np.integer)):
-        border = whole("pad", "padding", padding)
+        border = whole("padding", padding)
         return ((border, border),) * n
-    padding = several("pad", "padding", padding)
+    padding = several("padding", padding)
     if any(p is None or isinstance(p, (tuple, list)) for p in padding):
         padding = [(0, 0) if p is None else p for p in padding]
-        given: list[tuple[int, ...]] = [
-            int_args("pad", (p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding
-        ]
+        given: list[tuple[int, ...]] = [int_args((p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding]
         if len(given) != n or any(len(p) != 2 for p in given):
             raise ShapeError(f"pad: shape {x.shape} needs {n} (before, after) pairs, not {tuple(padding)}")
         return tuple([(p[0], p[1]) for p in given])
-    flat = int_args("pad", (tuple(padding),))
+    flat = int_args((tuple(padding),))
     if len(flat) % 2 or len(flat) > 2 * n:
         raise ShapeError(
             f"pad: shape {x.shape} takes an even number of sizes up to {2 * n}, last axis first, not {flat}"

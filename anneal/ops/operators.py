@@ -192,7 +192,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
     """
     given = x._lift(value, name="update_slice")
-    starts = several("update_slice", "starts", starts)
+    starts = several("starts", starts)
     shape, part = x.uop.shape, given.uop.shape
     if len(part) != len(shape) or len(starts) != len(shape):
         raise ShapeError(
@@ -206,7 +206,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     looked_up = []
     for axis, start in enumerate(starts):
         if not is_tensor(start):
-            start = whole_number("update_slice", "a start", start)
+            start = whole_number("a start", start)
             end = start + part[axis]
             if isinstance(end, int) and isinstance(shape[axis], int) and not 0 <= start <= end <= shape[axis]:
                 raise ShapeError(

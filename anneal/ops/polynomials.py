@@ -277,7 +277,7 @@ def polygamma(n: Any, x: Any) -> Tensor:
         n, x = x, n
     if not is_tensor(x):
         raise DTypeError(f"polygamma: x is a tensor, not {said(x)}")
-    order = whole("polygamma", "n", n)
+    order = whole("n", n)
     if not 0 <= order <= 30:
         raise ShapeError(f"polygamma: n is 0 to 30, not {order}")
     if order == 0:

@@ -135,7 +135,7 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
     (Tensor([2], dtype=int32), 2)
     """
     if dim is not None:
-        rows, order, at = _sorted_rows(x, "median", dim, axis)
+        rows, order, at = _sorted_rows(x, dim, axis)
         n = _count(rows)
         if not x.dtype.is_float:
             return _middle(x, rows, order.narrow(-1, (n - 1) // 2, 1), at, keepdim)
@@ -174,13 +174,13 @@ def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes =
         rows = as_rows(x, axis)
         values = taken(rows, taken(rows.argsort(), _middle_of_numbers(rows))).squeeze(-1)
         return from_rows(x, _shared(rows, values), axis, keepdim)
-    rows, order, at = _sorted_rows(x, "nanmedian", dim, axis)
+    rows, order, at = _sorted_rows(x, dim, axis)
     return _middle(x, rows, taken(order, _middle_of_numbers(rows)), at, keepdim)
 
 
-def _sorted_rows(x: Tensor, name: str, dim: Any, axis: Axes) -> tuple[Tensor, Tensor, int]:
+def _sorted_rows(x: Tensor, dim: Any, axis: Axes) -> tuple[Tensor, Tensor, int]:
     """The rows along one axis, the places that sort them, and the axis."""
-    at = one_dim(name, dim, axis, x.ndim)
+    at = one_dim(dim, axis, x.ndim)
     rows = as_rows(x, at)
     return rows, rows.argsort(), at
 

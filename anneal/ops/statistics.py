@@ -199,7 +199,7 @@ def histogram(
             raise ShapeError("histogram: bins is a number, or a vector of two ends or more without a range")
         edges = bins.detach().cast(row.dtype)
     else:
-        edges = _edges(row, whole("histogram", "bins", bins), range)
+        edges = _edges(row, whole("bins", bins), range)
     parts = edges.shape[0] - 1
     place = edges.searchsorted(row, right=True) - 1
     place = choose(row.eq(edges[-1]), parts - 1, place)
