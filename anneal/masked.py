@@ -28,7 +28,7 @@ def _filled(x: Tensor, mask: Tensor | None, fill: float, dtype: DTypeLike | None
         return x
     if mask.dtype.name != "bool":
         raise DTypeError(f"a mask is bool, not {mask.dtype.name}; compare first")
-    if broadcast_shapes("mask", x.shape, mask.shape) != x.shape:
+    if broadcast_shapes(x.shape, mask.shape, name="mask") != x.shape:
         raise ShapeError(f"a mask of shape {mask.shape} does not fit a tensor of shape {x.shape}")
     if not x.dtype.is_float and not math.isfinite(fill):
         if x.dtype.name == "bool":

@@ -328,7 +328,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape in which arrays of these shapes meet."""
-    return tuple(_broadcast_shapes("broadcast_shapes", *shapes))
+    return tuple(_broadcast_shapes(*shapes, name="broadcast_shapes"))
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:

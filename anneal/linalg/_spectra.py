@@ -90,7 +90,7 @@ def leading(x: Tensor, shape: tuple[Any, ...]) -> Tensor:
 
 def one_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Two batches of matrices with equal leading axes."""
-    lead = broadcast_shapes("linalg", a.shape[:-2], b.shape[:-2])
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2], name="linalg")
     return leading(a, lead), leading(b, lead)
 
 

@@ -57,7 +57,7 @@ def relu(x: Tensor) -> Tensor:
     >>> Tensor([-1.0, 2.0]).relu()
     Tensor([0., 2.], dtype=float32)
     """
-    return x if x.uop.dtype is _BOOL else binary(x, "relu", Op.MAX, 0)
+    return x if x.uop.dtype is _BOOL else binary(x, Op.MAX, 0)
 
 
 @function(functional=True, inplace=True)

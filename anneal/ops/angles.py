@@ -161,7 +161,7 @@ def atan2(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1.0, 1.0]).atan2(Tensor([1.0, -1.0])).round(4)
     Tensor([0.7854, 2.3562], dtype=float32)
     """
-    y, x, dtype = as_reals(x, "atan2", other)
+    y, x, dtype = as_reals(x, other)
     height, width = y.abs(), x.abs()
     steep = height > width
     # the smaller over the larger; equal sizes (infinities among them) are 1 or -1, and (0, 0) has no slope
@@ -243,7 +243,7 @@ def hypot(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([3.0, 3e30]).hypot(Tensor([4.0, 4e30]))
     Tensor([5.e+00, 5.e+30], dtype=float32)
     """
-    x, y, dtype = as_reals(x, "hypot", other)
+    x, y, dtype = as_reals(x, other)
     # Scaled by the larger of the two, which stands for a constant: the result does not depend on it.
     scale = x.detach().abs().maximum(y.detach().abs())
     scale = choose(scale.eq(0.0) | ~scale.isfinite(), 1.0, scale)

@@ -242,9 +242,10 @@ _NAMED = (ShapeError, DTypeError, DeviceError)  # whose messages begin with the 
 _PREFIX = re.compile(r"^(?:[A-Za-z_][\w.]*(?: assignment)?)?: ")
 
 
-def _renamed(error: UserError, name: str, anew: bool) -> None:
+def rename(error: UserError, name: str, anew: bool = True) -> None:
     """The op that the message names becomes `name`, or if not `anew`, where it names none."""
-    text = error.args[0] if error.args else None
+    named = isinstance(error, _NAMED) and not isinstance(error, OutOfMemoryError)
+    text = error.args[0] if named and error.args else None
     if isinstance(text, str) and (anew or text.startswith(": ") or not _PREFIX.match(text)):
         error.args = (f"{name}: {_PREFIX.sub('', text, count=1)}", *error.args[1:])
 
@@ -294,9 +295,8 @@ def checked(function: F, name: str = "") -> F:
                     args = _one_axis(own, other, place, args, options)
             return function(*args, **options)
         except UserError as error:
-            if isinstance(error, _NAMED) and not isinstance(error, OutOfMemoryError):
-                # of `forward`, the layer inside that found the fault tells more
-                _renamed(error, type(args[0]).__name__ if of_class else title, title != "forward")
+            # of `forward`, the layer inside that found the fault tells more
+            rename(error, type(args[0]).__name__ if of_class else title, title != "forward")
             shorten(error)
             raise
         except (AttributeError, TypeError) as error:

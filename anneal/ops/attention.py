@@ -165,7 +165,7 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
         key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
     leads = {t.shape[:-2] for t in (query, key, value)}
     if len(leads) > 1 and min(query.ndim, key.ndim, value.ndim) > 1:
-        lead = broadcast_shapes(_NAME, *leads)
+        lead = broadcast_shapes(*leads)
         query, key, value = [t.expand((*lead, *t.shape[-2:])) for t in (query, key, value)]
     q, k, v = query.uop, key.uop, value.uop
     if (

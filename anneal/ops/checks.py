@@ -75,12 +75,12 @@ def need_tensor(what: str, x: Any, name: str = "") -> Any:
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 
-def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
+def broadcast_shapes(*shapes: Shape, name: str = "") -> Shape:
     """The shape that `shapes` broadcast to, aligned at the last axis; sizes of 1 repeat.
 
     Raises ShapeError naming `name`, the shapes and the axis that does not fit.
 
-    >>> broadcast_shapes("add", (4, 1), (3,))
+    >>> broadcast_shapes((4, 1), (3,))
     (4, 3)
     """
     ndim = max(len(s) for s in shapes)

@@ -42,7 +42,7 @@ def full(
     Tensor([7, 7], dtype=int32)
     """
     kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
-    u = broadcast(fitting("full", kind, fill_value), _sizes((shape,)))
+    u = broadcast(fitting(kind, fill_value), _sizes((shape,)))
     return fresh(u, device, requires_grad)
 
 
@@ -369,7 +369,7 @@ def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor
 
 def _alike(x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: bool | None, device: str | None) -> Tensor:
     kind = x.uop.dtype if dtype is None else as_dtype(dtype)
-    return x._made._fresh(broadcast(fitting("full_like", kind, value), x.shape), device or x.device, requires_grad)
+    return x._made._fresh(broadcast(fitting(kind, value), x.shape), device or x.device, requires_grad)
 
 
 @function
@@ -435,12 +435,12 @@ def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
     return sizes
 
 
-def fitting(name: str, dtype: DType, value: Number) -> UOp:
+def fitting(dtype: DType, value: Number) -> UOp:
     """The constant `value`, which `dtype` must be able to hold; a float in an integer dtype is truncated."""
     if dtype.is_int:
         if isinstance(value, float) and not math.isfinite(value):
-            raise DTypeError(f"{name}: {value} does not fit {dtype.name}; use a float dtype")
-        check_fits(name, dtype, int(value))
+            raise DTypeError(f"{value} does not fit {dtype.name}; use a float dtype")
+        check_fits(dtype, int(value))
     return const(dtype, value)
 
 
@@ -465,7 +465,7 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
     for x in (start, end):
         if not math.isfinite(x):
             raise DTypeError(f"linspace: {x} does not fit {dtype.name}; use a float dtype")
-        check_fits("linspace", dtype if dtype.is_int else dtypes.int32, int(x))
+        check_fits(dtype if dtype.is_int else dtypes.int32, int(x))
     first, apart = int(start), int(end) - int(start)
     whole, rest = divmod(abs(apart), max(1, n - 1))
     wide = dtypes.int32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype

@@ -41,7 +41,7 @@ def nonzero(
     [[1], [-1], [-1]]
     """
     if size is None:
-        values = values_now(x, "nonzero", "give size=, the most that there can be")
+        values = values_now(x, "give size=, the most that there can be")
         rows = x._made(np.argwhere(values).astype(np.int32), device=x.device)
     else:
         rows = _first_positions(x, size, fill_value)
@@ -118,12 +118,10 @@ def masked_select(x: Tensor, mask: Any, *, size: int | None = None, fill_value: 
     m = x._lift(mask)
     if m.dtype is not dtypes.bool_:
         raise DTypeError(f"masked_select: a mask is bool, not {m.dtype.name}; compare first")
-    shape = broadcast_shapes("masked_select", x.shape, m.shape)
+    shape = broadcast_shapes(x.shape, m.shape)
     row, chosen = x.expand(shape).reshape(-1), m.expand(shape).reshape(-1)
     if size is None:
-        known = values_now(
-            chosen, "masked_select", "give size=, the most that there can be, or use where or masked_fill"
-        )
+        known = values_now(chosen, "give size=, the most that there can be, or use where or masked_fill")
         return row[np.flatnonzero(known).astype(np.int32)]
     places, count = _true_first(chosen, size)
     picked = gathered(row, 0, places.uop)
@@ -174,7 +172,7 @@ def unique(
         runs = _runs(x.reshape(-1)[order], size)
         inverse = runs.inverse.scatter(0, order, runs.inverse).reshape(x.shape)
         return _asked(runs._replace(inverse=inverse), return_inverse, return_counts)
-    values = _comparable(x, "unique")
+    values = _comparable(x)
     at = None if dim is None else axis_of(dim, x.ndim)
     found = np.unique(values, return_inverse=True, return_counts=True, axis=at, equal_nan=False)
     return _asked(
@@ -203,7 +201,7 @@ def unique_consecutive(
         _flat_alone(dim, size)
         runs = _runs(x.reshape(-1), size)
         return _asked(runs._replace(inverse=runs.inverse.reshape(x.shape)), return_inverse, return_counts)
-    values = _comparable(x, "unique_consecutive")
+    values = _comparable(x)
     at = None if dim is None else axis_of(dim, x.ndim)
     rows = values.reshape(-1) if at is None else np.moveaxis(values, at, 0)
     new = np.ones(len(rows), bool)
@@ -216,8 +214,8 @@ def unique_consecutive(
     )
 
 
-def _comparable(x: Tensor, name: str) -> Array:
-    values = values_now(x, name, "give size=, the most that there can be; bincount counts small integers")
+def _comparable(x: Tensor) -> Array:
+    values = values_now(x, "give size=, the most that there can be; bincount counts small integers")
     return values.astype(np.float32) if x.dtype.is_narrow else values
 
 

@@ -90,7 +90,7 @@ def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Te
     """The larger or smaller of two: a tensor where an axis may stand."""
     if keepdim or axis is not None:
         raise ShapeError(f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes")
-    return halved(binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other))
+    return halved(binary(x, Op.MAX if name == "max" else Op.MIN, other))
 
 
 @function

@@ -327,9 +327,9 @@ def cbrt(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-def as_reals(x: Tensor, name: str, other: Operand) -> tuple[Tensor, Tensor, DType]:
+def as_reals(x: Tensor, other: Operand) -> tuple[Tensor, Tensor, DType]:
     """Both operands as floats of 32 bits or more and of one shape, and the dtype of the result."""
-    a, b, shape, o = operands(x, name, other)
+    a, b, shape, o = operands(x, other)
     dtype = a.dtype if a.dtype.is_float else _FLOAT32
     wide = dtype if dtype.bits >= 32 else _FLOAT32
     return x._new(broadcast(a.cast(wide), shape)), o._new(broadcast(b.cast(wide), shape)), dtype
@@ -355,7 +355,7 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1.0, -2.0]).copysign(-1.0)
     Tensor([-1., -2.], dtype=float32)
     """
-    x, y, dtype = as_reals(x, "copysign", other)
+    x, y, dtype = as_reals(x, other)
     apart: Tensor = has_sign_bit(x) ^ has_sign_bit(y)
     # at 0 the size has no slope, as in torch
     slope: Tensor = choose(x.eq(0.0), 0.0, choose(apart, -1.0, 1.0))
@@ -372,7 +372,7 @@ def xlogy(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([0.0, 2.0]).xlogy(Tensor([0.0, 1.0]))
     Tensor([0., 0.], dtype=float32)
     """
-    x, y, dtype = as_reals(x, "xlogy", other)
+    x, y, dtype = as_reals(x, other)
     # where x is 0 and the logarithm is finite, it is the slope all the same
     still = x.eq(0.0) & (y.le(0.0) | y.eq(math.inf))
     return choose(still, 0.0, x * choose(still, 1.0, y).log()).cast(dtype)

@@ -144,7 +144,7 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     x, o = _alike(x, o)
     if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
-    shape = broadcast_shapes("nextafter", x.shape, o.shape)
+    shape = broadcast_shapes(x.shape, o.shape)
     wide, y = x.expand(shape), o.expand(shape)
     kind = dtypes.int32 if x.dtype.bits == 32 else dtypes.int64
     bits = wide.bitcast(kind)

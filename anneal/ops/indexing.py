@@ -37,18 +37,18 @@ _SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIG
 # cannot be: it reads 0 where it is out of range, and writes nothing.
 
 
-def index_node(x: Tensor, name: str, index: Any) -> UOp:
+def index_node(x: Tensor, index: Any) -> UOp:
     """An index argument as a node of integers on this device."""
     if isinstance(index, (list, tuple, range)):
-        array = as_array(name, index)
+        array = as_array(index)
         index = array.astype(np.int32) if not array.size else array
     elif isinstance(index, (bool, np.bool_)):
-        raise DTypeError(f"{name}: an index is made of integers, not {index}")
+        raise DTypeError(f"an index is made of integers, not {index}")
     elif isinstance(index, int) and not isinstance(index, Count):
         index = np.asarray(bound_int("an index", index), np.int32)
     i = x._lift(index)
     if not i.dtype.is_int:
-        raise DTypeError(f"{name}: an index is made of integers, not {i.dtype.name}; use .int() first")
+        raise DTypeError(f"an index is made of integers, not {i.dtype.name}; use .int() first")
     return i.uop
 
 
@@ -71,7 +71,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     Tensor([[1, 1],
             [4, 3]], dtype=int32)
     """
-    i = index_node(x, "gather", index)
+    i = index_node(x, index)
     if 0 in i.shape and len(i.shape) != x.ndim:  # torch's exception: of no positions nothing is asked
         return x.reshape(-1)[:0].reshape(i.shape)
     if not x.ndim and len(i.shape) == 1:  # a row of one element
@@ -108,7 +108,7 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     """
     if dim is None:
         return x.ravel().take_along_dim(x._lift(index).ravel(), 0)
-    i = index_node(x, "take_along_dim", index)
+    i = index_node(x, index)
     at = axis_of(dim, x.ndim)
     s = x.shape
     if len(i.shape) != len(s):
@@ -117,7 +117,7 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     if not s:
         return gathered(x, at, i)
     sizes = [i.shape[a] if a == at else n for a, n in enumerate(s)]
-    wide = broadcast_shapes("take_along_dim", i.shape, tuple(sizes))
+    wide = broadcast_shapes(i.shape, tuple(sizes))
     u = broadcast(x.uop, tuple([s[a] if a == at else n for a, n in enumerate(wide)]))
     return x._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
 
@@ -133,7 +133,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
             [1, 2]], dtype=int32)
     """
     at = axis_of(dim, x.ndim)
-    i = index_node(x, "index_select", index)
+    i = index_node(x, index)
     if len(i.shape) > 1:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
     i = places(x, "index_select", i, at)
@@ -154,7 +154,7 @@ def rows(x: Tensor, index: Any) -> Tensor:
     """
     if not x.uop.shape:
         raise ShapeError("rows: a tensor of shape () has no rows")
-    i = index_node(x, "rows", index)
+    i = index_node(x, index)
     check_places("rows", i, 0, x.uop.shape, 0)
     return x._new(take_rows(x.uop, i.cast(_INT32)))
 
@@ -168,7 +168,7 @@ def take(x: Tensor, index: Any) -> Tensor:
     Tensor([1, 4], dtype=int32)
     """
     row = x.ravel()
-    return x._new(take_rows(row.uop, places(row, "take", index_node(x, "take", index), 0)))
+    return x._new(take_rows(row.uop, places(row, "take", index_node(x, index), 0)))
 
 
 # -- writing by position ----------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
 
 def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
     """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
-    i = index_node(x, name, index)
+    i = index_node(x, index)
     s = x.uop.shape
     if not i.shape and len(s) == 1:
         i = reshape(i, (1,))  # one place of a row
@@ -281,7 +281,7 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
             [2., 2.]], dtype=float32)
     """
     at = axis_of(dim, x.ndim)
-    i = index_node(x, "index_add", index)
+    i = index_node(x, index)
     given = written(x, source)
     if not x.ndim:  # a row of one element
         return (
@@ -388,7 +388,7 @@ def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: in
     return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}: it runs from {first} to {n - 1}"
 
 
-def as_array(name: str, x: Any) -> np.ndarray[Any, Any]:
+def as_array(x: Any, name: str = "") -> np.ndarray[Any, Any]:
     """A list of ints, or an array, as an array."""
     try:
         if isinstance(x, (list, tuple)) and any(is_tensor(y) for y in x):
@@ -403,7 +403,7 @@ def as_array(name: str, x: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def values_now(x: Tensor, name: str, instead: str) -> np.ndarray[Any, Any]:
+def values_now(x: Tensor, instead: str, name: str = "") -> np.ndarray[Any, Any]:
     """The values, computed now. Raises ShapeError inside jit: there the shape that they decide would be frozen."""
     if here.recordings:
         raise ShapeError(

@@ -282,7 +282,7 @@ def copy_(x: Tensor, src: Any) -> Tensor:
             [5, 6]], dtype=int32)
     """
     given, shape = x._lift(src), x.uop.shape
-    if broadcast_shapes("copy_", given.uop.shape, shape) != shape:
+    if broadcast_shapes(given.uop.shape, shape) != shape:
         raise ShapeError(f"copy_: values of shape {given.shape} do not fit a tensor of shape {x.shape}")
     return given._new(broadcast(given.uop.cast(x.uop.dtype), shape))
 

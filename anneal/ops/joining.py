@@ -271,7 +271,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     need_axes(x.shape)
     n = x.shape[at]
     if is_tensor(indices_or_sections):
-        known = values_now(indices_or_sections, "tensor_split", "give a list of ints")
+        known = values_now(indices_or_sections, "give a list of ints")
         if known.dtype.kind not in "iu" or known.ndim > 1:
             raise DTypeError(f"tensor_split: the places are a row of integers, not {said(indices_or_sections)}")
         indices_or_sections = known.tolist()
@@ -341,7 +341,7 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     Tensor([[4, 6]], dtype=int32)
     """
     new = int_args(size)
-    if len(new) > x.ndim or broadcast_shapes("sum_to_size", new, x.shape) != x.shape:
+    if len(new) > x.ndim or broadcast_shapes(new, x.shape) != x.shape:
         raise ShapeError(f"sum_to_size: shape {new} does not broadcast to {x.shape}")
     padded = (1,) * (x.ndim - len(new)) + new
     axes = [i for i, (a, b) in enumerate(zip(padded, x.shape, strict=True)) if a == 1 != b]

@@ -83,7 +83,7 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     """
     o = x._lift(other)
     a, b = common_dtype(x.uop, o.uop)
-    shape = broadcast_shapes("vecdot", a.shape, b.shape)
+    shape = broadcast_shapes(a.shape, b.shape)
     at = axis_of(dim, len(shape))
     if len(a.shape) == len(b.shape) == 1 and a.shape != b.shape:  # of more axes torch broadcasts this one, too
         raise ShapeError(f"vecdot: vectors of shapes {x.shape} and {o.shape} must have one size")
@@ -165,7 +165,7 @@ def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
     o = x._lift(other)
     if dtypes.bool_ in (x.dtype, o.dtype):
         raise DTypeError("cross: takes numbers, not bools; use .int() first")
-    shape = broadcast_shapes("cross", x.shape, o.shape)
+    shape = broadcast_shapes(x.shape, o.shape)
     if x.ndim != o.ndim:
         raise ShapeError(f"cross: shapes {x.shape} and {o.shape} must have as many axes; use .unsqueeze(0)")
     if dim is None:
@@ -185,17 +185,17 @@ def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Ten
     >>> Tensor([1.0, 2.0]).addmm(Tensor([[1.0, 1.0]]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
     Tensor([[5., 8.]], dtype=float32)
     """
-    return added(x, "addmm", x._lift(a).matmul(b), beta, alpha)
+    return added(x, x._lift(a).matmul(b), beta, alpha)
 
 
-def added(x: Tensor, name: str, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+def added(x: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
     """beta * x + alpha * product. Of x only the shape and the dtype count if beta is 0."""
     if alpha != 1:
         product = product * alpha
     if beta:
         return (x if beta == 1 else x * beta) + product
     a, b = common_dtype(x.uop, product.uop)
-    u = broadcast(b, broadcast_shapes(name, a.shape, b.shape))
+    u = broadcast(b, broadcast_shapes(a.shape, b.shape))
     return x._new(beside(u, x), product)
 
 
@@ -291,7 +291,7 @@ def _contracted(a: UOp, b: UOp) -> UOp:
         u = _product(broadcast(reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
         return reshape(u, (*sb[:-2], sb[-1]))
     m, n = sa[-2], sb[-1]
-    lead = broadcast_shapes("matmul", sa[:-2], sb[:-2])
+    lead = broadcast_shapes(sa[:-2], sb[:-2])
     space = (*lead, m, k, n)
     fill_a = (1,) * (len(lead) - len(sa) + 2)
     fill_b = (1,) * (len(lead) - len(sb) + 2)
@@ -468,7 +468,7 @@ def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1)
     >>> Tensor([1.0, 2.0]).addmv(Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([5.0, 6.0]))
     Tensor([6., 8.], dtype=float32)
     """
-    return added(x, "addmv", x._lift(mat).matmul(vec), beta, alpha)
+    return added(x, x._lift(mat).matmul(vec), beta, alpha)
 
 
 @function(in_place=True, autocast="low")
@@ -480,7 +480,7 @@ def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1
     Tensor([[3., 4.],
             [6., 8.]], dtype=float32)
     """
-    return added(x, "addr", x._lift(vec1).outer(vec2), beta, alpha)
+    return added(x, x._lift(vec1).outer(vec2), beta, alpha)
 
 
 @function(in_place=True, autocast="low")
@@ -491,7 +491,7 @@ def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Num
     >>> Tensor.ones(2, 1, 1).baddbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).tolist()
     [[[4.0]], [[4.0]]]
     """
-    return added(x, "baddbmm", x._lift(batch1).matmul(batch2), beta, alpha)
+    return added(x, x._lift(batch1).matmul(batch2), beta, alpha)
 
 
 @function(in_place=True, autocast="low")
@@ -502,4 +502,4 @@ def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Numb
     >>> Tensor.zeros(1, 1).addbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
     Tensor([[6.]], dtype=float32)
     """
-    return added(x, "addbmm", x._lift(batch1).matmul(batch2).sum(0), beta, alpha)
+    return added(x, x._lift(batch1).matmul(batch2).sum(0), beta, alpha)

@@ -564,7 +564,7 @@ def gaussian_nll_loss(
     Tensor(2., dtype=float32)
     """
     _check_input(input, target, var)
-    broadcast_shapes("loss", input.shape, target.shape)
+    broadcast_shapes(input.shape, target.shape)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
     if var.ndim != input.ndim or any(m not in (1, n) for m, n in zip(var.shape, input.shape, strict=True)):

@@ -390,7 +390,7 @@ def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> T
         raise ShapeError(f"{name}: repeats are {n} integers, one for each position, or one, not {said(counts)}")
     counts = counts.reshape(-1).expand(n)
     if total is None:
-        known = values_now(counts, name, "give output_size=, what they add up to")
+        known = values_now(counts, "give output_size=, what they add up to")
         if known.size and int(known.min()) < 0:
             raise ShapeError(f"{name}: repeats are counts, not {int(known.min())}")
         return x.index_select(at, np.repeat(np.arange(n, dtype=np.int32), known))
@@ -428,7 +428,7 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     if value and padded is not u:
         if not u.dtype.is_float:
             value = whole_fill(u.dtype, value)
-        fill = weak_const("pad", u.dtype, value)
+        fill = weak_const(u.dtype, value)
         inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
         padded = inside.where(padded, fill)
     return x._new(padded)
@@ -449,7 +449,7 @@ def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
         raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {said(bounds)}")
     pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(given, s, strict=True)])
     for i, (b, e) in enumerate(pairs):
-        check_inside("shrink", b, e, i, s)
+        check_inside(b, e, i, s)
     return x._new(nodes.shrink(x.uop, pairs))
 
 
@@ -465,7 +465,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     a = axis_of(dim, x.ndim)
     n = x.shape[a]
     begin = start + n if range_of(start)[1] < 0 else start
-    check_inside("narrow", begin, begin + length, a, x.shape)
+    check_inside(begin, begin + length, a, x.shape)
     return slice_axis(x, a, begin, begin + length)
 
 
@@ -491,7 +491,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
         need_tensor("each argument", t)
     if not tensors:
         return ()
-    shape = checks.broadcast_shapes("broadcast_tensors", *[t.shape for t in tensors])
+    shape = checks.broadcast_shapes(*[t.shape for t in tensors])
     return tuple([t.expand(shape) for t in tensors])
 
 

@@ -133,7 +133,7 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
         raise ShapeError("index_put: accumulate takes integer tensors, one for each of the first axes")
     rows, position, shape, front = lay_out(x.uop, picks)
     chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
-    if broadcast_shapes("index_put", given.shape, chosen) != chosen:
+    if broadcast_shapes(given.shape, chosen) != chosen:
         raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
     n, width = math.prod(shape), math.prod(rows.shape[1:])
     value = permute(broadcast(given.uop.cast(x.uop.dtype), chosen), front)
@@ -151,7 +151,7 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     Tensor([8, 2, 7], dtype=int32)
     """
     at = axis_of(dim, x.ndim)
-    i = index_node(x, "index_copy", index)
+    i = index_node(x, index)
     given = written(x, source)
     if not x.ndim:  # a row of one element
         flat = x._new_plain(reshape(i, (math.prod(i.shape),)))
@@ -179,7 +179,7 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     Tensor([9, 2, 9], dtype=int32)
     """
     at = axis_of(dim, x.ndim)
-    i = places(x, "index_fill", index_node(x, "index_fill", index), at)
+    i = places(x, "index_fill", index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
     count = _sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
     shape = [n if a == at else 1 for a in range(x.ndim)]
@@ -201,7 +201,7 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_scatter: a mask is bool, not {m.dtype.name}; compare first")
     given = written(x, source)
-    shape = broadcast_shapes("masked_scatter", m.shape, x.shape)
+    shape = broadcast_shapes(m.shape, x.shape)
     x, m = x.expand(shape), m._new_plain(broadcast(m.uop, shape))
     place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
     flat = reshape(given.uop.cast(x.uop.dtype), (given.numel(),))
@@ -349,7 +349,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     if not indices.dtype.is_int:
         raise DTypeError(f"unravel_index: places are integers, not {said(indices)}")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    broadcast_shapes("unravel_index", sizes)
+    broadcast_shapes(sizes)
     out: list[Any] = []
     rest: Any = indices
     for n in reversed(sizes):

@@ -33,7 +33,7 @@ def _polynomial(
         x = n._lift(float(x))
     floats = x._new(real_node(x))
     if is_tensor(n):
-        degrees = values_now(n, "polynomial", "give the degree as an int")
+        degrees = values_now(n, "give the degree as an int")
         whole = np.trunc(degrees.astype(np.float64))
         highest = int(whole.max(initial=0.0, where=np.isfinite(whole)))
         chosen: Any = n.detach().trunc() if n.dtype.is_float else n

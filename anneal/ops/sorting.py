@@ -307,7 +307,7 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
         raise DTypeError(f"bincount: takes one axis of integers, not {x.dtype.name} of shape {x.shape}")
     n = x.shape[0]
     if not minlength:
-        known = values_now(x, "bincount", "give minlength=, the number of values that are counted")
+        known = values_now(x, "give minlength=, the number of values that are counted")
         if known.min(initial=0) < 0:
             raise ShapeError(f"bincount: counts integers from 0 on, and {known.min()} is among them")
         minlength = int(known.max()) + 1 if known.size else 0

@@ -31,7 +31,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     Tensor([0.7071], dtype=float32)
     """
     if a.shape != b.shape:
-        shape = broadcast_shapes("cosine_similarity", a.shape, b.shape)
+        shape = broadcast_shapes(a.shape, b.shape)
         a, b = a.expand(shape), b.expand(shape)
     x, y = a / a.norm(2.0, dim, True).clamp(min=eps), b / b.norm(2.0, dim, True).clamp(min=eps)
     return (x * y).sum(dim)

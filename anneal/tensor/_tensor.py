@@ -121,7 +121,7 @@ class Tensor(Methods):
                     kind = weak_dtype(data)
                     if kind.is_int and not kind.min <= data <= kind.max:
                         kind = dtypes.int64
-                check_fits("Tensor", kind, data)
+                check_fits(kind, data, name="Tensor")
                 check_device_dtype(self._device, kind)
                 if here.made is not None:
                     note_made(None, repr(data).encode(), kind)
@@ -185,7 +185,7 @@ class Tensor(Methods):
         if isinstance(other, np.generic):
             other = other.item()
         if isinstance(other, (bool, int, float)):
-            return self._new_plain(weak_const(name, self.uop.dtype, other))
+            return self._new_plain(weak_const(self.uop.dtype, other, name=name))
         if isinstance(other, (np.ndarray, list, tuple)):
             return self._made(other, device=self._device)
         if isinstance(other, UOp) and is_symbolic(other):
