@@ -48,7 +48,7 @@ def _counts(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _axes(x: Tensor, dim: Dims) -> list[int]:
-    return list(axes_of(dim, x.ndim, name="mask"))
+    return list(axes_of(dim, x.ndim, "mask"))
 
 
 # -- reductions -------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def median(
 ) -> Tensor:
     """The middle one in order, the lower of two, of the elements that count along an axis; nan where none counts."""
     x = _filled(_floats(input, dtype), mask, math.nan)
-    return x.nanmedian(axis_of(dim, x.ndim, name="median"), keepdim).values if x.ndim else x
+    return x.nanmedian(axis_of(dim, x.ndim, "median"), keepdim).values if x.ndim else x
 
 
 @checked

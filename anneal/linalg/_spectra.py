@@ -358,7 +358,7 @@ def matrix_norm(
         return A.matrix_norm(ord, dim, keepdim)
     if A.ndim < 2 or len(dim) != 2:
         raise ShapeError(f"linalg.matrix_norm: takes two axes of shape {A.shape}, not {tuple(dim)}")
-    row, column = (axis_of(a, A.ndim, name="linalg.matrix_norm") for a in dim)
+    row, column = (axis_of(a, A.ndim, "linalg.matrix_norm") for a in dim)
     if row == column:
         raise ShapeError(f"linalg.matrix_norm: axis {row} is named twice in {tuple(dim)}")
     values = svdvals(A.movedim((row, column), (-2, -1)))

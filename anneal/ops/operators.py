@@ -40,7 +40,7 @@ _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or inde
 def getitem(x: Tensor, index: Any) -> Tensor:
     mask = _alone(index)
     if is_tensor(mask) and mask.dtype is _BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
-        return getitem(x.unsqueeze(0), values_now(mask, _MASK_ADVICE, name="index").reshape(1))
+        return getitem(x.unsqueeze(0), values_now(mask, _MASK_ADVICE, "index").reshape(1))
     basic, picks = parsed(x, index)
     part = x._new(basic.read(x.uop))
     if not picks:
@@ -55,7 +55,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     numbering = here.numbering()  # that of `value`, which is late no more below: `x` goes on with it
     if value.__class__ in (int, float) and x.uop.dtype.is_float and here.defers and varies("value", value, x):
         value = x._new_plain(number(value, x.uop.dtype, x.device))
-    given = x._lift(value, name="index")
+    given = x._lift(value, "index")
     old = x.detach() if x.is_leaf else x
     mask = _whole_mask(x, index, given)
     if mask is not None:
@@ -149,7 +149,7 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
         return None
     if mask.device != x.device:
-        x._mixed(mask, name="index")
+        x._mixed(mask, "index")
     if broadcast_shapes(given.uop.shape, s[len(m) :], name="index assignment") != s[len(m) :]:
         return None
     return broadcast(reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
@@ -191,7 +191,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     >>> x.assign(x.update_slice(Tensor([[1.0], [2.0]]), (0, Tensor([3])))).tolist()
     [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
     """
-    given = x._lift(value, name="update_slice")
+    given = x._lift(value, "update_slice")
     starts = several("starts", starts)
     shape, part = x.uop.shape, given.uop.shape
     if len(part) != len(shape) or len(starts) != len(shape):
@@ -267,7 +267,7 @@ def parsed(t: Tensor, index: Any) -> tuple[_Basic, dict[int, Pick]]:
             end = begin + 1
         elif isinstance(x, _Position):
             begin, end = x.size, size(x.size + 1)
-            check_inside(begin, end, axis, shape, name="index")
+            check_inside(begin, end, axis, shape, "index")
         else:
             if isinstance(x, _Known):
                 picks[len(out)] = _known(t, x, axis), True
@@ -303,7 +303,7 @@ def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, 
         place = default if given is None else given
         ends.append(size(n + place if range_of(place)[1] < 0 else place))
     begin, end = ends
-    check_inside(begin, end, axis, x.shape, name="index")
+    check_inside(begin, end, axis, x.shape, "index")
     return begin, end, s.step or 1
 
 
@@ -332,16 +332,16 @@ def _item(t: Tensor, x: Any) -> list[Any]:
         return [n if isinstance(n, int) else _Position(n)]
     if is_tensor(x):
         if x.device != t.device:
-            t._mixed(x, name="index")
+            t._mixed(x, "index")
         if x.dtype is _BOOL:
             if not x.shape:
                 raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask")
-            return _places(values_now(x, _MASK_ADVICE, name="index"))
+            return _places(values_now(x, _MASK_ADVICE, "index"))
         if not x.dtype.is_int:
             raise SubscriptError(f"index: takes integers, not {x.dtype.name}; use .int() first")
         return [int(x.uop.arg)] if x.uop.is_const else [x.uop]
     if isinstance(x, (list, tuple, range, np.ndarray)):
-        array = as_array(x, name="index")
+        array = as_array(x, "index")
         if array.size == 0 and not isinstance(x, np.ndarray):
             array = array.astype(np.int32)
         if array.dtype.kind == "b":
@@ -466,7 +466,7 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "round": (lambda x, ndigits=None: x.round(ndigits or 0), _plain),
     "matmul": (lambda x, other: x.matmul(other), _plain),
     "imatmul": (lambda x, other: x.matmul(other), _plain),  # a new tensor, as in torch, which has no such method
-    "rmatmul": (lambda x, other: x._lift(other, name="matmul").matmul(x), _plain),
+    "rmatmul": (lambda x, other: x._lift(other, "matmul").matmul(x), _plain),
     "eq": (lambda x, other: x.eq(other) if _comparable(other) else NotImplemented, compares),
     "ne": (lambda x, other: x.ne(other) if _comparable(other) else NotImplemented, compares),
     "lt": (lambda x, other: x.lt(other), compares),

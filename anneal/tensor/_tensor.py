@@ -121,7 +121,7 @@ class Tensor(Methods):
                     kind = weak_dtype(data)
                     if kind.is_int and not kind.min <= data <= kind.max:
                         kind = dtypes.int64
-                check_fits(kind, data, name="Tensor")
+                check_fits(kind, data, "Tensor")
                 check_device_dtype(self._device, kind)
                 if here.made is not None:
                     note_made(None, repr(data).encode(), kind)
@@ -180,12 +180,12 @@ class Tensor(Methods):
         """`other` as a tensor on this device: itself, or an array or number (weak dtype) wrapped."""
         if isinstance(other, Tensor):
             if other._device != self._device:
-                self._mixed(other, name=name)
+                self._mixed(other, name)
             return other
         if isinstance(other, np.generic):
             other = other.item()
         if isinstance(other, (bool, int, float)):
-            return self._new_plain(weak_const(self.uop.dtype, other, name=name))
+            return self._new_plain(weak_const(self.uop.dtype, other, name))
         if isinstance(other, (np.ndarray, list, tuple)):
             return self._made(other, device=self._device)
         if isinstance(other, UOp) and is_symbolic(other):
@@ -559,7 +559,7 @@ class Tensor(Methods):
         >>> x.assign(x * 10), y
         (Tensor([10., 20.], dtype=float32), Tensor([2., 3.], dtype=float32))
         """
-        other = self._lift(x, name="assign")
+        other = self._lift(x, "assign")
         if other.uop.shape != self.uop.shape:
             if isinstance(x, Tensor) or other.uop.shape:
                 raise ShapeError(

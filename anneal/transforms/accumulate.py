@@ -388,7 +388,7 @@ def _seed(result: Tensor, cotangent: Tensor | None) -> UOp:
                 f"or pass backward(gradient=...) of the same shape"
             )
         return const(u.dtype, 1)
-    c = result._lift(cotangent, name="backward").uop
+    c = result._lift(cotangent, "backward").uop
     if c.shape != u.shape:
         raise ShapeError(f"backward: gradient has shape {c.shape}, but the result has {u.shape}; they must be equal")
     return c.cast(u.dtype)
