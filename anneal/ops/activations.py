@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.checks import is_tensor
-from anneal.ops.elementwise import binary, choose, clipped, real_node
+from anneal.ops.elementwise import binary, choose, clipped, floats_of, real_node
 from anneal.ops.functions import Operand
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape, share
@@ -79,7 +79,7 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     >>> Tensor([-1.0, 2.0]).leaky_relu(0.1)
     Tensor([-0.1,  2. ], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     return choose(x > 0.0, x, x * negative_slope)
 
 
@@ -92,7 +92,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     >>> Tensor([-1.0, 2.0]).elu()
     Tensor([-0.6321,  2.    ], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     below = x <= 0.0
     # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
     return choose(below, choose(below, x, 0.0).expm1() * alpha, x)
@@ -109,7 +109,7 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """
     if not alpha:
         raise ShapeError("celu: alpha may not be 0")
-    x = x._new(real_node(x))
+    x = floats_of(x)
     below = x <= 0.0
     return choose(below, (choose(below, x, 0.0) / alpha).expm1() * alpha, x)
 
@@ -135,7 +135,7 @@ def silu(x: Tensor) -> Tensor:
     >>> Tensor([-1.0, 2.0]).silu()
     Tensor([-0.2689,  1.7616], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     return x * x.sigmoid()
 
 
@@ -175,7 +175,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     >>> Tensor([0.0, 50.0]).softplus()
     Tensor([ 0.6931, 50.    ], dtype=float32)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     scaled = floats if beta == 1.0 else floats * beta
     bent, far = scaled.minimum(threshold), scaled > threshold
     e = bent.exp()
@@ -256,7 +256,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """
     if not lambd >= 0:
         raise ShapeError(f"softshrink: lambd may not be negative: {lambd}")
-    x = x._new(real_node(x))
+    x = floats_of(x)
     return choose(x.abs() <= lambd, x * 0.0, choose(x > 0.0, x - lambd, x + lambd))
 
 
@@ -302,7 +302,7 @@ def prelu(x: Tensor, weight: Operand) -> Tensor:
     >>> Tensor([[-2.0, -2.0]]).prelu(Tensor([0.5, 0.25]))
     Tensor([[-1. , -0.5]], dtype=float32)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     w = x._lift(weight)
     if w.shape == (1,):
         w = w._new(reshape(w.uop, ()))

@@ -6,7 +6,7 @@ import math
 
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.elementwise import choose, real_node, real_unary
+from anneal.ops.elementwise import choose, floats_of, real_unary
 from anneal.ops.functions import Operand, as_reals, by_slope, has_sign_bit, polynomial
 from anneal.uop import Op, const
 
@@ -284,7 +284,7 @@ def deg2rad(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 180.0]).deg2rad()
     Tensor([0.    , 3.1416], dtype=float32)
     """
-    return x._new(real_node(x)) * (math.pi / 180)
+    return floats_of(x) * (math.pi / 180)
 
 
 @function(in_place=True)
@@ -295,7 +295,7 @@ def rad2deg(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 3.14159265]).rad2deg()
     Tensor([  0., 180.], dtype=float32)
     """
-    return x._new(real_node(x)) * (180 / math.pi)
+    return floats_of(x) * (180 / math.pi)
 
 
 def _half_exp(x: Tensor) -> Tensor:

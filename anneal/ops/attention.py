@@ -14,7 +14,7 @@ from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, common_dtype, expand, named, permute, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, common_dtype, detached, expand, named, permute, reduce_axis, reshape
 from anneal.ops.precision import in_single, no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
@@ -100,7 +100,7 @@ def _exponentials(
     """The exponentials of the scores less the greatest of each row, that, their sum, and the scores."""
     scores, later = _masked(_scores(q, k, scale), attn_mask, is_causal)
     axis = len(scores.shape) - 1
-    top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (axis,))
+    top = reduce_axis(detached(scores), Op.MAX, (axis,))
     shifted = scores - expand(top, scores.shape)
     weights = Op.EXP(shifted)
     if later is not None:
@@ -294,7 +294,7 @@ def embedding(
     rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
     if padding_idx is not None:
         skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
-        rows = skip.where(UOp(Op.DETACH, rows.dtype, (rows,)), rows)
+        rows = skip.where(detached(rows), rows)
     out = result(rows, weight)
     if not scale_grad_by_freq:
         return out

@@ -69,6 +69,11 @@ def real_node(x: Tensor) -> UOp:
     return u if u.dtype.is_float else u.cast(_FLOAT32)
 
 
+def floats_of(x: Tensor) -> Tensor:
+    """The tensor as floats: integers and bools become float32."""
+    return x._new(real_node(x))
+
+
 def real_unary(x: Tensor, op: Op) -> Tensor:
     return x._new(op(real_node(x)))
 

@@ -18,7 +18,7 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import DTypeLike
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, elementwise, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink,
+    Number, broadcast, detached, elementwise, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink,
 )  # fmt: skip
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes, folded, reduced
@@ -420,13 +420,13 @@ def _finite(top: UOp) -> UOp:
 
 
 def _log_sum_exp(u: UOp, axis: int) -> UOp:
-    top = _finite(reduce_node(UOp(Op.DETACH, u.dtype, (u,)), Op.MAX, (axis,), True))
+    top = _finite(reduce_node(detached(u), Op.MAX, (axis,), True))
     total = reduce_node(Op.EXP(u - broadcast(top, u.shape)), Op.ADD, (axis,), True)
     return reshape(Op.LOG(total) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
 
 
 def _log_add_exp(a: UOp, b: UOp) -> UOp:
-    top = _finite(Op.MAX(UOp(Op.DETACH, a.dtype, (a,)), UOp(Op.DETACH, b.dtype, (b,))))
+    top = _finite(Op.MAX(detached(a), detached(b)))
     return Op.LOG(Op.EXP(a - top) + Op.EXP(b - top)) + top
 
 

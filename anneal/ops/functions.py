@@ -9,7 +9,18 @@ from typing import Any
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor, number_first
-from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
+from anneal.ops.elementwise import (
+    beside,
+    by_slopes,
+    choose,
+    floats_of,
+    one_over,
+    operands,
+    power,
+    real_node,
+    real_unary,
+    unary,
+)
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, by_rule, dtypes
@@ -113,7 +124,7 @@ def expm1(x: Tensor) -> Tensor:
     Tensor([0.    , 1.7183], dtype=float32)
     """
     # Near 0 the difference cancels.
-    x = x._new(real_node(x))
+    x = floats_of(x)
     if x.uop.dtype.bits == 64:
         # 2t / (1 - t) with t = tanh(x / 2) is the same function and does not
         near = x.abs() < 1.0
@@ -168,7 +179,7 @@ def log1p(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 1.0]).log1p()
     Tensor([0.    , 0.6931], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     # 1 + x is rounded, and a GPU's log is coarse next to 1: there, 2 artanh(x / (2 + x)) by its series, to the last
     # bit.
     near = x.abs() < 0.25
@@ -387,7 +398,7 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
     >>> Tensor([0.5, 0.75]).logit().round(4)
     Tensor([0.    , 1.0986], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     if eps is not None:
         x = choose(x < eps, eps, choose(x > 1 - eps, 1 - eps, x))
     out = x.log() - (-x).log1p()

@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_tensor, number_first
-from anneal.ops.elementwise import choose, real_node
+from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.made import DTypeLike
 from anneal.ops.nodes import Number, common_dtype
 from anneal.ops.precision import in_single
@@ -172,7 +172,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     >>> Tensor([3.0, -0.5, 0.0]).frexp()
     (Tensor([ 0.75, -0.5 ,  0.  ], dtype=float32), Tensor([2, 0, 0], dtype=int32))
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     if x.dtype.bits != 32:
         raise DTypeError(f"frexp: takes float32, not {x.dtype.name}; cast it")
     small = x.abs() < 2.0**-100

@@ -8,7 +8,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import number_first
-from anneal.ops.elementwise import choose, need, operands, real_node, unary, where_node
+from anneal.ops.elementwise import choose, floats_of, need, operands, unary, where_node
 from anneal.ops.functions import Operand, by_slope
 from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
@@ -522,5 +522,5 @@ def angle(x: Tensor) -> Tensor:
     >>> Tensor([2.0, -2.0]).angle().round(4)
     Tensor([0.    , 3.1416], dtype=float32)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     return by_slope(floats, lambda x: (choose(x.isnan(), x, choose(x < 0, math.pi, 0.0)).detach(), x.detach() * 0.0))

@@ -12,7 +12,7 @@ from anneal.ops.checks import broadcast_shapes
 from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, detached, expand, reduce_axis, reshape
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
@@ -167,7 +167,7 @@ def cross_entropy(
     axis = _class_axis(input)
     x, t = input.uop, target.uop
     classes = x.shape[axis]
-    top = reduce_axis(UOp(Op.DETACH, x.dtype, (x,)), Op.MAX, (axis,))
+    top = reduce_axis(detached(x), Op.MAX, (axis,))
     z = x - expand(top, x.shape)
     normaliser = Op.LOG(reduce_axis(Op.EXP(z), Op.ADD, (axis,)))
     if t.dtype.is_float:

@@ -102,6 +102,11 @@ def flip(x: UOp, axes: tuple[int, ...]) -> UOp:
     return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
 
 
+def detached(x: UOp) -> UOp:
+    """`x`, to which no gradient flows."""
+    return UOp(Op.DETACH, x.dtype, (x,))
+
+
 def reduce_axis(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
     """`x` reduced by `op` along `axes`, which stay with size 1."""
     return UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, axes)) if axes else x

@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of
-from anneal.ops.elementwise import beside, choose, real_node
+from anneal.ops.elementwise import beside, choose, floats_of, real_node
 from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
@@ -160,7 +160,7 @@ def var(
     axis, unbiased = _unbiased(axis, unbiased)
     if unbiased is not None or correction is None:
         correction = int(unbiased is not False)
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     centred = floats - floats.mean(axis, True)
     left = _count(x, axis) - correction
     total = (centred * centred).sum(axis, keepdim)
@@ -258,7 +258,7 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
     >>> Tensor([3.0, 4.0]).norm().item(), Tensor([3.0, -4.0]).norm(float("inf")).item()
     (5.0, 4.0)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     if p in ("fro", 2):
         return root((floats * floats).sum(axis, keepdim), 2)
     if isinstance(p, str):
@@ -299,7 +299,7 @@ def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
     1.5
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     nan = x.isnan()
     return choose(nan, 0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
 
@@ -314,7 +314,7 @@ def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: b
     >>> Tensor([1.0, float("nan"), 3.0]).nanvar(correction=0)
     Tensor(1., dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     nan = x.isnan()
     apart = choose(nan, 0.0, x - x.nanmean(axis, True))
     left = (~nan).sum(axis, keepdim) - correction
@@ -352,7 +352,7 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([1000.0, 1000.0]).logsumexp().round(1)
     Tensor(1000.7, dtype=float32)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     top = _top(floats, axis)
     top = choose(top.isinf(), 0.0, top)
     total = (floats - top).exp().sum(axis, True).log() + top
@@ -378,7 +378,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     Tensor([0.5, 0.5], dtype=float32)
     """
     at = -1 if axis is None else axis
-    floats = x._new(real_node(x)) if dtype is None else x.cast(dtype)
+    floats = floats_of(x) if dtype is None else x.cast(dtype)
     if not floats.ndim:
         axis_of(at, 0)
         return floats * 0.0 + 1.0
@@ -419,7 +419,7 @@ def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None =
     Tensor([-0.6931, -0.6931], dtype=float32)
     """
     at = -1 if axis is None else axis
-    floats = x._new(real_node(x)) if dtype is None else x.cast(dtype)
+    floats = floats_of(x) if dtype is None else x.cast(dtype)
     if not floats.ndim:
         axis_of(at, 0)
         return floats * 0.0

@@ -12,7 +12,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, said
-from anneal.ops.elementwise import choose, real_node
+from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
@@ -224,7 +224,7 @@ def quantile(
     >>> Tensor([1.0, 2.0, 4.0]).quantile([0.25, 0.5])
     Tensor([1.5, 2. ], dtype=float32)
     """
-    rows = as_rows(x._new(real_node(x)), axis)
+    rows = as_rows(floats_of(x), axis)
     if is_tensor(q):
         nan = rows.isnan().any(-1, True)
         whole = choose(nan, math.nan, rows)

@@ -10,7 +10,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, said, whole
-from anneal.ops.elementwise import beside, choose, real_node
+from anneal.ops.elementwise import beside, choose, floats_of, real_node
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
@@ -85,7 +85,7 @@ def cov(x: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights
     """
     if x.ndim > 2 or not x.ndim:
         raise ShapeError(f"cov: takes a vector or a matrix of variables by samples, not shape {x.shape}")
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     rows = floats if x.ndim == 2 else floats.unsqueeze(0)
     weights = _weights(floats, fweights, aweights)
     if weights is None:
@@ -144,7 +144,7 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tenso
     """
     if bins < 1 or not min <= max or not math.isfinite(max - min):
         raise ShapeError(f"histc: takes at least 1 bin and min <= max, not {bins} bins from {min} to {max}")
-    x = x._new(real_node(x)).reshape(-1).detach()
+    x = floats_of(x).reshape(-1).detach()
     low: Any = float(min)
     high: Any = float(max)
     if min == max and x.numel():
@@ -256,7 +256,7 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int =
     steps = list(spacing) if many else [1 if spacing is None else spacing] * len(axes)
     if len(steps) != len(axes):
         raise ShapeError(f"gradient: {len(steps)} spacings for {len(axes)} axes")
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     return [_slopes(floats, at, step, edge_order) for at, step in zip(axes, steps, strict=True)]
 
 
@@ -353,7 +353,7 @@ def nanquantile(
     >>> Tensor([1.0, float("nan"), 3.0]).nanquantile(0.5).item()
     2.0
     """
-    rows = as_rows(x._new(real_node(x)), axis)
+    rows = as_rows(floats_of(x), axis)
     last = (~rows.isnan()).sum(-1, True) - 1
     return quantiles(x, rows, last.maximum(0), q, axis, keepdim, interpolation)
 
@@ -421,7 +421,7 @@ def _trapezoids(t: Tensor, x: Any, dx: Number, dim: int) -> Tensor:
     at = axis_of(dim, t.ndim)
     need_axes(t.shape)
     n = t.shape[at]
-    y = t._new(real_node(t))
+    y = floats_of(t)
     both: Tensor = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5
     return both * _steps(t, x, dx, at)
 

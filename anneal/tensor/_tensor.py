@@ -20,7 +20,7 @@ from anneal.ops import (  # isort: skip
     HELD, Array, DTypeLike, Shape, array_of, as_dtype, check_device_dtype, checked, deferred, function, made,
     no_grad, viewing, wrap_array,
 )  # fmt: skip
-from anneal.ops.nodes import Number, broadcast, check_fits, repeated, reshape, weak_const, weak_dtype
+from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
 from anneal.runtime import (  # isort: skip
     INSIDE, SEEN, UNSEEN, Handle, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
@@ -111,7 +111,7 @@ class Tensor(Methods):
             self._device = moved._device
             u = moved.uop if kind is None else moved.cast(kind).uop
             if data._wants:
-                u = UOp(_DETACH, u.dtype, (u,))
+                u = detached(u)
         else:
             self._device = default_device() if device is None else resolve_device(device)
             if isinstance(data, UOp):
@@ -158,7 +158,7 @@ class Tensor(Methods):
         if wants:
             self._used = UNSEEN
             if not here.grad:
-                t.uop = UOp(_DETACH, u.dtype, (u,))
+                t.uop = detached(u)
             elif u.dtype.is_float:
                 t._wants = True
                 t._leaf = False
@@ -371,7 +371,7 @@ class Tensor(Methods):
         Tensor([3.], dtype=float32)
         """
         u = self.uop
-        return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self._wants else u)
+        return self._new_plain(detached(u) if self._wants else u)
 
     @staticmethod
     def _captured_backward(*args: Any) -> Any:
@@ -568,7 +568,7 @@ class Tensor(Methods):
                 )
         u = broadcast(other.uop.cast(self.uop.dtype), self.uop.shape)
         if other._wants:
-            u = UOp(_DETACH, u.dtype, (u,))
+            u = detached(u)
         if storage_of(self.uop) is None:
             outdate_captures("a lazy tensor was assigned")
         if self._wants and storage_of(u) is None:

@@ -17,7 +17,7 @@ from anneal import runtime
 from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, grad_enabled, is_tensor
-from anneal.ops.nodes import reshape
+from anneal.ops.nodes import detached, reshape
 from anneal.runtime import INSIDE, Late, Numbering, base_of, here, is_call, is_realized, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
@@ -340,7 +340,7 @@ def ended(g: UOp) -> UOp:
     a = arena()
     with backward_phase(), a.untracked():
         a.derive(g)  # it bears the line of what it ends
-        return UOp(Op.DETACH, g.dtype, (g,))
+        return detached(g)
 
 
 def _check(result: Tensor) -> None:
