@@ -64,7 +64,7 @@ def _of_pairs(x: Tensor) -> int:
 
 def _axis(dim: int, ndim: int) -> int:
     """An axis counted from the end."""
-    at: int = axis_of("fft", dim, ndim)
+    at: int = axis_of(dim, ndim, "fft")
     return at - ndim
 
 
@@ -355,7 +355,7 @@ def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 def _shifted(x: Tensor, dim: Any, way: int) -> Tensor:
     dims = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
-    axes = [axis_of("fft", d, x.ndim) for d in dims]
+    axes = [axis_of(d, x.ndim, "fft") for d in dims]
     for axis in axes:
         n = x.shape[axis]
         x = x.roll(way * (n // 2), axis)

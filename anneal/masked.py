@@ -28,7 +28,7 @@ def _filled(x: Tensor, mask: Tensor | None, fill: float, dtype: DTypeLike | None
         return x
     if mask.dtype.name != "bool":
         raise DTypeError(f"a mask is bool, not {mask.dtype.name}; compare first")
-    if broadcast_shapes("mask", x.shape, mask.shape) != x.shape:
+    if broadcast_shapes(x.shape, mask.shape, name="mask") != x.shape:
         raise ShapeError(f"a mask of shape {mask.shape} does not fit a tensor of shape {x.shape}")
     if not x.dtype.is_float and not math.isfinite(fill):
         if x.dtype.name == "bool":
@@ -48,7 +48,7 @@ def _counts(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _axes(x: Tensor, dim: Dims) -> list[int]:
-    return list(axes_of("mask", dim, x.ndim))
+    return list(axes_of(dim, x.ndim, "mask"))
 
 
 # -- reductions -------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def median(
 ) -> Tensor:
     """The middle one in order, the lower of two, of the elements that count along an axis; nan where none counts."""
     x = _filled(_floats(input, dtype), mask, math.nan)
-    return x.nanmedian(axis_of("median", dim, x.ndim), keepdim).values if x.ndim else x
+    return x.nanmedian(axis_of(dim, x.ndim, "median"), keepdim).values if x.ndim else x
 
 
 @checked

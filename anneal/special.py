@@ -62,8 +62,8 @@ def _part(a: Any, x: Any, upper: bool) -> Any:
 
 
 def _incomplete(name: str, a: Any, x: Any, upper: bool) -> Tensor:
-    one = need_tensor(name, "a or x", a if isinstance(a, Tensor) else x)
-    p, q = broadcast_tensors(*(one._lift(name, t) for t in (a, x)))
+    one = need_tensor("a or x", a if isinstance(a, Tensor) else x, name)
+    p, q = broadcast_tensors(*(one._lift(t, name) for t in (a, x)))
     dtype = (p + q).dtype
     if not dtype.is_float:
         raise DTypeError(f"{name}: takes floats, not {dtype.name}; use .float()")

@@ -121,7 +121,7 @@ def normal(
     if not given:
         out = _normal(tuple(size or ()), mean=mean, std=std, dtype=dtype, device=device, generator=generator)
     else:
-        shape = _broadcast_shapes("normal", *[x.shape for x in given])
+        shape = _broadcast_shapes(*[x.shape for x in given], name="normal")
         drawn = _normal(shape, dtype=given[0].dtype, device=given[0].device, generator=generator)
         out = drawn * std + mean
     return out.requires_grad_() if requires_grad else out
@@ -212,7 +212,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     (4, 3)
     """
     wide = [(n,) if isinstance(n, int) else tuple(n) for n in shapes]
-    return _broadcast_shapes("broadcast_shapes", *wide) if wide else ()
+    return _broadcast_shapes(*wide, name="broadcast_shapes") if wide else ()
 
 
 @checked

@@ -33,7 +33,7 @@ def _two(op: Callable[..., Tensor], said: str) -> _Binary:
         name = function.__name__
         if not isinstance(x2, Tensor):
             raise DTypeError(f"{name}: one of the two is an array; asarray makes one of a number")
-        return op(x2._lift(name, x1), x2)
+        return op(x2._lift(x1, name), x2)
 
     function.__doc__ = said
     return function
@@ -46,7 +46,7 @@ def _floored(x: Tensor, y: Any) -> Tensor:
         return q
     far = ops.isinf(x)
     if isinstance(y, Tensor) or math.isinf(y):
-        far = far | ops.isinf(x._lift("floor_divide", y))
+        far = far | ops.isinf(x._lift(y, "floor_divide"))
     return far.where(ops.div(x, y), q)
 
 
@@ -239,7 +239,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 def _one_axis(name: str, x: Tensor, axis: int | None) -> int:
     if axis is None and x.ndim != 1:
         raise ShapeError(f"{name}: axis is needed for shape {x.shape}")
-    return axis_of(name, -1 if axis is None else axis, x.ndim)
+    return axis_of(-1 if axis is None else axis, x.ndim, name)
 
 
 @standards
@@ -273,7 +273,7 @@ def diff(
     """
     parts = [part for part in (prepend, x, append) if part is not None]
     y = Tensor.cat(parts, dim=axis) if len(parts) > 1 else x
-    at: int = axis_of("diff", axis, y.ndim)
+    at: int = axis_of(axis, y.ndim, "diff")
     for _ in range(n):
         size = y.shape[at]
         if size == 0:
@@ -328,7 +328,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape in which arrays of these shapes meet."""
-    return tuple(_broadcast_shapes("broadcast_shapes", *shapes))
+    return tuple(_broadcast_shapes(*shapes, name="broadcast_shapes"))
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
@@ -360,7 +360,7 @@ def expand_dims(x: Tensor, /, axis: Any = 0) -> Tensor:
     """x with new axes of size 1 at these places of the result."""
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     ndim = x.ndim + len(axes)
-    places = sorted([axis_of("expand_dims", a, ndim) for a in axes])
+    places = sorted([axis_of(a, ndim, "expand_dims") for a in axes])
     if len(set(places)) < len(places):
         raise ShapeError(f"expand_dims: an axis is named twice in {axis}")
     for at in places:
@@ -370,7 +370,7 @@ def expand_dims(x: Tensor, /, axis: Any = 0) -> Tensor:
 
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """x without these axes, whose size is 1. Raises ShapeError for another size."""
-    axes = [axis_of("squeeze", a, x.ndim) for a in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    axes = [axis_of(a, x.ndim, "squeeze") for a in (axis if isinstance(axis, (tuple, list)) else (axis,))]
     for a in axes:
         if x.shape[a] != 1:
             raise ShapeError(f"squeeze: axis {a} of shape {x.shape} has {x.shape[a]} elements, not 1")
@@ -414,7 +414,7 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         x, axis = x.reshape(-1), 0
     if not isinstance(repeats, Tensor):
         return x.repeat_interleave(repeats, axis)
-    at = axis_of("repeat", axis, x.ndim)
+    at = axis_of(axis, x.ndim, "repeat")
     counts = repeats.tolist() if repeats.ndim else [repeats.item()]
     counts = counts * x.shape[at] if len(counts) == 1 else counts
     if len(counts) != x.shape[at]:
@@ -441,7 +441,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
     """A test of each element of x1 for being among those of x2, as bool."""
-    x = x1 if isinstance(x1, Tensor) else x2._lift("isin", x1)
+    x = x1 if isinstance(x1, Tensor) else x2._lift(x1, "isin")
     found = x.isin(x2)
     return ~found if invert else found
 

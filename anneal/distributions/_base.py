@@ -90,7 +90,9 @@ class Distribution:
         for name, t in kept.items():
             if t.ndim < dims[name]:
                 raise ShapeError(f"{type(self).__name__}: {name} has {dims[name]} axes or more, not shape {t.shape}")
-        batch = broadcast_shapes(type(self).__name__, *[t.shape[: t.ndim - dims[name]] for name, t in kept.items()])
+        batch = broadcast_shapes(
+            *[t.shape[: t.ndim - dims[name]] for name, t in kept.items()], name=type(self).__name__
+        )
         for name, t in kept.items():
             setattr(self, name, t.expand(*batch, *t.shape[t.ndim - dims[name] :]) if batch else t)
         Distribution.__init__(self, batch, (), arguments.get("validate_args"))

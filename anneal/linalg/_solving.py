@@ -406,7 +406,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     >>> multi_dot([Tensor.ones(2, 3), Tensor.ones(3, 1), Tensor.ones(1, 2)]).tolist()
     [[3.0, 3.0], [3.0, 3.0]]
     """
-    xs = [need_tensor("linalg.multi_dot", "each", x) for x in tensors]
+    xs = [need_tensor("each", x, "linalg.multi_dot") for x in tensors]
     if len(xs) < 2:
         raise ShapeError(f"linalg.multi_dot: takes two tensors or more, not {len(xs)}")
     ends = xs[0].ndim == 1, xs[-1].ndim == 1

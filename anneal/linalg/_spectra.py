@@ -90,7 +90,7 @@ def leading(x: Tensor, shape: tuple[Any, ...]) -> Tensor:
 
 def one_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Two batches of matrices with equal leading axes."""
-    lead = broadcast_shapes("linalg", a.shape[:-2], b.shape[:-2])
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2], name="linalg")
     return leading(a, lead), leading(b, lead)
 
 
@@ -358,7 +358,7 @@ def matrix_norm(
         return A.matrix_norm(ord, dim, keepdim)
     if A.ndim < 2 or len(dim) != 2:
         raise ShapeError(f"linalg.matrix_norm: takes two axes of shape {A.shape}, not {tuple(dim)}")
-    row, column = (axis_of("linalg.matrix_norm", a, A.ndim) for a in dim)
+    row, column = (axis_of(a, A.ndim, "linalg.matrix_norm") for a in dim)
     if row == column:
         raise ShapeError(f"linalg.matrix_norm: axis {row} is named twice in {tuple(dim)}")
     values = svdvals(A.movedim((row, column), (-2, -1)))

@@ -58,9 +58,9 @@ def _picked(x: Tensor, places: Sequence[Places]) -> ValuesIndices:
 
 def _even(name: str, x: Tensor, values: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, axes: int) -> list[Places]:
     """The positions of a plain pool's windows, as many of them as `values` has."""
-    kernel = per_axis(name, "kernel_size", k, axes)
-    stride = kernel if s is None or s in ([], ()) else per_axis(name, "stride", s, axes)
-    padding, dilation = per_axis(name, "padding", p, axes, 0), per_axis(name, "dilation", d, axes)
+    kernel = per_axis("kernel_size", k, axes)
+    stride = kernel if s is None or s in ([], ()) else per_axis("stride", s, axes)
+    padding, dilation = per_axis("padding", p, axes, 0), per_axis("dilation", d, axes)
     found = []
     for i in range(axes):
         n, m = x.shape[x.ndim - axes + i], values.shape[values.ndim - axes + i]
@@ -250,9 +250,9 @@ def _unpool(
         raise ShapeError(
             f"{name}: x is (batch, channels, ...) and indices of its shape, not {x.shape} and {indices.shape}"
         )
-    kernel = per_axis(name, "kernel_size", kernel_size, axes)
-    steps = kernel if stride is None else per_axis(name, "stride", stride, axes)
-    borders = per_axis(name, "padding", padding, axes, 0)
+    kernel = per_axis("kernel_size", kernel_size, axes)
+    steps = kernel if stride is None else per_axis("stride", stride, axes)
+    borders = per_axis("padding", padding, axes, 0)
     lead, inner = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
     plain = tuple([(n - 1) * b - 2 * c + a for n, a, b, c in zip(inner, kernel, steps, borders, strict=True)])
     sizes = plain if output_size is None else tuple(output_size)[-axes:]
@@ -314,7 +314,7 @@ def _lp_pool(
         return _plain(axes, x.abs() * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
     pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
     mean = pool(x**norm_type, kernel_size, stride, 0, ceil_mode)
-    count = math.prod(per_axis("lp_pool", "kernel_size", kernel_size, axes))
+    count = math.prod(per_axis("kernel_size", kernel_size, axes))
     return (mean.sign() * mean.abs().relu() * count) ** (1 / norm_type)
 
 
@@ -358,13 +358,13 @@ def _fractional(
         raise ShapeError(f"{name}: x is (batch, channels, ...) or (channels, ...), not {x.shape}")
     if (output_size is None) == (output_ratio is None):
         raise ShapeError(f"{name}: give output_size or output_ratio, and not both")
-    kernel = per_axis(name, "kernel_size", kernel_size, axes)
+    kernel = per_axis("kernel_size", kernel_size, axes)
     inner = x.shape[x.ndim - axes :]
     if output_ratio is not None:
         ratios = [output_ratio] * axes if isinstance(output_ratio, (int, float)) else output_ratio
         output_size = [int(n * r) for n, r in zip(inner, ratios, strict=True)]
     assert output_size is not None
-    out = per_axis(name, "output_size", output_size, axes)
+    out = per_axis("output_size", output_size, axes)
     whole = x if x.ndim == axes + 2 else x.unsqueeze(0)
     lead = whole.shape[:2]
     samples = _random_samples

@@ -195,8 +195,8 @@ class PatchEmbed(Module):
         bias: bool = True,
     ) -> None:
         image, patch = (
-            per_axis("PatchEmbed", "img_size", img_size, 2),
-            per_axis("PatchEmbed", "patch_size", patch_size, 2),
+            per_axis("img_size", img_size, 2),
+            per_axis("patch_size", patch_size, 2),
         )
         if image[0] % patch[0] or image[1] % patch[1]:
             raise ShapeError(f"PatchEmbed: patches of {patch} do not divide an image of {image}")

@@ -72,13 +72,12 @@ class _Conv(_Kernels):
 
     def _sides(self) -> list[int]:
         """The padding before and after each axis, the last axis first."""
-        name = type(self).__name__
         if isinstance(self.padding, str):
-            dilation = per_axis(name, "dilation", self.dilation, self.axes)
+            dilation = per_axis("dilation", self.dilation, self.axes)
             whole = [d * (k - 1) * (self.padding == "same") for d, k in zip(dilation, self.kernel_size, strict=True)]
             pairs = [(n // 2, n - n // 2) for n in whole]
         else:
-            pairs = [(n, n) for n in per_axis(name, "padding", self.padding, self.axes, 0)]
+            pairs = [(n, n) for n in per_axis("padding", self.padding, self.axes, 0)]
         return [n for pair in reversed(pairs) for n in pair]
 
 
@@ -152,11 +151,8 @@ class _ConvTranspose(_Kernels):
     def _extra(self, x: Tensor, output_size: Sequence[int]) -> list[int]:
         """The output_padding that gives this size. Raises ShapeError if none does."""
         name = type(self).__name__
-        stride, padding = (
-            per_axis(name, "stride", self.stride, self.axes),
-            per_axis(name, "padding", self.padding, self.axes, 0),
-        )
-        dilation = per_axis(name, "dilation", self.dilation, self.axes)
+        stride, padding = per_axis("stride", self.stride, self.axes), per_axis("padding", self.padding, self.axes, 0)
+        dilation = per_axis("dilation", self.dilation, self.axes)
         wanted, given = list(output_size)[-self.axes :], x.shape[-self.axes :]
         more = []
         for w, n, s, p, d, k in zip(wanted, given, stride, padding, dilation, self.kernel_size, strict=True):

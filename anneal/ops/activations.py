@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.checks import is_tensor
-from anneal.ops.elementwise import binary, choose, clipped, real_node
+from anneal.ops.elementwise import binary, choose, clipped, floats_of, real_node
 from anneal.ops.functions import Operand
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape, share
@@ -57,7 +57,7 @@ def relu(x: Tensor) -> Tensor:
     >>> Tensor([-1.0, 2.0]).relu()
     Tensor([0., 2.], dtype=float32)
     """
-    return x if x.uop.dtype is _BOOL else binary(x, "relu", Op.MAX, 0)
+    return x if x.uop.dtype is _BOOL else binary(x, Op.MAX, 0)
 
 
 @function(functional=True, inplace=True)
@@ -79,7 +79,7 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     >>> Tensor([-1.0, 2.0]).leaky_relu(0.1)
     Tensor([-0.1,  2. ], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     return choose(x > 0.0, x, x * negative_slope)
 
 
@@ -92,7 +92,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     >>> Tensor([-1.0, 2.0]).elu()
     Tensor([-0.6321,  2.    ], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     below = x <= 0.0
     # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
     return choose(below, choose(below, x, 0.0).expm1() * alpha, x)
@@ -109,7 +109,7 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """
     if not alpha:
         raise ShapeError("celu: alpha may not be 0")
-    x = x._new(real_node(x))
+    x = floats_of(x)
     below = x <= 0.0
     return choose(below, (choose(below, x, 0.0) / alpha).expm1() * alpha, x)
 
@@ -135,7 +135,7 @@ def silu(x: Tensor) -> Tensor:
     >>> Tensor([-1.0, 2.0]).silu()
     Tensor([-0.2689,  1.7616], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     return x * x.sigmoid()
 
 
@@ -175,7 +175,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     >>> Tensor([0.0, 50.0]).softplus()
     Tensor([ 0.6931, 50.    ], dtype=float32)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     scaled = floats if beta == 1.0 else floats * beta
     bent, far = scaled.minimum(threshold), scaled > threshold
     e = bent.exp()
@@ -256,7 +256,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """
     if not lambd >= 0:
         raise ShapeError(f"softshrink: lambd may not be negative: {lambd}")
-    x = x._new(real_node(x))
+    x = floats_of(x)
     return choose(x.abs() <= lambd, x * 0.0, choose(x > 0.0, x - lambd, x + lambd))
 
 
@@ -302,8 +302,8 @@ def prelu(x: Tensor, weight: Operand) -> Tensor:
     >>> Tensor([[-2.0, -2.0]]).prelu(Tensor([0.5, 0.25]))
     Tensor([[-1. , -0.5]], dtype=float32)
     """
-    floats = x._new(real_node(x))
-    w = x._lift("prelu", weight)
+    floats = floats_of(x)
+    w = x._lift(weight)
     if w.shape == (1,):
         w = w._new(reshape(w.uop, ()))
     if w.ndim == 1:
@@ -344,14 +344,14 @@ def _affine(u: UOp, weight: UOp | None, bias: UOp | None) -> UOp:
     return u if bias is None else u + broadcast(bias.cast(u.dtype), u.shape)
 
 
-def _trailing(name: str, x: Tensor, shape: int | Sequence[int], *params: Tensor | None) -> tuple[int, ...]:
+def _trailing(x: Tensor, shape: int | Sequence[int], *params: Tensor | None) -> tuple[int, ...]:
     """The axes that `shape` names at the end of x's; raises ShapeError if it does not match."""
     tail = (shape,) if isinstance(shape, int) else tuple(shape)
     if not tail or x.shape[-len(tail) :] != tail:
-        raise ShapeError(f"{name}: normalized_shape {tail} must be the last axes of x, whose shape is {x.shape}")
+        raise ShapeError(f"normalized_shape {tail} must be the last axes of x, whose shape is {x.shape}")
     for p in params:
         if p is not None and p.shape != tail:
-            raise ShapeError(f"{name}: weight and bias must have normalized_shape {tail}, not {p.shape}")
+            raise ShapeError(f"weight and bias must have normalized_shape {tail}, not {p.shape}")
     return tuple(range(x.ndim - len(tail), x.ndim))
 
 
@@ -370,9 +370,9 @@ def layer_norm(
     >>> layer_norm(Tensor([[1.0, 2.0, 3.0]]), 3).numpy().round(4)
     array([[-1.2247,  0.    ,  1.2247]], dtype=float32)
     """
-    need_float("layer_norm", "x", x)
-    same_device("layer_norm", x, weight, bias)
-    axes = _trailing("layer_norm", x, normalized_shape, weight, bias)
+    need_float("x", x)
+    same_device(x, weight, bias)
+    axes = _trailing(x, normalized_shape, weight, bias)
     u, _, _ = _centre_and_scale(x.uop, axes, eps)
     given = [p.uop for p in (x, weight, bias) if p is not None]
     y = _affine(u, _node(weight), _node(bias))
@@ -391,9 +391,9 @@ def rms_norm(
     >>> rms_norm(Tensor([3.0, 4.0]), 2).numpy().round(4)
     array([0.8485, 1.1314], dtype=float32)
     """
-    need_float("rms_norm", "x", x)
-    same_device("rms_norm", x, weight)
-    axes = _trailing("rms_norm", x, normalized_shape, weight)
+    need_float("x", x)
+    same_device(x, weight)
+    axes = _trailing(x, normalized_shape, weight)
     u = x.uop
     share = reciprocal(u.dtype, [u.shape[a] for a in axes])
     square = reduce_axis(u * u, Op.ADD, axes) * share + (2.0 ** (1 - u.dtype.digits) if eps is None else eps)
@@ -412,8 +412,8 @@ def group_norm(
     >>> group_norm(Tensor([[1.0, 3.0, 5.0, 5.0]]), 2).round(2)
     Tensor([[-1.,  1.,  0.,  0.]], dtype=float32)
     """
-    need_float("group_norm", "x", x)
-    same_device("group_norm", x, weight, bias)
+    need_float("x", x)
+    same_device(x, weight, bias)
     s = x.shape
     if len(s) < 2 or num_groups < 1 or s[1] % num_groups:
         raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels (axis 1) of shape {s}")
@@ -458,8 +458,8 @@ def batch_norm(
     Tensor([[-1.],
             [ 1.]], dtype=float32)
     """
-    need_float("batch_norm", "x", x)
-    same_device("batch_norm", x, running_mean, running_var, weight, bias)
+    need_float("x", x)
+    same_device(x, running_mean, running_var, weight, bias)
     s = x.shape
     if s == (0,) and weight is None and bias is None:
         return x.clone()  # as in torch, which takes no other vector

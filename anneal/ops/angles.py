@@ -6,7 +6,7 @@ import math
 
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.elementwise import choose, real_node, real_unary
+from anneal.ops.elementwise import choose, floats_of, real_unary
 from anneal.ops.functions import Operand, as_reals, by_slope, has_sign_bit, polynomial
 from anneal.uop import Op, const
 
@@ -161,7 +161,7 @@ def atan2(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1.0, 1.0]).atan2(Tensor([1.0, -1.0])).round(4)
     Tensor([0.7854, 2.3562], dtype=float32)
     """
-    y, x, dtype = as_reals(x, "atan2", other)
+    y, x, dtype = as_reals(x, other)
     height, width = y.abs(), x.abs()
     steep = height > width
     # the smaller over the larger; equal sizes (infinities among them) are 1 or -1, and (0, 0) has no slope
@@ -243,7 +243,7 @@ def hypot(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([3.0, 3e30]).hypot(Tensor([4.0, 4e30]))
     Tensor([5.e+00, 5.e+30], dtype=float32)
     """
-    x, y, dtype = as_reals(x, "hypot", other)
+    x, y, dtype = as_reals(x, other)
     # Scaled by the larger of the two, which stands for a constant: the result does not depend on it.
     scale = x.detach().abs().maximum(y.detach().abs())
     scale = choose(scale.eq(0.0) | ~scale.isfinite(), 1.0, scale)
@@ -284,7 +284,7 @@ def deg2rad(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 180.0]).deg2rad()
     Tensor([0.    , 3.1416], dtype=float32)
     """
-    return x._new(real_node(x)) * (math.pi / 180)
+    return floats_of(x) * (math.pi / 180)
 
 
 @function(in_place=True)
@@ -295,7 +295,7 @@ def rad2deg(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 3.14159265]).rad2deg()
     Tensor([  0., 180.], dtype=float32)
     """
-    return x._new(real_node(x)) * (180 / math.pi)
+    return floats_of(x) * (180 / math.pi)
 
 
 def _half_exp(x: Tensor) -> Tensor:

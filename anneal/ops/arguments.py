@@ -31,23 +31,23 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _integer(name: str, what: str, x: Any) -> Any:
+def _integer(what: str, x: Any) -> Any:
     """An int of any size."""
     if not is_bool(x):
         try:
             return operator.index(x)
         except TypeError:
             pass
-    raise ArgumentError(f"{name}: {what} is an int, not {said(x)}")
+    raise ArgumentError(f"{what} is an int, not {said(x)}")
 
 
-def flag(name: str, what: str, x: Any) -> Any:
+def flag(what: str, x: Any) -> Any:
     if isinstance(x, np.bool_):
         return bool(x)
-    raise DTypeError(f"{name}: {what} is True or False, not {said(x)}")
+    raise DTypeError(f"{what} is True or False, not {said(x)}")
 
 
-def number(name: str, what: str, x: Any) -> Any:
+def number(what: str, x: Any) -> Any:
     if x.__class__ is int:
         if abs(x) < 1 << 1023:
             return x
@@ -58,92 +58,92 @@ def number(name: str, what: str, x: Any) -> Any:
     elif isinstance(x, UOp) and is_symbolic(x):
         return x
     advice = f"; use {what}.{'tolist' if x.shape else 'item'}()" if is_tensor(x) else ""
-    raise DTypeError(f"{name}: {what} is a number, not {said(x)}{advice}")
+    raise DTypeError(f"{what} is a number, not {said(x)}{advice}")
 
 
-def _value(name: str, what: str, x: Any) -> Any:
-    return bool(x) if isinstance(x, np.bool_) else number(name, what, x)
+def _value(what: str, x: Any) -> Any:
+    return bool(x) if isinstance(x, np.bool_) else number(what, x)
 
 
-def _text(name: str, what: str, x: Any) -> Any:
+def _text(what: str, x: Any) -> Any:
     if isinstance(x, str):
         return x
-    raise DTypeError(f"{name}: {what} is a text, not {said(x)}")
+    raise DTypeError(f"{what} is a text, not {said(x)}")
 
 
-def need_float(name: str, what: str, x: Tensor) -> None:
+def need_float(what: str, x: Tensor) -> None:
     """Raise DTypeError unless `x` is a float tensor."""
     if not x.dtype.is_float:
-        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.dtype.name}; use .float()")
+        raise DTypeError(f"{what} must be a float tensor, not {x.dtype.name}; use .float()")
 
 
-def same_device(name: str, x: Tensor, *others: Tensor | None) -> None:
+def same_device(x: Tensor, *others: Tensor | None) -> None:
     """Raise DeviceError unless all given tensors live on one device."""
     for o in others:
         if o is not None and o.device != x.device:
-            x._mixed(name, o)
+            x._mixed(o)
 
 
-def several(name: str, what: str, x: Any) -> list[Any]:
+def several(what: str, x: Any) -> list[Any]:
     """The items of a list, a tuple, a range or an array of one axis."""
     if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
         return list(x)
-    raise ArgumentError(f"{name}: {what} is a list or a tuple of ints, not {said(x)}")
+    raise ArgumentError(f"{what} is a list or a tuple of ints, not {said(x)}")
 
 
-def _wholes(name: str, what: str, x: Any) -> Any:
-    return tuple([whole(name, f"each of {what}", n) for n in several(name, what, x)])
+def _wholes(what: str, x: Any) -> Any:
+    return tuple([whole(f"each of {what}", n) for n in several(what, x)])
 
 
-def _sizes(name: str, what: str, x: Any) -> Any:
+def _sizes(what: str, x: Any) -> Any:
     """Sizes of a new shape: a tuple of ints that are not negative."""
     many = isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim)
-    given: tuple[Any, ...] = _wholes(name, what, x) if many else (whole(name, what, x),)
+    given: tuple[Any, ...] = _wholes(what, x) if many else (whole(what, x),)
     if any(isinstance(n, int) and n < 0 for n in given):
-        raise ShapeError(f"{name}: {what} must not be negative, not {said(x)}")
+        raise ShapeError(f"{what} must not be negative, not {said(x)}")
     return given
 
 
-def _whole_or_wholes(name: str, what: str, x: Any) -> Any:
+def _whole_or_wholes(what: str, x: Any) -> Any:
     if isinstance(x, (list, tuple, range, np.ndarray)) and not (isinstance(x, np.ndarray) and not x.ndim):
-        return _wholes(name, what, x)
+        return _wholes(what, x)
     try:
-        return whole(name, what, x)
+        return whole(what, x)
     except ShapeError:
         what = "an axis" if what in ("axis", "dim") else what
-        raise ArgumentError(f"{name}: {what} is an int, or several are a list of ints, not {said(x)}") from None
+        raise ArgumentError(f"{what} is an int, or several are a list of ints, not {said(x)}") from None
 
 
-def _whole_or_text(name: str, what: str, x: Any) -> Any:
-    return x if isinstance(x, str) else _whole_or_wholes(name, what, x)
+def _whole_or_text(what: str, x: Any) -> Any:
+    return x if isinstance(x, str) else _whole_or_wholes(what, x)
 
 
-def _number_or_text(name: str, what: str, x: Any) -> Any:
-    return x if isinstance(x, str) else number(name, what, x)
+def _number_or_text(what: str, x: Any) -> Any:
+    return x if isinstance(x, str) else number(what, x)
 
 
-def _number_or_numbers(name: str, what: str, x: Any) -> Any:
+def _number_or_numbers(what: str, x: Any) -> Any:
     if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
-        return [number(name, f"each of {what}", n) for n in x]
-    return number(name, what, x)
+        return [number(f"each of {what}", n) for n in x]
+    return number(what, x)
 
 
-def _outputs(name: str, what: str, x: Any) -> Any:
+def _outputs(what: str, x: Any) -> Any:
     if isinstance(x, (list, tuple)):
-        return tuple([n if n is None else whole(name, f"each of {what}", n) for n in x])
-    return whole(name, what, x)
+        return tuple([n if n is None else whole(f"each of {what}", n) for n in x])
+    return whole(what, x)
 
 
-def _device(name: str, what: str, x: Any) -> Any:
+def _device(what: str, x: Any) -> Any:
     if isinstance(x, str):
         return x
-    raise DeviceError(f"{name}: {what} is the name of a device, not {said(x)}")
+    raise DeviceError(f"{what} is the name of a device, not {said(x)}")
 
 
-def _generator(name: str, what: str, x: Any) -> Any:
+def _generator(what: str, x: Any) -> Any:
     if hasattr(x, "key_nodes"):
         return x
-    raise DTypeError(f"{name}: {what} is a Generator, not {said(x)}; manual_seed starts the default one")
+    raise DTypeError(f"{what} is a Generator, not {said(x)}; manual_seed starts the default one")
 
 
 class _Kind:
@@ -151,7 +151,7 @@ class _Kind:
 
     __slots__ = ("look", "plain")
 
-    def __init__(self, look: Callable[[str, str, Any], Any], *plain: type) -> None:
+    def __init__(self, look: Callable[[str, Any], Any], *plain: type) -> None:
         self.look = look
         self.plain: Container[type] = frozenset(plain)
 
@@ -221,9 +221,7 @@ def _both(order: Sequence[str], own: str, other: str) -> list[str]:
     return [n for o in order for n in ((own, other) if o == own else (o,))]
 
 
-def _one_axis(
-    name: str, own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[Any, ...]:
+def _one_axis(own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """The positional arguments, of which the one at `place` is the axis; options that give it by its other name are
     changed. Raises ShapeError where both names are given, and differ.
     """
@@ -233,7 +231,7 @@ def _one_axis(
         return args
     if given is not None and given != x:
         both = " and ".join([f"{n}={v}" for n, v in sorted({own: given, other: x}.items())])
-        raise ShapeError(f"{name}: {both} are the same argument; give one of them")
+        raise ShapeError(f"{both} are the same argument; give one of them")
     if positional:
         return (*args[:place], x, *args[place + 1 :])
     options[own] = x
@@ -241,19 +239,22 @@ def _one_axis(
 
 
 _NAMED = (ShapeError, DTypeError, DeviceError)  # whose messages begin with the op's name
-_PREFIX = re.compile(r"^[A-Za-z_][\w.]*(?: assignment)?: ")
+_PREFIX = re.compile(r"^(?:[A-Za-z_][\w.]*(?: assignment)?)?: ")
 
 
-def _renamed(error: UserError, name: str) -> None:
-    """The op that the message names becomes `name`."""
-    if error.args and isinstance(error.args[0], str):
-        error.args = (f"{name}: {_PREFIX.sub('', error.args[0], count=1)}", *error.args[1:])
+def rename(error: UserError, name: str, anew: bool = True) -> None:
+    """The op that the message names becomes `name`, or if not `anew`, where it names none."""
+    named = isinstance(error, _NAMED) and not isinstance(error, OutOfMemoryError)
+    text = error.args[0] if named and error.args else None
+    if isinstance(text, str) and (anew or text.startswith(": ") or not _PREFIX.match(text)):
+        error.args = (f"{name}: {_PREFIX.sub('', text, count=1)}", *error.args[1:])
 
 
 # `checked` reads the kinds from a function's annotations: an `int` is an integer of 32 bits and no bool, a `bool` is
 # True or False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an annotation leaves open (`Any`:
 # operands, sizes given one by one) the op looks at itself. An error that the op raises carries the name that was
-# called, whichever op below found the fault: `softmax` does not speak of `max`.
+# called, whichever op below found the fault: `softmax` does not speak of `max`. So what only ops call (`axis_of`,
+# `per_axis`) raises without a name; who calls it from elsewhere gives one.
 #
 # Every public function of `anneal/ops/` is checked; a test finds one that is not.
 def checked(function: F, name: str = "") -> F:
@@ -283,20 +284,19 @@ def checked(function: F, name: str = "") -> F:
                 if i >= len(args):
                     break
                 if args[i].__class__ not in kind.plain:
-                    seen = kind.look(type(args[0]).__name__ if of_class else title, what, args[i])
+                    seen = kind.look(what, args[i])
                     if seen is not args[i]:
                         args = (*args[:i], seen, *args[i + 1 :])
             if options:
                 for what, x in options.items():
                     if (named := kinds.get(what)) is not None and x.__class__ not in named.plain:
-                        options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
+                        options[what] = named.look(what, x)
                 if other in options:
-                    args = _one_axis(title, own, other, place, args, options)
+                    args = _one_axis(own, other, place, args, options)
             return function(*args, **options)
         except UserError as error:
             # of `forward`, the layer inside that found the fault tells more
-            if title != "forward" and isinstance(error, _NAMED) and not isinstance(error, OutOfMemoryError):
-                _renamed(error, type(args[0]).__name__ if of_class else title)
+            rename(error, type(args[0]).__name__ if of_class else title, title != "forward")
             shorten(error)
             raise
         except (AttributeError, TypeError) as error:

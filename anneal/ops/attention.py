@@ -14,7 +14,7 @@ from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, common_dtype, expand, named, permute, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, common_dtype, detached, expand, named, permute, reduce_axis, reshape
 from anneal.ops.precision import in_single, no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
@@ -56,8 +56,8 @@ def scaled_dot_product_attention(
     >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape
     (1, 2, 4)
     """
-    need_float(_NAME, "query", query)
-    same_device(_NAME, query, key, value, attn_mask)
+    need_float("query", query)
+    same_device(query, key, value, attn_mask)
     q, k, v = _fitting(query, key, value, enable_gqa)
     alike = attn_mask is None or math.prod(attn_mask.uop.shape[:-2]) == 1  # for all heads
     if alike and not dropout_p and not here.names and (turns := _turns(query.device, q, k)) > 1:
@@ -100,7 +100,7 @@ def _exponentials(
     """The exponentials of the scores less the greatest of each row, that, their sum, and the scores."""
     scores, later = _masked(_scores(q, k, scale), attn_mask, is_causal)
     axis = len(scores.shape) - 1
-    top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (axis,))
+    top = reduce_axis(detached(scores), Op.MAX, (axis,))
     shifted = scores - expand(top, scores.shape)
     weights = Op.EXP(shifted)
     if later is not None:
@@ -165,7 +165,7 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
         key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
     leads = {t.shape[:-2] for t in (query, key, value)}
     if len(leads) > 1 and min(query.ndim, key.ndim, value.ndim) > 1:
-        lead = broadcast_shapes(_NAME, *leads)
+        lead = broadcast_shapes(*leads)
         query, key, value = [t.expand((*lead, *t.shape[-2:])) for t in (query, key, value)]
     q, k, v = query.uop, key.uop, value.uop
     if (
@@ -227,7 +227,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]]), Tensor([0.5, 0.0]))
     Tensor([[11.5, 17. ]], dtype=float32)
     """
-    same_device("linear", x, weight, bias)
+    same_device(x, weight, bias)
     xs, ws = x.uop.shape, weight.uop.shape
     if len(ws) != 2 or not xs or xs[-1] != ws[1]:
         raise ShapeError(f"linear: weight of shape {ws} is (out, in) and takes x of shape (..., in), not {xs}")
@@ -277,7 +277,7 @@ def embedding(
             [1., 2.],
             [3., 4.]], dtype=float32)
     """
-    same_device("embedding", weight, index)
+    same_device(weight, index)
     i, w = index.uop, weight.uop
     if not i.dtype.is_int:
         raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
@@ -294,7 +294,7 @@ def embedding(
     rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
     if padding_idx is not None:
         skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
-        rows = skip.where(UOp(Op.DETACH, rows.dtype, (rows,)), rows)
+        rows = skip.where(detached(rows), rows)
     out = result(rows, weight)
     if not scale_grad_by_freq:
         return out
@@ -328,7 +328,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
         raise ShapeError(f"dropout: p is a probability between 0 and 1, not {p}")
     if not training or p == 0:
         return x
-    need_float("dropout", "x", x)
+    need_float("x", x)
     if p == 1:
         return x * 0.0
     return _dropped(x, *key(x.shape, x.device), min(round((1 - p) * 2**32), 2**32 - 1), 1 / (1 - p))
@@ -351,8 +351,8 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     >>> glu(Tensor([2.0, 0.0]))
     Tensor([1.], dtype=float32)
     """
-    need_float("glu", "x", x)
-    at = axis_of("glu", dim, x.ndim)
+    need_float("x", x)
+    at = axis_of(dim, x.ndim)
     n = x.shape[at] if x.ndim else 1
     if n % 2:
         raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops.nodes import broadcast, expand, flip, inverse, iota, pad, permute, reshape, shrink
+from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
 from anneal.runtime import Handle, here, is_realized, tensor_class
 from anneal.uop import MOVEMENT, Op, Recent, UOp, const, dtypes
 
@@ -30,7 +30,7 @@ _READ: Final[dict[Any, Callable[[UOp, Any], UOp]]] = {
     Op.PAD: pad,
     Op.SHRINK: shrink,
     Op.FLIP: flip,
-    Op.DETACH: lambda u, _: UOp(Op.DETACH, u.dtype, (u,)),
+    Op.DETACH: lambda u, _: detached(u),
     Op.BITCAST: lambda u, dtype: UOp(Op.BITCAST, dtype, (u,)),
     Op.CONTIGUOUS: lambda u, _: u,
 }

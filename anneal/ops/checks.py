@@ -41,28 +41,28 @@ def said(x: Any) -> str:
     return text if len(text) <= 60 else f"{type(x).__name__} {text[:40]}..."
 
 
-def bound_int(name: str, what: str, n: int) -> int:
+def bound_int(what: str, n: int, name: str = "") -> int:
     """An int that fits 32 bits."""
     if -_LIMIT <= n < _LIMIT:
         return n
     raise ArgumentError(f"{name}: {what} is an int of 32 bits, not {said(n)}")
 
 
-def whole(name: str, what: str, x: Any) -> Any:
+def whole(what: str, x: Any, name: str = "") -> Any:
     """An int, or a symbolic size; raises ShapeError for all else, bools among it."""
     if x.__class__ is int:
-        return bound_int(name, what, x)
+        return bound_int(what, x, name)
     if isinstance(x, Count) or (isinstance(x, UOp) and is_symbolic(x)):
         return x
     if not is_bool(x) and not (is_tensor(x) and x.dtype.name == "bool"):
         try:
-            return bound_int(name, what, operator.index(x))
+            return bound_int(what, operator.index(x), name)
         except TypeError:
             pass
     raise ArgumentError(f"{name}: {what} is an int, not {said(x)}")
 
 
-def need_tensor(name: str, what: str, x: Any) -> Any:
+def need_tensor(what: str, x: Any, name: str = "") -> Any:
     """A tensor; raises DTypeError for all else."""
     if is_tensor(x):
         return x
@@ -75,12 +75,12 @@ def need_tensor(name: str, what: str, x: Any) -> Any:
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 
-def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
+def broadcast_shapes(*shapes: Shape, name: str = "") -> Shape:
     """The shape that `shapes` broadcast to, aligned at the last axis; sizes of 1 repeat.
 
     Raises ShapeError naming `name`, the shapes and the axis that does not fit.
 
-    >>> broadcast_shapes("add", (4, 1), (3,))
+    >>> broadcast_shapes((4, 1), (3,))
     (4, 3)
     """
     ndim = max(len(s) for s in shapes)
@@ -100,26 +100,26 @@ def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
     return tuple(out)
 
 
-def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+def axes_of(axis: int | Sequence[int] | None, ndim: int, name: str = "") -> tuple[int, ...]:
     """Axes as sorted non-negative numbers; None means all. Raises ShapeError for a wrong or repeated one."""
     if axis is None:
         return tuple(range(ndim))
     if not isinstance(axis, (tuple, list, range)):
-        at = axis_of(name, axis, ndim)  # type: ignore[arg-type]
+        at = axis_of(axis, ndim, name)  # type: ignore[arg-type]
         return (at,) if ndim else ()
-    out = sorted([axis_of(name, a, ndim) for a in axis])
+    out = sorted([axis_of(a, ndim, name) for a in axis])
     for a, b in zip(out, out[1:]):
         if a == b:
             raise ShapeError(f"{name}: axis {a} is given twice in {tuple(axis)}")
     return tuple(out) if ndim else ()
 
 
-def axis_of(name: str, axis: int, ndim: int) -> int:
+def axis_of(axis: int, ndim: int, name: str = "") -> int:
     """An axis as a non-negative number. Raises PositionError, which lists the valid range, for a wrong one."""
     # A scalar accepts axis 0 and -1, as torch's does.
     n = ndim or 1
     if axis.__class__ is not int:
-        axis = whole(name, "an axis", axis)
+        axis = whole("an axis", axis, name)
     if -n <= axis < n:
         return axis + n if axis < 0 else axis
     if not ndim:
@@ -127,7 +127,7 @@ def axis_of(name: str, axis: int, ndim: int) -> int:
     raise PositionError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
 
 
-def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
+def int_args(args: Sequence[Any]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike, as a tuple of ints, and of nodes where a size is symbolic."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
@@ -137,19 +137,19 @@ def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
             out.append(a)
             continue
         try:
-            out.append(size(a) if isinstance(a, (UOp, Count)) else whole(name, "an axis", a))
+            out.append(size(a) if isinstance(a, (UOp, Count)) else whole("an axis", a))
         except (AttributeError, TypeError, ShapeError):
-            raise ArgumentError(f"{name}: sizes and axes are ints, not {said(a)}; given {said(args)}") from None
+            raise ArgumentError(f"sizes and axes are ints, not {said(a)}; given {said(args)}") from None
     for n in out:
         if n.__class__ is int and not -(2**31) <= n < 2**31:
-            raise ShapeError(f"{name}: sizes and axes are ints of 32 bits, not {n}")
+            raise ShapeError(f"sizes and axes are ints of 32 bits, not {n}")
     return tuple(out)
 
 
-def need_axes(name: str, shape: tuple[Any, ...]) -> None:
+def need_axes(shape: tuple[Any, ...]) -> None:
     """Raise PositionError for a tensor of shape ()."""
     if not shape:
-        raise PositionError(f"{name}: a tensor of shape () has no axes; use .reshape(1) first")
+        raise PositionError("a tensor of shape () has no axes; use .reshape(1) first")
 
 
 # -- other spellings of arguments -------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def into(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str,
     if not isinstance(outs, (tuple, list)) or len(outs) != len(results):
         raise DTypeError(f"{name}: gives {len(results)} tensors, and out is a tuple of as many, not {said(out)}")
     for new, x in zip(results, outs, strict=True):
-        need_tensor(name, "out", x)
+        need_tensor("out", x, name)
         if here.grad and (new.requires_grad or x.requires_grad):
             raise GradientError(f"{name}: out= records no gradient, which a tensor here requires; use no_grad(), or "
                                 f"x.copy_({name}(...))")  # fmt: skip
@@ -287,7 +287,7 @@ def lifted(function: Any, name: str, what: str, args: tuple[Any, ...]) -> tuple[
     lifts = None if name[-1] == "_" else getattr(function, "lifts", None)  # a change in place is one of a tensor
     if lifts and isinstance(first, (bool, int, float)):
         if is_tensor(other):
-            return (other._lift(name, first), *args[1:])
+            return (other._lift(first), *args[1:])
         if lifts == "numbers" and isinstance(other, (bool, int, float)):
             return (tensor_class()(first), *args[1:])
-    return (need_tensor(name, what, first), *args[1:])
+    return (need_tensor(what, first), *args[1:])

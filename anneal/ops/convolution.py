@@ -29,7 +29,7 @@ def _convolve(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    same_device(name, x, weight, bias)
+    same_device(x, weight, bias)
     xs, ws = x.uop.shape, weight.uop.shape
     if len(xs) == axes + 1:
         return _convolve(name, axes, x.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
@@ -45,9 +45,9 @@ def _convolve(
         )
     if bias is not None and bias.uop.shape != (outs,):
         raise ShapeError(f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {outs} channels")
-    st, di = per_axis(name, "stride", stride, axes), per_axis(name, "dilation", dilation, axes)
+    st, di = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     a, b = common_dtype(x.uop, weight.uop)
-    sides = _conv_padding(name, padding, ws[2:], st, di)
+    sides = _conv_padding(padding, ws[2:], st, di)
     padded = pad(a, ((0, 0), (0, 0), *sides))
     u = _biased(_windowed_product(name, x.device, padded, b, st, di, groups), bias)
     given = (a, b) if bias is None else (a, b, bias.uop)
@@ -59,7 +59,7 @@ def _windowed_product(name: str, device: str, x: UOp, w: UOp, stride: Ints, dila
     n, outs, inner = x.shape[0], *w.shape[:2]
     kernel = w.shape[2:]
     k = len(kernel)
-    u = windows_of(name, x, kernel, stride, dilation)
+    u = windows_of(x, kernel, stride, dilation)
     # (batch, in, kh, oh, kw, ow): places of the kernel are even axes behind the first two, the output's are odd
     out = u.shape[3::2]
     ones = (1,) * k
@@ -94,15 +94,15 @@ def _biased(u: UOp, bias: Tensor | None) -> UOp:
     return u + broadcast(reshape(c, (1, u.shape[1], *[1] * (len(u.shape) - 2))), u.shape)
 
 
-def _conv_padding(name: str, padding: Sizes | str, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
+def _conv_padding(padding: Sizes | str, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
     if not isinstance(padding, str):
-        return tuple([(p, p) for p in per_axis(name, "padding", padding, len(kernel), 0)])
+        return tuple([(p, p) for p in per_axis("padding", padding, len(kernel), 0)])
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding != "same":
-        raise ShapeError(f'{name}: padding is an int, one for each axis, "same" or "valid", not {padding!r}')
+        raise ShapeError(f'padding is an int, one for each axis, "same" or "valid", not {padding!r}')
     if any(s != 1 for s in stride):
-        raise ShapeError(f'{name}: padding="same" needs stride 1, not {stride}')
+        raise ShapeError(f'padding="same" needs stride 1, not {stride}')
     return tuple([(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)])
 
 
@@ -158,7 +158,7 @@ def _transposed(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    same_device(name, x, weight, bias)
+    same_device(x, weight, bias)
     xs, ws = x.uop.shape, weight.uop.shape
     if len(xs) == axes + 1:
         x = x.unsqueeze(0)
@@ -176,9 +176,9 @@ def _transposed(
         raise ShapeError(
             f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {groups * ws[1]} channels"
         )
-    st, di = per_axis(name, "stride", stride, axes), per_axis(name, "dilation", dilation, axes)
-    side = per_axis(name, "padding", padding, axes, 0)
-    extra = per_axis(name, "output_padding", output_padding, axes, 0)
+    st, di = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
+    side = per_axis("padding", padding, axes, 0)
+    extra = per_axis("output_padding", output_padding, axes, 0)
     if any(e >= max(s, d) for e, s, d in zip(extra, st, di, strict=True)):
         raise ShapeError(f"{name}: output_padding {extra} must be less than the stride {st} or the dilation {di}")
     a, b = common_dtype(x.uop, weight.uop)

@@ -42,7 +42,7 @@ def full(
     Tensor([7, 7], dtype=int32)
     """
     kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
-    u = broadcast(fitting("full", kind, fill_value), _sizes("full", (shape,)))
+    u = broadcast(fitting(kind, fill_value), _sizes((shape,)))
     return fresh(u, device, requires_grad)
 
 
@@ -60,7 +60,7 @@ def zeros(
     Tensor([[0., 0.],
             [0., 0.]], dtype=float32)
     """
-    return fresh(broadcast(const(_or_float(dtype), 0), _sizes("zeros", shape)), device, requires_grad)
+    return fresh(broadcast(const(_or_float(dtype), 0), _sizes(shape)), device, requires_grad)
 
 
 @function(static=True)
@@ -77,7 +77,7 @@ def ones(
     Tensor([[1, 1],
             [1, 1]], dtype=int32)
     """
-    return fresh(broadcast(const(_or_float(dtype), 1), _sizes("ones", shape)), device, requires_grad)
+    return fresh(broadcast(const(_or_float(dtype), 1), _sizes(shape)), device, requires_grad)
 
 
 @function(static=True)
@@ -112,7 +112,7 @@ def eye(
     Tensor([[1., 0.],
             [0., 1.]], dtype=float32)
     """
-    shape = _sizes("eye", (n, n if m is None else m))
+    shape = _sizes((n, n if m is None else m))
     same = broadcast(iota(shape[0], 0, 2), shape).eq(broadcast(iota(shape[1], 1, 2), shape))
     return fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
@@ -165,11 +165,9 @@ def arange(
     if not all(math.isfinite(x) for x in (start, end, step)):
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
-    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers("arange", dtype)
+    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers(dtype)
     steps = range(int(start), int(end), int(step)) if whole else None
-    n = bound_int(
-        "arange", "the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step)
-    )
+    n = bound_int("the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step))
     n = max(0, n)
     if kind.is_int and n:
         for x in (start, start + (n - 1) * step):
@@ -199,11 +197,11 @@ def linspace(
     >>> Tensor.linspace(0, 1, 5)
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    kind = _of_numbers("linspace", dtype)
-    (n,) = _sizes("linspace", (steps,))
+    kind = _of_numbers(dtype)
+    (n,) = _sizes((steps,))
     if is_tensor(start) or is_tensor(end):
-        return _line_between("linspace", start, end, n, device).cast(kind)
-    start, end = number("linspace", "start", start), number("linspace", "end", end)
+        return _line_between(start, end, n, device).cast(kind)
+    start, end = number("start", start), number("end", end)
     if not kind.is_float:
         return fresh(_whole_line(kind, start, end, n), device, requires_grad)
     low, high = normalise_const(kind, float(start)), normalise_const(kind, float(end))
@@ -235,19 +233,19 @@ def logspace(
     """
     if not base > 0:
         raise ShapeError(f"logspace: the base must be above 0, not {base}")
-    kind = _of_numbers("logspace", dtype)
+    kind = _of_numbers(dtype)
     line = linspace(start, end, steps, dtype=dtypes.float64 if kind is dtypes.float64 else _FLOAT32, device=device)
     out = (line * math.log2(base)).exp2().cast(kind)
     return out.requires_grad_() if requires_grad else out
 
 
-def _line_between(name: str, start: Any, end: Any, n: int, device: str | None) -> Tensor:
+def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
     """Numbers from `start` to `end`, one of them a tensor, counted from both, so that both come out exactly."""
     one = start if is_tensor(start) else end
     for end_ in (start, end):
         if is_tensor(end_) and end_.ndim:
-            raise ShapeError(f"{name}: an end is a number or a tensor of shape (), not {said(end_)}")
-    low, high = (one._lift(name, x).detach().cast(_FLOAT32) for x in (start, end))
+            raise ShapeError(f"an end is a number or a tensor of shape (), not {said(end_)}")
+    low, high = (one._lift(x).detach().cast(_FLOAT32) for x in (start, end))
     i = one._new_plain(iota(n)).cast(_FLOAT32)
     gap = (high - low) / max(1, n - 1)
     out: Tensor = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
@@ -262,7 +260,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
     >>> Tensor.tril_indices(2, 2).tolist()
     [[0, 1, 1], [0, 0, 1]]
     """
-    _sizes("tril_indices", (row, col))
+    _sizes((row, col))
     return tensor(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
 
 
@@ -275,13 +273,13 @@ def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
     Tensor([[0, 0, 0, 1, 1],
             [0, 1, 2, 1, 2]], dtype=int32)
     """
-    _sizes("triu_indices", (row, col))
+    _sizes((row, col))
     return tensor(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
 
 
 def _window(n: int, periodic: bool, parts: Sequence[float], device: str | None) -> Tensor:
     """A sum of cosines of whole turns over a window of `n`."""
-    (n,) = _sizes("window", (n,))
+    (n,) = _sizes((n,))
     turns: Any = arange(n, device=device).cast(_FLOAT32) * (2 * math.pi / max(1, n if periodic else n - 1))
     out: Any = turns * 0.0 + parts[0]
     for k, part in enumerate(parts[1:], 1):
@@ -309,7 +307,7 @@ def bartlett_window(window_length: int, periodic: bool = True, *, device: str | 
     >>> Tensor.bartlett_window(4)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """
-    (n,) = _sizes("bartlett_window", (window_length,))
+    (n,) = _sizes((window_length,))
     places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1))
     window: Tensor = 1.0 - (places - 1.0).abs() if n != 1 else places + 1.0
     return window
@@ -325,7 +323,7 @@ def kaiser_window(
     >>> Tensor.kaiser_window(4, beta=2.0).round(2)
     Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
-    (n,) = _sizes("kaiser_window", (window_length,))
+    (n,) = _sizes((window_length,))
     places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1)) - 1.0
     half: Any = (1.0 - places * places).clamp(min=0.0).sqrt() if n != 1 else places + 2.0
     window: Tensor = (half * beta).i0() / (half * 0.0 + beta).i0()
@@ -371,7 +369,7 @@ def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor
 
 def _alike(x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: bool | None, device: str | None) -> Tensor:
     kind = x.uop.dtype if dtype is None else as_dtype(dtype)
-    return x._made._fresh(broadcast(fitting("full_like", kind, value), x.shape), device or x.device, requires_grad)
+    return x._made._fresh(broadcast(fitting(kind, value), x.shape), device or x.device, requires_grad)
 
 
 @function
@@ -430,26 +428,26 @@ def empty_like(
     return _alike(x, 0, dtype, requires_grad, device)
 
 
-def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
-    sizes = int_args(name, shape)
+def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
+    sizes = int_args(shape)
     if any(n < 0 for n in sizes):
-        raise ShapeError(f"{name}: sizes must not be negative, not {sizes}")
+        raise ShapeError(f"sizes must not be negative, not {sizes}")
     return sizes
 
 
-def fitting(name: str, dtype: DType, value: Number) -> UOp:
+def fitting(dtype: DType, value: Number) -> UOp:
     """The constant `value`, which `dtype` must be able to hold; a float in an integer dtype is truncated."""
     if dtype.is_int:
         if isinstance(value, float) and not math.isfinite(value):
-            raise DTypeError(f"{name}: {value} does not fit {dtype.name}; use a float dtype")
-        check_fits(name, dtype, int(value))
+            raise DTypeError(f"{value} does not fit {dtype.name}; use a float dtype")
+        check_fits(dtype, int(value))
     return const(dtype, value)
 
 
-def _of_numbers(name: str, dtype: DTypeLike | None) -> DType:
+def _of_numbers(dtype: DTypeLike | None) -> DType:
     kind = _or_float(dtype)
     if kind is dtypes.bool_:
-        raise DTypeError(f"{name}: makes numbers, not bools; compare them with one")
+        raise DTypeError("makes numbers, not bools; compare them with one")
     return kind
 
 
@@ -467,7 +465,7 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
     for x in (start, end):
         if not math.isfinite(x):
             raise DTypeError(f"linspace: {x} does not fit {dtype.name}; use a float dtype")
-        check_fits("linspace", dtype if dtype.is_int else dtypes.int32, int(x))
+        check_fits(dtype if dtype.is_int else dtypes.int32, int(x))
     first, apart = int(start), int(end) - int(start)
     whole, rest = divmod(abs(apart), max(1, n - 1))
     wide = dtypes.int32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype
@@ -498,7 +496,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tuple(tensors[0])
     for t in tensors:
-        need_tensor("meshgrid", "each argument", t)
+        need_tensor("each argument", t)
         if t.ndim > 1:
             raise ShapeError(f"meshgrid: takes vectors, not shape {t.shape}")
     order = list(range(len(tensors)))

@@ -41,7 +41,7 @@ def nonzero(
     [[1], [-1], [-1]]
     """
     if size is None:
-        values = values_now(x, "nonzero", "give size=, the most that there can be")
+        values = values_now(x, "give size=, the most that there can be")
         rows = x._made(np.argwhere(values).astype(np.int32), device=x.device)
     else:
         rows = _first_positions(x, size, fill_value)
@@ -115,15 +115,13 @@ def masked_select(x: Tensor, mask: Any, *, size: int | None = None, fill_value: 
     >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
     [1, 3]
     """
-    m = x._lift("masked_select", mask)
+    m = x._lift(mask)
     if m.dtype is not dtypes.bool_:
         raise DTypeError(f"masked_select: a mask is bool, not {m.dtype.name}; compare first")
-    shape = broadcast_shapes("masked_select", x.shape, m.shape)
+    shape = broadcast_shapes(x.shape, m.shape)
     row, chosen = x.expand(shape).reshape(-1), m.expand(shape).reshape(-1)
     if size is None:
-        known = values_now(
-            chosen, "masked_select", "give size=, the most that there can be, or use where or masked_fill"
-        )
+        known = values_now(chosen, "give size=, the most that there can be, or use where or masked_fill")
         return row[np.flatnonzero(known).astype(np.int32)]
     places, count = _true_first(chosen, size)
     picked = gathered(row, 0, places.uop)
@@ -169,13 +167,13 @@ def unique(
     ([1, 3], [1, 2])
     """
     if size is not None:
-        _flat_alone("unique", dim, size)
+        _flat_alone(dim, size)
         order = x.reshape(-1).argsort()
         runs = _runs(x.reshape(-1)[order], size)
         inverse = runs.inverse.scatter(0, order, runs.inverse).reshape(x.shape)
         return _asked(runs._replace(inverse=inverse), return_inverse, return_counts)
-    values = _comparable(x, "unique")
-    at = None if dim is None else axis_of("unique", dim, x.ndim)
+    values = _comparable(x)
+    at = None if dim is None else axis_of(dim, x.ndim)
     found = np.unique(values, return_inverse=True, return_counts=True, axis=at, equal_nan=False)
     return _asked(
         _made(x, found[0], found[1].reshape(x.shape if at is None else -1), found[2]), return_inverse, return_counts
@@ -200,11 +198,11 @@ def unique_consecutive(
     [1, 2, 1]
     """
     if size is not None:
-        _flat_alone("unique_consecutive", dim, size)
+        _flat_alone(dim, size)
         runs = _runs(x.reshape(-1), size)
         return _asked(runs._replace(inverse=runs.inverse.reshape(x.shape)), return_inverse, return_counts)
-    values = _comparable(x, "unique_consecutive")
-    at = None if dim is None else axis_of("unique_consecutive", dim, x.ndim)
+    values = _comparable(x)
+    at = None if dim is None else axis_of(dim, x.ndim)
     rows = values.reshape(-1) if at is None else np.moveaxis(values, at, 0)
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
@@ -216,8 +214,8 @@ def unique_consecutive(
     )
 
 
-def _comparable(x: Tensor, name: str) -> Array:
-    values = values_now(x, name, "give size=, the most that there can be; bincount counts small integers")
+def _comparable(x: Tensor) -> Array:
+    values = values_now(x, "give size=, the most that there can be; bincount counts small integers")
     return values.astype(np.float32) if x.dtype.is_narrow else values
 
 
@@ -230,11 +228,11 @@ def _made(x: Tensor, values: Array, inverse: Array, counts: Array) -> _Distinct:
     )
 
 
-def _flat_alone(name: str, dim: int | None, size: int) -> None:
+def _flat_alone(dim: int | None, size: int) -> None:
     if dim is not None:
-        raise ShapeError(f"{name}: size= is for all elements; with dim={dim} the result is computed now")
+        raise ShapeError(f"size= is for all elements; with dim={dim} the result is computed now")
     if size < 1:
-        raise ShapeError(f"{name}: size must be at least 1, not {size}")
+        raise ShapeError(f"size must be at least 1, not {size}")
 
 
 def _runs(row: Tensor, size: int) -> _Distinct:

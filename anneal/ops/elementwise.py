@@ -31,13 +31,13 @@ Operand = Any  # a tensor, an array or a Python number
 # functions of real numbers turn integers into float32 first.
 
 
-def operands(x: Tensor, name: str, other: Operand) -> tuple[UOp, UOp, tuple[int, ...], Tensor]:
+def operands(x: Tensor, other: Operand) -> tuple[UOp, UOp, tuple[int, ...], Tensor]:
     """Both operands with one dtype and one shape (or none), that shape, and the other tensor."""
     a = x.uop
     if isinstance(other, _SCALARS):
-        b = weak_const(name, a.dtype, other)
+        b = weak_const(a.dtype, other)
         return (a if a.dtype is b.dtype else a.cast(b.dtype)), b, a.shape, x
-    o = x._lift(name, other)
+    o = x._lift(other)
     b = o.uop
     sa, sb = a.shape, b.shape
     if a.dtype is not b.dtype:
@@ -46,16 +46,16 @@ def operands(x: Tensor, name: str, other: Operand) -> tuple[UOp, UOp, tuple[int,
         return a, b, sa, o
     if not sa:
         return a, b, sb, o
-    shape = broadcast_shapes(name, sa, sb)
+    shape = broadcast_shapes(sa, sb)
     return broadcast(a, shape), broadcast(b, shape), shape, o
 
 
-def binary(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, o = operands(x, name, other)
+def binary(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, o = operands(x, other)
     if swap:
         a, b = b, a
     if a.dtype is _INT32 and (op is _ADD or op is _MUL):
-        check_growth(name, op, a, b)
+        check_growth(op, a, b)
     return x._new(elementwise(op, (a, b), shape), o)
 
 
@@ -69,13 +69,18 @@ def real_node(x: Tensor) -> UOp:
     return u if u.dtype.is_float else u.cast(_FLOAT32)
 
 
+def floats_of(x: Tensor) -> Tensor:
+    """The tensor as floats: integers and bools become float32."""
+    return x._new(real_node(x))
+
+
 def real_unary(x: Tensor, op: Op) -> Tensor:
     return x._new(op(real_node(x)))
 
 
-def need(name: str, dtype: DType, fits: bool, wanted: str) -> None:
+def need(dtype: DType, fits: bool, wanted: str) -> None:
     if not fits:
-        raise DTypeError(f"{name}: takes {wanted}, not {dtype.name}; use .cast first")
+        raise DTypeError(f"takes {wanted}, not {dtype.name}; use .cast first")
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------
@@ -93,8 +98,8 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
             [21, 22]], dtype=int32)
     """
     if alpha != 1:
-        other = binary(x._lift("add", other), "add", Op.MUL, alpha)
-    return binary(x, "add", Op.ADD, other)
+        other = binary(x._lift(other), Op.MUL, alpha)
+    return binary(x, Op.ADD, other)
 
 
 @function(alias="subtract", in_place="aliases")
@@ -108,18 +113,18 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     Tensor([9, 8], dtype=int32)
     """
     if alpha != 1:
-        other = binary(x._lift("sub", other), "sub", Op.MUL, alpha)
+        other = binary(x._lift(other), Op.MUL, alpha)
     return difference(x, other, False)
 
 
 def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, "sub", other)
+    a, b, shape, o = operands(x, other)
     if a.dtype is _BOOL:
         raise DTypeError("sub: bools have no difference; use ^ (logical_xor), or .int() first")
     if swap:
         a, b = b, a
     if a.dtype is _INT32:
-        check_growth("sub", Op.SUB, a, b)
+        check_growth(Op.SUB, a, b)
     return x._new(elementwise(Op.SUB, (a, b), shape), o)
 
 
@@ -133,7 +138,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 5]).mul(2)
     Tensor([ 2, 10], dtype=int32)
     """
-    return binary(x, "mul", Op.MUL, other)
+    return binary(x, Op.MUL, other)
 
 
 @function(alias="divide true_divide", in_place="aliases")
@@ -156,7 +161,7 @@ def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
 
 
 def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, "div", other)
+    a, b, shape, o = operands(x, other)
     if not a.dtype.is_float:
         a, b = a.cast(_FLOAT32), b.cast(_FLOAT32)
     if swap:
@@ -169,10 +174,10 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 
 def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, "floor_divide", other)
+    a, b, shape, o = operands(x, other)
     if swap:
         a, b = b, a
-    need("floor_divide", a.dtype, a.dtype is not _BOOL, "integers or floats")
+    need(a.dtype, a.dtype is not _BOOL, "integers or floats")
     return x._new(elementwise(Op.IDIV, (a, b), shape), o)
 
 
@@ -189,12 +194,12 @@ def floor_divide(x: Tensor, other: Operand) -> Tensor:
 
 
 def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
-    a, b, shape, o = operands(x, "div", other)
+    a, b, shape, o = operands(x, other)
     if a.dtype.is_float:
         below = _below_zero(a) ^ _below_zero(b)
         quotient = _size(a) // _size(b)
         return x._new(broadcast(where_node(below, -quotient, quotient), shape), o)
-    need("div", a.dtype, a.dtype.is_int, "integers or floats")
+    need(a.dtype, a.dtype.is_int, "integers or floats")
     quotient = elementwise(Op.IDIV, (a, b), shape)
     if a.dtype.kind == "int":
         quotient = quotient + _off_by_one(a, b).cast(a.dtype)
@@ -202,10 +207,10 @@ def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
 
 
 def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, "remainder", other)
+    a, b, shape, o = operands(x, other)
     if swap:
         a, b = b, a
-    need("remainder", a.dtype, a.dtype is not _BOOL, "integers or floats")
+    need(a.dtype, a.dtype is not _BOOL, "integers or floats")
     return x._new(elementwise(Op.MOD, (a, b), shape), o)
 
 
@@ -229,7 +234,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([7, -7]).fmod(3)
     Tensor([ 1, -1], dtype=int32)
     """
-    a, b, shape, o = operands(x, "fmod", other)
+    a, b, shape, o = operands(x, other)
     if a.dtype.is_float:
         rest = _size(a) % _size(b)
         out = x._new(broadcast(where_node(_has_sign(a), -rest, rest), shape), o)
@@ -238,7 +243,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
         times = Op.TRUNC(elementwise(Op.DIV, (a, b), shape))
         same = elementwise(Op.SUB, (a, UOp(Op.DETACH, a.dtype, (times,)) * broadcast(b, shape)), shape)
         return out._new(by_rule("equal", out.uop, same))
-    need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
+    need(a.dtype, a.dtype.is_int, "integers or floats")
     rest = elementwise(Op.MOD, (a, b), shape)
     if a.dtype.kind == "int":
         rest = elementwise(Op.SUB, (rest, _off_by_one(a, b).cast(a.dtype) * b), shape)
@@ -265,7 +270,7 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             if x.uop.dtype is _BOOL and isinstance(other, bool):
                 u = u.cast(_BOOL)
             if u.dtype is _INT32 and x.uop.dtype is _INT32:
-                check_growth("pow", Op.POW, x.uop, const(_INT32, min(int(other), _INT32.max)))
+                check_growth(Op.POW, x.uop, const(_INT32, min(int(other), _INT32.max)))
             return x._new(beside(broadcast(u, x.shape), x) if u.is_const else u)
     if isinstance(other, float) and not swap and x.uop.dtype.is_float:
         if other == 0.5:
@@ -274,16 +279,16 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             return unary(x, Op.RSQRT)
         if other.is_integer() and builtins.abs(other) <= 4:
             return power(x, int(other), False)
-    a, b, shape, o = operands(x, "pow", other)
+    a, b, shape, o = operands(x, other)
     if swap:
         a, b = b, a
     if a.dtype.is_float:
         return x._new(elementwise(Op.POW, (a, b), shape), o)
-    need("pow", a.dtype, a.dtype.is_int, "integers or floats")
+    need(a.dtype, a.dtype.is_int, "integers or floats")
     if isinstance(other, int) and not swap and other < 0:
         raise DTypeError(f"pow: an integer to the power {other} is no integer; use .float() first")
     if a.dtype is _INT32:
-        check_growth("pow", Op.POW, a, b)
+        check_growth(Op.POW, a, b)
     return x._new(broadcast(_int_power(a, b), shape), o)
 
 
@@ -317,7 +322,7 @@ def maximum(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 5]).maximum(Tensor([3, 2]))
     Tensor([3, 5], dtype=int32)
     """
-    return halved(binary(x, "maximum", Op.MAX, other))
+    return halved(binary(x, Op.MAX, other))
 
 
 @function
@@ -328,7 +333,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 5]).minimum(3)
     Tensor([1, 3], dtype=int32)
     """
-    return halved(binary(x, "minimum", Op.MIN, other))
+    return halved(binary(x, Op.MIN, other))
 
 
 @function
@@ -340,7 +345,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
     Tensor([2.5], dtype=float32)
     """
-    apart = x._lift("lerp", end) - x
+    apart = x._lift(end) - x
     return x + apart.mul(weight)
 
 
@@ -352,7 +357,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     >>> Tensor([1.0, 1.0]).addcmul(Tensor([2.0, 3.0]), Tensor([4.0, 5.0]), value=10)
     Tensor([ 81., 151.], dtype=float32)
     """
-    return x + x._lift("addcmul", a).mul(b).mul(value)
+    return x + x._lift(a).mul(b).mul(value)
 
 
 @function(in_place=True, autocast="widest")
@@ -363,7 +368,7 @@ def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     >>> Tensor([1.0, 1.0]).addcdiv(Tensor([2.0, 6.0]), Tensor([2.0, 3.0]), value=10)
     Tensor([11., 21.], dtype=float32)
     """
-    return x + x._lift("addcdiv", a).div(b).mul(value)
+    return x + x._lift(a).div(b).mul(value)
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------
@@ -384,11 +389,11 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
     if not out._wants:
         return out
     if not isinstance(min, (*_SCALARS, type(None))) or not isinstance(max, (*_SCALARS, type(None))):
-        out = x if min is None else halved(binary(x, "clamp", Op.MAX, min))
+        out = x if min is None else halved(binary(x, Op.MAX, min))
         if max is None or min is None:
-            return out if max is None else halved(binary(out, "clamp", Op.MIN, max))
+            return out if max is None else halved(binary(out, Op.MIN, max))
         both = x.eq(min) & x.eq(max)  # all is the element's own, as in torch
-        same = choose(both, x, halved(binary(out, "clamp", Op.MIN, max)))
+        same = choose(both, x, halved(binary(out, Op.MIN, max)))
         return out._new(by_rule("equal", clipped(x, min, max).uop, same.uop), same)
     inside: Any = None if min is None else x > min
     if max is not None:
@@ -399,8 +404,8 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
 
 def clipped(x: Tensor, min: Operand | None, max: Operand | None) -> Tensor:
     """`clamp` whose gradient ends at a constant bound, as that of relu."""
-    out = x if min is None else binary(x, "clamp", Op.MAX, min)
-    return out if max is None else binary(out, "clamp", Op.MIN, max)
+    out = x if min is None else binary(x, Op.MAX, min)
+    return out if max is None else binary(out, Op.MIN, max)
 
 
 def halved(out: Tensor) -> Tensor:
@@ -431,29 +436,29 @@ def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
     """`a` where this bool tensor is true, else `b`: both broadcast and promote."""
     p = x.uop
     if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
-        first = weak_const("where", dtypes.bool_, a)
-        second = weak_const("where", dtypes.bool_, b)
+        first = weak_const(dtypes.bool_, a)
+        second = weak_const(dtypes.bool_, b)
         ua, ub = common_dtype(first, second)
         return x._new_plain(elementwise(Op.WHERE, (p, ua, ub), p.shape))
     if isinstance(a, _SCALARS):
-        tb = x._lift("where", b)
+        tb = x._lift(b)
         ub = tb.uop
-        ua = weak_const("where", ub.dtype, a)
+        ua = weak_const(ub.dtype, a)
         ub = ub.cast(ua.dtype)
         ta = tb
     elif isinstance(b, _SCALARS):
-        ta = x._lift("where", a)
+        ta = x._lift(a)
         ua = ta.uop
-        ub = weak_const("where", ua.dtype, b)
+        ub = weak_const(ua.dtype, b)
         ua = ua.cast(ub.dtype)
         tb = ta
     else:
-        ta, tb = x._lift("where", a), x._lift("where", b)
+        ta, tb = x._lift(a), x._lift(b)
         ua, ub = common_dtype(ta.uop, tb.uop)
     if p.shape == ua.shape == ub.shape:
         shape = p.shape
     else:
-        shape = broadcast_shapes("where", p.shape, ua.shape, ub.shape)
+        shape = broadcast_shapes(p.shape, ua.shape, ub.shape)
         p, ua, ub = (broadcast(u, shape) if u.shape else u for u in (p, ua, ub))
     u = elementwise(Op.WHERE, (p, ua, ub), shape)
     for kept, left, t in ((ua, ub, tb), (ub, ua, ta)):

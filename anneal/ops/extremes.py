@@ -18,7 +18,7 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import DTypeLike
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, elementwise, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink,
+    Number, broadcast, detached, elementwise, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink,
 )  # fmt: skip
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes, folded, reduced
@@ -28,11 +28,11 @@ from anneal.uop.sizes import Size, most
 _INT32 = dtypes.int32
 
 
-def _extreme(x: Tensor, name: str, op: Op, where: Any, keepdim: bool) -> Tensor:
+def _extreme(x: Tensor, op: Op, where: Any, keepdim: bool) -> Tensor:
     s = x.uop.shape
-    if 0 in s and builtins.any(s[a] == 0 for a in axes_of(name, where, len(s))):
-        raise PositionError(f"{name}: shape {s} has nothing to choose from along axis {where}")
-    return reduced(x, name, op, x._kept(), where, keepdim)
+    if 0 in s and builtins.any(s[a] == 0 for a in axes_of(where, len(s))):
+        raise PositionError(f"shape {s} has nothing to choose from along axis {where}")
+    return reduced(x, op, x._kept(), where, keepdim)
 
 
 @function
@@ -78,10 +78,10 @@ def _extremes(x: Tensor, name: str, op: Op, dim: Any, keepdim: bool, axis: Axes)
     if is_tensor(dim):
         return _other(x, name, dim, keepdim, axis)
     if dim is None:
-        return _extreme(x, name, op, axis, keepdim)
-    at = one_dim(name, dim, axis, x.ndim)
-    values = _extreme(x, name, op, at, keepdim)
-    indices = _position(x, name, op, at, True)
+        return _extreme(x, op, axis, keepdim)
+    at = one_dim(dim, axis, x.ndim)
+    values = _extreme(x, op, at, keepdim)
+    indices = _position(x, op, at, True)
     values = selected(x, values, indices, at)
     return ValuesIndices(values, x._new_plain(reshape(indices.uop, values.shape)))
 
@@ -90,7 +90,7 @@ def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Te
     """The larger or smaller of two: a tensor where an axis may stand."""
     if keepdim or axis is not None:
         raise ShapeError(f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes")
-    return halved(binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other))
+    return halved(binary(x, Op.MAX if name == "max" else Op.MIN, other))
 
 
 @function
@@ -103,7 +103,7 @@ def amax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([[1, 5], [7, 3]]).amax(dim=(0, 1)).item()
     7
     """
-    return _extreme(x, "amax", Op.MAX, axis, keepdim)
+    return _extreme(x, Op.MAX, axis, keepdim)
 
 
 @function
@@ -114,7 +114,7 @@ def amin(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([[3, 1], [2, 5]]).amin(axis=1)
     Tensor([1, 2], dtype=int32)
     """
-    return _extreme(x, "amin", Op.MIN, axis, keepdim)
+    return _extreme(x, Op.MIN, axis, keepdim)
 
 
 @function
@@ -136,7 +136,7 @@ def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmax()
     Tensor(3., dtype=float32)
     """
-    return _nan_extreme(x, "nanmax", Op.MAX, axis, keepdim)
+    return _nan_extreme(x, Op.MAX, axis, keepdim)
 
 
 @function
@@ -147,31 +147,31 @@ def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmin()
     Tensor(1., dtype=float32)
     """
-    return _nan_extreme(x, "nanmin", Op.MIN, axis, keepdim)
+    return _nan_extreme(x, Op.MIN, axis, keepdim)
 
 
-def _nan_extreme(x: Tensor, name: str, op: Op, axis: Axes, keepdim: bool) -> Tensor:
+def _nan_extreme(x: Tensor, op: Op, axis: Axes, keepdim: bool) -> Tensor:
     if not x.uop.dtype.is_float:
-        return _extreme(x, name, op, axis, keepdim)
+        return _extreme(x, op, axis, keepdim)
     nan = x.isnan()
-    best = _extreme(choose(nan, -math.inf if op is Op.MAX else math.inf, x), name, op, axis, keepdim)
+    best = _extreme(choose(nan, -math.inf if op is Op.MAX else math.inf, x), op, axis, keepdim)
     return choose(nan.all(axis, keepdim), math.nan, best)
 
 
-def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> Tensor:
+def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
     u = x._kept()
     if axis is None:
         shape = u.shape
         u = reshape(u, (math.prod(shape),))
         at = 0
     else:
-        at = axis_of(name, axis, len(u.shape))
+        at = axis_of(axis, len(u.shape))
         shape = u.shape
     if not u.shape:
         return x._new_plain(const(_INT32, 0))
     n = u.shape[at]
     if n == 0:
-        raise PositionError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
+        raise PositionError(f"shape {shape} has nothing to choose from along axis {axis}")
     best = broadcast(reduce_axis(u, op, (at,)), u.shape)
     hit = u.eq(best)
     if u.dtype.is_float:
@@ -193,7 +193,7 @@ def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([[1, 5], [7, 3]]).argmax(dim=1)
     Tensor([1, 0], dtype=int32)
     """
-    return _position(x, "argmax", Op.MAX, axis, keepdim)
+    return _position(x, Op.MAX, axis, keepdim)
 
 
 @function
@@ -204,7 +204,7 @@ def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([[3, 1], [2, 5]]).argmin(axis=1)
     Tensor([1, 0], dtype=int32)
     """
-    return _position(x, "argmin", Op.MIN, axis, keepdim)
+    return _position(x, Op.MIN, axis, keepdim)
 
 
 # -- values with their indices ----------------------------------------------------------------------------------------
@@ -237,18 +237,16 @@ class MinMax(NamedTuple):
     max: Tensor
 
 
-def one_dim(name: str, dim: Any, axis: Any, ndim: int) -> int:
+def one_dim(dim: Any, axis: Any, ndim: int) -> int:
     """The axis that `dim` names, counted from 0. Raises ShapeError for several axes, for both spellings, or none."""
     if axis is not None:
-        raise ShapeError(
-            f"{name}: dim={dim} gives values with their indices, axis={axis} the values alone; give one of them"
-        )
+        raise ShapeError(f"dim={dim} gives values with their indices, axis={axis} the values alone; give one of them")
     if isinstance(dim, (list, tuple, range)):
         raise ShapeError(
-            f"{name}: dim is one axis, whose values come with their indices, not {said(dim)}; axis={dim} gives the "
+            f"dim is one axis, whose values come with their indices, not {said(dim)}; axis={dim} gives the "
             "values along several"
         )
-    return axis_of(name, whole(name, "dim is one axis, which", dim), ndim)
+    return axis_of(whole("dim is one axis, which", dim), ndim)
 
 
 def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
@@ -293,7 +291,7 @@ def cumprod(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
 
 
 def _total(x: Tensor, name: str, op: Op, axis: int | None, dtype: DTypeLike | None) -> Tensor:
-    return folded(x, name, op, axis, dtype, lambda u: _running(x, name, _fold(op), u, axis).uop)
+    return folded(x, name, op, axis, dtype, lambda u: _running(x, _fold(op), u, axis).uop)
 
 
 @function
@@ -305,7 +303,7 @@ def logcumsumexp(x: Tensor, axis: int | None = None) -> Tensor:
     >>> Tensor([1000.0, 1000.0, -5.0]).logcumsumexp(0).round(1)
     Tensor([1000. , 1000.7, 1000.7], dtype=float32)
     """
-    return _running(x, "logcumsumexp", _LOG_SUM_EXP, real_node(x), axis)
+    return _running(x, _LOG_SUM_EXP, real_node(x), axis)
 
 
 @function
@@ -326,7 +324,7 @@ def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | V
     >>> Tensor([1, 3, 2]).cummax(axis=0)
     Tensor([1, 3, 3], dtype=int32)
     """
-    return _running_extreme(x, "cummax", Op.MAX, dim, axis)
+    return _running_extreme(x, Op.MAX, dim, axis)
 
 
 @function
@@ -340,15 +338,15 @@ def cummin(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | V
     >>> Tensor([3, 1, 2]).cummin(dim=0).values
     Tensor([3, 1, 1], dtype=int32)
     """
-    return _running_extreme(x, "cummin", Op.MIN, dim, axis)
+    return _running_extreme(x, Op.MIN, dim, axis)
 
 
-def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -> Tensor | ValuesIndices:
+def _running_extreme(x: Tensor, op: Op, dim: Any, axis: int | None) -> Tensor | ValuesIndices:
     if dim is None:
-        return _running(x, name, _fold(op), x.uop, axis)
-    at = one_dim(name, dim, axis, x.ndim)
+        return _running(x, _fold(op), x.uop, axis)
+    at = one_dim(dim, axis, x.ndim)
     u = x._kept()
-    values = _running(x, name, _fold(op), u, at)
+    values = _running(x, _fold(op), u, at)
     if not u.shape:
         return ValuesIndices(values, x._new_plain(const(dtypes.int32, 0)))
     # The last place up to here that was the extreme when its turn came: a running maximum of places.
@@ -357,7 +355,7 @@ def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -
         hit = hit | u.ne(u)
     place = broadcast(iota(u.shape[at], at, len(u.shape)), u.shape)
     places = hit.where(place, 0)
-    indices = _running(x._new_plain(places), name, _fold(Op.MAX), places, at)
+    indices = _running(x._new_plain(places), _fold(Op.MAX), places, at)
     return ValuesIndices(selected(x, values, indices, at), indices)
 
 
@@ -372,7 +370,7 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
     >>> Tensor([1, 4, 9]).diff()
     Tensor([3, 5], dtype=int32)
     """
-    at = axis_of("diff", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     if not x.ndim or n < 0:
         raise ShapeError(f"diff: takes one axis or more and n >= 0, not shape {x.shape} and n = {n}")
     joined = [part for part in (prepend, x, append) if part is not None]
@@ -386,10 +384,10 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
     return out
 
 
-def _running(x: Tensor, name: str, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
+def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
     if axis is None:
-        raise ShapeError(f"{name}: say along which axis, as dim=")
-    at = axis_of(name, axis, len(u.shape))
+        raise ShapeError("say along which axis, as dim=")
+    at = axis_of(axis, len(u.shape))
     if not u.shape or most(u.shape[at]) < 2:
         return x._new(u)
     order = [i for i in range(len(u.shape)) if i != at] + [at]
@@ -422,13 +420,13 @@ def _finite(top: UOp) -> UOp:
 
 
 def _log_sum_exp(u: UOp, axis: int) -> UOp:
-    top = _finite(reduce_node(UOp(Op.DETACH, u.dtype, (u,)), Op.MAX, (axis,), True))
+    top = _finite(reduce_node(detached(u), Op.MAX, (axis,), True))
     total = reduce_node(Op.EXP(u - broadcast(top, u.shape)), Op.ADD, (axis,), True)
     return reshape(Op.LOG(total) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
 
 
 def _log_add_exp(a: UOp, b: UOp) -> UOp:
-    top = _finite(Op.MAX(UOp(Op.DETACH, a.dtype, (a,)), UOp(Op.DETACH, b.dtype, (b,))))
+    top = _finite(Op.MAX(detached(a), detached(b)))
     return Op.LOG(Op.EXP(a - top) + Op.EXP(b - top)) + top
 
 

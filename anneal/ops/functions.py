@@ -9,7 +9,18 @@ from typing import Any
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor, number_first
-from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
+from anneal.ops.elementwise import (
+    beside,
+    by_slopes,
+    choose,
+    floats_of,
+    one_over,
+    operands,
+    power,
+    real_node,
+    real_unary,
+    unary,
+)
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, by_rule, dtypes
@@ -113,7 +124,7 @@ def expm1(x: Tensor) -> Tensor:
     Tensor([0.    , 1.7183], dtype=float32)
     """
     # Near 0 the difference cancels.
-    x = x._new(real_node(x))
+    x = floats_of(x)
     if x.uop.dtype.bits == 64:
         # 2t / (1 - t) with t = tanh(x / 2) is the same function and does not
         near = x.abs() < 1.0
@@ -168,7 +179,7 @@ def log1p(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 1.0]).log1p()
     Tensor([0.    , 0.6931], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     # 1 + x is rounded, and a GPU's log is coarse next to 1: there, 2 artanh(x / (2 + x)) by its series, to the last
     # bit.
     near = x.abs() < 0.25
@@ -286,7 +297,7 @@ def logaddexp(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1000.0]).logaddexp(Tensor([1000.0])).round(1)
     Tensor([1000.7], dtype=float32)
     """
-    o = x._lift("logaddexp", other)
+    o = x._lift(other)
     top = x.maximum(o).detach()
     safe = choose(top.isinf(), 0.0, top)
     # the larger term is 1, and left out: what the smaller one adds keeps its digits
@@ -327,9 +338,9 @@ def cbrt(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-def as_reals(x: Tensor, name: str, other: Operand) -> tuple[Tensor, Tensor, DType]:
+def as_reals(x: Tensor, other: Operand) -> tuple[Tensor, Tensor, DType]:
     """Both operands as floats of 32 bits or more and of one shape, and the dtype of the result."""
-    a, b, shape, o = operands(x, name, other)
+    a, b, shape, o = operands(x, other)
     dtype = a.dtype if a.dtype.is_float else _FLOAT32
     wide = dtype if dtype.bits >= 32 else _FLOAT32
     return x._new(broadcast(a.cast(wide), shape)), o._new(broadcast(b.cast(wide), shape)), dtype
@@ -355,7 +366,7 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1.0, -2.0]).copysign(-1.0)
     Tensor([-1., -2.], dtype=float32)
     """
-    x, y, dtype = as_reals(x, "copysign", other)
+    x, y, dtype = as_reals(x, other)
     apart: Tensor = has_sign_bit(x) ^ has_sign_bit(y)
     # at 0 the size has no slope, as in torch
     slope: Tensor = choose(x.eq(0.0), 0.0, choose(apart, -1.0, 1.0))
@@ -372,7 +383,7 @@ def xlogy(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([0.0, 2.0]).xlogy(Tensor([0.0, 1.0]))
     Tensor([0., 0.], dtype=float32)
     """
-    x, y, dtype = as_reals(x, "xlogy", other)
+    x, y, dtype = as_reals(x, other)
     # where x is 0 and the logarithm is finite, it is the slope all the same
     still = x.eq(0.0) & (y.le(0.0) | y.eq(math.inf))
     return choose(still, 0.0, x * choose(still, 1.0, y).log()).cast(dtype)
@@ -387,7 +398,7 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
     >>> Tensor([0.5, 0.75]).logit().round(4)
     Tensor([0.    , 1.0986], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     if eps is not None:
         x = choose(x < eps, eps, choose(x > 1 - eps, 1 - eps, x))
     out = x.log() - (-x).log1p()

@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_tensor, number_first
-from anneal.ops.elementwise import choose, real_node
+from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.made import DTypeLike
 from anneal.ops.nodes import Number, common_dtype
 from anneal.ops.precision import in_single
@@ -43,7 +43,7 @@ def fmin(x: Tensor, other: Any) -> Tensor:
 
 
 def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
-    o = x._lift(name, other)
+    o = x._lift(other)
     mine = x >= o if name == "fmax" else x <= o
     out: Tensor = choose(mine | o.isnan(), x, o)
     if not out.requires_grad:
@@ -75,7 +75,7 @@ def logaddexp2(x: Tensor, other: Any) -> Tensor:
     Tensor([1001.], dtype=float32)
     """
     scale = math.log(2)
-    return (x * scale).logaddexp(x._lift("logaddexp2", other) * scale) * (1 / scale)
+    return (x * scale).logaddexp(x._lift(other) * scale) * (1 / scale)
 
 
 @function(in_place=True)
@@ -86,7 +86,7 @@ def ldexp(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([1.0, 3.0]).ldexp(Tensor([4, -1]))
     Tensor([16. ,  1.5], dtype=float32)
     """
-    o = x._lift("ldexp", other)
+    o = x._lift(other)
     kind = promote(x.dtype, o.dtype)
     if not kind.is_float:
         kind = dtypes.float32
@@ -109,7 +109,7 @@ def gcd(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([12, -7, 0]).gcd(Tensor([18, 21, 5]))
     Tensor([6, 7, 5], dtype=int32)
     """
-    x, o = _alike(x, x._lift("gcd", other))
+    x, o = _alike(x, x._lift(other))
     if not (x.dtype.is_int and o.dtype.is_int):
         raise DTypeError(f"gcd: takes integers, not {x.dtype.name} and {o.dtype.name}")
     zero = x * 0 + o * 0
@@ -128,7 +128,7 @@ def lcm(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([4, 0]).lcm(Tensor([6, 5]))
     Tensor([12,  0], dtype=int32)
     """
-    x, o = _alike(x, x._lift("lcm", other))
+    x, o = _alike(x, x._lift(other))
     return ((x // x.gcd(o).maximum(1)) * o).abs()
 
 
@@ -140,11 +140,11 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([1.0]).nextafter(Tensor([2.0])).item() - 1.0 == 2**-23
     True
     """
-    o = x._lift("nextafter", other)
+    o = x._lift(other)
     x, o = _alike(x, o)
     if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
-    shape = broadcast_shapes("nextafter", x.shape, o.shape)
+    shape = broadcast_shapes(x.shape, o.shape)
     wide, y = x.expand(shape), o.expand(shape)
     kind = dtypes.int32 if x.dtype.bits == 32 else dtypes.int64
     bits = wide.bitcast(kind)
@@ -172,7 +172,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     >>> Tensor([3.0, -0.5, 0.0]).frexp()
     (Tensor([ 0.75, -0.5 ,  0.  ], dtype=float32), Tensor([2, 0, 0], dtype=int32))
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     if x.dtype.bits != 32:
         raise DTypeError(f"frexp: takes float32, not {x.dtype.name}; cast it")
     small = x.abs() < 2.0**-100
@@ -195,7 +195,7 @@ def equal(x: Tensor, other: Any) -> bool:
     >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([1]))
     (True, False)
     """
-    o = x._lift("equal", other)
+    o = x._lift(other)
     return x.shape == o.shape and (not x.numel() or bool(x.eq(o).all().item()))
 
 
@@ -321,7 +321,7 @@ def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool 
     >>> Tensor([2, 3, 4]).cumulative_sum(include_initial=True)
     Tensor([0, 2, 5, 9], dtype=int32)
     """
-    at = axis_of("cumulative_sum", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
     return _after(x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
 
 
@@ -333,7 +333,7 @@ def cumulative_prod(x: Tensor, axis: int | None = None, *, include_initial: bool
     >>> Tensor([2, 3, 4]).cumulative_prod()
     Tensor([ 2,  6, 24], dtype=int32)
     """
-    at = axis_of("cumulative_prod", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
     return _after(x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
 
 
@@ -351,7 +351,7 @@ def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
     >>> rsub(Tensor([1, 2]), 10)
     Tensor([9, 8], dtype=int32)
     """
-    return x._lift("rsub", other).sub(x, alpha)
+    return x._lift(other).sub(x, alpha)
 
 
 @function(method=False)
@@ -362,7 +362,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
     >>> fill(Tensor([1.0, 2.0]), 3)
     Tensor([3., 3.], dtype=float32)
     """
-    given = x._lift("fill", value)
+    given = x._lift(value)
     if given.ndim:
         raise ShapeError(f"fill: the value is one number, not a tensor of shape {given.shape}")
     return given.cast(x.dtype).expand(x.shape)
@@ -379,7 +379,7 @@ def type_as(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([1.7]).type_as(Tensor([1]))
     Tensor([1], dtype=int32)
     """
-    return x.cast(need_tensor("type_as", "other", other).dtype)
+    return x.cast(need_tensor("other", other).dtype)
 
 
 @function(function_alias="split_with_sizes_copy", view=True)
@@ -465,7 +465,7 @@ def new_zeros(
     >>> Tensor([1]).new_zeros(2)
     Tensor([0, 0], dtype=int32)
     """
-    shape = int_args("new_zeros", size)
+    shape = int_args(size)
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -479,7 +479,7 @@ def new_ones(
     >>> Tensor([1]).new_ones(2)
     Tensor([1, 1], dtype=int32)
     """
-    shape = int_args("new_ones", size)
+    shape = int_args(size)
     return x.new_full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -493,7 +493,7 @@ def new_empty(
     >>> Tensor([1]).new_empty(2, 3).shape
     (2, 3)
     """
-    shape = int_args("new_empty", size)
+    shape = int_args(size)
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -521,7 +521,7 @@ def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
     ((12, 4, 1), 12)
     """
     steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
-    return tuple(steps) if dim is None else steps[axis_of("stride", dim, x.ndim)]
+    return tuple(steps) if dim is None else steps[axis_of(dim, x.ndim)]
 
 
 @function

@@ -8,7 +8,7 @@ from typing import Any
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor, need_tensor
-from anneal.ops.elementwise import by_slopes, choose, real_node
+from anneal.ops.elementwise import by_slopes, choose, floats_of, real_node
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.precision import in_single
 from anneal.uop import dtypes
@@ -258,7 +258,7 @@ def entr(x: Tensor) -> Tensor:
     >>> entr(Tensor([0.0, 0.5, 1.0])).round(4)
     Tensor([ 0.    ,  0.3466, -0.    ], dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     above = x > 0.0
     safe = choose(above, x, 1.0)
     out = choose(x.isnan(), x, choose(above, -safe * safe.log(), choose(x.eq(0.0), 0.0, -math.inf)))
@@ -274,9 +274,9 @@ def xlog1py(x: Any, other: Any) -> Tensor:
     >>> xlog1py(Tensor([0.0, 2.0]), Tensor([-1.0, 1.0])).round(4)
     Tensor([0.    , 1.3863], dtype=float32)
     """
-    one = x if is_tensor(x) else need_tensor("xlog1py", "x or other", other)
-    a, b = one._lift("xlog1py", x), one._lift("xlog1py", other)
-    a, b = a._new(real_node(a)), b._new(real_node(b))
+    one = x if is_tensor(x) else need_tensor("x or other", other)
+    a, b = one._lift(x), one._lift(other)
+    a, b = floats_of(a), floats_of(b)
     zero = a.eq(0.0) & ~b.isnan() & (b.le(-1.0) | b.eq(math.inf))
     return choose(zero, 0.0, a * choose(zero, 0.0, b).log1p())
 

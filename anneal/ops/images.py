@@ -71,7 +71,7 @@ def interpolate(
         raise ShapeError(f"interpolate: align_corners has no meaning for mode {mode!r}")
     image = x.dtype is dtypes.uint8 and mode in ("bilinear", "bicubic")
     if not image and not mode.startswith("nearest"):
-        need_float("interpolate", "x", x)
+        need_float("x", x)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ShapeError(f'interpolate: antialias is for "bilinear" and "bicubic", not {mode!r}')
     for i, v in list(enumerate(values))[:: -1 if image else 1]:  # rows first, as bytes are rounded in between
@@ -262,9 +262,9 @@ def fold(
         return fold(x.unsqueeze(0), output_size, kernel_size, dilation, padding, stride).squeeze(0)
     if x.ndim != 3:
         raise ShapeError(f"fold: x is (batch, channels*kh*kw, windows), with or without the batch, not {x.shape}")
-    out, k = per_axis("fold", "output_size", output_size, 2), per_axis("fold", "kernel_size", kernel_size, 2)
-    d, s = per_axis("fold", "dilation", dilation, 2), per_axis("fold", "stride", stride, 2)
-    p = per_axis("fold", "padding", padding, 2, 0)
+    out, k = per_axis("output_size", output_size, 2), per_axis("kernel_size", kernel_size, 2)
+    d, s = per_axis("dilation", dilation, 2), per_axis("stride", stride, 2)
+    p = per_axis("padding", padding, 2, 0)
     whole = [a + 2 * b for a, b in zip(out, p, strict=True)]
     counts = [(n - dd * (kk - 1) - 1) // ss + 1 for n, kk, dd, ss in zip(whole, k, d, s, strict=True)]
     batch, columns, places = x.shape

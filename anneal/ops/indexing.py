@@ -37,18 +37,18 @@ _SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIG
 # cannot be: it reads 0 where it is out of range, and writes nothing.
 
 
-def index_node(x: Tensor, name: str, index: Any) -> UOp:
+def index_node(x: Tensor, index: Any) -> UOp:
     """An index argument as a node of integers on this device."""
     if isinstance(index, (list, tuple, range)):
-        array = as_array(name, index)
+        array = as_array(index)
         index = array.astype(np.int32) if not array.size else array
     elif isinstance(index, (bool, np.bool_)):
-        raise DTypeError(f"{name}: an index is made of integers, not {index}")
+        raise DTypeError(f"an index is made of integers, not {index}")
     elif isinstance(index, int) and not isinstance(index, Count):
-        index = np.asarray(bound_int(name, "an index", index), np.int32)
-    i = x._lift(name, index)
+        index = np.asarray(bound_int("an index", index), np.int32)
+    i = x._lift(index)
     if not i.dtype.is_int:
-        raise DTypeError(f"{name}: an index is made of integers, not {i.dtype.name}; use .int() first")
+        raise DTypeError(f"an index is made of integers, not {i.dtype.name}; use .int() first")
     return i.uop
 
 
@@ -71,12 +71,12 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     Tensor([[1, 1],
             [4, 3]], dtype=int32)
     """
-    i = index_node(x, "gather", index)
+    i = index_node(x, index)
     if 0 in i.shape and len(i.shape) != x.ndim:  # torch's exception: of no positions nothing is asked
         return x.reshape(-1)[:0].reshape(i.shape)
     if not x.ndim and len(i.shape) == 1:  # a row of one element
         return x.reshape(1).gather(dim, x._new_plain(i))
-    at = _fits("gather", dim, i.shape, x.uop.shape, "this tensor's")
+    at = _fits(dim, i.shape, x.uop.shape, "this tensor's")
     return gathered(x, at, places(x, "gather", i, at))
 
 
@@ -87,13 +87,13 @@ def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, i), at))
 
 
-def _fits(name: str, dim: int, small: tuple[int, ...], big: tuple[int, ...], whose: str) -> int:
-    at = axis_of(name, dim, len(big))
+def _fits(dim: int, small: tuple[int, ...], big: tuple[int, ...], whose: str) -> int:
+    at = axis_of(dim, len(big))
     if len(small) != len(big):
-        raise ShapeError(f"{name}: the index has shape {small} and {whose} is {big}; they need as many axes")
+        raise ShapeError(f"the index has shape {small} and {whose} is {big}; they need as many axes")
     for a, (n, m) in enumerate(zip(small, big, strict=True)):
         if a != at and n > m:
-            raise ShapeError(f"{name}: the index has shape {small}, longer than {whose} {big} on axis {a}")
+            raise ShapeError(f"the index has shape {small}, longer than {whose} {big} on axis {a}")
     return at
 
 
@@ -107,9 +107,9 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
             [3]], dtype=int32)
     """
     if dim is None:
-        return x.ravel().take_along_dim(x._lift("take_along_dim", index).ravel(), 0)
-    i = index_node(x, "take_along_dim", index)
-    at = axis_of("take_along_dim", dim, x.ndim)
+        return x.ravel().take_along_dim(x._lift(index).ravel(), 0)
+    i = index_node(x, index)
+    at = axis_of(dim, x.ndim)
     s = x.shape
     if len(i.shape) != len(s):
         raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
@@ -117,7 +117,7 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     if not s:
         return gathered(x, at, i)
     sizes = [i.shape[a] if a == at else n for a, n in enumerate(s)]
-    wide = broadcast_shapes("take_along_dim", i.shape, tuple(sizes))
+    wide = broadcast_shapes(i.shape, tuple(sizes))
     u = broadcast(x.uop, tuple([s[a] if a == at else n for a, n in enumerate(wide)]))
     return x._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
 
@@ -132,8 +132,8 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
             [3, 4],
             [1, 2]], dtype=int32)
     """
-    at = axis_of("index_select", dim, x.ndim)
-    i = index_node(x, "index_select", index)
+    at = axis_of(dim, x.ndim)
+    i = index_node(x, index)
     if len(i.shape) > 1:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
     i = places(x, "index_select", i, at)
@@ -154,7 +154,7 @@ def rows(x: Tensor, index: Any) -> Tensor:
     """
     if not x.uop.shape:
         raise ShapeError("rows: a tensor of shape () has no rows")
-    i = index_node(x, "rows", index)
+    i = index_node(x, index)
     check_places("rows", i, 0, x.uop.shape, 0)
     return x._new(take_rows(x.uop, i.cast(_INT32)))
 
@@ -168,7 +168,7 @@ def take(x: Tensor, index: Any) -> Tensor:
     Tensor([1, 4], dtype=int32)
     """
     row = x.ravel()
-    return x._new(take_rows(row.uop, places(row, "take", index_node(x, "take", index), 0)))
+    return x._new(take_rows(row.uop, places(row, "take", index_node(x, index), 0)))
 
 
 # -- writing by position ----------------------------------------------------------------------------------------------
@@ -227,17 +227,17 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
 
 def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
     """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
-    i = index_node(x, name, index)
+    i = index_node(x, index)
     s = x.uop.shape
     if not i.shape and len(s) == 1:
         i = reshape(i, (1,))  # one place of a row
-    at = _fits(name, dim, i.shape, s, "this tensor's")
+    at = _fits(dim, i.shape, s, "this tensor's")
     i = places(x, name, i, at)
-    given = written(x, name, src)
+    given = written(x, src)
     value = given.uop.cast(x.uop.dtype)
     if not value.shape:
         value = broadcast(value, i.shape)
-    _fits(name, dim, i.shape, value.shape, "the values'")
+    _fits(dim, i.shape, value.shape, "the values'")
     if i.shape and i.shape[at] > value.shape[at]:
         raise ShapeError(f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
     value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
@@ -261,15 +261,13 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     return total, reshape(position, (n,)), reshape(value, (n, 1)), given
 
 
-def written(x: Tensor, name: str, source: Any) -> Tensor:
+def written(x: Tensor, source: Any) -> Tensor:
     """Values to be written into `x`. Raises DTypeError for a tensor of another dtype, which would be rounded unseen, as
     torch does; integers of another width, which Python's int32 and torch's int64 make, are taken."""
-    given = x._lift(name, source)
+    given = x._lift(source)
     if given.uop.dtype is not x.uop.dtype and is_tensor(source) and not (given.dtype.is_int and x.dtype.is_int):
         kind = x.dtype.name
-        raise DTypeError(
-            f'{name}: a tensor of {kind} takes values of {kind}, not {given.dtype.name}; use .to("{kind}")'
-        )
+        raise DTypeError(f'a tensor of {kind} takes values of {kind}, not {given.dtype.name}; use .to("{kind}")')
     return given
 
 
@@ -282,9 +280,9 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     Tensor([[0., 0.],
             [2., 2.]], dtype=float32)
     """
-    at = axis_of("index_add", dim, x.ndim)
-    i = index_node(x, "index_add", index)
-    given = written(x, "index_add", source)
+    at = axis_of(dim, x.ndim)
+    i = index_node(x, index)
+    given = written(x, source)
     if not x.ndim:  # a row of one element
         return (
             x.reshape(1)
@@ -334,7 +332,7 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
         raise DTypeError("where: takes two values, or a condition alone")
     if x.uop.dtype is _BOOL:
         return choose(x, a, b)
-    condition = x._lift("where", a)
+    condition = x._lift(a)
     if condition.dtype is not _BOOL:
         raise DTypeError(f"where: a condition is bool, not {x.dtype.name}; compare first, as in (x != 0).where(a, b)")
     return choose(condition, x, b)
@@ -349,7 +347,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     >>> Tensor([1.0, 2.0]).masked_fill(Tensor([True, False]), 0)
     Tensor([0., 2.], dtype=float32)
     """
-    m = x._lift("masked_fill", mask)
+    m = x._lift(mask)
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
     if not x.uop.dtype.is_float and isinstance(value, float):
@@ -390,7 +388,7 @@ def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: in
     return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}: it runs from {first} to {n - 1}"
 
 
-def as_array(name: str, x: Any) -> np.ndarray[Any, Any]:
+def as_array(x: Any, name: str = "") -> np.ndarray[Any, Any]:
     """A list of ints, or an array, as an array."""
     try:
         if isinstance(x, (list, tuple)) and any(is_tensor(y) for y in x):
@@ -405,7 +403,7 @@ def as_array(name: str, x: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def values_now(x: Tensor, name: str, instead: str) -> np.ndarray[Any, Any]:
+def values_now(x: Tensor, instead: str, name: str = "") -> np.ndarray[Any, Any]:
     """The values, computed now. Raises ShapeError inside jit: there the shape that they decide would be frozen."""
     if here.recordings:
         raise ShapeError(

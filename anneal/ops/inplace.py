@@ -136,7 +136,7 @@ def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
         if len(args) > most:
             args, inplace = args[:-1], args[-1]
         if inplace.__class__ is not bool:
-            inplace = flag(own, "inplace", inplace)
+            inplace = flag(f"{own}: inplace", inplace)
         return (change if inplace else op)(*args, **options)
 
     last = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")
@@ -281,8 +281,8 @@ def copy_(x: Tensor, src: Any) -> Tensor:
     Tensor([[5, 6],
             [5, 6]], dtype=int32)
     """
-    given, shape = x._lift("copy_", src), x.uop.shape
-    if broadcast_shapes("copy_", given.uop.shape, shape) != shape:
+    given, shape = x._lift(src), x.uop.shape
+    if broadcast_shapes(given.uop.shape, shape) != shape:
         raise ShapeError(f"copy_: values of shape {given.shape} do not fit a tensor of shape {x.shape}")
     return given._new(broadcast(given.uop.cast(x.uop.dtype), shape))
 
@@ -297,7 +297,7 @@ def fill_(x: Tensor, value: Any) -> Tensor:
     >>> Tensor([1.0, 2.0]).fill_(3)
     Tensor([3., 3.], dtype=float32)
     """
-    given = x._lift("fill_", value)
+    given = x._lift(value)
     if given.uop.shape:
         raise ShapeError(f"fill_: the value is one number, not a tensor of shape {given.shape}; use copy_")
     u = broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)

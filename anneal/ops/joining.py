@@ -55,11 +55,11 @@ def cat(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
     >>> Tensor.cat([Tensor([1]), Tensor([2, 3])])
     Tensor([1, 2, 3], dtype=int32)
     """
-    parts, where = members_of("cat", tensors, others, dim)
+    parts, where = members_of(tensors, others, dim)
     if any(p.ndim > 1 for p in parts):  # torch's exception: a vector without elements joins anything
         parts = [p for p in parts if p.shape != (0,)]
     first = parts[0]
-    a = axis_of("cat", where, first.ndim)
+    a = axis_of(where, first.ndim)
     if not first.ndim:
         raise PositionError("cat: tensors of shape () cannot be joined; use stack")
     for i, p in enumerate(parts[1:], 1):
@@ -80,12 +80,12 @@ def stack(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
     Tensor([[1, 3],
             [2, 4]], dtype=int32)
     """
-    parts, where = members_of("stack", tensors, others, dim)
+    parts, where = members_of(tensors, others, dim)
     first = parts[0]
     for i, p in enumerate(parts[1:], 1):
         if p.shape != first.shape:
             raise ShapeError(f"stack: part 0 has shape {first.shape} and part {i} has {p.shape}; they must be equal")
-    a = axis_of("stack", where, first.ndim + 1)
+    a = axis_of(where, first.ndim + 1)
     wide = [p.unsqueeze(a) for p in parts]
     return join(wide, a) if len(wide) > 1 else wide[0]
 
@@ -98,7 +98,7 @@ def split(x: Tensor, split_size: int | Sequence[int], dim: int | None = None) ->
     >>> [t.tolist() for t in Tensor.arange(5).split(2)]
     [[0, 1], [2, 3], [4]]
     """
-    a = axis_of("split", dim or 0, x.ndim)
+    a = axis_of(dim or 0, x.ndim)
     if not x.ndim:
         raise ShapeError("split: a tensor of shape () has no axis to split")
     n = x.shape[a]
@@ -128,7 +128,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None) -> tuple[Tensor, ...]:
     """
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of chunks must be positive, not {chunks}")
-    a = axis_of("chunk", dim or 0, x.ndim)
+    a = axis_of(dim or 0, x.ndim)
     n = x.shape[a] if x.ndim else 1
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 
@@ -141,8 +141,8 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
     [[1, 2], [3, 4]]
     """
-    a = axis_of("unbind", dim, x.ndim)
-    need_axes("unbind", x.shape)
+    a = axis_of(dim, x.ndim)
+    need_axes(x.shape)
     rest = (*x.shape[:a], *x.shape[a + 1 :])
     return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
 
@@ -157,7 +157,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
             [1, 2, 3],
             [2, 3, 4]], dtype=int32)
     """
-    a = axis_of("unfold", dim, x.ndim)
+    a = axis_of(dim, x.ndim)
     if not x.ndim:
         return x.reshape(1).unfold(0, size, step)[0]
     n = x.shape[a]
@@ -180,13 +180,13 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     return x._new(permute(u, order))
 
 
-def members_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Tensor], int]:
+def members_of(first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Tensor], int]:
     """The tensors of `Tensor.cat([a, b], dim)`, `Tensor.cat(a, b)` and `a.cat(b, dim=)` alike, and the axis."""
     if isinstance(first, (list, tuple)):
         parts = list(first)
         if others:
             if len(others) > 1 or not isinstance(others[0], int) or axis is not None:
-                raise ShapeError(f"{name}: takes a list of tensors and one axis")
+                raise ShapeError("takes a list of tensors and one axis")
             axis = others[0]
     else:
         parts = [first]
@@ -196,12 +196,12 @@ def members_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None)
             else:
                 parts.append(o)
     if not parts:
-        raise ShapeError(f"{name}: needs at least one tensor")
+        raise ShapeError("needs at least one tensor")
     for i, p in enumerate(parts):
         if not is_tensor(p):
-            raise DTypeError(f"{name}: part {i} is {type(p).__name__}, not a tensor")
+            raise DTypeError(f"part {i} is {type(p).__name__}, not a tensor")
         if p.device != parts[0].device:
-            parts[0]._mixed(name, p)
+            parts[0]._mixed(p)
     return parts, 0 if axis is None else axis
 
 
@@ -220,7 +220,7 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).select(1, 0)
     Tensor([1, 3], dtype=int32)
     """
-    at = axis_of("select", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     return x[(slice(None),) * at + (index,)]
 
 
@@ -239,7 +239,7 @@ def select_scatter(x: Tensor, src: Any, dim: int, index: int) -> Tensor:
     Tensor([[9, 9],
             [3, 4]], dtype=int32)
     """
-    at = axis_of("select_scatter", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     return _with(x, (slice(None),) * at + (index,), src)
 
 
@@ -253,7 +253,7 @@ def slice_scatter(
     >>> Tensor.zeros(4).slice_scatter(Tensor([1.0, 2.0]), start=1, end=3)
     Tensor([0., 1., 2., 0.], dtype=float32)
     """
-    at = axis_of("slice_scatter", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     return _with(x, (slice(None),) * at + (slice(start, end, step),), src)
 
 
@@ -267,21 +267,21 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).tensor_split(2)]
     [[1, 2, 3], [4, 5]]
     """
-    at = axis_of("tensor_split", dim, x.ndim)
-    need_axes("tensor_split", x.shape)
+    at = axis_of(dim, x.ndim)
+    need_axes(x.shape)
     n = x.shape[at]
     if is_tensor(indices_or_sections):
-        known = values_now(indices_or_sections, "tensor_split", "give a list of ints")
+        known = values_now(indices_or_sections, "give a list of ints")
         if known.dtype.kind not in "iu" or known.ndim > 1:
             raise DTypeError(f"tensor_split: the places are a row of integers, not {said(indices_or_sections)}")
         indices_or_sections = known.tolist()
     if not isinstance(indices_or_sections, (list, tuple, range, np.ndarray)):
-        parts = whole("tensor_split", "the number of parts", indices_or_sections)
+        parts = whole("the number of parts", indices_or_sections)
         if parts < 1:
             raise ShapeError(f"tensor_split: at least one part, not {parts}")
         ends = list(itertools.accumulate(n // parts + (i < n % parts) for i in range(parts)))[:-1]
     else:
-        places = [whole("tensor_split", "a place", i) for i in indices_or_sections]
+        places = [whole("a place", i) for i in indices_or_sections]
         ends = [min(max(i + n if i < 0 else i, 0), n) for i in places]
     bounds = [0, *ends, n]
     return tuple([x.narrow(at, a, max(0, b - a)) for a, b in itertools.pairwise(bounds)])
@@ -340,8 +340,8 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).sum_to_size(1, 2)
     Tensor([[4, 6]], dtype=int32)
     """
-    new = int_args("sum_to_size", size)
-    if len(new) > x.ndim or broadcast_shapes("sum_to_size", new, x.shape) != x.shape:
+    new = int_args(size)
+    if len(new) > x.ndim or broadcast_shapes(new, x.shape) != x.shape:
         raise ShapeError(f"sum_to_size: shape {new} does not broadcast to {x.shape}")
     padded = (1,) * (x.ndim - len(new)) + new
     axes = [i for i, (a, b) in enumerate(zip(padded, x.shape, strict=True)) if a == 1 != b]
@@ -357,7 +357,7 @@ def block_diag(x: Tensor, *others: Any) -> Tensor:
     Tensor([[1, 2, 0],
             [0, 0, 3]], dtype=int32)
     """
-    parts = [x, *[x._lift("block_diag", o) for o in others]]
+    parts = [x, *[x._lift(o) for o in others]]
     parts = [p.reshape((1,) * (2 - p.ndim) + p.shape) for p in parts]
     width, at = sum(p.shape[1] for p in parts), 0
     rows: list[Any] = []
@@ -376,7 +376,7 @@ def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
     >>> Tensor([1, 2]).cartesian_prod(Tensor([3, 4])).tolist()
     [[1, 3], [1, 4], [2, 3], [2, 4]]
     """
-    parts = [x, *[x._lift("cartesian_prod", o) for o in others]]
+    parts = [x, *[x._lift(o) for o in others]]
     if any(p.ndim != 1 for p in parts):
         raise ShapeError(f"cartesian_prod: takes vectors, not shapes {[p.shape for p in parts]}")
     if len(parts) == 1:
@@ -417,7 +417,7 @@ def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     >>> Tensor(5).atleast_1d()
     Tensor([5], dtype=int32)
     """
-    return _each("atleast_1d", tensors, others, lambda x: x if x.ndim else x.reshape(1))
+    return _each(tensors, others, lambda x: x if x.ndim else x.reshape(1))
 
 
 @function(view=True)
@@ -428,7 +428,7 @@ def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     >>> Tensor([1, 2]).atleast_2d()
     Tensor([[1, 2]], dtype=int32)
     """
-    return _each("atleast_2d", tensors, others, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
+    return _each(tensors, others, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
 
 
 @function(view=True)
@@ -441,15 +441,13 @@ def atleast_3d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     >>> Tensor([1, 2]).atleast_3d().shape
     (1, 2, 1)
     """
-    return _each("atleast_3d", tensors, others, lambda x: x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x)
+    return _each(tensors, others, lambda x: x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x)
 
 
-def _each(
-    name: str, tensors: Any, others: tuple[Any, ...], function: Callable[[Tensor], Tensor]
-) -> Tensor | tuple[Tensor, ...]:
+def _each(tensors: Any, others: tuple[Any, ...], function: Callable[[Tensor], Tensor]) -> Tensor | tuple[Tensor, ...]:
     if is_tensor(tensors) and not others:
         return function(tensors)
-    return tuple([function(x) for x in members_of(name, tensors, others, None)[0]])
+    return tuple([function(x) for x in members_of(tensors, others, None)[0]])
 
 
 @function
@@ -460,7 +458,7 @@ def hstack(tensors: Any, *others: Any) -> Tensor:
     >>> Tensor.hstack(Tensor([1]), Tensor([2, 3])).tolist()
     [1, 2, 3]
     """
-    parts = [t.atleast_1d() for t in members_of("hstack", tensors, others, None)[0]]
+    parts = [t.atleast_1d() for t in members_of(tensors, others, None)[0]]
     return parts[0].cat(*parts[1:], dim=0 if parts[0].ndim == 1 else 1)
 
 
@@ -472,7 +470,7 @@ def vstack(tensors: Any, *others: Any) -> Tensor:
     >>> Tensor.vstack(Tensor([1, 2]), Tensor([3, 4])).tolist()
     [[1, 2], [3, 4]]
     """
-    parts = [t.atleast_2d() for t in members_of("vstack", tensors, others, None)[0]]
+    parts = [t.atleast_2d() for t in members_of(tensors, others, None)[0]]
     return parts[0].cat(*parts[1:], dim=0)
 
 
@@ -485,7 +483,7 @@ def dstack(tensors: Any, *others: Any) -> Tensor:
     Tensor([[[1, 3],
              [2, 4]]], dtype=int32)
     """
-    parts = [t.atleast_3d() for t in members_of("dstack", tensors, others, None)[0]]
+    parts = [t.atleast_3d() for t in members_of(tensors, others, None)[0]]
     return parts[0].cat(*parts[1:], dim=2)
 
 
@@ -497,5 +495,5 @@ def column_stack(tensors: Any, *others: Any) -> Tensor:
     >>> Tensor.column_stack(Tensor([1, 2]), Tensor([3, 4])).tolist()
     [[1, 3], [2, 4]]
     """
-    parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in members_of("column_stack", tensors, others, None)[0]]
+    parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in members_of(tensors, others, None)[0]]
     return parts[0].cat(*parts[1:], dim=1)

@@ -29,7 +29,7 @@ def matmul(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]) @ Tensor([1, 10])
     Tensor([21, 43], dtype=int32)
     """
-    o = x._lift("matmul", other)
+    o = x._lift(other)
     return x._new(_matmul(x.device, x.uop, o.uop), o)
 
 
@@ -53,7 +53,7 @@ def outer(x: Tensor, other: Any) -> Tensor:
     Tensor([[3, 4],
             [6, 8]], dtype=int32)
     """
-    o = x._lift("outer", other)
+    o = x._lift(other)
     if x.ndim != 1 or o.ndim != 1:
         raise ShapeError(f"outer: takes two vectors, not shapes {x.shape} and {o.shape}; use .reshape(-1) first")
     return x.unsqueeze(1) * o.unsqueeze(0)
@@ -81,10 +81,10 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 10]))
     Tensor([21, 43], dtype=int32)
     """
-    o = x._lift("vecdot", other)
+    o = x._lift(other)
     a, b = common_dtype(x.uop, o.uop)
-    shape = broadcast_shapes("vecdot", a.shape, b.shape)
-    at = axis_of("vecdot", dim, len(shape))
+    shape = broadcast_shapes(a.shape, b.shape)
+    at = axis_of(dim, len(shape))
     if len(a.shape) == len(b.shape) == 1 and a.shape != b.shape:  # of more axes torch broadcasts this one, too
         raise ShapeError(f"vecdot: vectors of shapes {x.shape} and {o.shape} must have one size")
 
@@ -106,7 +106,7 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
     >>> Tensor.ones(2, 3, 4).tensordot(Tensor.ones(4, 3, 5), ([1, 2], [1, 0])).shape
     (2, 5)
     """
-    o = x._lift("tensordot", other)
+    o = x._lift(other)
     n, m = x.ndim, o.ndim
     if isinstance(dims, int) and not isinstance(dims, bool):
         if not 0 <= dims <= min(n, m):
@@ -116,8 +116,8 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
         pair = dims if isinstance(dims, (list, tuple)) else ()
         if len(pair) != 2 or not all(isinstance(d, (list, tuple)) for d in pair) or len(pair[0]) != len(pair[1]):
             raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {said(dims)}")
-        mine = [axis_of("tensordot", a, n) for a in pair[0]]
-        theirs = [axis_of("tensordot", a, m) for a in pair[1]]
+        mine = [axis_of(a, n) for a in pair[0]]
+        theirs = [axis_of(a, m) for a in pair[1]]
         if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
             raise ShapeError(f"tensordot: an axis is named twice in {dims}")
     # an axis of size 1 is repeated beside a longer one, as torch does
@@ -145,7 +145,7 @@ def kron(x: Tensor, other: Any) -> Tensor:
     Tensor([[ 1,  2],
             [10, 20]], dtype=int32)
     """
-    o = x._lift("kron", other)
+    o = x._lift(other)
     n = max(x.ndim, o.ndim)
     a, b = (1,) * (n - x.ndim) + x.shape, (1,) * (n - o.ndim) + o.shape
     left = x.reshape([x for size in a for x in (size, 1)])
@@ -162,15 +162,15 @@ def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
     >>> Tensor([1, 0, 0]).cross(Tensor([0, 1, 0]))
     Tensor([0, 0, 1], dtype=int32)
     """
-    o = x._lift("cross", other)
+    o = x._lift(other)
     if dtypes.bool_ in (x.dtype, o.dtype):
         raise DTypeError("cross: takes numbers, not bools; use .int() first")
-    shape = broadcast_shapes("cross", x.shape, o.shape)
+    shape = broadcast_shapes(x.shape, o.shape)
     if x.ndim != o.ndim:
         raise ShapeError(f"cross: shapes {x.shape} and {o.shape} must have as many axes; use .unsqueeze(0)")
     if dim is None:
         dim = shape.index(3) if 3 in shape else -1
-    at = axis_of("cross", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     if not shape or not x.shape[at] == o.shape[at] == 3:
         raise ShapeError(f"cross: axis {dim} of shapes {x.shape} and {o.shape} must have 3 elements")
     a, b = x.expand(shape), o.expand(shape)
@@ -185,17 +185,17 @@ def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Ten
     >>> Tensor([1.0, 2.0]).addmm(Tensor([[1.0, 1.0]]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
     Tensor([[5., 8.]], dtype=float32)
     """
-    return added(x, "addmm", x._lift("addmm", a).matmul(b), beta, alpha)
+    return added(x, x._lift(a).matmul(b), beta, alpha)
 
 
-def added(x: Tensor, name: str, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+def added(x: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
     """beta * x + alpha * product. Of x only the shape and the dtype count if beta is 0."""
     if alpha != 1:
         product = product * alpha
     if beta:
         return (x if beta == 1 else x * beta) + product
     a, b = common_dtype(x.uop, product.uop)
-    u = broadcast(b, broadcast_shapes(name, a.shape, b.shape))
+    u = broadcast(b, broadcast_shapes(a.shape, b.shape))
     return x._new(beside(u, x), product)
 
 
@@ -211,7 +211,7 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     """
     if x.ndim < 2 or len(dim) != 2:
         raise ShapeError(f"matrix_norm: takes two axes of shape {x.shape}, not {tuple(dim)}")
-    row, column = (axis_of("matrix_norm", a, x.ndim) for a in dim)
+    row, column = (axis_of(a, x.ndim) for a in dim)
     if row == column:
         raise ShapeError(f"matrix_norm: axis {row} is named twice in {tuple(dim)}")
     if ord == "fro":
@@ -247,7 +247,7 @@ def einsum(formula: str, *operands: Any) -> Tensor:
     first: Tensor = operands[0]
     for o in operands[1:]:
         if o.device != first.device:
-            first._mixed("einsum", o)
+            first._mixed(o)
     return first._new(_einsum(first.device, formula, [o.uop for o in operands]), *operands[1:])
 
 
@@ -291,7 +291,7 @@ def _contracted(a: UOp, b: UOp) -> UOp:
         u = _product(broadcast(reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
         return reshape(u, (*sb[:-2], sb[-1]))
     m, n = sa[-2], sb[-1]
-    lead = broadcast_shapes("matmul", sa[:-2], sb[:-2])
+    lead = broadcast_shapes(sa[:-2], sb[:-2])
     space = (*lead, m, k, n)
     fill_a = (1,) * (len(lead) - len(sa) + 2)
     fill_b = (1,) * (len(lead) - len(sb) + 2)
@@ -445,7 +445,7 @@ def inner(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).inner(Tensor([1, 10]))
     Tensor([21, 43], dtype=int32)
     """
-    o = x._lift("inner", other)
+    o = x._lift(other)
     return x * o if not (x.ndim and o.ndim) else x.tensordot(o, ([-1], [-1]))
 
 
@@ -468,7 +468,7 @@ def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1)
     >>> Tensor([1.0, 2.0]).addmv(Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([5.0, 6.0]))
     Tensor([6., 8.], dtype=float32)
     """
-    return added(x, "addmv", x._lift("addmv", mat).matmul(vec), beta, alpha)
+    return added(x, x._lift(mat).matmul(vec), beta, alpha)
 
 
 @function(in_place=True, autocast="low")
@@ -480,7 +480,7 @@ def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1
     Tensor([[3., 4.],
             [6., 8.]], dtype=float32)
     """
-    return added(x, "addr", x._lift("addr", vec1).outer(vec2), beta, alpha)
+    return added(x, x._lift(vec1).outer(vec2), beta, alpha)
 
 
 @function(in_place=True, autocast="low")
@@ -491,7 +491,7 @@ def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Num
     >>> Tensor.ones(2, 1, 1).baddbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).tolist()
     [[[4.0]], [[4.0]]]
     """
-    return added(x, "baddbmm", x._lift("baddbmm", batch1).matmul(batch2), beta, alpha)
+    return added(x, x._lift(batch1).matmul(batch2), beta, alpha)
 
 
 @function(in_place=True, autocast="low")
@@ -502,4 +502,4 @@ def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Numb
     >>> Tensor.zeros(1, 1).addbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
     Tensor([[6.]], dtype=float32)
     """
-    return added(x, "addbmm", x._lift("addbmm", batch1).matmul(batch2).sum(0), beta, alpha)
+    return added(x, x._lift(batch1).matmul(batch2).sum(0), beta, alpha)

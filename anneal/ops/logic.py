@@ -8,7 +8,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import number_first
-from anneal.ops.elementwise import choose, need, operands, real_node, unary, where_node
+from anneal.ops.elementwise import choose, floats_of, need, operands, unary, where_node
 from anneal.ops.functions import Operand, by_slope
 from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
@@ -21,13 +21,13 @@ _BOOL = dtypes.bool_
 # -- comparison -------------------------------------------------------------------------------------------------------
 
 
-def comparison(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, name, other)
+def comparison(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, _ = operands(x, other)
     return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
 
 
-def at_most(x: Tensor, name: str, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, _ = operands(x, name, other)
+def at_most(x: Tensor, other: Operand, swap: bool) -> Tensor:
+    a, b, shape, _ = operands(x, other)
     if swap:
         a, b = b, a
     if a.dtype.is_float:
@@ -47,7 +47,7 @@ def eq(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 2]) == 2
     Tensor([False,  True], dtype=bool)
     """
-    return comparison(x, "eq", Op.EQ, other)
+    return comparison(x, Op.EQ, other)
 
 
 @function(alias="not_equal", in_place=True)
@@ -59,7 +59,7 @@ def ne(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 2, 3]).ne(2)
     Tensor([ True, False,  True], dtype=bool)
     """
-    return comparison(x, "ne", Op.NE, other)
+    return comparison(x, Op.NE, other)
 
 
 @function(alias="less", in_place=True)
@@ -71,7 +71,7 @@ def lt(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 2, 3]).lt(2)
     Tensor([ True, False, False], dtype=bool)
     """
-    return comparison(x, "lt", Op.LT, other)
+    return comparison(x, Op.LT, other)
 
 
 @function(alias="greater", in_place=True)
@@ -83,7 +83,7 @@ def gt(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 2, 3]).gt(2)
     Tensor([False, False,  True], dtype=bool)
     """
-    return comparison(x, "gt", Op.LT, other, True)
+    return comparison(x, Op.LT, other, True)
 
 
 @function(alias="less_equal", in_place=True)
@@ -95,7 +95,7 @@ def le(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 2, 3]).le(2)
     Tensor([ True,  True, False], dtype=bool)
     """
-    return at_most(x, "le", other, False)
+    return at_most(x, other, False)
 
 
 @function(alias="greater_equal", in_place=True)
@@ -107,7 +107,7 @@ def ge(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 2, 3]).ge(2)
     Tensor([False,  True,  True], dtype=bool)
     """
-    return at_most(x, "ge", other, True)
+    return at_most(x, other, True)
 
 
 @function
@@ -120,7 +120,7 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
     """
     if not (rtol >= 0 and atol >= 0):
         raise ShapeError(f"isclose: rtol and atol may not be negative: {rtol} and {atol}")
-    o = x._lift("isclose", other)
+    o = x._lift(other)
     if x.dtype is dtypes.bool_:
         x = x.cast(dtypes.int32)
     near = (x == o) | (((x - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
@@ -148,7 +148,7 @@ def isin(x: Tensor, values: Operand) -> Tensor:
     >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
     Tensor([ True, False,  True], dtype=bool)
     """
-    v = x._lift("isin", values)
+    v = x._lift(values)
     n = math.prod(v.shape)
     mine = x._new(reshape(x.uop, (*x.shape, 1)))
     hit = mine.eq(v._new(reshape(v.uop, (n,)))).uop
@@ -159,22 +159,22 @@ def isin(x: Tensor, values: Operand) -> Tensor:
 # -- logic and bits ---------------------------------------------------------------------------------------------------
 
 
-def bitwise(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, name, other)
+def bitwise(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, _ = operands(x, other)
     if a.dtype.is_float:
-        raise DTypeError(f"{name}: takes integers or bools, not {a.dtype.name}; use .int() or .bool() first")
+        raise DTypeError(f"takes integers or bools, not {a.dtype.name}; use .int() or .bool() first")
     return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
 
 
-def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, name, other)
-    need(name, a.dtype, a.dtype.is_int, "integers")
+def shift(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, _ = operands(x, other)
+    need(a.dtype, a.dtype.is_int, "integers")
     if b.is_const and not swap and b.arg < 0:
-        raise DTypeError(f"{name}: a shift is by 0 places or more, not {b.arg}")
+        raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
     if swap:
         a, b = b, a
     if op is Op.SHL and a.dtype is dtypes.int32:
-        check_growth(name, op, a, b)
+        check_growth(op, a, b, "bitwise_left_shift")
     return x._new_plain(elementwise(op, (a, b), shape))
 
 
@@ -187,7 +187,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_and(3)
     Tensor([2, 1], dtype=int32)
     """
-    return bitwise(x, "bitwise_and", Op.AND, other)
+    return bitwise(x, Op.AND, other)
 
 
 @function(in_place=True)
@@ -199,7 +199,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_or(3)
     Tensor([7, 7], dtype=int32)
     """
-    return bitwise(x, "bitwise_or", Op.OR, other)
+    return bitwise(x, Op.OR, other)
 
 
 @function(in_place=True)
@@ -211,7 +211,7 @@ def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_xor(3)
     Tensor([5, 6], dtype=int32)
     """
-    return bitwise(x, "bitwise_xor", Op.XOR, other)
+    return bitwise(x, Op.XOR, other)
 
 
 @function(in_place=True)
@@ -236,7 +236,7 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 3]) << 4
     Tensor([16, 48], dtype=int32)
     """
-    return shift(x, "bitwise_left_shift", Op.SHL, other)
+    return shift(x, Op.SHL, other)
 
 
 @function(in_place=True)
@@ -248,7 +248,7 @@ def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([8, -8]).bitwise_right_shift(1)
     Tensor([ 4, -4], dtype=int32)
     """
-    return shift(x, "bitwise_right_shift", Op.SHR, other)
+    return shift(x, Op.SHR, other)
 
 
 def truth(x: Tensor) -> Tensor:
@@ -274,7 +274,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
     Tensor([ True, False], dtype=bool)
     """
-    return bitwise(truth(x), "logical_and", Op.AND, truth(x._lift("logical_and", other)))
+    return bitwise(truth(x), Op.AND, truth(x._lift(other)))
 
 
 @function(in_place=True)
@@ -285,7 +285,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
     Tensor([ True, False], dtype=bool)
     """
-    return bitwise(truth(x), "logical_or", Op.OR, truth(x._lift("logical_or", other)))
+    return bitwise(truth(x), Op.OR, truth(x._lift(other)))
 
 
 @function(in_place=True)
@@ -296,7 +296,7 @@ def logical_xor(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))
     Tensor([False,  True], dtype=bool)
     """
-    return bitwise(truth(x), "logical_xor", Op.XOR, truth(x._lift("logical_xor", other)))
+    return bitwise(truth(x), Op.XOR, truth(x._lift(other)))
 
 
 def _true(u: UOp) -> UOp:
@@ -319,12 +319,12 @@ def neg(x: Tensor) -> Tensor:
     """
     if x.uop.dtype is _BOOL:
         raise DTypeError("neg: a bool has no negative; use ~ (logical_not), or .int() first")
-    return _turned(x, "neg", Op.NEG)
+    return _turned(x, Op.NEG)
 
 
-def _turned(x: Tensor, name: str, op: Op) -> Tensor:
+def _turned(x: Tensor, op: Op) -> Tensor:
     if x.uop.dtype is _INT32 and x.uop.vmax == _INT32.min:
-        check_growth(name, Op.SUB, const(_INT32, 0), x.uop)
+        check_growth(Op.SUB, const(_INT32, 0), x.uop, op.name.lower())
     return unary(x, op)
 
 
@@ -336,7 +336,7 @@ def abs(x: Tensor) -> Tensor:
     >>> Tensor([-1.5, 2.0]).abs()
     Tensor([1.5, 2. ], dtype=float32)
     """
-    return _turned(x, "abs", Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
+    return _turned(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
 
 
 @function(in_place=True)
@@ -522,5 +522,5 @@ def angle(x: Tensor) -> Tensor:
     >>> Tensor([2.0, -2.0]).angle().round(4)
     Tensor([0.    , 3.1416], dtype=float32)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     return by_slope(floats, lambda x: (choose(x.isnan(), x, choose(x < 0, math.pi, 0.0)).detach(), x.detach() * 0.0))

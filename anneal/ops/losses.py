@@ -12,7 +12,7 @@ from anneal.ops.checks import broadcast_shapes
 from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, detached, expand, reduce_axis, reshape
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
@@ -65,8 +65,8 @@ def _check_input(x: Tensor, *others: Tensor | None) -> None:
 
     Here and below, the loss that was called puts its name before a message (`checked`).
     """
-    need_float("loss", "the input", x)
-    same_device("loss", x, *others)
+    need_float("the input", x)
+    same_device(x, *others)
 
 
 def _same_shape(x: Tensor, target: Tensor) -> None:
@@ -167,7 +167,7 @@ def cross_entropy(
     axis = _class_axis(input)
     x, t = input.uop, target.uop
     classes = x.shape[axis]
-    top = reduce_axis(UOp(Op.DETACH, x.dtype, (x,)), Op.MAX, (axis,))
+    top = reduce_axis(detached(x), Op.MAX, (axis,))
     z = x - expand(top, x.shape)
     normaliser = Op.LOG(reduce_axis(Op.EXP(z), Op.ADD, (axis,)))
     if t.dtype.is_float:
@@ -564,7 +564,7 @@ def gaussian_nll_loss(
     Tensor(2., dtype=float32)
     """
     _check_input(input, target, var)
-    broadcast_shapes("loss", input.shape, target.shape)
+    broadcast_shapes(input.shape, target.shape)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
     if var.ndim != input.ndim or any(m not in (1, n) for m, n in zip(var.shape, input.shape, strict=True)):

@@ -168,7 +168,7 @@ def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) ->
     first = inputs[0]
     for x in inputs:
         if x.device != first.device:
-            first._mixed(name, x)
+            first._mixed(x, name)
     for shape, dtype in called.results:
         check_device_dtype(first.device, dtype)
         if any(most(n) < 1 for n in shape):

@@ -35,7 +35,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     Tensor([[0, 1, 2],
             [3, 4, 5]], dtype=int32)
     """
-    new = int_args("reshape", shape)
+    new = int_args(shape)
     old = x.uop.shape
     if new == old:
         return x
@@ -89,7 +89,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     n = x.ndim
     if not n:
         return x.reshape(1)
-    a, b = axis_of("flatten", start_dim, n), axis_of("flatten", end_dim, n)
+    a, b = axis_of(start_dim, n), axis_of(end_dim, n)
     if a > b:
         raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {x.shape}")
     s = x.shape
@@ -113,8 +113,8 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 12).unflatten(1, (3, -1)).shape
     (2, 3, 4)
     """
-    a = axis_of("unflatten", dim, x.ndim)
-    s, new = x.shape, int_args("unflatten", (sizes,))
+    a = axis_of(dim, x.ndim)
+    s, new = x.shape, int_args((sizes,))
     if new.count(-1) == 1 and (left := divided_size(s[a], size(-product(new)))) is not None:
         new = tuple([left if n == -1 else n for n in new])
     if product(new) != s[a]:
@@ -130,7 +130,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     >>> Tensor.zeros(1, 3, 1).squeeze().shape, Tensor.zeros(1, 3, 1).squeeze(0).shape
     ((3,), (3, 1))
     """
-    axes = axes_of("squeeze", dim, x.ndim)
+    axes = axes_of(dim, x.ndim)
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in axes]))
 
 
@@ -143,7 +143,7 @@ def unsqueeze(x: Tensor, dim: int | None = None) -> Tensor:
     """
     if dim is None:
         raise ShapeError("unsqueeze: say where, as dim=")
-    a = axis_of("unsqueeze", dim, x.ndim + 1)
+    a = axis_of(dim, x.ndim + 1)
     s = x.shape
     return x.reshape((*s[:a], 1, *s[a:]))
 
@@ -158,11 +158,11 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
     (4, 2, 3)
     """
-    order = int_args("permute", dims)
+    order = int_args(dims)
     n = x.ndim
     if len(order) != n:
         raise ShapeError(f"permute: a tensor of shape {x.shape} needs {n} axes, not {order}")
-    axes = tuple([axis_of("permute", a, n) for a in order]) if n else ()
+    axes = tuple([axis_of(a, n) for a in order]) if n else ()
     if len(set(axes)) != n:
         raise ShapeError(f"permute: every axis must be named once; {order} does not")
     return x._new(nodes.permute(x.uop, axes))
@@ -176,7 +176,7 @@ def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
     (3, 1)
     """
     n = x.ndim
-    a, b = axis_of("transpose", dim0, n), axis_of("transpose", dim1, n)
+    a, b = axis_of(dim0, n), axis_of(dim1, n)
     if a == b:
         return x
     order = list(range(n))
@@ -205,8 +205,8 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
     (3, 4, 2)
     """
     n = x.ndim
-    frm = [axis_of("movedim", a, n) for a in ([source] if isinstance(source, int) else source)]
-    to = [axis_of("movedim", a, n) for a in ([destination] if isinstance(destination, int) else destination)]
+    frm = [axis_of(a, n) for a in ([source] if isinstance(source, int) else source)]
+    to = [axis_of(a, n) for a in ([destination] if isinstance(destination, int) else destination)]
     if len(frm) != len(to) or len(set(frm)) != len(frm) or len(set(to)) != len(to):
         raise ShapeError(f"movedim: {source} and {destination} must name equally many axes, each once")
     rest = iter([a for a in range(n) if a not in frm])
@@ -224,8 +224,8 @@ def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tens
     """
     if dims and axis is not None:
         raise DTypeError("flip: dims and axis are the same argument; give one of them")
-    named = int_args("flip", dims) if dims else axis
-    return x._new(nodes.flip(x.uop, axes_of("flip", named, x.ndim)))
+    named = int_args(dims) if dims else axis
+    return x._new(nodes.flip(x.uop, axes_of(named, x.ndim)))
 
 
 @function
@@ -244,14 +244,14 @@ def roll(
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ShapeError("roll: several shifts need as many dims")
         return x.ravel().roll(shifts, 0).reshape(x.shape)
-    need_axes("roll", x.shape)
+    need_axes(x.shape)
     amounts = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
     if len(amounts) != len(axes):
         raise ShapeError(f"roll: {len(amounts)} shifts for {len(axes)} axes; give one each")
     u = x.uop
     for shift, a in zip(amounts, axes, strict=True):
-        at = axis_of("roll", a, x.ndim)
+        at = axis_of(a, x.ndim)
         s = u.shape
         n = s[at] if s else 1
         if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
@@ -280,7 +280,7 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
     Tensor([[1, 1, 1],
             [2, 2, 2]], dtype=int32)
     """
-    new = int_args("expand", shape)
+    new = int_args(shape)
     old = x.uop.shape
     lead = len(new) - len(old)
     if lead < 0:
@@ -325,7 +325,7 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
     Tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]], dtype=int32)
     """
-    times = int_args("repeat", repeats)
+    times = int_args(repeats)
     if any(t < 0 for t in times):
         raise ShapeError(f"repeat: counts must not be negative, not {times}")
     if len(times) < x.ndim:
@@ -348,7 +348,7 @@ def tile(x: Tensor, *repeats: Any) -> Tensor:
     >>> Tensor([1, 2]).tile(2)
     Tensor([1, 2, 1, 2], dtype=int32)
     """
-    times = int_args("tile", repeats)
+    times = int_args(repeats)
     return x.repeat((1,) * (x.ndim - len(times)) + times)
 
 
@@ -367,13 +367,13 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
         return _repeated(
             x, repeats if is_tensor(repeats) else x._made(list(repeats), device=x.device), dim, output_size
         )
-    repeats = whole("repeat_interleave", "repeats", repeats)
+    repeats = whole("repeats", repeats)
     if isinstance(repeats, int) and repeats < 0:
         raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
     if dim is None or not x.ndim:
-        axis_of("repeat_interleave", dim or 0, x.ndim)
+        axis_of(dim or 0, x.ndim)
         return x.ravel().repeat_interleave(repeats, 0)
-    a = axis_of("repeat_interleave", dim, x.ndim)
+    a = axis_of(dim, x.ndim)
     s = x.shape
     u = broadcast(nodes.reshape(x.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
     return x._new(nodes.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))
@@ -384,13 +384,13 @@ def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> T
     name = "repeat_interleave"
     if at is None:
         x, at = x.ravel(), 0
-    at = axis_of(name, at, x.ndim)
+    at = axis_of(at, x.ndim)
     n = x.shape[at] if x.ndim else 1
     if not counts.dtype.is_int or counts.ndim > 1 or counts.numel() not in (1, n):
         raise ShapeError(f"{name}: repeats are {n} integers, one for each position, or one, not {said(counts)}")
     counts = counts.reshape(-1).expand(n)
     if total is None:
-        known = values_now(counts, name, "give output_size=, what they add up to")
+        known = values_now(counts, "give output_size=, what they add up to")
         if known.size and int(known.min()) < 0:
             raise ShapeError(f"{name}: repeats are counts, not {int(known.min())}")
         return x.index_select(at, np.repeat(np.arange(n, dtype=np.int32), known))
@@ -428,7 +428,7 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     if value and padded is not u:
         if not u.dtype.is_float:
             value = whole_fill(u.dtype, value)
-        fill = weak_const("pad", u.dtype, value)
+        fill = weak_const(u.dtype, value)
         inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
         padded = inside.where(padded, fill)
     return x._new(padded)
@@ -444,15 +444,12 @@ def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
             [5, 6]], dtype=int32)
     """
     s = x.shape
-    given = [
-        b if b is None else int_args("shrink", (several("shrink", "each of bounds", b),))
-        for b in several("shrink", "bounds", bounds)
-    ]
+    given = [b if b is None else int_args((several("each of bounds", b),)) for b in several("bounds", bounds)]
     if len(given) != len(s) or any(b is not None and len(b) != 2 for b in given):
         raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {said(bounds)}")
     pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(given, s, strict=True)])
     for i, (b, e) in enumerate(pairs):
-        check_inside("shrink", b, e, i, s)
+        check_inside(b, e, i, s)
     return x._new(nodes.shrink(x.uop, pairs))
 
 
@@ -464,11 +461,11 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     >>> Tensor.arange(5).narrow(0, 1, 3)
     Tensor([1, 2, 3], dtype=int32)
     """
-    need_axes("narrow", x.shape)
-    a = axis_of("narrow", dim, x.ndim)
+    need_axes(x.shape)
+    a = axis_of(dim, x.ndim)
     n = x.shape[a]
     begin = start + n if range_of(start)[1] < 0 else start
-    check_inside("narrow", begin, begin + length, a, x.shape)
+    check_inside(begin, begin + length, a, x.shape)
     return slice_axis(x, a, begin, begin + length)
 
 
@@ -491,10 +488,10 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     [(2, 3), (2, 3)]
     """
     for t in tensors:
-        need_tensor("broadcast_tensors", "each argument", t)
+        need_tensor("each argument", t)
     if not tensors:
         return ()
-    shape = checks.broadcast_shapes("broadcast_tensors", *[t.shape for t in tensors])
+    shape = checks.broadcast_shapes(*[t.shape for t in tensors])
     return tuple([t.expand(shape) for t in tensors])
 
 
@@ -515,18 +512,16 @@ def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     """The borders of each axis, of torch's flat list or of pairs."""
     n = x.ndim
     if isinstance(padding, (int, np.integer)):
-        border = whole("pad", "padding", padding)
+        border = whole("padding", padding)
         return ((border, border),) * n
-    padding = several("pad", "padding", padding)
+    padding = several("padding", padding)
     if any(p is None or isinstance(p, (tuple, list)) for p in padding):
         padding = [(0, 0) if p is None else p for p in padding]
-        given: list[tuple[int, ...]] = [
-            int_args("pad", (p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding
-        ]
+        given: list[tuple[int, ...]] = [int_args((p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding]
         if len(given) != n or any(len(p) != 2 for p in given):
             raise ShapeError(f"pad: shape {x.shape} needs {n} (before, after) pairs, not {tuple(padding)}")
         return tuple([(p[0], p[1]) for p in given])
-    flat = int_args("pad", (tuple(padding),))
+    flat = int_args((tuple(padding),))
     if len(flat) % 2 or len(flat) > 2 * n:
         raise ShapeError(
             f"pad: shape {x.shape} takes an even number of sizes up to {2 * n}, last axis first, not {flat}"

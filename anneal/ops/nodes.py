@@ -102,6 +102,11 @@ def flip(x: UOp, axes: tuple[int, ...]) -> UOp:
     return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
 
 
+def detached(x: UOp) -> UOp:
+    """`x`, to which no gradient flows."""
+    return UOp(Op.DETACH, x.dtype, (x,))
+
+
 def reduce_axis(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
     """`x` reduced by `op` along `axes`, which stay with size 1."""
     return UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, axes)) if axes else x
@@ -168,7 +173,7 @@ def meet(op: Op, a: UOp | None, b: UOp) -> UOp:
     """`op` of two nodes, broadcast; `b` alone if there is no `a`."""
     if a is None:
         return b
-    shape = broadcast_shapes("index", a.shape, b.shape)
+    shape = broadcast_shapes(a.shape, b.shape, name="index")
     return op(broadcast(a, shape) if a.shape else a, broadcast(b, shape) if b.shape else b)
 
 
@@ -185,7 +190,7 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], 
     s = u.shape
     axes = sorted(picks)
     others = [i for i in range(len(s)) if i not in picks]
-    shape = broadcast_shapes("index", *[picks[a][0].shape for a in axes])
+    shape = broadcast_shapes(*[picks[a][0].shape for a in axes], name="index")
     total = math.prod([s[a] for a in axes])
     rows = reshape(permute(u, [*axes, *others]), (total, *[s[i] for i in others]))
     position: UOp | None = None
@@ -364,14 +369,14 @@ def weak_dtype(value: Number) -> DType:
     return _INT32 if isinstance(value, int) else _FLOAT32
 
 
-def check_fits(name: str, dtype: DType, value: Number) -> None:
+def check_fits(dtype: DType, value: Number, name: str = "") -> None:
     if dtype.is_int and isinstance(value, int) and not dtype.min <= value <= dtype.max:
         raise DTypeError(
             f"{name}: {value} does not fit {dtype.name} ({dtype.min} to {dtype.max}); cast to a wider dtype"
         )
 
 
-def weak_const(name: str, dtype: DType, value: Number) -> UOp:
+def weak_const(dtype: DType, value: Number, name: str = "") -> UOp:
     """A Python number beside a tensor of `dtype`: it takes the tensor's dtype unless its kind is higher."""
     if isinstance(value, float):
         return const(dtype if dtype.is_float else _FLOAT32, value)
@@ -379,7 +384,7 @@ def weak_const(name: str, dtype: DType, value: Number) -> UOp:
         return const(dtype, value)
     if dtype is dtypes.bool_:
         dtype = _INT32
-    check_fits(name, dtype, value)
+    check_fits(dtype, value, name)
     return const(dtype, value)
 
 
@@ -427,7 +432,7 @@ def Variable(name: str, min: int, max: int) -> UOp:
     return variable(name, min, max)
 
 
-def check_inside(name: str, begin: Size, end: Size, axis: int, shape: tuple[Any, ...]) -> None:
+def check_inside(begin: Size, end: Size, axis: int, shape: tuple[Any, ...], name: str = "") -> None:
     """Raise PositionError unless [begin, end) is inside an axis of `shape` for all values of their variables."""
     for small, large in ((0, begin), (begin, end), (end, shape[axis])):
         if range_of(large - small)[0] < 0:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from anneal.doors import named
-from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
+from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError, UserError
 from anneal.names import Tensor
 from anneal.ops import nodes
-from anneal.ops.arguments import changing, deferred, function, several, viewing
+from anneal.ops.arguments import changing, deferred, function, rename, several, viewing
 from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
@@ -40,7 +40,7 @@ _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or inde
 def getitem(x: Tensor, index: Any) -> Tensor:
     mask = _alone(index)
     if is_tensor(mask) and mask.dtype is _BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
-        return getitem(x.unsqueeze(0), values_now(mask, "index", _MASK_ADVICE).reshape(1))
+        return getitem(x.unsqueeze(0), values_now(mask, _MASK_ADVICE, "index").reshape(1))
     basic, picks = parsed(x, index)
     part = x._new(basic.read(x.uop))
     if not picks:
@@ -55,7 +55,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     numbering = here.numbering()  # that of `value`, which is late no more below: `x` goes on with it
     if value.__class__ in (int, float) and x.uop.dtype.is_float and here.defers and varies("value", value, x):
         value = x._new_plain(number(value, x.uop.dtype, x.device))
-    given = x._lift("index", value)
+    given = x._lift(value, "index")
     old = x.detach() if x.is_leaf else x
     mask = _whole_mask(x, index, given)
     if mask is not None:
@@ -87,7 +87,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         if new.shape[:extra] == (1,) * extra:
             new = reshape(new, new.shape[extra:])
     if new.shape != chosen:
-        if broadcast_shapes("index assignment", new.shape, chosen) != chosen:
+        if broadcast_shapes(new.shape, chosen, name="index assignment") != chosen:
             raise ShapeError(f"index assignment: values of shape {given.shape} do not fit the chosen {chosen}")
         new = broadcast(new, chosen)
     if picks:
@@ -149,8 +149,8 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
         return None
     if mask.device != x.device:
-        x._mixed("index", mask)
-    if broadcast_shapes("index assignment", given.uop.shape, s[len(m) :]) != s[len(m) :]:
+        x._mixed(mask, "index")
+    if broadcast_shapes(given.uop.shape, s[len(m) :], name="index assignment") != s[len(m) :]:
         return None
     return broadcast(reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
 
@@ -191,8 +191,8 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     >>> x.assign(x.update_slice(Tensor([[1.0], [2.0]]), (0, Tensor([3])))).tolist()
     [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
     """
-    given = x._lift("update_slice", value)
-    starts = several("update_slice", "starts", starts)
+    given = x._lift(value, "update_slice")
+    starts = several("starts", starts)
     shape, part = x.uop.shape, given.uop.shape
     if len(part) != len(shape) or len(starts) != len(shape):
         raise ShapeError(
@@ -206,7 +206,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     looked_up = []
     for axis, start in enumerate(starts):
         if not is_tensor(start):
-            start = whole_number("update_slice", "a start", start)
+            start = whole_number("a start", start)
             end = start + part[axis]
             if isinstance(end, int) and isinstance(shape[axis], int) and not 0 <= start <= end <= shape[axis]:
                 raise ShapeError(
@@ -267,7 +267,7 @@ def parsed(t: Tensor, index: Any) -> tuple[_Basic, dict[int, Pick]]:
             end = begin + 1
         elif isinstance(x, _Position):
             begin, end = x.size, size(x.size + 1)
-            check_inside("index", begin, end, axis, shape)
+            check_inside(begin, end, axis, shape, "index")
         else:
             if isinstance(x, _Known):
                 picks[len(out)] = _known(t, x, axis), True
@@ -303,7 +303,7 @@ def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, 
         place = default if given is None else given
         ends.append(size(n + place if range_of(place)[1] < 0 else place))
     begin, end = ends
-    check_inside("index", begin, end, axis, x.shape)
+    check_inside(begin, end, axis, x.shape, "index")
     return begin, end, s.step or 1
 
 
@@ -332,16 +332,16 @@ def _item(t: Tensor, x: Any) -> list[Any]:
         return [n if isinstance(n, int) else _Position(n)]
     if is_tensor(x):
         if x.device != t.device:
-            t._mixed("index", x)
+            t._mixed(x, "index")
         if x.dtype is _BOOL:
             if not x.shape:
                 raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask")
-            return _places(values_now(x, "index", _MASK_ADVICE))
+            return _places(values_now(x, _MASK_ADVICE, "index"))
         if not x.dtype.is_int:
             raise SubscriptError(f"index: takes integers, not {x.dtype.name}; use .int() first")
         return [int(x.uop.arg)] if x.uop.is_const else [x.uop]
     if isinstance(x, (list, tuple, range, np.ndarray)):
-        array = as_array("index", x)
+        array = as_array(x, "index")
         if array.size == 0 and not isinstance(x, np.ndarray):
             array = array.astype(np.int32)
         if array.dtype.kind == "b":
@@ -429,16 +429,11 @@ class _Known:
 
 
 Operand = Any  # a tensor, an array or a Python number
-Compute = Callable[["Tensor", str, Operand, bool], "Tensor"]  # with the name for messages; True: `other` comes first
+Compute = Callable[["Tensor", Operand, bool], "Tensor"]  # True: `other` comes first
 
 
 def _of(function: Callable[..., Tensor], op: Op) -> Compute:
-    return lambda x, name, other, swap: function(x, name, op, other, swap)
-
-
-def _named(function: Callable[..., Tensor]) -> Compute:
-    """Of a function that says its name itself."""
-    return lambda x, name, other, swap: function(x, other, swap)
+    return lambda x, other, swap: function(x, op, other, swap)
 
 
 _over = casts(quotient, "float32")  # as a reciprocal
@@ -451,12 +446,12 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
 # operator: the op's name, what it computes, and what its numbers are
 PAIRS: dict[str, tuple[str, Compute, Callable[..., Any]]] = {
     "add": ("add", _of(binary, Op.ADD), computes),
-    "sub": ("sub", _named(difference), computes),
+    "sub": ("sub", difference, computes),
     "mul": ("mul", _of(binary, Op.MUL), computes),
-    "truediv": ("div", _named(lambda x, other, swap: (_over if swap else quotient)(x, other, swap)), computes),
-    "floordiv": ("floor_divide", _named(floor_quotient), _plain),
-    "mod": ("remainder", _named(modulo), _plain),
-    "pow": ("pow", _named(casts(power, "float32")), _plain),
+    "truediv": ("div", lambda x, other, swap: (_over if swap else quotient)(x, other, swap), computes),
+    "floordiv": ("floor_divide", floor_quotient, _plain),
+    "mod": ("remainder", modulo, _plain),
+    "pow": ("pow", casts(power, "float32"), _plain),
     "and": ("bitwise_and", _of(bitwise, Op.AND), _plain),
     "or": ("bitwise_or", _of(bitwise, Op.OR), _plain),
     "xor": ("bitwise_xor", _of(bitwise, Op.XOR), _plain),
@@ -471,7 +466,7 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "round": (lambda x, ndigits=None: x.round(ndigits or 0), _plain),
     "matmul": (lambda x, other: x.matmul(other), _plain),
     "imatmul": (lambda x, other: x.matmul(other), _plain),  # a new tensor, as in torch, which has no such method
-    "rmatmul": (lambda x, other: x._lift("matmul", other).matmul(x), _plain),
+    "rmatmul": (lambda x, other: x._lift(other, "matmul").matmul(x), _plain),
     "eq": (lambda x, other: x.eq(other) if _comparable(other) else NotImplemented, compares),
     "ne": (lambda x, other: x.ne(other) if _comparable(other) else NotImplemented, compares),
     "lt": (lambda x, other: x.lt(other), compares),
@@ -486,14 +481,26 @@ def _operators(title: str, compute: Compute) -> tuple[Callable[..., Any], Callab
     """`x + y`, `y + x` where only x is a tensor, and `x += y`."""
 
     def operate(x: Tensor, other: Operand) -> Tensor:
-        return compute(x, title, other, False)
+        try:
+            return compute(x, other, False)
+        except UserError as error:
+            rename(error, title)
+            raise
 
     def reflected(x: Tensor, other: Operand) -> Tensor:
-        return compute(x, title, other, True)
+        try:
+            return compute(x, other, True)
+        except UserError as error:
+            rename(error, title)
+            raise
 
     def in_place(x: Tensor, other: Operand) -> Tensor:
         need_changeable(x, f"{title}_")
-        return changed(x, f"{title}_", compute(x, f"{title}_", other, False))
+        try:
+            return changed(x, f"{title}_", compute(x, other, False))
+        except UserError as error:
+            rename(error, f"{title}_")
+            raise
 
     return operate, reflected, in_place
 
@@ -519,7 +526,7 @@ def __divmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
 
 
 def __rdivmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
-    return floor_quotient(x, other, True), modulo(x, other, True)
+    return globals()["__rfloordiv__"](x, other), globals()["__rmod__"](x, other)
 
 
 __rdiv__ = globals()["__rtruediv__"]  # of Python 2, which torch has still

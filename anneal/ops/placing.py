@@ -123,7 +123,7 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
             [0., 0.]], dtype=float32)
     """
     index = tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)
-    given = written(x, "index_put", values)
+    given = written(x, values)
     if not accumulate:
         out = x.clone()
         out[index] = given
@@ -133,7 +133,7 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
         raise ShapeError("index_put: accumulate takes integer tensors, one for each of the first axes")
     rows, position, shape, front = lay_out(x.uop, picks)
     chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
-    if broadcast_shapes("index_put", given.shape, chosen) != chosen:
+    if broadcast_shapes(given.shape, chosen) != chosen:
         raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
     n, width = math.prod(shape), math.prod(rows.shape[1:])
     value = permute(broadcast(given.uop.cast(x.uop.dtype), chosen), front)
@@ -150,9 +150,9 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2, 0]), Tensor([7, 8]))
     Tensor([8, 2, 7], dtype=int32)
     """
-    at = axis_of("index_copy", dim, x.ndim)
-    i = index_node(x, "index_copy", index)
-    given = written(x, "index_copy", source)
+    at = axis_of(dim, x.ndim)
+    i = index_node(x, index)
+    given = written(x, source)
     if not x.ndim:  # a row of one element
         flat = x._new_plain(reshape(i, (math.prod(i.shape),)))
         return x.reshape(1).index_copy(0, flat, given.reshape(-1)).reshape(())
@@ -178,8 +178,8 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     >>> Tensor([1, 2, 3]).index_fill(0, Tensor([2, 0]), 9)
     Tensor([9, 2, 9], dtype=int32)
     """
-    at = axis_of("index_fill", dim, x.ndim)
-    i = places(x, "index_fill", index_node(x, "index_fill", index), at)
+    at = axis_of(dim, x.ndim)
+    i = places(x, "index_fill", index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
     count = _sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
     shape = [n if a == at else 1 for a in range(x.ndim)]
@@ -197,11 +197,11 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([8, 9]))
     Tensor([8, 2, 9], dtype=int32)
     """
-    m = x._lift("masked_scatter", mask)
+    m = x._lift(mask)
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_scatter: a mask is bool, not {m.dtype.name}; compare first")
-    given = written(x, "masked_scatter", source)
-    shape = broadcast_shapes("masked_scatter", m.shape, x.shape)
+    given = written(x, source)
+    shape = broadcast_shapes(m.shape, x.shape)
     x, m = x.expand(shape), m._new_plain(broadcast(m.uop, shape))
     place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
     flat = reshape(given.uop.cast(x.uop.dtype), (given.numel(),))
@@ -220,7 +220,7 @@ def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool
     >>> Tensor([0.5, 2.0, 9.0]).bucketize(Tensor([1.0, 2.0, 3.0]))
     Tensor([0, 1, 3], dtype=int32)
     """
-    return x._lift("bucketize", boundaries).searchsorted(x, right, out_int32=out_int32)
+    return x._lift(boundaries).searchsorted(x, right, out_int32=out_int32)
 
 
 def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
@@ -229,18 +229,15 @@ def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
     return reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, reshape(value, (n, 1))), (v,)), (v,))
 
 
-def _places(x: Tensor, name: str, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:
+def _places(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:
     """The places in the flat row that sizes and strides name."""
     first = offset or 0
     if len(size) != len(stride) or any(n < 0 for n in (*size, *stride, first)):
-        raise ShapeError(
-            f"{name}: takes as many sizes as strides, none negative, not {tuple(size)}, {tuple(stride)}, {first}"
-        )
+        raise ShapeError(f"takes as many sizes as strides, none negative, not {tuple(size)}, {tuple(stride)}, {first}")
     last = first + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     if 0 not in size and last >= x.numel():
         raise ShapeError(
-            f"{name}: sizes {tuple(size)} with strides {tuple(stride)} from {first} on reach element {last} of "
-            f"{x.numel()}"
+            f"sizes {tuple(size)} with strides {tuple(stride)} from {first} on reach element {last} of {x.numel()}"
         )
     places: Any = x._new_plain(iota(1)).reshape(()) + first
     for axis, (n, s) in enumerate(zip(size, stride, strict=True)):
@@ -261,7 +258,7 @@ def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_of
     >>> Tensor([1, 2, 3, 4]).as_strided((3, 2), (1, 1)).tolist()
     [[1, 2], [2, 3], [3, 4]]
     """
-    places = _places(x, "as_strided", size, stride, storage_offset)
+    places = _places(x, size, stride, storage_offset)
     return x.reshape(-1)[places.reshape(-1)].reshape(tuple(size))
 
 
@@ -277,7 +274,7 @@ def as_strided_scatter(
     >>> as_strided_scatter(Tensor.zeros(2, 2), Tensor([1.0, 2.0]), (2,), (3,)).tolist()
     [[1.0, 0.0], [0.0, 2.0]]
     """
-    places = _places(x, "as_strided_scatter", size, stride, storage_offset)
+    places = _places(x, size, stride, storage_offset)
     if src.shape != tuple(size):
         raise ShapeError(f"as_strided_scatter: src has shape {src.shape}, not {tuple(size)}")
     return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(x.dtype)).reshape(x.shape)
@@ -293,7 +290,7 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
             [0., 2.]], dtype=float32)
     """
     if src.device != x.device:
-        x._mixed("diagonal_scatter", src)
+        x._mixed(src)
     places = x._new_plain(iota(x.numel())).reshape(x.shape).diagonal(offset, dim1, dim2)
     if src.shape != places.shape:
         raise ShapeError(f"diagonal_scatter: the diagonal has shape {places.shape}, and src {src.shape}")
@@ -327,7 +324,7 @@ def index_reduce(
     >>> Tensor([1.0, 2.0]).index_reduce(0, Tensor([0, 0]), Tensor([5.0, 7.0]), "amax")
     Tensor([7., 2.], dtype=float32)
     """
-    at = axis_of("index_reduce", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     if not x.ndim:
         flat = x.reshape(1).index_reduce(0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self)
         return flat.reshape(())
@@ -352,7 +349,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     if not indices.dtype.is_int:
         raise DTypeError(f"unravel_index: places are integers, not {said(indices)}")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    broadcast_shapes("unravel_index", sizes)
+    broadcast_shapes(sizes)
     out: list[Any] = []
     rest: Any = indices
     for n in reversed(sizes):
@@ -375,7 +372,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     Tensor([[1., 0.],
             [1., 1.]], dtype=float32)
     """
-    return _triangle(x, "tril", diagonal, True)
+    return _triangle(x, diagonal, True)
 
 
 @function(in_place=True)
@@ -387,13 +384,13 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     Tensor([[1, 2],
             [0, 4]], dtype=int32)
     """
-    return _triangle(x, "triu", diagonal, False)
+    return _triangle(x, diagonal, False)
 
 
-def _triangle(x: Tensor, name: str, diagonal: int, lower: bool) -> Tensor:
+def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
     s = x.shape
     if len(s) < 2:
-        raise PositionError(f"{name}: needs two axes or more, not shape {s}")
+        raise PositionError(f"needs two axes or more, not shape {s}")
     row = broadcast(iota(s[-2], 0, 2), s[-2:])
     column = broadcast(iota(s[-1], 1, 2), s[-2:])
     diagonal = max(-most(s[-2]), min(diagonal, most(s[-1])))  # further off there is none, and sums may not fit int32
@@ -414,7 +411,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     n = x.ndim
     if n < 2:
         raise PositionError(f"diagonal: needs two axes or more, not shape {x.shape}")
-    a, b = axis_of("diagonal", dim1, n), axis_of("diagonal", dim2, n)
+    a, b = axis_of(dim1, n), axis_of(dim2, n)
     if a == b:
         raise ShapeError(f"diagonal: dim1 and dim2 are both axis {a}; name two different ones")
     u = permute(x.uop, [i for i in range(n) if i not in (a, b)] + [a, b])
@@ -462,7 +459,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     s = x.shape
     if not s:
         raise ShapeError("diag_embed: needs one axis or more, not shape ()")
-    a, b = axis_of("diag_embed", dim1, len(s) + 1), axis_of("diag_embed", dim2, len(s) + 1)
+    a, b = axis_of(dim1, len(s) + 1), axis_of(dim2, len(s) + 1)
     if a == b:
         raise ShapeError(f"diag_embed: dim1 and dim2 are both axis {a}; name two different ones")
     n, rest = s[-1], s[:-1]
@@ -487,8 +484,8 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """
     if len(dims) != 2:
         raise ShapeError(f"rot90: takes two axes, not {tuple(dims)}")
-    a, b = axes_of("rot90", dims, x.ndim)
-    if axis_of("rot90", dims[0], x.ndim) != a:
+    a, b = axes_of(dims, x.ndim)
+    if axis_of(dims[0], x.ndim) != a:
         a, b = b, a
     k %= 4
     if k == 2:
@@ -517,5 +514,5 @@ def flipud(x: Tensor) -> Tensor:
     Tensor([[3, 4],
             [1, 2]], dtype=int32)
     """
-    need_axes("flipud", x.shape)
+    need_axes(x.shape)
     return x.flip(0)

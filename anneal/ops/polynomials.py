@@ -12,7 +12,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import is_bool, is_tensor, said, whole
-from anneal.ops.elementwise import choose, real_node
+from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.indexing import values_now
 from anneal.ops.precision import in_single
@@ -30,10 +30,10 @@ def _polynomial(
     if not is_tensor(x):
         if not is_tensor(n) or is_bool(x) or not isinstance(x, (int, float)):
             raise DTypeError(f"x is a tensor, not {said(x)}")
-        x = n._lift("polynomial", float(x))
-    floats = x._new(real_node(x))
+        x = n._lift(float(x))
+    floats = floats_of(x)
     if is_tensor(n):
-        degrees = values_now(n, "polynomial", "give the degree as an int")
+        degrees = values_now(n, "give the degree as an int")
         whole = np.trunc(degrees.astype(np.float64))
         highest = int(whole.max(initial=0.0, where=np.isfinite(whole)))
         chosen: Any = n.detach().trunc() if n.dtype.is_float else n
@@ -251,8 +251,8 @@ def zeta(x: Any, q: Any) -> Tensor:
     one = x if is_tensor(x) else q
     if not is_tensor(one):
         raise DTypeError(f"zeta: x is a tensor, not {said(x)}")
-    a, b = (one._lift("zeta", t) for t in (x, q))
-    a, b = a._new(real_node(a)), b._new(real_node(b))
+    a, b = (one._lift(t) for t in (x, q))
+    a, b = floats_of(a), floats_of(b)
     fine = (a > 1.0) & ((b > 0.0) | ((b > _LOWEST) & a.floor().eq(a) & b.floor().ne(b)))
     s, w = choose(fine, a, 2.0), choose(fine, b, 1.0)
     total: Any = 0.0
@@ -277,7 +277,7 @@ def polygamma(n: Any, x: Any) -> Tensor:
         n, x = x, n
     if not is_tensor(x):
         raise DTypeError(f"polygamma: x is a tensor, not {said(x)}")
-    order = whole("polygamma", "n", n)
+    order = whole("n", n)
     if not 0 <= order <= 30:
         raise ShapeError(f"polygamma: n is 0 to 30, not {order}")
     if order == 0:
@@ -322,7 +322,7 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
     """
     if not 1 <= p <= 1024:
         raise ShapeError(f"mvlgamma: p is 1 or more, not {p}")
-    x = x._new(real_node(x))
+    x = floats_of(x)
     total: Any = 0.25 * p * (p - 1) * math.log(math.pi)
     for j in range(p):
         total = (x - 0.5 * j).lgamma() + total

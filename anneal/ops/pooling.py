@@ -25,17 +25,17 @@ KERNEL = {1: "k", 2: "kh, kw", 3: "kd, kh, kw"}
 # of products over it.
 
 
-def per_axis(name: str, what: str, value: Sizes, count: int, least: int = 1) -> Ints:
+def per_axis(what: str, value: Sizes, count: int, least: int = 1) -> Ints:
     """A number for each of `count` axes."""
     p = (value,) if isinstance(value, int) else tuple(value)
     p = p * count if len(p) == 1 else p
     if len(p) != count or not all(isinstance(v, int) and v >= least for v in p):
         many = "an int" if count == 1 else f"an int or {['two', 'three'][count - 2]} ints"
-        raise ShapeError(f"{name}: {what} is {many} of at least {least}, not {value!r}")
+        raise ShapeError(f"{what} is {many} of at least {least}, not {value!r}")
     return p
 
 
-def windows_of(name: str, x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
+def windows_of(x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
     """(..., h, w) to (..., kh, oh, kw, ow), and so for any number of axes: what each place of the kernel
     sees, a view.
     """
@@ -47,7 +47,7 @@ def windows_of(name: str, x: UOp, kernel: Ints, stride: Ints, dilation: Ints) ->
         reach = d * (size - 1) + 1
         if n < reach:
             raise ShapeError(
-                f"{name}: a kernel of {kernel} with dilation {dilation} does not fit the (padded) input of {sizes} "
+                f"a kernel of {kernel} with dilation {dilation} does not fit the (padded) input of {sizes} "
                 f"along axis {axis - k}; add padding or use a smaller kernel"
             )
         out.append((n - reach) // s + 1)
@@ -109,9 +109,9 @@ def im2col(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 
         return im2col(x.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
     if x.ndim != 4:
         raise ShapeError(f"unfold: x is (batch, channels, h, w) or (channels, h, w), not {x.shape}")
-    k, d = per_axis("unfold", "kernel_size", kernel_size, 2), per_axis("unfold", "dilation", dilation, 2)
-    p, s = per_axis("unfold", "padding", padding, 2, 0), per_axis("unfold", "stride", stride, 2)
-    u = windows_of("unfold", pad(x.uop, ((0, 0), (0, 0), *[(v, v) for v in p])), k, s, d)
+    k, d = per_axis("kernel_size", kernel_size, 2), per_axis("dilation", dilation, 2)
+    p, s = per_axis("padding", padding, 2, 0), per_axis("stride", stride, 2)
+    u = windows_of(pad(x.uop, ((0, 0), (0, 0), *[(v, v) for v in p])), k, s, d)
     n, c, kh, oh, kw, ow = u.shape
     return x._new(reshape(permute(u, (0, 1, 2, 4, 3, 5)), (n, c * kh * kw, oh * ow)))
 
@@ -120,16 +120,16 @@ _BOOL = dtypes.bool_
 
 
 def _pool_args(
-    name: str, axes: int, x: Tensor, kernel: Sizes, stride: Sizes | None, padding: Sizes, ceil: bool, dilation: Sizes
+    axes: int, x: Tensor, kernel: Sizes, stride: Sizes | None, padding: Sizes, ceil: bool, dilation: Sizes
 ) -> tuple[Ints, Ints, Ints, Ints, Pairs]:
     """Kernel, stride, padding and dilation for each axis, and the padding with what ceil_mode adds at the end."""
     if x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{name}: x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
-    k, d = per_axis(name, "kernel_size", kernel, axes), per_axis(name, "dilation", dilation, axes)
-    p = per_axis(name, "padding", padding, axes, 0)
-    s = k if stride is None or stride == () else per_axis(name, "stride", stride, axes)
+        raise ShapeError(f"x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
+    k, d = per_axis("kernel_size", kernel, axes), per_axis("dilation", dilation, axes)
+    p = per_axis("padding", padding, axes, 0)
+    s = k if stride is None or stride == () else per_axis("stride", stride, axes)
     if any(2 * b > a for a, b in zip(k, p, strict=True)):
-        raise ShapeError(f"{name}: padding {p} is more than half the kernel {k}")
+        raise ShapeError(f"padding {p} is more than half the kernel {k}")
     sides = []
     for n, a, st, b, e in zip(x.shape[-axes:], k, s, p, d, strict=True):
         extra = 0
@@ -164,13 +164,13 @@ def _max_pool(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    k, s, _, d, sides = _pool_args(name, axes, x, kernel_size, stride, padding, ceil_mode, dilation)
+    k, s, _, d, sides = _pool_args(axes, x, kernel_size, stride, padding, ceil_mode, dilation)
     u = whole = x._kept()
     if any(side != (0, 0) for side in sides):
         pairs = (*[(0, 0)] * (x.ndim - axes), *sides)
         inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)
         u = inside.where(pad(u, pairs), u.dtype.min)
-    top = _reduce_windows(windows_of(name, u, k, s, d), Op.MAX, axes, x.requires_grad)
+    top = _reduce_windows(windows_of(u, k, s, d), Op.MAX, axes, x.requires_grad)
     return x._new(named("max_pool", top, whole, arguments=(k, s, d, sides)))
 
 
@@ -215,13 +215,13 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    need_float(name, "x", x)
+    need_float("x", x)
     if divisor_override == 0:
         raise ShapeError(f"{name}: divisor_override is not 0")
-    k, s, p, d, sides = _pool_args(name, axes, x, kernel_size, stride, padding, ceil_mode, 1)
+    k, s, p, d, sides = _pool_args(axes, x, kernel_size, stride, padding, ceil_mode, 1)
     lead = x.ndim - axes
     u = x.uop
-    total = _reduce_windows(windows_of(name, pad(u, (*[(0, 0)] * lead, *sides)), k, s, d), Op.ADD, axes)
+    total = _reduce_windows(windows_of(pad(u, (*[(0, 0)] * lead, *sides)), k, s, d), Op.ADD, axes)
     hangs = any(after != b for b, (_, after) in zip(p, sides, strict=True))
     total = named("sum_pool", total, u, arguments=(k, s, (1,) * axes, sides))
     if divisor_override is None and not (hangs or (any(p) and not count_include_pad)):
@@ -234,7 +234,7 @@ def _avg_pool(
     counted = size if not count_include_pad else tuple([n + 2 * b for n, b in zip(size, p, strict=True)])
     border = sides if not count_include_pad else tuple([(0, after - b) for b, (_, after) in zip(p, sides, strict=True)])
     ones = pad(broadcast(const(u.dtype, 1), counted), border)
-    counts = _reduce_windows(windows_of(name, ones, k, s, d), Op.ADD, axes)
+    counts = _reduce_windows(windows_of(ones, k, s, d), Op.ADD, axes)
     return x._new(total / broadcast(reshape(counts, (1,) * lead + counts.shape), total.shape))
 
 
@@ -279,22 +279,22 @@ avg_pool2d, avg_pool3d = family(
 )
 
 
-def _adaptive(name: str, axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
+def _adaptive(axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
     """The windows of adaptive pooling, one for each output: from floor(i n / m) up to ceil((i + 1) n / m), axis by
     axis.
     """
     if x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{name}: x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
+        raise ShapeError(f"x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
     given = (size,) * axes if isinstance(size, int) else tuple(size)
     if len(given) != axes or not all(m is None or (isinstance(m, int) and m > 0) for m in given):
-        raise ShapeError(f"{name}: output_size is a positive int or {axes} (None keeps an axis), not {size!r}")
+        raise ShapeError(f"output_size is a positive int or {axes} (None keeps an axis), not {size!r}")
     u = x._kept() if op is Op.MAX else x.uop
     for i, m in reversed(list(enumerate(given))):  # of equal ones the first, row by row, has the gradient
         axis = x.ndim - axes + i
         if m is None or m == u.shape[axis]:
             continue
         if not u.shape[axis]:
-            raise PositionError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
+            raise PositionError(f"shape {x.shape} has nothing to choose from along axis {axis}")
         u = pooled(u, axis, m, op, x.requires_grad and op is Op.MAX)
     return x._new(u)
 
@@ -327,8 +327,8 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
 
 
 def _adaptive_avg(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
-    need_float(name, "x", x)
-    return _adaptive(name, axes, x, output_size, Op.ADD)
+    need_float("x", x)
+    return _adaptive(axes, x, output_size, Op.ADD)
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(
@@ -361,7 +361,7 @@ adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(
 
 
 def _adaptive_max(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
-    return _adaptive(name, axes, x, output_size, Op.MAX)
+    return _adaptive(axes, x, output_size, Op.MAX)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
@@ -399,7 +399,7 @@ def _lp_pool(
     if norm_type == math.inf:
         return _max_pool(name, axes, x.abs(), kernel_size, stride)
     mean = _avg_pool(name, axes, size_power(x, norm_type), kernel_size, stride)
-    return root(math.prod(per_axis(name, "kernel_size", kernel_size, axes)) * mean, norm_type)
+    return root(math.prod(per_axis("kernel_size", kernel_size, axes)) * mean, norm_type)
 
 
 lp_pool1d, lp_pool2d = family(

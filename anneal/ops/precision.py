@@ -228,8 +228,8 @@ def _signed(base: int, n: int) -> float:
     return power(abs(base), n) * (-1 if base < 0 and n % 2 else 1)
 
 
-def check_growth(name: str, op: Op, a: UOp, b: UOp) -> None:
-    """Raise RangeError if an element of `op` of integers of 32 bits is known to leave them."""
+def check_growth(op: Op, a: UOp, b: UOp, name: str = "") -> None:
+    """Raise RangeError if an element of `op` of integers of 32 bits is known to leave them; or warn, by `name`."""
     d = a.dtype
     for u in (a, b):
         if u.vmin == d.min and u.vmax == d.max:
@@ -244,10 +244,12 @@ def check_growth(name: str, op: Op, a: UOp, b: UOp) -> None:
         far = high if high > d.max else low
         reach = str(far) if isinstance(far, int) and abs(far) < 1e15 else f"{far:.10g}"
         if here.warns:
-            warnings.warn(f"{name}: the result reaches {reach} and wraps around in {d.name}", RuntimeWarning, 2)
+            warnings.warn(
+                f"{name or op.name.lower()}: the result reaches {reach} and wraps around in {d.name}", RuntimeWarning, 2
+            )
             return
         raise RangeError(
-            f"{name}: the result reaches {reach}, which {d.name} does not hold ({d.min} to {d.max}); take int64: "
+            f"the result reaches {reach}, which {d.name} does not hold ({d.min} to {d.max}); take int64: "
             f".cast(an.int64), or dtype=an.int64 where the tensor is made"
         )
 

@@ -197,17 +197,17 @@ def _unit(bits: UOp, dtype: DType) -> UOp:
     return ((bits >> (32 - keep)).cast(f) * 2.0**-keep).cast(dtype)
 
 
-def _float_dtype(name: str, dtype: DTypeLike | None) -> DType:
+def _float_dtype(dtype: DTypeLike | None) -> DType:
     d = dtypes.float32 if dtype is None else as_dtype(dtype)
     if not d.is_float:
-        raise DTypeError(f"{name}: makes floats, not {d.name}; use randint for integers")
+        raise DTypeError(f"makes floats, not {d.name}; use randint for integers")
     return d
 
 
-def _shape(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
-    out = int_args(name, shape)
+def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
+    out = int_args(shape)
     if any(n < 0 for n in out):
-        raise ShapeError(f"{name}: sizes may not be negative: {out}")
+        raise ShapeError(f"sizes may not be negative: {out}")
     return out
 
 
@@ -224,7 +224,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
     dtypes.uint32
     """
     device = _device(device)
-    return fresh(_bits(_shape("random_bits", shape), device, generator), device)
+    return fresh(_bits(_shape(shape), device, generator), device)
 
 
 # -- distributions --------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def uniform(
     >>> Tensor.uniform(2, low=3.0, high=3.0)
     Tensor([3., 3.], dtype=float32)
     """
-    d, size, device = _float_dtype("uniform", dtype), _shape("uniform", shape), _device(device)
+    d, size, device = _float_dtype(dtype), _shape(shape), _device(device)
     drawn = _uniform(*key(size, device, generator), size, d, low, high)
     return fresh(drawn.uop, device, True) if requires_grad else drawn
 
@@ -310,7 +310,7 @@ def normal(
     """
     if not std >= 0:
         raise ShapeError(f"normal: the standard deviation is 0 or more, not {std}")
-    d, size, device = _float_dtype("normal", dtype), _shape("normal", shape), _device(device)
+    d, size, device = _float_dtype(dtype), _shape(shape), _device(device)
     drawn = _normal(*key(size, device, generator, 2), size, d, mean, std)
     return fresh(drawn.uop, device, True) if requires_grad else drawn
 
@@ -356,7 +356,7 @@ def randint(
     if low < least or high - 1 > most_:
         raise DTypeError(f"randint: {d.name} cannot hold every integer of [{low}, {high})")
     device = _device(device)
-    bits = _bits(_shape("randint", (tuple(shape if size is None else size),)), device, generator)
+    bits = _bits(_shape((tuple(shape if size is None else size),)), device, generator)
     u = (bits if span == 1 << 32 else bits % span).cast(d)
     return fresh(u + low if low else u, device)
 
@@ -372,7 +372,7 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
         if not 0 <= p <= 1:
             raise ShapeError(f"bernoulli: p lies in 0 to 1, not {p}")
         return (rand(*shape, device=device, generator=generator) < p).float()
-    chances: Tensor = need_tensor("bernoulli", "p, unless it is a number,", p)
+    chances: Tensor = need_tensor("p, unless it is a number,", p)
     chances = chances.detach()
     drawn = (rand(*chances.shape, device=chances.device, generator=generator) < chances).uop.cast(dtypes.int32)
     right = ((chances >= 0) & (chances <= 1)).uop
@@ -389,7 +389,7 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
     [0, 1, 2, 3]
     """
     device = _device(device)
-    bits = _bits(_shape("randperm", (n,)), device, generator)
+    bits = _bits(_shape((n,)), device, generator)
     keys = UOp(Op.BITCAST, dtypes.int32, (bits,))
     return fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
 
@@ -444,7 +444,7 @@ def multinomial(
     classes = probs.shape[-1]
     if num_samples < 1 or (not replacement and num_samples > classes):
         raise ShapeError(f"multinomial: cannot draw {num_samples} of {classes} classes without replacement")
-    need_float("multinomial", "probs", probs)
+    need_float("probs", probs)
     probs = probs.detach().float()
     logits = probs.log()
     if replacement or num_samples == 1:

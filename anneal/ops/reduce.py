@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of
-from anneal.ops.elementwise import beside, choose, real_node
+from anneal.ops.elementwise import beside, choose, floats_of, real_node
 from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
@@ -26,12 +26,12 @@ Axes = int | Sequence[int] | None
 # are float32.
 
 
-def reduced(x: Tensor, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
-    return x._new(_along(name, op, u, axis, keepdim))
+def reduced(x: Tensor, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
+    return x._new(_along(op, u, axis, keepdim))
 
 
-def _along(name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> UOp:
-    return reduce_node(u, op, axes_of(name, axis, len(u.shape)), keepdim)
+def _along(op: Op, u: UOp, axis: Axes, keepdim: bool) -> UOp:
+    return reduce_node(u, op, axes_of(axis, len(u.shape)), keepdim)
 
 
 def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, made: Callable[[UOp], UOp]) -> Tensor:
@@ -42,7 +42,7 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
     if u.dtype.is_float or u.dtype.bits == 64:
         return x._new(made(u))
     s = u.shape
-    count = math.prod([most(s[a]) for a in axes_of(name, axis, len(s))])
+    count = math.prod([most(s[a]) for a in axes_of(axis, len(s))])
     top = largest_of(u)
     return x._new(whole(name, x.device, (u,), top * count if op is Op.ADD else power(top, count), made))
 
@@ -61,7 +61,7 @@ def sum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).sum(axis=0)
     Tensor([4., 6.], dtype=float32)
     """
-    return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along("sum", Op.ADD, u, axis, keepdim))
+    return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along(Op.ADD, u, axis, keepdim))
 
 
 @function(autocast="float32")
@@ -72,7 +72,7 @@ def prod(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     >>> Tensor([2, 3, 4]).prod().item()
     24
     """
-    return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along("prod", Op.MUL, u, axis, keepdim))
+    return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along(Op.MUL, u, axis, keepdim))
 
 
 @function
@@ -83,7 +83,7 @@ def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([[0, 1], [0, 0]]).any(axis=1)
     Tensor([ True, False], dtype=bool)
     """
-    return x._new_plain(reduced(x, "any", Op.MAX, truth(x).uop, axis, keepdim).uop)
+    return x._new_plain(reduced(x, Op.MAX, truth(x).uop, axis, keepdim).uop)
 
 
 @function
@@ -94,7 +94,7 @@ def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> (Tensor([1, 2]) > 0).all().item()
     True
     """
-    return x._new_plain(reduced(x, "all", Op.MIN, truth(x).uop, axis, keepdim).uop)
+    return x._new_plain(reduced(x, Op.MIN, truth(x).uop, axis, keepdim).uop)
 
 
 @function
@@ -111,9 +111,9 @@ def count_nonzero(x: Tensor, axis: Axes = None) -> Tensor:
 # -- statistics -------------------------------------------------------------------------------------------------------
 
 
-def _count(x: Tensor, name: str, axis: Axes) -> int:
+def _count(x: Tensor, axis: Axes) -> int:
     s = x.uop.shape
-    count: int = product([s[a] for a in axes_of(name, axis, len(s))])
+    count: int = product([s[a] for a in axes_of(axis, len(s))])
     return count
 
 
@@ -129,8 +129,8 @@ def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     u = real_node(x) if dtype is None else x.uop.cast(as_dtype(dtype))
     if not u.dtype.is_float:
         raise DTypeError(f"mean: the dtype of a mean is a float, not {u.dtype.name}")
-    n = _count(x, "mean", axis)
-    total = reduce_node(u, Op.ADD, axes_of("mean", axis, len(u.shape)), keepdim)
+    n = _count(x, axis)
+    total = reduce_node(u, Op.ADD, axes_of(axis, len(u.shape)), keepdim)
     if n == 1:
         return x._new(total)
     if isinstance(n, UOp):
@@ -160,9 +160,9 @@ def var(
     axis, unbiased = _unbiased(axis, unbiased)
     if unbiased is not None or correction is None:
         correction = int(unbiased is not False)
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     centred = floats - floats.mean(axis, True)
-    left = _count(x, "var", axis) - correction
+    left = _count(x, axis) - correction
     total = (centred * centred).sum(axis, keepdim)
     if isinstance(left, UOp):
         return total / x._new_plain(Op.MAX(left, left.const_like(0)).cast(total.dtype))
@@ -258,7 +258,7 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
     >>> Tensor([3.0, 4.0]).norm().item(), Tensor([3.0, -4.0]).norm(float("inf")).item()
     (5.0, 4.0)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     if p in ("fro", 2):
         return root((floats * floats).sum(axis, keepdim), 2)
     if isinstance(p, str):
@@ -270,7 +270,7 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
         return (size.amax if p > 0 else size.amin)(axis, keepdim)
     if p == 0:
         return x._new(beside(floats.ne(0.0).cast(floats.uop.dtype).sum(axis, keepdim).uop, floats))
-    if p < 0 and 0 in [x.shape[a] for a in axes_of("norm", axis, x.ndim)]:
+    if p < 0 and 0 in [x.shape[a] for a in axes_of(axis, x.ndim)]:
         raise ShapeError(f"norm: p={p} of no elements, along axis {axis} of shape {x.shape}, is no number")
     p = float(p)
     return root(size_power(floats, p).sum(axis, keepdim), p)
@@ -299,7 +299,7 @@ def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
     1.5
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     nan = x.isnan()
     return choose(nan, 0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
 
@@ -314,7 +314,7 @@ def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: b
     >>> Tensor([1.0, float("nan"), 3.0]).nanvar(correction=0)
     Tensor(1., dtype=float32)
     """
-    x = x._new(real_node(x))
+    x = floats_of(x)
     nan = x.isnan()
     apart = choose(nan, 0.0, x - x.nanmean(axis, True))
     left = (~nan).sum(axis, keepdim) - correction
@@ -340,7 +340,7 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
     """The maximum along axes, as a constant: it shifts exponents, has no gradient of its own, and is compared with
     nothing, so that x need not be kept for it."""
     x = x.detach()
-    return reduced(x, "max", Op.MAX, x.uop, axis, True)
+    return reduced(x, Op.MAX, x.uop, axis, True)
 
 
 @function(special=True, autocast="float32")
@@ -352,7 +352,7 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([1000.0, 1000.0]).logsumexp().round(1)
     Tensor(1000.7, dtype=float32)
     """
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     top = _top(floats, axis)
     top = choose(top.isinf(), 0.0, top)
     total = (floats - top).exp().sum(axis, True).log() + top
@@ -360,7 +360,7 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
 
 
 def _drop(x: Tensor, axis: Axes) -> Tensor:
-    axes = axes_of("reduce", axis, x.ndim)
+    axes = axes_of(axis, x.ndim)
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
@@ -378,15 +378,15 @@ def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     Tensor([0.5, 0.5], dtype=float32)
     """
     at = -1 if axis is None else axis
-    floats = x._new(real_node(x)) if dtype is None else x.cast(dtype)
+    floats = floats_of(x) if dtype is None else x.cast(dtype)
     if not floats.ndim:
-        axis_of("softmax", at, 0)
+        axis_of(at, 0)
         return floats * 0.0 + 1.0
-    if 0 in floats.shape and axes_of("softmax", at, floats.ndim):
+    if 0 in floats.shape and axes_of(at, floats.ndim):
         return floats
     e = (floats - _top(floats, at)).exp()
     shares = (e / e.sum(at, True)).uop
-    return floats._new(named("softmax", shares, floats.uop, arguments=axis_of("softmax", at, floats.ndim)))
+    return floats._new(named("softmax", shares, floats.uop, arguments=axis_of(at, floats.ndim)))
 
 
 @function(functional=True, autocast="float32")
@@ -419,15 +419,15 @@ def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None =
     Tensor([-0.6931, -0.6931], dtype=float32)
     """
     at = -1 if axis is None else axis
-    floats = x._new(real_node(x)) if dtype is None else x.cast(dtype)
+    floats = floats_of(x) if dtype is None else x.cast(dtype)
     if not floats.ndim:
-        axis_of("log_softmax", at, 0)
+        axis_of(at, 0)
         return floats * 0.0
-    if 0 in floats.shape and axes_of("softmax", at, floats.ndim):
+    if 0 in floats.shape and axes_of(at, floats.ndim):
         return floats
     shifted = floats - _top(floats, at)
     logarithms = (shifted - shifted.exp().sum(at, True).log()).uop
-    return floats._new(named("log_softmax", logarithms, floats.uop, arguments=axis_of("softmax", at, floats.ndim)))
+    return floats._new(named("log_softmax", logarithms, floats.uop, arguments=axis_of(at, floats.ndim)))
 
 
 def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:

@@ -12,7 +12,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, said
-from anneal.ops.elementwise import choose, real_node
+from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
@@ -46,7 +46,7 @@ def argsort(x: Tensor, dim: int | None = None, descending: bool = False, stable:
     >>> Tensor([3, 1, 2]).argsort()
     Tensor([1, 2, 0], dtype=int32)
     """
-    at = axis_of("argsort", -1 if dim is None else dim, x.ndim)
+    at = axis_of(-1 if dim is None else dim, x.ndim)
     ranked = keys(x._kept(), descending)
     if not ranked.shape:
         return x._new_plain(const(_INT32, 0))
@@ -65,7 +65,7 @@ def sort(x: Tensor, dim: int | None = None, descending: bool = False, stable: bo
     >>> Tensor([3, 1, 2]).sort(descending=True)
     ValuesIndices(values=Tensor([3, 2, 1], dtype=int32), indices=Tensor([0, 2, 1], dtype=int32))
     """
-    at = axis_of("sort", -1 if dim is None else dim, x.ndim)
+    at = axis_of(-1 if dim is None else dim, x.ndim)
     order = x.argsort(at, descending)
     return ValuesIndices(gathered(x, at, order.uop), order)
 
@@ -80,7 +80,7 @@ def topk(x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted
     >>> Tensor([3.0, 1.0, 2.0]).topk(2)
     ValuesIndices(values=Tensor([3., 2.], dtype=float32), indices=Tensor([0, 2], dtype=int32))
     """
-    at = axis_of("topk", -1 if dim is None else dim, x.ndim)
+    at = axis_of(-1 if dim is None else dim, x.ndim)
     n = x.shape[at] if x.ndim else 1
     if not 0 <= k <= n:
         raise ShapeError(f"topk: k must be 0 to {n} for axis {at} of shape {x.shape}, not {k}")
@@ -92,13 +92,13 @@ def topk(x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted
     return ValuesIndices(gathered(x, at, order.uop), order)
 
 
-def as_rows(x: Tensor, name: str, axis: Any) -> Tensor:
+def as_rows(x: Tensor, axis: Any) -> Tensor:
     """The axes that go as one, the last."""
-    axes = axes_of(name, axis, x.ndim)
+    axes = axes_of(axis, x.ndim)
     rest = [i for i in range(x.ndim) if i not in axes]
     n = math.prod([x.shape[a] for a in axes])
     if not n:
-        raise PositionError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
+        raise PositionError(f"shape {x.shape} has nothing to choose from along axis {axis}")
     u = permute(x._kept(), [*rest, *axes])
     return x._new(reshape(u, (*[x.shape[i] for i in rest], n)))
 
@@ -110,7 +110,7 @@ def taken(x: Tensor, place: Tensor) -> Tensor:
 
 def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     """The result for `as_rows`, with the axes that went at size 1 if they are to be kept."""
-    axes = axes_of("reduce", axis, t.ndim)
+    axes = axes_of(axis, t.ndim)
     return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
 
 
@@ -135,14 +135,14 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
     (Tensor([2], dtype=int32), 2)
     """
     if dim is not None:
-        rows, order, at = _sorted_rows(x, "median", dim, axis)
+        rows, order, at = _sorted_rows(x, dim, axis)
         n = _count(rows)
         if not x.dtype.is_float:
             return _middle(x, rows, order.narrow(-1, (n - 1) // 2, 1), at, keepdim)
         nans = rows.isnan().sum(-1, True)  # they are sorted last: the first of them stands for all
         return _middle(x, rows, taken(order, choose(nans > 0, n - nans, (n - 1) // 2)), at, keepdim)
     x._kept()
-    rows = as_rows(x, "median", axis)
+    rows = as_rows(x, axis)
     n = _count(rows)
     middle = taken(rows, rows.argsort().narrow(-1, (n - 1) // 2, 1))
     middle = choose(rows.isnan().any(-1), math.nan, middle.squeeze(-1)) if x.dtype.is_float else middle.squeeze(-1)
@@ -171,17 +171,17 @@ def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes =
     """
     if dim is None:
         x._kept()
-        rows = as_rows(x, "nanmedian", axis)
+        rows = as_rows(x, axis)
         values = taken(rows, taken(rows.argsort(), _middle_of_numbers(rows))).squeeze(-1)
         return from_rows(x, _shared(rows, values), axis, keepdim)
-    rows, order, at = _sorted_rows(x, "nanmedian", dim, axis)
+    rows, order, at = _sorted_rows(x, dim, axis)
     return _middle(x, rows, taken(order, _middle_of_numbers(rows)), at, keepdim)
 
 
-def _sorted_rows(x: Tensor, name: str, dim: Any, axis: Axes) -> tuple[Tensor, Tensor, int]:
+def _sorted_rows(x: Tensor, dim: Any, axis: Axes) -> tuple[Tensor, Tensor, int]:
     """The rows along one axis, the places that sort them, and the axis."""
-    at = one_dim(name, dim, axis, x.ndim)
-    rows = as_rows(x, name, at)
+    at = one_dim(dim, axis, x.ndim)
+    rows = as_rows(x, at)
     return rows, rows.argsort(), at
 
 
@@ -224,12 +224,12 @@ def quantile(
     >>> Tensor([1.0, 2.0, 4.0]).quantile([0.25, 0.5])
     Tensor([1.5, 2. ], dtype=float32)
     """
-    rows = as_rows(x._new(real_node(x)), "quantile", axis)
+    rows = as_rows(floats_of(x), axis)
     if is_tensor(q):
         nan = rows.isnan().any(-1, True)
         whole = choose(nan, math.nan, rows)
-        return quantiles(x, "quantile", whole, rows.shape[-1] - 1, q, axis, keepdim, interpolation)
-    shares = _shares("quantile", q, interpolation)
+        return quantiles(x, whole, rows.shape[-1] - 1, q, axis, keepdim, interpolation)
+    shares = _shares(q, interpolation)
     order = rows.argsort()
     n = rows.shape[-1]
     nan = rows.isnan().any(-1)
@@ -244,29 +244,27 @@ def quantile(
     return out[0] if isinstance(q, (int, float)) else join([x.unsqueeze(0) for x in out], 0)
 
 
-def _shares(name: str, q: Any, interpolation: str) -> list[float]:
+def _shares(q: Any, interpolation: str) -> list[float]:
     """The shares that are known, checked."""
     if interpolation not in _BETWEEN:
-        raise ShapeError(f"{name}: interpolation is one of {', '.join(_BETWEEN)}, not {interpolation!r}")
+        raise ShapeError(f"interpolation is one of {', '.join(_BETWEEN)}, not {interpolation!r}")
     if is_tensor(q):
         return []
     given = q if isinstance(q, (list, tuple, np.ndarray)) else [q]
     if not all(isinstance(s, (int, float, np.number)) and not is_bool(s) for s in given):
-        raise DTypeError(f"{name}: q is a number or several, not {said(q)}")
+        raise DTypeError(f"q is a number or several, not {said(q)}")
     shares = [float(s) for s in given]
     if not shares or not all(0 <= s <= 1 for s in shares):
-        raise ShapeError(f"{name}: q must lie in 0 to 1, not {q}")
+        raise ShapeError(f"q must lie in 0 to 1, not {q}")
     return shares
 
 
-def quantiles(
-    x: Tensor, name: str, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bool, interpolation: str
-) -> Tensor:
+def quantiles(x: Tensor, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bool, interpolation: str) -> Tensor:
     """Quantiles of rows up to a last place of each, for shares that may be a tensor of shape () or (n,)."""
-    shares: list[Any] = list(_shares(name, q, interpolation))
+    shares: list[Any] = list(_shares(q, interpolation))
     if is_tensor(q):
         if q.ndim > 1 or not q.dtype.is_float or not q.numel():
-            raise ShapeError(f"{name}: q is a float or a vector of floats, not {said(q)}")
+            raise ShapeError(f"q is a float or a vector of floats, not {said(q)}")
         given = q.cast(rows.dtype).reshape(-1)
         shares = [given[i : i + 1] for i in range(given.shape[0])]
     order = rows.argsort()
@@ -309,7 +307,7 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
         raise DTypeError(f"bincount: takes one axis of integers, not {x.dtype.name} of shape {x.shape}")
     n = x.shape[0]
     if not minlength:
-        known = values_now(x, "bincount", "give minlength=, the number of values that are counted")
+        known = values_now(x, "give minlength=, the number of values that are counted")
         if known.min(initial=0) < 0:
             raise ShapeError(f"bincount: counts integers from 0 on, and {known.min()} is among them")
         minlength = int(known.max()) + 1 if known.size else 0
@@ -354,7 +352,7 @@ def searchsorted(
         if sorter.shape != x.shape:
             raise ShapeError(f"searchsorted: the sorter has the shape of what it sorts, {x.shape}, not {sorter.shape}")
         x = x.take_along_dim(sorter, -1)
-    v = x._lift("searchsorted", values)
+    v = x._lift(values)
     if x.ndim != 1:
         if not x.ndim or v.shape[:-1] != x.shape[:-1]:
             raise ShapeError(

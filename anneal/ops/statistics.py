@@ -10,7 +10,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, said, whole
-from anneal.ops.elementwise import beside, choose, real_node
+from anneal.ops.elementwise import beside, choose, floats_of, real_node
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
@@ -31,7 +31,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     Tensor([0.7071], dtype=float32)
     """
     if a.shape != b.shape:
-        shape = broadcast_shapes("cosine_similarity", a.shape, b.shape)
+        shape = broadcast_shapes(a.shape, b.shape)
         a, b = a.expand(shape), b.expand(shape)
     x, y = a / a.norm(2.0, dim, True).clamp(min=eps), b / b.norm(2.0, dim, True).clamp(min=eps)
     return (x * y).sum(dim)
@@ -85,7 +85,7 @@ def cov(x: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights
     """
     if x.ndim > 2 or not x.ndim:
         raise ShapeError(f"cov: takes a vector or a matrix of variables by samples, not shape {x.shape}")
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     rows = floats if x.ndim == 2 else floats.unsqueeze(0)
     weights = _weights(floats, fweights, aweights)
     if weights is None:
@@ -144,7 +144,7 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tenso
     """
     if bins < 1 or not min <= max or not math.isfinite(max - min):
         raise ShapeError(f"histc: takes at least 1 bin and min <= max, not {bins} bins from {min} to {max}")
-    x = x._new(real_node(x)).reshape(-1).detach()
+    x = floats_of(x).reshape(-1).detach()
     low: Any = float(min)
     high: Any = float(max)
     if min == max and x.numel():
@@ -199,7 +199,7 @@ def histogram(
             raise ShapeError("histogram: bins is a number, or a vector of two ends or more without a range")
         edges = bins.detach().cast(row.dtype)
     else:
-        edges = _edges(row, whole("histogram", "bins", bins), range)
+        edges = _edges(row, whole("bins", bins), range)
     parts = edges.shape[0] - 1
     place = edges.searchsorted(row, right=True) - 1
     place = choose(row.eq(edges[-1]), parts - 1, place)
@@ -224,8 +224,8 @@ def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
         raise ShapeError(f"histogram: takes at least 1 bin, not {bins}")
     if span is not None and not (_is_pair(span) and span[0] <= span[1]):
         raise ShapeError(f"histogram: range is two numbers, the lower first, not {said(span)}")
-    low: Any = row._lift("histogram", float(span[0])) if span else row.min() if row.numel() else row.sum()
-    high: Any = row._lift("histogram", float(span[1])) if span else row.max() if row.numel() else row.sum() + 1.0
+    low: Any = row._lift(float(span[0])) if span else row.min() if row.numel() else row.sum()
+    high: Any = row._lift(float(span[1])) if span else row.max() if row.numel() else row.sum() + 1.0
     same = low.eq(high)
     low, high = choose(same, low - 0.5, low), choose(same, high + 0.5, high)
     share = row._new_plain(iota(bins + 1)).cast(row.dtype) * (1.0 / bins)
@@ -249,18 +249,14 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int =
     """
     if edge_order not in (1, 2):
         raise ShapeError(f"gradient: edge_order is 1 or 2, not {edge_order}")
-    axes = (
-        axes_of("gradient", dim, x.ndim)
-        if dim is None or isinstance(dim, int)
-        else [axis_of("gradient", d, x.ndim) for d in dim]
-    )
+    axes = axes_of(dim, x.ndim) if dim is None or isinstance(dim, int) else [axis_of(d, x.ndim) for d in dim]
     if len(set(axes)) < len(axes):
         raise ShapeError(f"gradient: an axis is named twice in dim={dim}")
     many = isinstance(spacing, (list, tuple))
     steps = list(spacing) if many else [1 if spacing is None else spacing] * len(axes)
     if len(steps) != len(axes):
         raise ShapeError(f"gradient: {len(steps)} spacings for {len(axes)} axes")
-    floats = x._new(real_node(x))
+    floats = floats_of(x)
     return [_slopes(floats, at, step, edge_order) for at, step in zip(axes, steps, strict=True)]
 
 
@@ -273,7 +269,7 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
             raise ShapeError(f"gradient: the places along axis {at} are {n}, not of shape {spacing.shape}")
         gaps: Any = spacing.diff().reshape([n - 1 if i == at else 1 for i in range(x.ndim)])
     else:
-        gaps = x._lift("gradient", spacing if is_tensor(spacing) else float(spacing)).reshape([1] * x.ndim)
+        gaps = x._lift(spacing if is_tensor(spacing) else float(spacing)).reshape([1] * x.ndim)
         gaps = gaps.expand([n - 1 if i == at else 1 for i in range(x.ndim)])
 
     def cut(t: Any, begin: int, end: int) -> Any:
@@ -305,7 +301,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
     >>> Tensor([3, 1, 2]).kthvalue(2)
     ValuesIndices(values=Tensor(2, dtype=int32), indices=Tensor(2, dtype=int32))
     """
-    at = axis_of("kthvalue", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     if not x.ndim:
         one, where = x.reshape(1).kthvalue(k, 0)
         return ValuesIndices(one.reshape(()), where.reshape(()))
@@ -336,7 +332,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     >>> Tensor([3, 1, 3, 2]).mode().values.item()
     3
     """
-    at = axis_of("mode", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     if not x.ndim:
         return ValuesIndices(x, x._new_plain(const(dtypes.int32, 0)))
     values, places = x.sort(at)
@@ -357,9 +353,9 @@ def nanquantile(
     >>> Tensor([1.0, float("nan"), 3.0]).nanquantile(0.5).item()
     2.0
     """
-    rows = as_rows(x._new(real_node(x)), "nanquantile", axis)
+    rows = as_rows(floats_of(x), axis)
     last = (~rows.isnan()).sum(-1, True) - 1
-    return quantiles(x, "nanquantile", rows, last.maximum(0), q, axis, keepdim, interpolation)
+    return quantiles(x, rows, last.maximum(0), q, axis, keepdim, interpolation)
 
 
 @function(autocast="float32")
@@ -370,7 +366,7 @@ def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
     >>> Tensor([1.0, 2.0]).dist(Tensor([4.0, 6.0])).item()
     5.0
     """
-    return (x - x._lift("dist", other)).norm(p)
+    return (x - x._lift(other)).norm(p)
 
 
 @function(in_place=True, autocast="float32")
@@ -382,17 +378,17 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     Tensor([[0.6, 0.8],
             [0.3, 0.4]], dtype=float32)
     """
-    at = axis_of("renorm", dim, x.ndim)
+    at = axis_of(dim, x.ndim)
     if maxnorm < 0:
         raise ShapeError(f"renorm: maxnorm must not be negative, not {maxnorm}")
     size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
     return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
 
 
-def _steps(t: Tensor, name: str, x: Any, dx: Number, at: int) -> Tensor | float:
+def _steps(t: Tensor, x: Any, dx: Number, at: int) -> Tensor | float:
     if x is None:
         return float(dx)
-    places = t._lift(name, x)
+    places = t._lift(x)
     if places.ndim == 1:
         steps = places.diff()
         return steps.reshape([steps.shape[0] if i == at else 1 for i in range(t.ndim)])
@@ -407,7 +403,7 @@ def trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Ten
     >>> Tensor([1.0, 2.0, 3.0]).trapezoid().item()
     4.0
     """
-    return _trapezoids(y, "trapezoid", x, dx, dim).sum(dim)
+    return _trapezoids(y, x, dx, dim).sum(dim)
 
 
 @function
@@ -418,16 +414,16 @@ def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int =
     >>> Tensor([1.0, 2.0, 3.0]).cumulative_trapezoid()
     Tensor([1.5, 4. ], dtype=float32)
     """
-    return _trapezoids(y, "cumulative_trapezoid", x, dx, dim).cumsum(dim)
+    return _trapezoids(y, x, dx, dim).cumsum(dim)
 
 
-def _trapezoids(t: Tensor, name: str, x: Any, dx: Number, dim: int) -> Tensor:
-    at = axis_of(name, dim, t.ndim)
-    need_axes(name, t.shape)
+def _trapezoids(t: Tensor, x: Any, dx: Number, dim: int) -> Tensor:
+    at = axis_of(dim, t.ndim)
+    need_axes(t.shape)
     n = t.shape[at]
-    y = t._new(real_node(t))
+    y = floats_of(t)
     both: Tensor = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5
-    return both * _steps(t, name, x, dx, at)
+    return both * _steps(t, x, dx, at)
 
 
 @function(autocast="float32")

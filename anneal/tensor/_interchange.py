@@ -169,7 +169,7 @@ class Elements(int):
             return self.shape
         if not self.shape:
             raise ShapeError("size: a tensor of shape () has no axes")
-        return self.shape[axis_of("size", whole("size", "dim", dim), len(self.shape))]
+        return self.shape[axis_of(whole("dim", dim, "size"), len(self.shape), "size")]
 
 
 def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:

@@ -20,7 +20,7 @@ from anneal.ops import (  # isort: skip
     HELD, Array, DTypeLike, Shape, array_of, as_dtype, check_device_dtype, checked, deferred, function, made,
     no_grad, viewing, wrap_array,
 )  # fmt: skip
-from anneal.ops.nodes import Number, broadcast, check_fits, repeated, reshape, weak_const, weak_dtype
+from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
 from anneal.runtime import (  # isort: skip
     INSIDE, SEEN, UNSEEN, Handle, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
@@ -111,7 +111,7 @@ class Tensor(Methods):
             self._device = moved._device
             u = moved.uop if kind is None else moved.cast(kind).uop
             if data._wants:
-                u = UOp(_DETACH, u.dtype, (u,))
+                u = detached(u)
         else:
             self._device = default_device() if device is None else resolve_device(device)
             if isinstance(data, UOp):
@@ -121,7 +121,7 @@ class Tensor(Methods):
                     kind = weak_dtype(data)
                     if kind.is_int and not kind.min <= data <= kind.max:
                         kind = dtypes.int64
-                check_fits("Tensor", kind, data)
+                check_fits(kind, data, "Tensor")
                 check_device_dtype(self._device, kind)
                 if here.made is not None:
                     note_made(None, repr(data).encode(), kind)
@@ -158,7 +158,7 @@ class Tensor(Methods):
         if wants:
             self._used = UNSEEN
             if not here.grad:
-                t.uop = UOp(_DETACH, u.dtype, (u,))
+                t.uop = detached(u)
             elif u.dtype.is_float:
                 t._wants = True
                 t._leaf = False
@@ -176,16 +176,16 @@ class Tensor(Methods):
         """The tensor that shows a node."""
         return cls._fresh(u, device)
 
-    def _lift(self, name: str, other: Any) -> Tensor:
+    def _lift(self, other: Any, name: str = "") -> Tensor:
         """`other` as a tensor on this device: itself, or an array or number (weak dtype) wrapped."""
         if isinstance(other, Tensor):
             if other._device != self._device:
-                self._mixed(name, other)
+                self._mixed(other, name)
             return other
         if isinstance(other, np.generic):
             other = other.item()
         if isinstance(other, (bool, int, float)):
-            return self._new_plain(weak_const(name, self.uop.dtype, other))
+            return self._new_plain(weak_const(self.uop.dtype, other, name))
         if isinstance(other, (np.ndarray, list, tuple)):
             return self._made(other, device=self._device)
         if isinstance(other, UOp) and is_symbolic(other):
@@ -198,7 +198,7 @@ class Tensor(Methods):
         """The tensor of a node through which no gradient flows."""
         return _plain(self._made, u, self._device)
 
-    def _mixed(self, name: str, other: Tensor) -> NoReturn:
+    def _mixed(self, other: Tensor, name: str = "") -> NoReturn:
         raise DeviceError(
             f"{name}: one tensor is on {self.device!r} and the other on {other.device!r}; "
             f"move one with .to({self.device!r}) or .to({other.device!r})"
@@ -371,7 +371,7 @@ class Tensor(Methods):
         Tensor([3.], dtype=float32)
         """
         u = self.uop
-        return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self._wants else u)
+        return self._new_plain(detached(u) if self._wants else u)
 
     @staticmethod
     def _captured_backward(*args: Any) -> Any:
@@ -559,7 +559,7 @@ class Tensor(Methods):
         >>> x.assign(x * 10), y
         (Tensor([10., 20.], dtype=float32), Tensor([2., 3.], dtype=float32))
         """
-        other = self._lift("assign", x)
+        other = self._lift(x, "assign")
         if other.uop.shape != self.uop.shape:
             if isinstance(x, Tensor) or other.uop.shape:
                 raise ShapeError(
@@ -568,7 +568,7 @@ class Tensor(Methods):
                 )
         u = broadcast(other.uop.cast(self.uop.dtype), self.uop.shape)
         if other._wants:
-            u = UOp(_DETACH, u.dtype, (u,))
+            u = detached(u)
         if storage_of(self.uop) is None:
             outdate_captures("a lazy tensor was assigned")
         if self._wants and storage_of(u) is None:

@@ -17,7 +17,7 @@ from anneal import runtime
 from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, grad_enabled, is_tensor
-from anneal.ops.nodes import reshape
+from anneal.ops.nodes import detached, reshape
 from anneal.runtime import INSIDE, Late, Numbering, base_of, here, is_call, is_realized, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
@@ -342,7 +342,7 @@ def ended(g: UOp) -> UOp:
     a = arena()
     with backward_phase(), a.untracked():
         a.derive(g)  # it bears the line of what it ends
-        return UOp(Op.DETACH, g.dtype, (g,))
+        return detached(g)
 
 
 def _check(result: Tensor) -> None:
@@ -390,7 +390,7 @@ def _seed(result: Tensor, cotangent: Tensor | None) -> UOp:
                 f"or pass backward(gradient=...) of the same shape"
             )
         return const(u.dtype, 1)
-    c = result._lift("backward", cotangent).uop
+    c = result._lift(cotangent, "backward").uop
     if c.shape != u.shape:
         raise ShapeError(f"backward: gradient has shape {c.shape}, but the result has {u.shape}; they must be equal")
     return c.cast(u.dtype)

@@ -234,7 +234,7 @@ def vjp(  # type: ignore[misc]  # mypy takes Any for no star of types
 
 def matching(name: str, where: str, whose: str, given: Tensor, of: Tensor) -> Tensor:
     """A tangent or cotangent that fits its tensor. Raises ShapeError or DTypeError where it does not."""
-    given = of._lift(name, given)
+    given = of._lift(given, name)
     if given.shape != of.shape:
         raise ShapeError(
             f"{name}: {where} has shape {given.shape}, but {whose} has {of.shape} there; they must be equal"

@@ -242,7 +242,7 @@ def _given(name: str, where: str, value: Any, device: str | None) -> Any:
     plain = not is_tensor(value) and isinstance(value, (bool, int, float, np.generic, np.ndarray))
     t = made.tensor(value, device=device) if plain and device else as_tensor(name, where, value)
     if device is not None and t.device != device:
-        t._mixed(name, made.tensor(0, device=device))
+        t._mixed(made.tensor(0, device=device), name)
     return t
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, made
-from anneal.ops.nodes import reshape
+from anneal.ops.nodes import detached, reshape
 from anneal.runtime import flat, here, mapped, sources_of
 from anneal.transforms.walks import Path, stand_in
 from anneal.uop import DType, Op, UOp, arena, toposort, unique
@@ -381,5 +381,5 @@ def flagged(tensors: list[Tensor]) -> list[Tensor]:
             if grad_enabled():
                 t._wants, t._leaf = True, False
             else:
-                t.uop = UOp(Op.DETACH, t.uop.dtype, (t.uop,))
+                t.uop = detached(t.uop)
     return tensors
