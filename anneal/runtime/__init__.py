@@ -25,7 +25,7 @@ from anneal.runtime.context import (
     set_float32_products,
     watched,
 )
-from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
+from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside
 from anneal.runtime.late import (
     PLAIN,
     Varies,
@@ -86,9 +86,9 @@ else:  # what computes is imported when something is computed
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "INSIDE", "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "Choice", "Collective", "Context", "DeviceCall", "Exchange",
-    "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Jit", "JitError", "KnownCalls", "Late",
-    "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step", "Times", "Track",
+    "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "Choice", "Collective", "Context", "DeviceCall", "Exchange",
+    "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Inside", "Jit", "JitError", "KnownCalls",
+    "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step", "Times", "Track",
     "Varies", "VmapMethod", "Wait", "While", "base_of", "become_late", "begun", "bound_shape", "buffer_leaf",
     "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled", "composite",
     "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture", "forbid_in_jit",
