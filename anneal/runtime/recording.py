@@ -119,7 +119,7 @@ class Recording:
         to a leaf, but for what the run's own backward went through: that is spent, as in torch.
         """
         if (t := self.read_outside) is not None:
-            return f"it uses the gradient of a tensor of shape {t.uop.shape} that was computed outside, or by a call before"
+            return f"it uses a gradient, of a tensor of shape {t.uop.shape}, of before the call: zero_grad() forgets it"
         left = [g for g in self.graded.values() if g.set and not g.read and not g.used]
         whole = len(left) < len(self.graded) and any(g.used or (g.set and g.read) for g in self.graded.values())
         for g in left:
