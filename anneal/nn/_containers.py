@@ -22,9 +22,10 @@ class _Row(Module, Generic[T]):
 
     @checked
     def __init__(self, values: Iterable[T] | None = None) -> None:
-        self._names: tuple[str, ...] = ()
-        for m in values or ():
-            self.append(m)
+        items = {str(n): self._checked(v) for n, v in enumerate(values or ())}
+        self._names: tuple[str, ...] = tuple(items)  # at once: what a jit function makes is not changed in its capture
+        for name, v in items.items():
+            setattr(self, name, v)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -160,12 +161,12 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
     @overload
     def __init__(self, modules: Mapping[str, Callable[[Tensor], Tensor]], /) -> None: ...
     def __init__(self, *modules: Any) -> None:
-        super().__init__()
         if len(modules) == 1 and isinstance(modules[0], Mapping):
+            self._names = tuple(modules[0])
             for name, module in modules[0].items():
                 self.add_module(name, module)
         else:
-            self.extend(modules)
+            super().__init__(modules)
 
     def _of(self, values: list[Callable[[Tensor], Tensor]]) -> Self:
         return type(self)(*values)
@@ -217,12 +218,22 @@ class _Named(Module, Generic[T]):
     """Attributes by names that need not be identifiers, as a dict."""
 
     def __init__(self, values: Mapping[str, T] | Iterable[tuple[str, T]] | None = None) -> None:
-        self._names: tuple[str, ...] = ()
-        if values is not None:
-            self.update(values)
+        items = dict(values or ())
+        self._names: tuple[str, ...] = tuple(items)  # at once, as those of a row
+        for name in self._names:
+            self._check(name)
+        self.update(items)
 
     def _checked(self, value: T) -> T:
         return _module(self, value)
+
+    def _check(self, name: Any) -> None:
+        """Raise DTypeError for a name that an item cannot have."""
+        if not isinstance(name, str) or not name or "." in name or name.startswith("_") or hasattr(type(self), name):
+            raise DTypeError(
+                f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore and is "
+                f"no method, not {said(name)}"
+            )
 
     def update(self, values: Mapping[str, T] | Iterable[tuple[str, T]]) -> None:
         """Set several items by name."""
@@ -291,17 +302,7 @@ class _Named(Module, Generic[T]):
     def __setitem__(self, name: str, value: T) -> None:
         value = self._checked(value)
         if name not in self._names:
-            if (
-                not isinstance(name, str)
-                or not name
-                or "." in name
-                or name.startswith("_")
-                or hasattr(type(self), name)
-            ):
-                raise DTypeError(
-                    f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore and "
-                    f"is no method, not {said(name)}"
-                )
+            self._check(name)
             self._names = (*self._names, name)
         setattr(self, name, value)
 

@@ -16,7 +16,7 @@ from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import DTypeLike, explain_class, locate, said, shorten
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
-from anneal.transforms import regraded
+from anneal.transforms import zero_gradient
 from anneal.uop import arena
 
 P = ParamSpec("P")
@@ -500,7 +500,10 @@ class Module(Hooked, Moved):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set every parameter's gradient to None, or with `set_to_none=False` to zeros if it is there."""
         for t in self.parameters():
-            t.grad = None if set_to_none or t.grad is None else regraded(t, Tensor.zeros_like(t.grad).uop)
+            if set_to_none:
+                t.grad = None
+            else:
+                zero_gradient(t)
 
     # -- printing -------------------------------------------------------------------------------------------------
 

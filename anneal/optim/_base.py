@@ -16,7 +16,7 @@ from anneal.ops.nodes import broadcast, reshape, shrink
 from anneal.optim._states import Saved, States, check_settings, kept_state, state_dtype
 from anneal.runtime import Numbering, composite, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
-from anneal.transforms import regraded, take_results
+from anneal.transforms import take_results, zero_gradient
 from anneal.uop import DType, Op, UOp, arena, dtypes
 
 # What trains: tensors, or groups of them with settings of their own.
@@ -270,7 +270,10 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set every gradient to None, or with `set_to_none=False` to zeros if it is there."""
         for t in self.params:
-            t.grad = None if set_to_none or t.grad is None else regraded(t, Tensor.zeros_like(t.grad).uop)
+            if set_to_none:
+                t.grad = None
+            else:
+                zero_gradient(t)
 
     @overload
     def step(self, *results: Tensor, reduce: Reduce | None = None) -> None: ...

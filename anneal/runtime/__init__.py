@@ -25,7 +25,7 @@ from anneal.runtime.context import (
     set_float32_products,
     watched,
 )
-from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
+from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside
 from anneal.runtime.late import (
     PLAIN,
     Varies,
@@ -86,16 +86,16 @@ else:  # what computes is imported when something is computed
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "INSIDE", "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "Choice", "Collective", "Context", "DeviceCall", "Exchange",
-    "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Jit", "JitError", "KnownCalls", "Late",
-    "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step", "Times", "Track",
-    "Varies", "VmapMethod", "Wait", "While", "base_of", "become_late", "begun", "bound_shape", "buffer_leaf",
-    "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled", "composite",
-    "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture", "forbid_in_jit",
-    "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole", "is_realized", "jit",
-    "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed", "new_outputs", "note_assigned",
-    "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of", "observed",
-    "outdate_captures", "over_memory", "plan_of", "realize", "realize_new", "reduced", "register_late",
-    "repeated_while", "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of",
-    "storage_of", "tensor_class", "tracing", "upload", "values", "varies", "watched",
+    "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "Choice", "Collective", "Context", "DeviceCall", "Exchange",
+    "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Inside", "Jit", "JitError",
+    "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
+    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "base_of", "become_late", "begun", "bound_shape",
+    "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled",
+    "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
+    "forbid_in_jit", "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole",
+    "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed", "new_outputs",
+    "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of",
+    "observed", "outdate_captures", "over_memory", "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while",
+    "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of", "storage_of",
+    "tensor_class", "tracing", "upload", "values", "varies", "watched",
 ]  # fmt: skip

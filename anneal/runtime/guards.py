@@ -44,8 +44,10 @@ _MISSING: Any = object()
 _ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
 _DEPTH = 40  # of what is followed from what
 _THINGS = 10_000  # that are looked at: who calls into a large library does not want all of it watched
-# Code that is not the user's: what it sees does not change, or says so itself.
-_FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__", "test"}
+# Code that is not the user's: what it sees does not change, or says so itself. A class that `exec` makes in a namespace
+# without a name is in "builtins", whose own classes have nothing to look at.
+_FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__", "builtins", "test"}
+_LIBRARY = os.path.dirname(getattr(os, "__file__", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,8 +437,12 @@ def _function(found: Any) -> FunctionType | None:
     return inner if isinstance(inner, FunctionType) else None
 
 
-def _is_foreign(module: str) -> bool:
-    return module.partition(".")[0] in _FOREIGN
+def _is_foreign(module: str | None) -> bool:
+    """True for a module of anneal, NumPy or Python; a file of the user's may have the name of one of Python's."""
+    name = (module or "").partition(".")[0]
+    if name not in _FOREIGN or name in ("anneal", "numpy"):
+        return name in _FOREIGN
+    return (getattr(sys.modules.get(name), "__file__", None) or _LIBRARY).startswith(_LIBRARY)
 
 
 def _content(cell: Any) -> Any:

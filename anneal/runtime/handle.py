@@ -16,8 +16,18 @@ if TYPE_CHECKING:
 
 SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
 
-# Stands for a gradient that a jit function took: no replay would follow it.
-INSIDE: Final[Any] = object()
+
+class Inside:
+    """Stands for a gradient that a jit function took: no replay would follow it.
+
+    Where the call was none of a capture's, `value` is the gradient, for the function's next call: one that goes on with
+    it is not captured.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
 
 
 # Names that torch's tensors have and ours lack, with the expression to write instead.
@@ -161,7 +171,7 @@ class Handle:
     _spent: bool  # its backward was taken
     _base: View | None  # of a view: what it is a part of (`_part_of`)
     _views: list[weakref.ref[Handle]] | None  # of what has views: those, and some that are gone
-    _grad: Any  # a handle, None, or INSIDE
+    _grad: Any  # a handle, None, or an Inside
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
     _used: int  # SEEN or UNSEEN once graphs may have it
 

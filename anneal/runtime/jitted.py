@@ -21,7 +21,7 @@ from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.flowing import Flowing, Traced, trace, unmarked
 from anneal.runtime.guards import ArrayGiven, Draws, Failure, Guards, described, difference, flatten, with_tensors
-from anneal.runtime.handle import INSIDE, Handle
+from anneal.runtime.handle import Handle, Inside
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
 from anneal.runtime.recording import GivenCall, Recording, copied, recording
 from anneal.schedule import BUILDING, Origin, Plan
@@ -266,7 +266,7 @@ class Jit(Generic[P, R]):
             return result
         assert guards is not None
         device = get_device(results[0].device if results else record.device())
-        name, graded = _name_of(self.function), record.taken()
+        name, graded = _name_of(self.function), record.taken(False)
         run = Recorded(name, device, record, copies, result, results, again, guards, call.bound, graded)
         if isinstance(traced, Traced):
             self._keep(key, Flowing(run, traced))
@@ -296,7 +296,7 @@ class Jit(Generic[P, R]):
             now.guards, now.stamp = after, _stamp()
         elif self._settled(now, guards, record, call, last):
             return True
-        record.taken()
+        record.taken(True)
         self._keep(key, None)
         return False
 
@@ -420,7 +420,7 @@ def _pending_gradients() -> list[Handle]:
     tensors = here.context.tensors
     elsewhere = {n for r in tensors.recordings for n in r.graded}
     found = [t._grad for t in tensors.live_leaves() if id(t) not in elsewhere]
-    there = [g for g in found if g is not None and g is not INSIDE]
+    there = [g for g in found if g is not None and not isinstance(g, Inside)]
     return [g for g in there if not (tensors.host_calls and exchanges(g.uop))]
 
 

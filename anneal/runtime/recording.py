@@ -14,7 +14,7 @@ from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import Draws, rebuild
-from anneal.runtime.handle import INSIDE, Handle
+from anneal.runtime.handle import Handle, Inside
 from anneal.runtime.launch import copy_of
 from anneal.runtime.nodes import Constants, Made, base_of, buffer_leaf, memory_of, sources_of
 from anneal.runtime.steps import Step
@@ -99,15 +99,17 @@ class Recording:
             why = "an argument requires a gradient, and it takes gradients itself"
         return why
 
-    def taken(self) -> list[tuple[weakref.ref[Handle], Any]]:
-        """The leaves whose gradient the run set, each with what it shows afterwards: a gradient stays INSIDE."""
-        graded: list[tuple[weakref.ref[Handle], Any]] = []
+    def taken(self, kept: bool) -> list[tuple[weakref.ref[Handle], Inside | None]]:
+        """The leaves whose gradient the run set, each with what it shows afterwards: a gradient stays inside. `kept`:
+        the function's next call may go on with it."""
+        graded: list[tuple[weakref.ref[Handle], Inside | None]] = []
         for g in self.graded.values():
             leaf = g.ref()
             if leaf is not None:
-                if g.set:
-                    leaf._grad = INSIDE
-                graded.append((g.ref, INSIDE if g.set else None))
+                inside = Inside(leaf._grad if kept else None) if g.set else None
+                if inside is not None:
+                    leaf._grad = inside
+                graded.append((g.ref, inside))
         return graded
 
     def why_not(self, results: Sequence[tuple[Handle, UOp]]) -> str | None:
@@ -117,13 +119,13 @@ class Recording:
         to a leaf, but for what the run's own backward went through: that is spent, as in torch.
         """
         if (t := self.read_outside) is not None:
-            return f"it uses the gradient of a tensor of shape {t.uop.shape} that was computed outside"
+            return f"it uses a gradient, of a tensor of shape {t.uop.shape}, of before the call: zero_grad() forgets it"
         left = [g for g in self.graded.values() if g.set and not g.read and not g.used]
         whole = len(left) < len(self.graded) and any(g.used or (g.set and g.read) for g in self.graded.values())
         for g in left:
-            if (leaf := g.ref()) is None or leaf._grad is INSIDE:
+            if (leaf := g.ref()) is None or isinstance(leaf._grad, Inside):
                 continue
-            if not whole or not (g.dropped or g.old is None or g.old is INSIDE):
+            if not whole or not (g.dropped or g.old is None or isinstance(g.old, Inside)):
                 return f"it leaves the gradient of a tensor of shape {leaf.uop.shape} for code outside"
         others = [(t, t.uop) for t in self.pending()]
         there = [(t, u, what) for found, what in ((results, "result"), (others, "tensor")) for t, u in found]

@@ -23,7 +23,7 @@ from anneal.ops import (  # isort: skip
 from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
 from anneal.runtime import (  # isort: skip
-    INSIDE, SEEN, UNSEEN, Handle, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
+    SEEN, UNSEEN, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
     is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, resolve_device, seen,
     storage_of,
 )  # fmt: skip
@@ -294,7 +294,9 @@ class Tensor(Methods):
         """The gradient that backward() has added up for this leaf. JitError for one taken inside a jit function."""
         if here.recordings:
             here.recordings[-1].note_read(self)
-        if self._grad is INSIDE:
+        if isinstance(self._grad, Inside) and here.recordings and self._grad.value is not None:
+            self._grad = self._grad.value
+        if isinstance(self._grad, Inside):
             raise JitError(
                 f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: "
                 "return it from the function, or use it inside; a function that takes it again starts with zero_grad()"

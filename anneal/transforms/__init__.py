@@ -8,7 +8,7 @@ nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.transforms.accumulate import backward, ended, regraded, take_results
+from anneal.transforms.accumulate import backward, ended, take_results, zero_gradient
 from anneal.transforms.batching import BATCHING, vmap
 from anneal.transforms.custom import (
     Function,
@@ -42,7 +42,7 @@ __all__ = [
     "BATCHING", "Function", "FunctionCtx", "RemovableHandle", "Trace", "attached", "backward", "captured_backward",
     "computed_again", "cond", "custom_jvp", "custom_vjp", "derivative_of", "ended", "fori_loop", "grad", "gradient",
     "hessian", "hooked", "jacfwd", "jacrev", "jvp", "leaf_nodes", "once_differentiable", "paths_of",
-    "register_hook", "register_post_accumulate_grad_hook", "regraded", "releasing", "retain_grad", "retains_grad",
+    "register_hook", "register_post_accumulate_grad_hook", "releasing", "retain_grad", "retains_grad",
     "scan", "stand_in", "take_results", "tree_leaves", "tree_map", "value_and_grad", "vjp", "vmap",
-    "wants_gradient", "while_loop",
+    "wants_gradient", "while_loop", "zero_gradient",
 ]  # fmt: skip

@@ -17,8 +17,8 @@ from anneal import runtime
 from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, grad_enabled, is_tensor
-from anneal.ops.nodes import detached, reshape
-from anneal.runtime import INSIDE, Late, Numbering, base_of, here, is_call, is_realized, storage_of
+from anneal.ops.nodes import detached, reshape, spread
+from anneal.runtime import Inside, Late, Numbering, base_of, here, is_call, is_realized, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.trace import leaf_nodes, leaves
@@ -41,6 +41,16 @@ def regraded(t: Tensor, u: UOp) -> Tensor:
         return t._new_plain(u)
     g._become(u)
     return g
+
+
+def zero_gradient(t: Tensor) -> None:
+    """Set the gradient of `t` to zeros if there is one. One that stays inside a jit function is not read for that."""
+    old: Any = t._grad
+    if old is not None:
+        inside = isinstance(old, Inside)
+        g = t if inside else old
+        zeros = spread(const(g.dtype, 0), g.shape)
+        t.grad = t._new_plain(zeros) if inside else regraded(t, zeros)
 
 
 @checked
@@ -147,7 +157,7 @@ def _added(
         if several:
             made.append((t, functools.reduce(UOp.__add__, several)))
     # gradients of captured calls are in memory: sums of them are not put off until all of them are there
-    sums = [t._grad for t, g in made if _is_own(g) and t._grad is not None and t._grad is not INSIDE]
+    sums = [t._grad for t, g in made if _is_own(g) and t._grad is not None and not isinstance(t._grad, Inside)]
     if any(not is_realized(g.uop) for g in sums):
         runtime.realize(sums)
     for t, g in made:
@@ -191,7 +201,7 @@ def _known(
     hooks = here.context.tensors.hooked
     if (
         any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen)
-        or any(g is INSIDE for g in before)
+        or any(isinstance(g, Inside) for g in before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
         return None
@@ -242,7 +252,7 @@ def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list
 
 def _is_pending(grad: Any) -> bool:
     """True for a gradient that waits to be computed, with the memory of the calls that it is of."""
-    return grad is not None and (grad is INSIDE or grad.late is not None or not is_realized(grad.uop))
+    return grad is not None and (isinstance(grad, Inside) or grad.late is not None or not is_realized(grad.uop))
 
 
 def _computed(

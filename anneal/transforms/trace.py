@@ -263,14 +263,17 @@ class Trace:
 
     def run(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
         """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for
-        nothing.
+        nothing. Results have their nodes: a view whose tensor was changed later gets one among those of this call.
         """
         before = here.grad
         here.grad = before or grad
         here.depth += 1
         here.assigned.append(self._assigned)
         try:
-            return f(*args, **kwargs)
+            out = f(*args, **kwargs)
+            for t in flat(out):
+                t.uop if is_tensor(t) else None
+            return out
         finally:
             here.assigned.pop()
             here.depth -= 1
@@ -353,6 +356,12 @@ class Trace:
             mine: results, and stand-ins. counts: which of them count.
         """
         known = {id(t) for t in mine}
+        # a view keeps its root alive, which nobody else may see: results let go of theirs meanwhile
+        roots = [(t, link, weakref.ref(link.root)) for t in mine if (link := t._base) is not None]
+        for t, _, _ in roots:
+            t._base = None
+        for _, link, _ in roots:
+            del link.root
 
         def found() -> list[Tensor]:
             live = {id(t): t for r in self._assigned if (t := r()) is not None and id(t) not in known}
@@ -360,6 +369,9 @@ class Trace:
 
         if found():
             gc.collect()  # a tensor of the function's own may wait in a cycle
+        for t, link, ref in roots:
+            if (root := ref()) is not None:
+                t._base, link.root = link, root
         return found()
 
 

@@ -248,7 +248,48 @@ def accumulated_inside(w: World, x: Tensor, t: Tensor) -> Any:
     w.optimiser.step()
 
 
-CAPTURED = [first_zero, last_zero, with_predictions, by_autograd, accumulated_inside]
+def zeros_first(w: World, x: Tensor, t: Tensor) -> Any:
+    w.optimiser.zero_grad(set_to_none=False)
+    w.modules[0].zero_grad(set_to_none=False)
+    _, loss = _loss(w, x, t)
+    loss.backward()
+    w.optimiser.step()
+    return loss
+
+
+CAPTURED = [first_zero, last_zero, with_predictions, by_autograd, accumulated_inside, zeros_first]
+
+
+def zeroed_in_place(w: World, x: Tensor, t: Tensor) -> Any:
+    _, loss = _loss(w, x, t)
+    loss.backward()
+    w.optimiser.step()
+    for p in w.parameters:
+        if p.grad is not None:
+            p.grad.zero_()
+    return loss
+
+
+def zeroed_before(w: World, x: Tensor, t: Tensor) -> Any:
+    for p in w.parameters:
+        if p.grad is not None:
+            p.grad.zero_()
+    return never_zeroed(w, x, t)
+
+
+def never_zeroed(w: World, x: Tensor, t: Tensor) -> Any:
+    _, loss = _loss(w, x, t)
+    loss.backward()
+    w.optimiser.step()
+    return loss
+
+
+def zeroed_in_part(w: World, x: Tensor, t: Tensor) -> Any:
+    w.modules[1].zero_grad()
+    return never_zeroed(w, x, t)
+
+
+GOES_ON = [zeroed_in_place, zeroed_before, never_zeroed, zeroed_in_part]
 
 
 def outside_zero(w: World, x: Tensor, t: Tensor) -> Any:
@@ -300,6 +341,30 @@ def test_a_whole_step_is_captured_and_trains_as_without(device: str, body: Calla
             assert not step.uncaptured
             assert sum(c is not None for c in step.captures.values()) == 1
         w.optimiser.zero_grad()
+        found.append(w.end(out))
+    agree(found[1], found[0])
+
+
+@pytest.mark.parametrize("body", [*GOES_ON, zeros_first], ids=lambda b: b.__name__)
+@pytest.mark.parametrize("change", ["nothing", "part", "group", "frozen", "eager first"])
+def test_a_step_may_go_on_with_the_gradients_of_the_step_before(
+    device: str, body: Callable[..., Any], change: str
+) -> None:
+    found = []
+    for wrap in (lambda f: f, jit):
+        w = World(lambda name, part: part)
+        if change in ("part", "group"):
+            w.optimiser = optim.SGD(w.modules[1].parameters(), lr=0.05, momentum=0.9)
+        call = whole(w, wrap, body)
+        out = [numbers(body(w, rows(7, 4, 3), rows(8, 4, 2)))] if change == "eager first" else []
+        for i in range(2 * ROUNDS):
+            out.append(numbers(call(i)))
+            if i == ROUNDS and change == "group":
+                w.optimiser.add_param_group({"params": w.modules[0].parameters(), "lr": 0.01})
+            if i in (ROUNDS, ROUNDS + 3) and change == "frozen":
+                w.modules[0].requires_grad_(i > ROUNDS)
+        for p in w.parameters:
+            p.grad = None
         found.append(w.end(out))
     agree(found[1], found[0])
 

@@ -5,7 +5,9 @@ modes and what else a program changes between two calls. A jitted call gives wha
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -326,3 +328,48 @@ def test_modes_are_guarded() -> None:
         for _ in range(3):
             with no_grad():
                 assert f(Tensor([1.0]))[2] is m
+
+
+# -- code that has no name, or one of Python's ------------------------------------------------------------------------
+
+CODE = """
+scale = 2.0
+class Model:
+    def __init__(self):
+        self.n = 1.0
+    def __call__(self, x):
+        return x * self.n
+    def method(self, x):
+        return x * self.n * scale
+class Slots:
+    __slots__ = ("n",)
+    def __init__(self):
+        self.n = 1.0
+    def __call__(self, x):
+        return x * self.n
+def function(x):
+    return x * scale
+"""
+
+
+@pytest.mark.parametrize("name", [None, "profile", "code", "builtins", "own"])
+def test_code_is_guarded_though_its_module_has_no_name_or_that_of_a_module_of_python(
+    name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType(name or "")
+    names = vars(module) if name else {}
+    if name != "builtins":
+        module.__file__ = f"/somewhere/{name}.py"
+        monkeypatch.setitem(sys.modules, str(name), module)
+    exec(compile(CODE, "own.py", "exec"), names)
+    model, slots = names["Model"](), names["Slots"]()
+    calls = [
+        *(model, slots, model.method, names["function"], lambda x: model(x) + slots(x)),
+        lambda x: model.method(x) + names["function"](x),
+    ]
+    captured = [jit(f) for f in calls]
+    for n in range(9):
+        if n % 3 == 0:
+            model.n, slots.n, names["scale"] = n + 1.0, n + 2.0, n + 3.0
+        for f, g in zip(calls, captured, strict=True):
+            assert g(Tensor([1.0])).item() == f(Tensor([1.0])).item()
