@@ -422,7 +422,7 @@ def beside(got: Array, expected: Bounded, live: Array | None = None) -> Compared
     if not got.size:
         return Compared(0, 0, 0, 0.0, 0)
     want = expected.value.reshape(-1)
-    error = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)
+    error = expected.whole().reshape(-1)
     counted = np.ones(got.shape, np.bool_) if live is None else live.reshape(-1)
     unsure = ~np.isfinite(error) | ((error > 0) if want.dtype.kind == "b" else False)
     judged = counted & ~unsure
