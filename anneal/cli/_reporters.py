@@ -12,7 +12,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -277,48 +277,14 @@ def _footer(start: Start, progress: Progress, sample: str, picture: Picture | No
 FOLDER = Path("runs")
 
 
-class Several(Reporter):
-    """Tells several reporters."""
-
-    def __init__(self, reporters: Sequence[Reporter]) -> None:
-        self._all = reporters
-        self.measures = any(r.measures for r in reporters)
-
-    def start(self, start: Start) -> None:
-        for r in self._all:
-            r.start(start)
-
-    def step(self, progress: Progress) -> None:
-        for r in self._all:
-            r.step(progress)
-
-    def saved(self, progress: Progress, folder: Path) -> None:
-        for r in self._all:
-            r.saved(progress, folder)
-
-    def ranked(self, progress: Progress) -> None:
-        for r in self._all:
-            r.ranked(progress)
-
-    def timed(self, progress: Progress) -> None:
-        for r in self._all:
-            r.timed(progress)
-
-    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        for r in self._all:
-            r.sampled(progress, sample, picture)
-
-    def ended(self, progress: Progress) -> None:
-        for r in self._all:
-            r.ended(progress)
-
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
-        for r in self._all:
-            r.done(progress, sample, picture, stopped)
-
-    def close(self) -> None:
-        for r in self._all:
-            r.close()
+def several(*reporters: Reporter) -> Reporter:
+    """A reporter that tells others whatever it is told."""
+    both = Reporter()
+    both.measures = any(r.measures for r in reporters)
+    for name in ("start", "step", "saved", "ranked", "timed", "sampled", "ended", "done", "close"):
+        calls = [getattr(r, name) for r in reporters]
+        setattr(both, name, lambda *told, calls=calls: [call(*told) for call in calls])
+    return both
 
 
 class Bundle(JsonLines):

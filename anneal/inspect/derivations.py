@@ -217,6 +217,16 @@ class Firing:
     modules: tuple[tuple[str, int], ...]
 
 
+def _scheduled(sink: UOp, cost_model: schedule.CostModel) -> tuple[schedule.Schedule, Derivations, list[Event]]:
+    """The pieces that the scheduler makes of a graph, the way back from them, and the rules that fired."""
+    numbers: dict[UOp, tuple[int, ...]] = {}
+    derived = Derivations(numbers)
+    with derived.listening() as events:
+        s = schedule.run_passes(schedule.parametrise(sink)[0], cost_model, until="kernel-split")
+    numbers.update((u, (at,)) for u, at in s.places.items())
+    return s, derived, events
+
+
 @dataclass(slots=True)
 class _Tally:
     count: int = 0
@@ -250,11 +260,7 @@ def firings(
             _count(tallies, e, e.pass_name, [e.before.provenance])
     known = schedule.origins(sink)
     with schedule.BUILDING, arena().untracked():
-        numbers: dict[UOp, tuple[int, ...]] = {}
-        derived = Derivations(numbers)
-        with derived.listening() as events:
-            s = schedule.run_passes(schedule.parametrise(sink)[0], cost_model, until="kernel-split")
-        numbers.update((u, (at,)) for u, at in s.places.items())
+        s, derived, events = _scheduled(sink, cost_model)
         _count_all(tallies, events, "", derived, range(len(known)), {}, (), known)
         pieces: dict[UOp, list[int]] = {}
         stored: dict[UOp, list[int]] = {}
@@ -372,15 +378,15 @@ class KernelTexts:
     def __init__(self, sink: UOp, cost_model: schedule.CostModel, target: Target | None = None) -> None:
         self._sink, self._cost_model, self._target = sink, cost_model, target or Target()
         self._origins = schedule.origins(sink)
-        self._scheduled: tuple[schedule.Schedule, Derivations] | None = None
+        self._scheduled: tuple[schedule.Schedule, Derivations, list[Event]] | None = None
 
     def text(self, number: int) -> KernelText:
         """The text of launch `number`. Raises UserError for a launch that the plan does not have."""
         known, target = self._origins, self._target
         with schedule.BUILDING, arena().untracked():
             call = launch(self._sink, self._cost_model, number)
-            s, before = self._scheduled or self._schedule()
-            self._scheduled = s, before
+            self._scheduled = self._scheduled or _scheduled(self._sink, self._cost_model)
+            s, before, _ = self._scheduled
             derived = before.copy()
             with derived.listening(_FIRST), writing() as written:
                 kernel = schedule.kernel_graph(_piece(s, call))
@@ -395,14 +401,6 @@ class KernelTexts:
         passes = _passes(bodies, target)
         lines = [_line(n, t, said.get(n, ()), found, passes, known) for n, t in enumerate(text)]
         return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), tuple(lines))
-
-    def _schedule(self) -> tuple[schedule.Schedule, Derivations]:
-        numbers: dict[UOp, tuple[int, ...]] = {}
-        derived = Derivations(numbers)
-        with derived.listening():
-            s = schedule.run_passes(schedule.parametrise(self._sink)[0], self._cost_model, until="kernel-split")
-        numbers.update((u, (at,)) for u, at in s.places.items())
-        return s, derived
 
 
 def launch(sink: UOp, cost_model: schedule.CostModel, number: int) -> schedule.Call:

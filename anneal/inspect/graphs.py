@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from anneal import codegen, progress, schedule, settings
 from anneal.codegen import Target
@@ -69,11 +69,9 @@ class StepGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """One node: `id` is its place in the list, `src` are the ids of its sources. `source` is the user's "file:line"; of
-    what no line of the user's made it is the module that was called, such as the node of an ONNX file.
-
-    A symbolic size is in `shape` as the text of its expression.
+class NodeFacts:
+    """The facts about a node itself: `id` is its place in a list, `src` are the ids of its sources. A symbolic size is
+    in `shape` as the text of its expression.
     """
 
     id: int
@@ -82,6 +80,27 @@ class Node:
     shape: tuple[int | str, ...]
     arg: str | None
     src: tuple[int, ...]
+
+    @classmethod
+    def of(cls, u: UOp, numbers: Mapping[UOp, int], most: int | None = None, **more: Any) -> Self:
+        """The facts about `u`, whose argument is told with at most so many characters, and `more`."""
+        return cls(
+            id=numbers[u],
+            op=u.op.name,
+            dtype=u.dtype.name,
+            shape=tuple([n if isinstance(n, int) else repr(n) for n in u.shape]),
+            arg=None if u.arg is None else repr(u.arg)[:most],
+            src=tuple([numbers[s] for s in u.src if s in numbers]),
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Node(NodeFacts):
+    """One node. `source` is the user's "file:line"; of what no line of the user's made it is the module that was
+    called, such as the node of an ONNX file.
+    """
+
     phase: str
     source: str
 
@@ -112,21 +131,12 @@ def step_graph(model: str, training: Steps) -> StepGraph:
 def nodes(order: Sequence[UOp], limit: int = 0) -> list[Node]:
     """The nodes of `order` (sources first), or the first `limit`, as records."""
     numbers = {u: i for i, u in enumerate(order)}
-    return [_node(u, numbers) for u in (order if limit == 0 else order[:limit])]
-
-
-def _node(u: UOp, numbers: dict[UOp, int]) -> Node:
-    phase, code, line, path, function = u.provenance
-    return Node(
-        id=numbers[u],
-        op=u.op.name,
-        dtype=u.dtype.name,
-        shape=tuple([n if isinstance(n, int) else repr(n) for n in u.shape]),
-        arg=None if u.arg is None else repr(u.arg),
-        src=tuple([numbers[s] for s in u.src]),
-        phase=phase,
-        source=path if code is None else f"{code.co_filename.rsplit('/', 1)[-1]}:{line}",
-    )
+    found = []
+    for u in order if limit == 0 else order[:limit]:
+        phase, code, line, path, _ = u.provenance
+        source = path if code is None else f"{code.co_filename.rsplit('/', 1)[-1]}:{line}"
+        found.append(Node.of(u, numbers, phase=phase, source=source))
+    return found
 
 
 def _phase(u: UOp) -> str:
@@ -201,6 +211,7 @@ def random_input(info: ValueInfo, sizes: dict[str, int], generator: np.random.Ge
 
 
 PIPELINES = (schedule.PASSES, codegen.PASSES)
+_LONGEST = 400  # characters of an argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,21 +295,14 @@ def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> tuple[Part, 
 
 
 @dataclass(frozen=True, slots=True)
-class GraphNode:
-    """One node of the tensor graph. `id` is its place, by which the calls of a plan name it; `src` are the ids of its
-    sources.
+class GraphNode(NodeFacts):
+    """One node of the tensor graph. `id` is its place, by which the calls of a plan name it.
 
     `phase` is "forward", "backward" or "update", `module` the path of the module that was called, `function` the
     function of anneal. `low` and `high` are the bounds of a whole number. `kernels` are the launches that compute it,
     and `rule` is the one that made it, if one did.
     """
 
-    id: int
-    op: str
-    dtype: str
-    shape: tuple[int | str, ...]
-    arg: str | None
-    src: tuple[int, ...]
     phase: str
     module: str
     function: str
@@ -310,17 +314,11 @@ class GraphNode:
 
 
 @dataclass(frozen=True, slots=True)
-class PassNode:
+class PassNode(NodeFacts):
     """One node after a pass. `place` is the node of the tensor graph that it stands for, None for one that stands for
     none; `changed`: the pass made it, rather than that something below it changed.
     """
 
-    id: int
-    op: str
-    dtype: str
-    shape: tuple[int | str, ...]
-    arg: str | None
-    src: tuple[int, ...]
     place: int | None
     changed: bool
 
@@ -363,13 +361,10 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
 def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: tuple[int, ...]) -> GraphNode:
     phase, code, line, module, function = u.provenance
     whole = u.vmin if isinstance(u.vmin, int) and not isinstance(u.vmin, bool) else None
-    return GraphNode(
-        id=numbers[u],
-        op=u.op.name,
-        dtype=u.dtype.name,
-        shape=_shape(u),
-        arg=_arg(u),
-        src=tuple([numbers[s] for s in u.src if s in numbers]),
+    return GraphNode.of(
+        u,
+        numbers,
+        _LONGEST,
         phase=phase,
         module=module or "",
         function="" if function is None else function.co_name.strip("_"),
@@ -381,12 +376,9 @@ def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kern
     )
 
 
-def _shape(u: UOp) -> tuple[int | str, ...]:
-    return tuple([n if isinstance(n, int) else repr(n) for n in u.shape])
-
-
-def _arg(u: UOp) -> str | None:
-    return None if u.arg is None else repr(u.arg)[:400]
+def _kind(u: UOp) -> tuple[Any, ...]:
+    """The facts that a node is, over whatever sources."""
+    return u.op, u.dtype, repr(u.arg)[:_LONGEST], len(u.src)
 
 
 def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
@@ -459,15 +451,7 @@ def _after(
     order = toposort(tuple(dict.fromkeys(graphs))) if graphs else []
     numbers = {u: n for n, u in enumerate(order)}
     changed = _changed(order, before, places)
-    nodes = tuple(
-        [
-            PassNode(
-                numbers[u], u.op.name, u.dtype.name, _shape(u), _arg(u), tuple([numbers[s] for s in u.src]),
-                places.get(u), u in changed,
-            )
-            for u in order
-        ]
-    )  # fmt: skip
+    nodes = tuple([PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in changed) for u in order])
     if order:
         there = set(order)
         kept = {at for u in order if (at := places.get(u)) is not None}
@@ -489,17 +473,16 @@ def _changed(order: Iterable[UOp], before: _State, places: Mapping[UOp, int]) ->
             of_place.setdefault(at, u)
     shapes: set[tuple[Any, ...]] = set()
     if not before.places:  # of a kernel: by what the node is, over whatever sources
-        shapes = {(u.op, u.dtype, _arg(u), len(u.src)) for u in before.order}
+        shapes = {_kind(u) for u in before.order}
     found = set()
     for u in order:
         if u in there or u.op in (Op.SINK, Op.CONST, Op.PARAM):
             continue
         at = places.get(u)
         old = of_place.get(at) if at is not None else None
-        if old is not None and (old.op, old.dtype, _arg(old), len(old.src)) == (u.op, u.dtype, _arg(u), len(u.src)):
+        if old is not None and _kind(old) == _kind(u):
             if all(places.get(a) == before.places.get(b) for a, b in zip(u.src, old.src, strict=True)):
                 continue
-        if (u.op, u.dtype, _arg(u), len(u.src)) in shapes:
-            continue
-        found.add(u)
+        if _kind(u) not in shapes:
+            found.add(u)
     return found

@@ -95,7 +95,7 @@ def op(
     pure: bool = True,
     sizes: bool = False,
     asks: bool = False,
-    was: Mapping[str, Any] | None = None,
+    was: tuple[str, ...] = (),
     passes: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator. `Operator` says
@@ -109,7 +109,7 @@ def op(
         pure: equal inputs give equal results; not so what draws random numbers.
         sizes: it is raw, and takes `Sizes` as well.
         asks: it takes tensors for `values` as well.
-        was: its last inputs, which were attributes before `since`, by their names then: one function serves both.
+        was: the names that its last inputs had as attributes before `since`: one function serves both.
         passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
     A keyword whose default is a NamedTuple stands for several attributes: they are its fields.
@@ -132,8 +132,8 @@ def op(
         how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes, record)
         made = [Operator(n, domain, since, function, of_host, *how) for n in names]
         if was:
-            more = {**attributes, **dict.fromkeys(was.values())}
-            made += [replace(one, since=1, attributes=more, was=tuple(was.values())) for one in made]
+            more = {**attributes, **dict.fromkeys(was)}
+            made += [replace(one, since=1, attributes=more, was=was) for one in made]
         for one in made:
             _put(one)
         return made[0] if len(made) == 1 else _Several(made)

@@ -20,37 +20,13 @@ from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Size, most, range_of, size, size_text
 
-# TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
-_NAMES = {
-    1: "float32",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    8: "string",
-    9: "bool",
-    10: "float16",
-    11: "float64",
-    12: "uint32",
-    13: "uint64",
-    14: "complex64",
-    15: "complex128",
-    16: "bfloat16",
-    17: "float8_e4m3fn",
-    18: "float8_e4m3fnuz",
-    19: "float8_e5m2",
-    20: "float8_e5m2fnuz",
-    21: "uint4",
-    22: "int4",
-    23: "float4_e2m1fn",
-    24: "float8_e8m0fnu",
-    25: "uint2",
-    26: "int2",
-    27: "float6_e2m3fn",
-    28: "float6_e3m2fn",
-}
+# TensorProto.DataType, counted from 1 -> the name of NumPy's or ml_dtypes' type.
+_TYPES = (
+    "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 "
+    "float64 uint32 uint64 complex64 complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
+    "uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2 float6_e2m3fn float6_e3m2fn"
+)
+_NAMES = dict(enumerate(_TYPES.split(), 1))
 PACKED_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}  # of elements of which several are in a byte
 _CODES = {name: code for code, name in _NAMES.items()} | {"object": 8}
 _ON_DEVICE = frozenset(getattr(dtypes, n).name for n in vars(dtypes) if not n.startswith("_"))

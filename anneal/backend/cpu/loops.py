@@ -327,10 +327,6 @@ class LoopBuilder(Emitter[PlanValue]):
         self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, False, passes=passes))
         return out
 
-    def put(self, value: PlanValue, target: PlanValue) -> None:
-        """Copy into a full array, or have the last instruction write there."""
-        self._write(value, target)
-
     def store(self, s: UOp) -> None:
         p = self.p
         form = p.store_forms[s]
@@ -343,7 +339,7 @@ class LoopBuilder(Emitter[PlanValue]):
             if value.kind == "param" and value.ref == param and value.strides == target.strides:
                 if value.offset == target.offset and value.dtype == dtype:
                     return
-            self._write(value, target)
+            self.put(value, target)
             return
         if self._put(s, value):
             return
@@ -370,7 +366,7 @@ class LoopBuilder(Emitter[PlanValue]):
         self.instrs.append(Instr("put", partial(put, steps, form.const, terms), [value, *numbers], flat, False))
         return True
 
-    def _write(self, value: PlanValue, target: PlanValue) -> None:
+    def put(self, value: PlanValue, target: PlanValue) -> None:
         """Redirect the instruction that makes `value` to write into `target`, or append a copy."""
         root = value.root
         if root.kind == "temp" and value.dtype == target.dtype and value.mask == target.mask:

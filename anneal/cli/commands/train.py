@@ -107,7 +107,7 @@ def _beside(call: Callable[[], T]) -> Future[T]:
 @flags.command(app, _Options, cls=flags.ModelCommand)
 def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
-    from anneal.cli._reporters import Bundle, Several
+    from anneal.cli._reporters import Bundle, several
 
     _check(options)
     with ExitStack() as stack:
@@ -147,7 +147,7 @@ def train(options: _Options) -> int:
         progress = Progress(before=before, timing=reporter.measures or options.vitals)
         if not rank and (options.bundle or settings.current().bundle):
             bundle = Bundle(options.model, _config(options))
-            reporter = Several([reporter, bundle])
+            reporter = several(reporter, bundle)
         kept = options.save or options.checkpoint or options.picture or bundle
         stack.enter_context(going_on(kept is not None))
         try:

@@ -62,6 +62,11 @@ class Bounded(NamedTuple):
         error = EXACT if self.exact else move(self.whole())
         return Bounded(move(self.value), error, None if self.mass is None else move(self.mass), self.many)
 
+    def gated(self, inside: Array) -> Bounded:
+        """The same where `inside` is true, 0 elsewhere."""
+        value = np.where(inside, self.value, np.zeros((), self.value.dtype))
+        return Bounded(value, EXACT if self.exact else np.where(inside, self.whole(), 0.0))
+
 
 def exactly(memory: Array) -> Bounded:
     """The value that memory holds; a subnormal number may be read as 0."""
@@ -417,7 +422,7 @@ def beside(got: Array, expected: Bounded, live: Array | None = None) -> Compared
     if not got.size:
         return Compared(0, 0, 0, 0.0, 0)
     want = expected.value.reshape(-1)
-    error = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)
+    error = expected.whole().reshape(-1)
     counted = np.ones(got.shape, np.bool_) if live is None else live.reshape(-1)
     unsure = ~np.isfinite(error) | ((error > 0) if want.dtype.kind == "b" else False)
     judged = counted & ~unsure

@@ -348,9 +348,7 @@ class KernelValues:
         if dead is not None:
             chosen_first = self._points(self._value(store.src[2].src[0], frame).value, count)
             live &= ~chosen_first if dead == 1 else chosen_first
-        found = self._points(value.value, count)
-        error = EXACT if value.exact else self._points(np.broadcast_to(value.error, value.value.shape), count)
-        return StoredPoints(store, index, Bounded(found, error), live)
+        return StoredPoints(store, index, value.moved(lambda a: self._points(a, count)), live)
 
     def point_of(self, store: UOp, element: int) -> int | None:
         """The number of a point of the loops at which `store` writes this element."""
@@ -429,9 +427,8 @@ class KernelValues:
         if u.op is Op.LOAD:
             return self._load(u, [frame.memo[s] for s in u.src[1:]])
         if u.op is Op.ARGSORT:
-            order = argsort(self._read(u.src[0].arg[0], ...))
             at = frame.memo[u.src[1]].value
-            return Bounded(order.value[at], EXACT if order.exact else order.whole()[at])
+            return argsort(self._read(u.src[0].arg[0], ...)).moved(lambda a: a[at])
         if u.op in ALU:
             return apply(u.op, u.dtype, [frame.memo[s] for s in u.src], [s.dtype for s in u.src])
         raise CompilerError(f"check: {u.op.name} does not belong in a kernel graph", node=repr(u))
@@ -448,13 +445,12 @@ class KernelValues:
         inside = (at >= 0) & (at < memory.size)
         if not memory.size:
             return Bounded(np.zeros(at.shape, exactly(memory).value.dtype), EXACT)
-        found = self._read(u.src[0].arg[0], np.where(inside & open_, at, 0))
-        value = np.where(inside & open_, found.value, np.zeros((), found.value.dtype))
-        error = EXACT if found.exact else np.where(inside & open_, found.whole(), 0.0)
+        read = inside & open_
+        found = self._read(u.src[0].arg[0], np.where(read, at, 0)).gated(read)
         astray = ~inside & open_
         if astray.any():
-            error = np.where(astray, np.inf, error)
-        loaded = Bounded(value, error).doubted(index)
+            found = Bounded(found.value, np.where(astray, np.inf, found.error))
+        loaded = found.doubted(index)
         loaded = loaded if gate is None else loaded.doubted(gate)
         if self.reads is not None:
             self.reads.append((u, np.where(open_, at, -1), loaded))

@@ -323,11 +323,11 @@ def _expected(r: CheckRun, n: int, w: StoredValue, node: UOp, note: list[str]) -
 def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bounded:
     """A value in memory, with the expected one where it is not read; anything, if that is unknown."""
     live = live.reshape(-1)
-    error = np.broadcast_to(anchor.error, anchor.value.shape)
+    error = anchor.whole()
     if expected is None:
         return Bounded(anchor.value, np.where(live, error, np.inf))
     flat = expected.value.reshape(-1)
-    other = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)
+    other = expected.whole().reshape(-1)
     return Bounded(np.where(live, anchor.value, flat).astype(anchor.value.dtype), np.where(live, error, other))
 
 
@@ -360,7 +360,7 @@ def _rule_difference(
     blame = (
         "the kernel does what its own graph says: a rule or a pass between the graph as written and the kernel is wrong"
     )
-    error = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)[at]
+    error = expected.whole().reshape(-1)[at]
     wrong = _Wrong(
         at if points is None else int(points[at]),
         got.reshape(-1)[at],

@@ -94,8 +94,7 @@ class TensorValues:
         values: dict[UOp, Bounded] = {}
         for u in order:
             if base(u) in self.known:
-                flat = self.known[base(u)]
-                values[u] = Bounded(flat.value.reshape(u.shape), _shaped(flat.error, u.shape))
+                values[u] = self.known[base(u)].moved(lambda a, shape=u.shape: a.reshape(shape))
                 continue
             found = self._one(u, values)
             values[u] = found = Bounded(found.value, EXACT) if self.plain else found
@@ -177,10 +176,6 @@ def needed(u: UOp) -> tuple[UOp, ...]:
 
 def _flat(x: Bounded) -> Array:
     return EXACT if x.exact else np.ascontiguousarray(x.whole()).reshape(-1)
-
-
-def _shaped(error: Array, shape: tuple[int, ...]) -> Array:
-    return EXACT if error is EXACT else error.reshape(shape)
 
 
 def _spread(x: Bounded, shape: tuple[int, ...]) -> Bounded:
@@ -294,8 +289,7 @@ class PointValues:
             self._memo.clear()
             self._kept.clear()
             value = self._value(root, index, 1)
-            error = EXACT if value.exact else np.broadcast_to(value.error, value.value.shape)
-            yield some, Bounded(_all(value.value, some.size), EXACT if value.exact else _all(error, some.size))
+            yield some, value.moved(lambda a, count=some.size: np.broadcast_to(a.reshape(-1), (count,)))
 
     def _value(self, u: UOp, index: Index, ndim: int) -> Bounded:
         """`u` at an index of arrays with so many axes."""
@@ -309,10 +303,9 @@ class PointValues:
     def _one(self, u: UOp, index: Index, ndim: int) -> Bounded:
         known = self.whole.known.get(base(u))
         if known is not None:
-            return _taken(known, _place(index, u.shape, ndim))
+            return _taken(known, u, index, ndim)
         if u.op is Op.BUFFER:
-            content = self._arrays.setdefault(u, exactly(self.whole.leaves[u.arg]))
-            return _taken(content, _place(index, u.shape, ndim))
+            return _taken(self._arrays.setdefault(u, exactly(self.whole.leaves[u.arg])), u, index, ndim)
         if u.op is Op.CONST:
             return Bounded(np.array(u.arg, wide_dtype(u.dtype)).reshape((1,) * ndim), EXACT)
         if u.op is Op.IOTA:
@@ -330,12 +323,13 @@ class PointValues:
             return self._gather(u, index, ndim)
         if u.op in _MOVES:
             below, inside = _MOVES[u.op](u, index, ndim)
-            return _gated(self._value(u.src[0], below, ndim), inside)
+            found = self._value(u.src[0], below, ndim)
+            return found if inside is None else found.gated(inside)
         whole = self._arrays.get(u)
         if whole is None:
             made = self.whole.value(u)
             whole = self._arrays[u] = made.moved(lambda a: np.ascontiguousarray(a).reshape(-1))
-        return _taken(whole, _place(index, u.shape, ndim))
+        return _taken(whole, u, index, ndim)
 
     def _reduce(self, u: UOp, index: Index, ndim: int) -> Bounded:
         op, axes = u.arg
@@ -357,11 +351,7 @@ class PointValues:
         inside = (at >= 0) & (at < n)
         below = list(index)
         below[u.arg] = np.where(inside, at, 0)
-        return _gated(self._value(u.src[0], tuple(below), ndim), inside).doubted(where)
-
-
-def _all(a: Array, count: int) -> Array:
-    return np.broadcast_to(a.reshape(-1), (count,))
+        return self._value(u.src[0], tuple(below), ndim).gated(inside).doubted(where)
 
 
 def _place(index: Index, shape: tuple[int, ...], ndim: int) -> Array:
@@ -371,15 +361,10 @@ def _place(index: Index, shape: tuple[int, ...], ndim: int) -> Array:
     return out
 
 
-def _taken(memory: Bounded, at: Array) -> Bounded:
+def _taken(memory: Bounded, u: UOp, index: Index, ndim: int) -> Bounded:
+    """Elements of `u`, whose memory is flat."""
+    at = _place(index, u.shape, ndim)
     return memory.moved(lambda a: a[at])
-
-
-def _gated(x: Bounded, inside: Array | None) -> Bounded:
-    if inside is None:
-        return x
-    value = np.where(inside, x.value, np.zeros((), x.value.dtype))
-    return Bounded(value, EXACT if x.exact else np.where(inside, x.error, 0.0))
 
 
 # -- movement: the index below, and where there is anything ----------------------------------------------------------

@@ -85,40 +85,26 @@ def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:
 
 # -- operators of one value --------------------------------------------------------------------------------------------
 
-# name: on a device, on the host (None: what is on the host is moved to the device)
+# Those that are methods of Tensor, and for which what is on the host is moved to the device.
+_METHODS = (
+    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf HardSwish Mish Relu Sigmoid Sin Sinh Softplus Softsign Tan Tanh"
+)
+# name: on a device, on the host
 UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Any] | None]] = {
+    **{name: (getattr(Tensor, name.lower()), None) for name in _METHODS.split()},
     "Abs": (Tensor.abs, np.abs),
-    "Acos": (Tensor.acos, None),
-    "Acosh": (Tensor.acosh, None),
-    "Asin": (Tensor.asin, None),
-    "Asinh": (Tensor.asinh, None),
-    "Atan": (Tensor.atan, None),
-    "Atanh": (Tensor.atanh, None),
     "BitwiseNot": (Tensor.bitwise_not, np.bitwise_not),
     "Ceil": (Tensor.ceil, np.ceil),
-    "Cos": (Tensor.cos, None),
-    "Cosh": (Tensor.cosh, None),
-    "Erf": (Tensor.erf, None),
     "Exp": (Tensor.exp, np.exp),
     "Floor": (Tensor.floor, np.floor),
-    "HardSwish": (Tensor.hardswish, None),
     "IsNaN": (Tensor.isnan, np.isnan),
     "Log": (Tensor.log, np.log),
-    "Mish": (Tensor.mish, None),
     "Neg": (Tensor.neg, np.negative),
     "Not": (Tensor.logical_not, np.logical_not),
     "Reciprocal": (Tensor.reciprocal, np.reciprocal),
-    "Relu": (Tensor.relu, None),
     "Round": (Tensor.round, np.round),
-    "Sigmoid": (Tensor.sigmoid, None),
     "Sign": (Tensor.sign, np.sign),
-    "Sin": (Tensor.sin, None),
-    "Sinh": (Tensor.sinh, None),
-    "Softplus": (Tensor.softplus, None),
-    "Softsign": (Tensor.softsign, None),
     "Sqrt": (Tensor.sqrt, np.sqrt),
-    "Tan": (Tensor.tan, None),
-    "Tanh": (Tensor.tanh, None),
 }
 
 
@@ -175,7 +161,7 @@ def isinf(node: NodeCall, x: Tensor, *, detect_negative: int, detect_positive: i
     return x.isposinf() if detect_positive else Tensor.zeros(*x.shape, dtype="bool", device=x.device)
 
 
-@op("Clip", since=11, raw=True, was={"low": "min", "high": "max"})
+@op("Clip", since=11, raw=True, was=("min", "max"))
 def clip(node: NodeCall, x: Any, low: Any = None, high: Any = None) -> Any:
     """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
     if all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):

@@ -90,7 +90,7 @@ def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> N
     `noop_with_empty_axes=1` none.
     """
 
-    @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was={"axes": "axes"})
+    @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was=("axes",))
     def reduced(
         node: NodeCall, x: Tensor, axes: Array | None = None, *, keepdims: int, noop_with_empty_axes: int = 0
     ) -> Tensor:
@@ -122,7 +122,7 @@ def position(node: NodeCall, x: Tensor, *, axis: int, keepdims: int, select_last
     return counted(x.shape[axis] - 1 - found if select_last_index else found)
 
 
-@op("TopK", since=10, values=("k",), was={"k": "k"})
+@op("TopK", since=10, values=("k",), was=("k",))
 def topk(node: NodeCall, x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
     count, axis = int(single(k)), axis_of(node, axis, x.ndim)
@@ -299,7 +299,7 @@ def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: boo
     return Tensor.stack([first, second], dim=-1)
 
 
-@op("DFT", since=20, values=("dft_length", "axis"), was={"axis": "axis"})
+@op("DFT", since=20, values=("dft_length", "axis"), was=("axis",))
 def dft(
     node: NodeCall,
     x: Tensor,

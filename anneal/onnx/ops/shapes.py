@@ -34,7 +34,7 @@ def size(node: NodeCall, x: Value) -> Any:
     return host_value(product(x.shape))
 
 
-@op("Reshape", since=5, values=("shape",), host=True, was={"shape": "shape"})
+@op("Reshape", since=5, values=("shape",), host=True, was=("shape",))
 def reshape(node: NodeCall, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
     """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
     given = ints(shape)
@@ -62,7 +62,7 @@ def flatten(node: NodeCall, x: Value, *, axis: int) -> Value:
     return x.reshape((math.prod(x.shape[:first]), math.prod(x.shape[first:])))
 
 
-@op("Squeeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
+@op("Squeeze", since=13, values=("axes",), host=True, was=("axes",))
 def squeeze(node: NodeCall, x: Value, axes: Array | None = None) -> Value:
     """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
@@ -73,7 +73,7 @@ def squeeze(node: NodeCall, x: Value, axes: Array | None = None) -> Value:
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in gone]))
 
 
-@op("Unsqueeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
+@op("Unsqueeze", since=13, values=("axes",), host=True, was=("axes",))
 def unsqueeze(node: NodeCall, x: Value, axes: Array) -> Value:
     """New axes of size 1, at positions of the result; `axes` is an attribute before version 13."""
     named = ints(axes)
@@ -158,7 +158,7 @@ def split(node: NodeCall, x: Value, split: Array | None = None, *, axis: int, nu
     since=10,
     values=("starts", "ends", "axes", "steps"),
     host=True,
-    was={"starts": "starts", "ends": "ends", "axes": "axes", "steps": "steps"},
+    was=("starts", "ends", "axes", "steps"),
 )
 def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
     """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""

@@ -31,40 +31,20 @@ def _read(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     return main.dequantised(x, scale.reshape(()), _scalar(zero))
 
 
-def _written(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    return main.quantised(y, scale.reshape(()), _scalar(zero), like.dtype.name if zero is None else zero.dtype.name)
+def _written(y: Tensor, like: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    """y quantised: in the dtype of the zero point, else in that of `like`."""
+    return main.quantised(y, scale.reshape(()), _scalar(zero), (like if zero is None else zero).dtype.name)
 
 
-@op("QLinearAdd", "QLinearMul")
-def qlinear_pair(
-    node: NodeCall,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero: Tensor | None,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor | None,
-    c_scale: Tensor,
-    c_zero: Tensor | None = None,
-) -> Tensor:
-    """The sum, or the product, of quantised values that broadcast."""
-    x, y = _read(a, a_scale, a_zero), _read(b, b_scale, b_zero)
-    return _written(x + y if node.op == "QLinearAdd" else x * y, c_scale, c_zero, a)
+def _through(name: str, function: Callable[..., Tensor], count: int = 1, first: int = 0) -> None:
+    """Register a function of floats for quantised values: `count` of its inputs, from the place `first` on, and its
+    result have a scale and a zero point behind them.
+    """
 
-
-def _through(name: str, function: Callable[..., Tensor]) -> None:
-    """Register a function of floats for quantised values, each with a scale and a zero point."""
-
-    def computed(
-        node: NodeCall,
-        x: Tensor,
-        x_scale: Tensor,
-        x_zero: Tensor | None,
-        y_scale: Tensor,
-        y_zero: Tensor | None = None,
-        **how: Any,
-    ) -> Tensor:
-        return _written(function(node, _read(x, x_scale, x_zero), **how), y_scale, y_zero, x)
+    def computed(node: NodeCall, *inputs: Any, **how: Any) -> Tensor:
+        behind = first + 3 * count
+        values = [_read(*inputs[i : i + 3]) for i in range(first, behind, 3)]
+        return _written(function(node, *inputs[:first], *values, **how), inputs[first], *inputs[behind:])
 
     op(name, passes=function)(computed)
 
@@ -92,6 +72,9 @@ def _means(
     return y.movedim(1, -1) if channels_last else y
 
 
+_through("QLinearAdd", lambda node, x, y: x + y, 2)
+_through("QLinearMul", lambda node, x, y: x * y, 2)
+_through("QLinearWhere", lambda node, condition, x, y: condition.where(x, y), 2, 1)
 _through("QLinearSigmoid", lambda node, x: x.sigmoid())
 _through("QLinearLeakyRelu", lambda node, x, *, alpha=0.01: x.leaky_relu(alpha))
 _through("QLinearSoftmax", _softmax)
@@ -100,31 +83,13 @@ _through("QLinearReduceMean", _mean)
 _through("QLinearAveragePool", _means)
 
 
-@op("QLinearWhere")
-def qlinear_where(
-    node: NodeCall,
-    condition: Tensor,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor,
-    y: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    z_scale: Tensor,
-    z_zero: Tensor,
-) -> Tensor:
-    """Quantised values chosen element by element."""
-    chosen = condition.where(_read(x, x_scale, x_zero), _read(y, y_scale, y_zero))
-    return _written(chosen, z_scale, z_zero, x)
-
-
 @op("QLinearConcat")
 def qlinear_concat(node: NodeCall, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
     """Quantised values, each with its scale and zero point behind it, one after the other."""
     if not inputs or len(inputs) % 3:
         raise node.fail(f"{len(inputs)} inputs; each value has a scale and a zero point behind it")
     parts = [_read(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
-    return _written(Tensor.cat(parts, dim=axis_of(node, axis, parts[0].ndim)), y_scale, y_zero, inputs[0])
+    return _written(Tensor.cat(parts, dim=axis_of(node, axis, parts[0].ndim)), inputs[0], y_scale, y_zero)
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
