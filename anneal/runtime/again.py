@@ -3,24 +3,18 @@ launched, and the loops between its launches, are noted when it first runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anneal import schedule
-from anneal.backend import AnyDevice, Storage, get_device
 from anneal.rewrite import over, rebuild
 from anneal.runtime.bodies import sized
-from anneal.runtime.calls import around_host_calls
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched
-from anneal.runtime.launch import Round, Run, rounds_of
 from anneal.runtime.nodes import buffer_leaf, memory_of, storage_of
-from anneal.runtime.steps import HostCall
-from anneal.runtime.turns import called
+from anneal.runtime.turns import Steps
 from anneal.schedule import Origin, Plan
 from anneal.uop import GraphFunction, Op, UOp, toposort
-from anneal.uop.sizes import bound_sizes, bound_to, symbolic_arg, widest
+from anneal.uop.sizes import bound_sizes, bound_to, symbolic_arg
 
 Values = Mapping[str, int]  # of Variables
 
@@ -34,103 +28,6 @@ def over_memory(roots: Sequence[UOp], known: dict[UOp, UOp], values: Values) -> 
         values: of the Variables.
     """
     return list(sized(roots, bound_to(values), known)) if values else [rebuild(u, over, known) for u in roots]
-
-
-class _CallAgain:
-    """A call that was: what it calls, and the numbers of what it reads."""
-
-    __slots__ = ("_kinds", "_shapes", "_step", "numbers")
-
-    def __init__(self, step: HostCall, numbers: list[int]) -> None:
-        self._step, self.numbers = step, numbers
-        self._kinds = [(s.size, s.dtype) for s in step.outputs]
-        self._shapes = [widest(shape) for shape, _ in step.function.results]
-
-    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool, values: Mapping[str, int]) -> Round:
-        """Call once more: as for `Run`."""
-        rounds, new = rounds_of(device, self._kinds, self._shapes)
-        with device.lock:
-            made = rounds.next(device, new) if keep else new()
-        now = {name: values[name] for name in self._step.values}
-        step = replace(self._step, inputs=inputs, outputs=made.storages, values=now)
-        try:
-            called(step)
-        except BaseException:
-            made.done()
-            raise
-        for observe in here.observers:
-            observe(step)
-        return made
-
-
-class _Steps:
-    """The launches and the loops of a computation in order, over numbered memory: that of the leaves, and then what
-    each of them writes; and what its results are in it."""
-
-    def __init__(self, memory: Sequence[Storage]) -> None:
-        self.memory = list(memory)  # while they are made
-        self._number: dict[int, int] = {}
-        for n, s in enumerate(memory):
-            self._number.setdefault(id(s), n)
-        self.steps: list[Run | _CallAgain] = []
-        self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # with where their nodes come from
-        self.results: list[int] = []
-        self.complete = True  # whether all that they read has a number
-
-    def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:
-        """Compute graphs on a device, note the steps, and return the leaves; `calls` tells whether there are loops."""
-        made = (
-            around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
-            if calls
-            else self._launched(wanted, wanted, device, ())
-        )
-        self.results = self._numbers(map(memory_of, made))
-        self.memory.clear()
-        self._number.clear()
-        return made
-
-    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device: str, _: Any) -> list[UOp]:
-        kept: list[tuple[Plan, list[Storage]]] = []
-        made = launched(uops, lazy, device, (), lambda plan, inputs: kept.append((plan, inputs)))
-        leaves = dict(zip(uops, made, strict=True))
-        for plan, inputs in kept:
-            self.plans.append((plan, schedule.origins(schedule.graph(lazy))))
-            self.steps.append(Run(plan, self._numbers(inputs), [widest(u.shape) for u in lazy]))
-            self._note([memory_of(leaves[u]) for u in lazy])
-        return made
-
-    def _called(self, step: HostCall) -> Values:
-        found = called(step)
-        for observe in here.observers:
-            observe(step)
-        self.steps.append(_CallAgain(step, self._numbers(step.inputs)))
-        self._note(step.outputs)
-        return found
-
-    def _note(self, written: Sequence[Storage]) -> None:
-        for s in written:
-            self._number[id(s)] = len(self.memory)
-            self.memory.append(s)
-
-    def _numbers(self, several: Iterable[Storage]) -> list[int]:
-        found = [self._number.get(id(s), -1) for s in several]
-        self.complete = self.complete and -1 not in found
-        return found
-
-    def again(self, device: str, memory: list[Storage], values: Values) -> list[UOp]:
-        """Compute the results once more, of other memory."""
-        rounds: list[Round] = []
-        leaves: list[Any] = [None] * len(memory)
-        try:
-            for step in self.steps:
-                done = step.again(get_device(device), [memory[n] for n in step.numbers], True, values)
-                rounds.append(done)
-                memory += done.storages
-                leaves += done.leaves
-            return [leaves[n] for n in self.results]
-        finally:
-            for done in rounds:
-                done.done()
 
 
 class Again:
@@ -152,7 +49,7 @@ class Again:
         order = toposort(function.results)
         self._symbolic = any(symbolic_arg(u.arg) for u in order)
         self._calls = any(u.op is Op.HOST_CALL for u in order)
-        self._steps: dict[Any, _Steps] = {}  # by which of the leaves are one memory
+        self._steps: dict[Any, Steps] = {}  # by which of the leaves are one memory
 
     @property
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
@@ -196,7 +93,7 @@ class Again:
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            steps = _Steps(memory)
+            steps = Steps(memory, launched)
             made = steps.computed(list(wanted), self.device, self._calls)
             if steps.complete:
                 self._steps[pattern] = steps

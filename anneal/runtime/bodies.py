@@ -73,6 +73,12 @@ class DeviceCall(HostFunction):
         )
 
     @cached_property
+    def pure(self) -> bool:
+        """True if it calls no function of the host, and its sizes are numbers."""
+        below = [f for b in self.bodies for u in toposort(b.results) if (f := _function(u)) is not None]
+        return not self.variables and all(f.pure for f in below)
+
+    @cached_property
     def variables(self) -> tuple[UOp, ...]:
         """The Variables that its sizes and bodies have, bound or not."""
         found: dict[UOp, UOp] = {}

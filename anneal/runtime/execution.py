@@ -29,10 +29,11 @@ from anneal.runtime.numbering import (
     mask_of,
     note_computed,
     numbering_of,
+    numbers_of,
     reset,
 )
 from anneal.runtime.steps import Exchange, Launch
-from anneal.runtime.turns import called
+from anneal.runtime.turns import Steps, called
 from anneal.schedule import Plan
 from anneal.uop import SYMBOLIC, Line, Op, UOp, toposort
 from anneal.uop.sizes import Values
@@ -314,8 +315,10 @@ def realize_new(
     realize([*tensors, *changed])
 
 
-def _realize_on(group: Sequence[Handle], name: str, first: First | None = None) -> None:
-    """Compute lazy tensors of one device; `first` as for `launched`."""
+def _realize_on(
+    group: Sequence[Handle], name: str, compute: Callable[[list[UOp], str], list[UOp]] = realize_uops
+) -> None:
+    """Compute lazy tensors of one device, by `compute`."""
     wanted: dict[UOp, None] = {}
     lazy = [t.uop for t in group]
     note_computed(lazy)
@@ -323,7 +326,7 @@ def _realize_on(group: Sequence[Handle], name: str, first: First | None = None) 
         # two tensors of one node get memory of their own: a jit may update one of them in place
         u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)
         wanted[u] = None
-    made = realize_uops(list(wanted), name) if first is None else launched(list(wanted), list(wanted), name, (), first)
+    made = compute(list(wanted), name)
     _show(group, lazy, made, list(map(memory_of, made)))
 
 
@@ -367,6 +370,8 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     if _repeated(group, name, templates, numbering, ()):
         return True
     lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
+    if here.context.tensors.host_calls and any(u.op is Op.HOST_CALL for u in toposort(templates)):
+        return _ran_loops(group, name, templates, numbering)
     rounds: list[Round] = []
 
     def first(plan: Plan, inputs: list[Storage]) -> list[Storage] | None:
@@ -381,13 +386,25 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
         return rounds[0].storages if rounds else None
 
     try:
-        _realize_on(group, name, first)
+        _realize_on(group, name, lambda wanted, _: launched(wanted, wanted, name, (), first))
     finally:
         for made in rounds:
             made.done()
     for t, line in zip(group, lines, strict=True):
         if (storage := storage_of(t.uop)) is not None:
             storage.line = line
+    return True
+
+
+def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering) -> bool:
+    """Compute tensors with loops below as the first of their kind; False where a loop's results may be needed later."""
+    if not _are_plain(group) or here.context.tensors.kept:
+        return False
+    numbers = sorted({n for u in templates for n in numbers_of(u)})
+    steps = Steps([u.arg for n in numbers if (u := numbering.leaves[n]) is not None], launched)
+    _realize_on(group, name, lambda wanted, device: steps.computed(wanted, device, True))
+    if steps.complete:
+        keep_run(_key(name, templates), (steps, numbers), templates)
     return True
 
 
@@ -447,9 +464,11 @@ def _repeated(
 ) -> bool:
     """Give tensors of one device the values of templates, if such a launch was before. `lines` are those of the last of
     the tensors, where they are others than the tensors'."""
-    run: Run | None = known_run(_key(name, templates))
+    run: Run | tuple[Steps, list[int]] | None = known_run(_key(name, templates))
     if run is None or here.watchers:
         return False
+    if isinstance(run, tuple):
+        return _repeated_loops(group, name, *run, numbering, lines)
     if here.meter is not None and not here.meter.knows(run.plan):
         return False  # who measures is shown the graph once
     begun = time.perf_counter()
@@ -466,6 +485,23 @@ def _repeated(
     made.done()
     if (level := settings.current().debug) >= 2:
         _tell(level, run.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
+    return True
+
+
+def _repeated_loops(
+    group: Sequence[Handle], name: str, steps: Steps, numbers: list[int], numbering: Numbering, lines: Sequence[Line]
+) -> bool:
+    """As `_repeated`, of a program with loops."""
+    if not _are_plain(group) or here.context.tensors.kept or here.meter is not None or settings.current().debug >= 2:
+        return False
+    here.context.plans_found += len(steps.plans)
+    before = [t.uop if (late := t.late) is None else late for t in group]
+    leaves = steps.again(name, [u.arg for n in numbers if (u := numbering.leaves[n]) is not None], {})
+    storages = list(map(memory_of, leaves))
+    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before]
+    for storage, line in zip(storages, [*by_tensor[: len(group) - len(lines)], *lines], strict=True):
+        storage.line = line
+    _show(group, before, leaves, storages)
     return True
 
 

@@ -23,9 +23,9 @@ _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look
 _MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many of older ones
 _MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
 _HOLE = "hole"
-_PARAM, _BUFFER, _RESHAPE, _CONTIGUOUS = Op.PARAM, Op.BUFFER, Op.RESHAPE, Op.CONTIGUOUS
+_PARAM, _BUFFER, _RESHAPE, _CONTIGUOUS, _HOST_CALL = Op.PARAM, Op.BUFFER, Op.RESHAPE, Op.CONTIGUOUS, Op.HOST_CALL
 LEAF, _FIRST = 2, 4  # bits of masks: that a lazy tensor that became a leaf is below, and that of the number 0
-_OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
+_OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.PARAM))
 
 _moved: Recent[tuple[UOp, tuple[UOp, ...]], UOp] = Recent(1 << 13)  # templates in other numberings
 _tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
@@ -450,7 +450,11 @@ def mask_of(template: UOp) -> int:
             elif u.op is _CONTIGUOUS and u.tag is not None and u.tag[0] == "leaf":
                 mask = LEAF
             else:
-                mask = int(u.op in _OPEN or (SYMBOLIC.seen and symbolic_arg(u.arg)))
+                mask = int(
+                    u.op in _OPEN
+                    or (u.op is _HOST_CALL and not u.arg[0].pure)
+                    or (SYMBOLIC.seen and symbolic_arg(u.arg))
+                )
             for s in u.src:
                 mask |= masks[s]
             masks[u] = mask

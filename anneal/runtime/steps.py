@@ -95,6 +95,11 @@ class HostFunction:
     sizes: tuple[UOp, ...] = ()  # the Variables whose values a call finds
 
     @property
+    def pure(self) -> bool:
+        """True if its results follow from its sources' values alone, and nothing else is done."""
+        return False
+
+    @property
     def variables(self) -> tuple[UOp, ...]:
         """The Variables whose values matter to a call, besides those of its arguments' shapes."""
         return self.sizes

@@ -13,7 +13,7 @@ from anneal.errors import GradientError
 from anneal.ops import nodes
 from anneal.ops.nodes import spread
 from anneal.rewrite import over, rebuild
-from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, here, looped, repeated_while
+from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, looped, repeated_while
 from anneal.transforms.batching import repeated, rewritten
 from anneal.transforms.walks import paths, pull_back, push_forward, stand_in
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
@@ -154,7 +154,6 @@ def _with_rows(loop: Loop, pulled: _Pulled) -> tuple[Loop, dict[UOp, int]]:
 
 
 def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
-    here.effects += 1
     n = loop.carried
     pulled = _Pulled(loop, [g is not None for g in given])
     whole, place = _with_rows(loop, pulled)
@@ -247,7 +246,6 @@ def _pull_while(loop: While, src: Nodes, given: Some) -> Some:
 
 
 def _pull_choice(call: Choice, src: Nodes, given: Some) -> Some:
-    here.effects += 1
     parameters = call.bodies[0].parameters
     seeds = {k: _like(r) for k, r in enumerate(call.bodies[0].results) if given[k] is not None}
     each = []
