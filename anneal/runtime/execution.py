@@ -12,6 +12,7 @@ from typing import Any
 from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
 from anneal.errors import DeviceError, UserError
+from anneal.runtime.along import with_others
 from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle, LateValue
@@ -23,10 +24,9 @@ from anneal.runtime.numbering import (
     Late,
     Numbering,
     at_once,
-    carried,
+    has_calls,
     is_computed_late,
     is_open,
-    mask_of,
     note_computed,
     numbering_of,
     numbers_of,
@@ -40,7 +40,6 @@ from anneal.uop.sizes import Values
 
 # a plan and what it reads -> its results, or None where it is not run
 First = Callable[[Plan, list[Storage]], list[Storage] | None]
-_LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
 
 
 def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
@@ -186,7 +185,7 @@ def realize(tensors: Sequence[Handle]) -> None:
     here.effects += 1
     numbering = here.numbering()
     by_device: dict[str, list[Handle]] = {}
-    for t in _with_others(tensors, numbering):
+    for t in with_others(tensors, numbering):
         if is_computed_late(t) or not is_realized(t.uop):
             by_device.setdefault(t._device, []).append(t)
     for name, group in by_device.items():
@@ -196,85 +195,6 @@ def realize(tensors: Sequence[Handle]) -> None:
         reset(numbering)
     if here.meter is not None:
         here.meter.between()
-
-
-def _with_others(
-    tensors: Sequence[Handle], numbering: Numbering | None, but: Sequence[Handle] = ()
-) -> Sequence[Handle]:
-    """`tensors`, and what is to be computed along with them: tensors that were assigned, and those from which a loop
-    will go on. Left lazy, their graphs would grow by all that the loop does. Of `but` none is added."""
-    if here.assigned or here.depth:
-        return tensors
-    others: list[Handle] = []
-    if here.pending:
-        later = {}
-        for r in here.pending.values():
-            t = r()
-            if t is None:
-                continue
-            late = t.late
-            if t._wants and not (t._leaf and (here.grad or (late is not None and not late.is_used()))):
-                later[id(t)] = r  # a graph of it may be there, through which a gradient goes to what it is now
-            elif _grows(t):
-                others.append(t)
-        here.pending = later
-    others += carried(numbering)
-    if numbering is not None:
-        others += _left(numbering)
-    if not others:
-        return tensors
-    there = {id(t) for t in (*tensors, *but)}
-    return [*tensors, *{id(t): t for t in others if id(t) not in there}.values()]
-
-
-def _left(numbering: Numbering) -> list[Handle]:
-    """The tensors that an earlier realize left late though it computed a part of what they need, as what is used now
-    shows: that part would be computed for each of them."""
-    found: list[Handle] = []
-    for late in numbering.behind:
-        old = late.numbering
-        sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}
-        live = [(t, t.late) for r in old.tensors if (t := r()) is not None and not t._wants]
-        same = [t for t, other in live if other is not None and other.numbering is old and _has(other.template, sums)]
-        if len(same) <= 1:
-            old.tensors = []  # nothing is shared there, and it is not looked for again
-        found += same
-    numbering.behind.clear()
-    return found
-
-
-def _has(root: UOp, nodes: set[UOp]) -> bool:
-    """True if one of some nodes is in a graph."""
-    met: list[UOp] = []
-
-    def look(u: UOp) -> bool:
-        if u in nodes:
-            met.append(u)
-        return bool(met)
-
-    toposort((root,), until=look)
-    return bool(met)
-
-
-def _grows(t: Handle) -> bool:
-    """True if a lazy tensor that a loop assigns in each round would have another graph each time: it reads memory, or
-    counts, or has many nodes, like a value that a loop started from a constant and built on.
-    """
-    late = t.late
-    u = t._looks
-    if (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1):
-        return True
-    return _is_long(u if late is None else late.template)
-
-
-def _is_long(u: UOp) -> bool:
-    """True if there are more than some nodes below one."""
-    seen, stack = {u}, [u]
-    while stack and len(seen) <= _LONG:
-        new = [s for s in stack.pop().src if s not in seen]
-        seen.update(new)
-        stack += new
-    return len(seen) > _LONG
 
 
 def realize_new(
@@ -294,7 +214,7 @@ def realize_new(
         numbering: the numbering that the templates are of.
     """
     name = changed[0].device if changed else ""
-    tensors = _with_others(tensors, numbering, changed)
+    tensors = with_others(tensors, numbering, changed)
     group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
     if changed and all(t._device == name for t in group):
         new = [*numbering.all_of(group), *templates]
@@ -370,7 +290,7 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     if _repeated(group, name, templates, numbering, ()):
         return True
     lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
-    if here.context.tensors.host_calls and any(u.op is Op.HOST_CALL for u in toposort(templates)):
+    if any(map(has_calls, templates)):
         return _ran_loops(group, name, templates, numbering)
     rounds: list[Round] = []
 
@@ -396,15 +316,87 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     return True
 
 
+# -- programs with loops: a run of them is launches and loops in turn ------------------------------------------------
+
+
+Looped = tuple[UOp, ...]  # the templates of the results of loops that are needed after a run
+
+
+def _looped(group: Sequence[Handle], numbering: Numbering) -> tuple[list[Handle], Looped]:
+    """Late tensors beside `group` that may be computed after it, of the same loops, and what loops give them."""
+    mine = set(map(id, group))
+    late = [(t, x.template) for r in numbering.tensors if (t := r()) is not None and (x := t.late).__class__ is Late]
+    others = [(t, u) for t, u in late if id(t) not in mine and has_calls(u)]
+    found = {u: None for u in toposort([u for _, u in others]) if u.op is Op.HOST_CALL}
+    for u in toposort([u for t, u in others if t._wants and not t._spent]):
+        if u.op is Op.HOST_CALL:  # its reverse may come
+            found.update(dict.fromkeys(u.arg[0].for_reverse(u.src)))
+    return [t for t, _ in others], tuple(found)
+
+
+def _keep(nodes: Sequence[UOp], leaves: Sequence[UOp]) -> None:
+    """Have results of loops taken from memory for as long as somebody has the graphs that read them."""
+    for u, leaf in zip(nodes, leaves, strict=True):
+        rows = u.arg[0].for_reverse(u.src)
+        here.context.tensors.kept[u] = leaf, () if u in rows else rows
+
+
+def _loops_again(group: Sequence[Handle]) -> bool:
+    """True if what loops give is needed later by late tensors alone, if at all."""
+    late = all(t.late is not None or is_realized(t.uop) for t in group)
+    return late and _are_plain(group) and not here.context.tensors.kept
+
+
 def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering) -> bool:
-    """Compute tensors with loops below as the first of their kind; False where a loop's results may be needed later."""
-    if not _are_plain(group) or here.context.tensors.kept:
+    """Compute tensors with loops below as the first of their kind; False where that cannot be said of a later one."""
+    others, looped = _looped(group, numbering)
+    held = [t.uop for t in others]  # what they read is kept
+    if not _loops_again(group):
         return False
-    numbers = sorted({n for u in templates for n in numbers_of(u)})
+    nodes = [numbering.node(u) for u in looped]
+    numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
     steps = Steps([u.arg for n in numbers if (u := numbering.leaves[n]) is not None], launched)
-    _realize_on(group, name, lambda wanted, device: steps.computed(wanted, device, True))
+    found: list[UOp] = []
+
+    def compute(wanted: list[UOp], device: str) -> list[UOp]:
+        made = steps.computed([*wanted, *[u for u in nodes if u not in wanted]], device, True)
+        leaves = dict(zip([*wanted, *[u for u in nodes if u not in wanted]], made, strict=True))
+        found.extend([leaves[u] for u in nodes])
+        steps.results += [steps.results[list(leaves).index(u)] for u in nodes]
+        return made[: len(wanted)]
+
+    _realize_on(group, name, compute)
+    _keep(nodes, found)
+    del held
     if steps.complete:
-        keep_run(_key(name, templates), (steps, numbers), templates)
+        keep_run((*_key(name, templates), looped), (steps, numbers), templates)
+    return True
+
+
+def _repeated_loops(
+    group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering, lines: Sequence[Line]
+) -> bool:
+    """As `_repeated`, of a program with loops."""
+    if not _loops_again(group) or here.meter is not None or settings.current().debug >= 2:
+        return False
+    others, looped = _looped(group, numbering)
+    run: tuple[Steps, list[int]] | None = known_run((*_key(name, templates), looped))
+    if run is None:
+        return False
+    steps, numbers = run
+    here.context.plans_found += len(steps.plans)
+    held = [t.uop for t in others]
+    before: list[UOp | LateValue] = [t.uop if (late := t.late) is None else late for t in group]
+    made = steps.again(name, [u.arg for n in numbers if (u := numbering.leaves[n]) is not None], {})
+    results = [made[n] for n in steps.results]
+    leaves, rest = results[: len(group)], results[len(results) - len(looped) :]
+    storages = list(map(memory_of, leaves))
+    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before]
+    for storage, line in zip(storages, [*by_tensor[: len(group) - len(lines)], *lines], strict=True):
+        storage.line = line
+    _keep([numbering.node(u) for u in looped], rest)
+    del held
+    _show(group, before, leaves, storages)
     return True
 
 
@@ -464,11 +456,13 @@ def _repeated(
 ) -> bool:
     """Give tensors of one device the values of templates, if such a launch was before. `lines` are those of the last of
     the tensors, where they are others than the tensors'."""
-    run: Run | tuple[Steps, list[int]] | None = known_run(_key(name, templates))
-    if run is None or here.watchers:
+    if here.watchers:
         return False
-    if isinstance(run, tuple):
-        return _repeated_loops(group, name, *run, numbering, lines)
+    if any(map(has_calls, templates)):
+        return _repeated_loops(group, name, templates, numbering, lines)
+    run: Run | None = known_run(_key(name, templates))
+    if run is None:
+        return False
     if here.meter is not None and not here.meter.knows(run.plan):
         return False  # who measures is shown the graph once
     begun = time.perf_counter()
@@ -485,23 +479,6 @@ def _repeated(
     made.done()
     if (level := settings.current().debug) >= 2:
         _tell(level, run.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
-    return True
-
-
-def _repeated_loops(
-    group: Sequence[Handle], name: str, steps: Steps, numbers: list[int], numbering: Numbering, lines: Sequence[Line]
-) -> bool:
-    """As `_repeated`, of a program with loops."""
-    if not _are_plain(group) or here.context.tensors.kept or here.meter is not None or settings.current().debug >= 2:
-        return False
-    here.context.plans_found += len(steps.plans)
-    before = [t.uop if (late := t.late) is None else late for t in group]
-    leaves = steps.again(name, [u.arg for n in numbers if (u := numbering.leaves[n]) is not None], {})
-    storages = list(map(memory_of, leaves))
-    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before]
-    for storage, line in zip(storages, [*by_tensor[: len(group) - len(lines)], *lines], strict=True):
-        storage.line = line
-    _show(group, before, leaves, storages)
     return True
 
 

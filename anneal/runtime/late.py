@@ -28,6 +28,7 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
 from anneal.runtime.numbering import (
+    CALLS,
     LEAF,
     LEARNED,
     Late,
@@ -60,6 +61,7 @@ from anneal.uop import (
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
 _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
 _VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
+_FACTS = LEAF | CALLS  # bits of a mask that tell no number
 _NEW = "was not called with such arguments before"
 _VIEW = "gives a view of an argument"
 _READS = "reads memory that is no argument of it"
@@ -331,7 +333,7 @@ def _learn(
     pure = here.effects == effects + len(use.became) and len(in_place) == len(use.became) and here.numbering() is n
     found: Any = "reads values, draws numbers or changes a tensor"
     if pure:
-        sources = LEAF
+        sources = _FACTS
         for u in given:
             sources |= mask_of(n.learn(u))
         found = _described(n, results, tensors, given, sources, of_many)
@@ -398,7 +400,7 @@ def _changed(
             template = n.learn(t.uop)
             if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
                 return None
-            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)) & ~LEAF:
+            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)) & ~_FACTS:
                 return None  # another leaf that takes these values would have this node too
             changed.append((i, template, (t._wants, t._leaf, t._spent) if i in in_place else None))
     return changed
@@ -454,7 +456,7 @@ def composite(
     if computed is None or here.effects != effects or here.numbering() is not n or any(map(is_open, inputs)):
         return None
     nodes, extra = computed
-    sources = LEAF
+    sources = _FACTS
     for u in inputs:
         sources |= mask_of(u)
     found = [None if v is None else n.learn(v) for v in nodes]

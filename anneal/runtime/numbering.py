@@ -24,8 +24,9 @@ _MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many 
 _MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
 _HOLE = "hole"
 _PARAM, _BUFFER, _RESHAPE, _CONTIGUOUS, _HOST_CALL = Op.PARAM, Op.BUFFER, Op.RESHAPE, Op.CONTIGUOUS, Op.HOST_CALL
-LEAF, _FIRST = 2, 4  # bits of masks: that a lazy tensor that became a leaf is below, and that of the number 0
-_OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.PARAM))
+# bits of masks: that a lazy tensor that became a leaf is below, that a loop is, and that of the number 0
+LEAF, CALLS, _FIRST = 2, 4, 8
+_OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, tuple[UOp, ...]], UOp] = Recent(1 << 13)  # templates in other numberings
 _tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
@@ -437,7 +438,7 @@ def note_computed(roots: Iterable[UOp]) -> None:
 
 
 def mask_of(template: UOp) -> int:
-    """The numbers in a template, as bits from `_FIRST` on; below them are what `is_open` looks at, and `LEAF`."""
+    """The numbers in a template, as bits from `_FIRST` on; below are what `is_open` looks at, `LEAF` and `CALLS`."""
     found = LEARNED.masks.get(template)
     if found is None:
         if len(LEARNED.masks) >= 2 * LEARNED.most_masks:  # no call was remembered meanwhile
@@ -449,12 +450,10 @@ def mask_of(template: UOp) -> int:
                 mask = _FIRST << u.arg[0]
             elif u.op is _CONTIGUOUS and u.tag is not None and u.tag[0] == "leaf":
                 mask = LEAF
+            elif u.op is _HOST_CALL and u.arg[0].pure:
+                mask = CALLS
             else:
-                mask = int(
-                    u.op in _OPEN
-                    or (u.op is _HOST_CALL and not u.arg[0].pure)
-                    or (SYMBOLIC.seen and symbolic_arg(u.arg))
-                )
+                mask = int(u.op in _OPEN or (SYMBOLIC.seen and symbolic_arg(u.arg)))
             for s in u.src:
                 mask |= masks[s]
             masks[u] = mask
@@ -464,7 +463,8 @@ def mask_of(template: UOp) -> int:
 
 
 def is_open(template: UOp) -> bool:
-    """True if a graph has sizes that are Variables, calls of the host, or an argument of a traced function."""
+    """True if a graph has sizes that are Variables, calls of the host but for loops, or an argument of a traced
+    function."""
     return bool(mask_of(template) & 1)
 
 
@@ -475,6 +475,15 @@ def has_leaf(template: UOp) -> bool:
         template: the template.
     """
     return bool(mask_of(template) & LEAF)
+
+
+def has_calls(template: UOp) -> bool:
+    """True if a template has loops or choices.
+
+    Args:
+        template: the template.
+    """
+    return bool(mask_of(template) & CALLS)
 
 
 def numbers_of(template: UOp) -> list[int]:

@@ -532,7 +532,13 @@ class Steps:
         self.complete = True  # whether all that they read has a number
 
     def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:
-        """Compute graphs on a device, note the steps, and return the leaves; `calls` tells whether there are loops."""
+        """Compute graphs, note the steps, and return the leaves.
+
+        Args:
+            wanted: the graphs.
+            device: the name of the device.
+            calls: whether there are loops in them.
+        """
         made = (
             around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
             if calls
@@ -572,7 +578,7 @@ class Steps:
         return found
 
     def again(self, device: str, memory: list[Storage], values: Mapping[str, int]) -> list[UOp]:
-        """Compute the results once more: their leaves.
+        """Take all steps once more: leaves by number, None for those that were there.
 
         Args:
             device: the name of the device.
@@ -587,7 +593,7 @@ class Steps:
                 rounds.append(done)
                 memory += done.storages
                 leaves += done.leaves
-            return [leaves[n] for n in self.results]
+            return leaves
         finally:
             for done in rounds:
                 done.done()

@@ -357,7 +357,8 @@ class Trace:
         """
         known = {id(t) for t in mine}
         # a view keeps its root alive, which nobody else may see: results let go of theirs meanwhile
-        roots = [(t, link, weakref.ref(link.root)) for t in mine if (link := t._base) is not None]
+        each = {id(t): t for t in mine}.values()  # a function may return one twice
+        roots = [(t, link, weakref.ref(link.root)) for t in each if (link := t._base) is not None]
         for t, _, _ in roots:
             t._base = None
         for _, link, _ in roots:

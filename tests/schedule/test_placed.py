@@ -137,7 +137,14 @@ def backwards(x: Tensor, w: Tensor) -> list[Tensor]:
     return [a * b, an.cat([a * 2, a * 2, b], 1).T, an.stack([a + b, a, a - b], 1), an.cat([a * b, a], 0)]
 
 
-PROGRAMS: tuple[Callable[[Tensor, Tensor], list[Tensor]], ...] = (gated, kept, rows, backwards)
+def normed(x: Tensor, w: Tensor) -> list[Tensor]:
+    """Numbers of rows beside joined pieces that read them."""
+    h = x.exp()
+    total = h.sum(-1, keepdim=True)
+    return [total, an.cat([h / total, h * 2.0], -1), an.cat([total, total], 0), w.sum()]
+
+
+PROGRAMS: tuple[Callable[[Tensor, Tensor], list[Tensor]], ...] = (gated, kept, rows, backwards, normed)
 
 
 @pytest.mark.parametrize("size", [(1, 2), (3, 4), (7, 10), (32, 64)], ids=str)

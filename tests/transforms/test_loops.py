@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import anneal as an
-from anneal import schedule
+from anneal import nn, schedule
 from anneal.backend import get_device
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.runtime import cache_statistics, turns
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, functional as F
 from anneal.utils.checkpoint import checkpoint
 from tests.transforms.loop_programs import Library, program, python, run
 
@@ -622,3 +622,64 @@ def test_a_captured_step_with_checkpoints_is_the_eager_one_without(
         return [*losses, *w.detach().numpy().ravel().tolist()]
 
     np.testing.assert_allclose(trained(True, True), trained(False, False), rtol=1e-5, atol=1e-6)
+
+
+# -- a training loop without jit: loops are found by their templates ---------------------------------------------------
+
+
+def _losses(kind: type, looped: bool, before: bool, accumulates: bool, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What a training loop of a recurrent model shows: losses, gradients after the step, and an evaluation."""
+    monkeypatch.setattr("anneal.nn._recurrent._LOOPED", 3 if looped else 1 << 30)
+    an.manual_seed(0)
+    model, head = kind(3, 4, batch_first=True), nn.Linear(4, 2)
+    parameters = [*model.parameters(), *head.parameters()]
+    optimiser = nn.AdamW(parameters, lr=1e-2)
+    rng, out = np.random.default_rng(0), list[float]()
+    for k in range(8):
+        x = Tensor(rng.standard_normal((2, 5 if k % 3 == 2 else 4, 3)).astype(np.float32))
+        if not accumulates or k % 2 == 0:
+            optimiser.zero_grad()
+        h, last = model(x)
+        loss = F.cross_entropy(head(h[:, -1]), Tensor(rng.integers(0, 2, 2).astype(np.int32)))
+        if before:
+            out.append(loss.item())
+        loss.backward()
+        if k == 5:
+            out += [p.grad.abs().sum().item() for p in parameters if p.grad is not None]
+        optimiser.step()
+        if k % 4 == 2:  # what the step needed, and what it did not
+            out += [p.grad.abs().sum().item() for p in parameters if p.grad is not None]
+            out.append((last[0] if isinstance(last, tuple) else last).sum().item())
+        out.append(loss.item())
+    with an.no_grad():
+        return [*out, model(x)[0].sum().item()]
+
+
+@pytest.mark.parametrize("accumulates", [False, True])
+@pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_a_training_loop_of_loops(kind: type, before: bool, accumulates: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, wanted = (_losses(kind, looped, before, accumulates, monkeypatch) for looped in (True, False))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_that_are_read_after_a_step_need_no_further_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anneal.nn._recurrent._LOOPED", 3)
+    model = nn.LSTM(3, 4)
+    optimiser, x = nn.SGD(model.parameters(), lr=0.1), Tensor(np.ones((4, 2, 3), np.float32))
+    runs, run = [0], turns._BoundLoop._run
+
+    def counted(self: turns._BoundLoop) -> None:
+        runs[0] += 1
+        run(self)
+
+    monkeypatch.setattr(turns._BoundLoop, "_run", counted)
+    for k in range(6):
+        optimiser.zero_grad()
+        out, (h, c) = model(x)
+        out[-1].sum().backward()
+        runs[0] = 0
+        optimiser.step()
+        assert [p.grad.sum().item() for p in model.parameters() if p.grad is not None]
+        assert h.sum().item() != c.sum().item()
+        assert runs[0] == 2, f"step {k}: forward and back"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -109,14 +109,15 @@ def rangeify(cut: UOp) -> UOp:
     return UOp(Op.SINK, cut.dtype, tuple(stores))
 
 
-def _stores(roots: tuple[UOp, ...], in_pieces: Container[int], slot: int, ranges: _Ranges) -> list[UOp]:
+def _stores(roots: tuple[UOp, ...], in_pieces: Collection[int], slot: int, ranges: _Ranges) -> list[UOp]:
     """The stores of a member, the first to `slot`.
 
     `in_pieces` are the numbers of the roots that are concatenations, or updates with one. Where all are, each piece has
     ranges of its own; else the pieces have the elements of the other roots.
     """
     others = [_stored(r) for n, r in enumerate(roots) if n not in in_pieces]
-    shape = max((u.shape for u in others), key=count, default=())
+    pieces = [pad.src[0] for n in in_pieces for pad in pieces_of(_stored(roots[n]))]
+    shape = max((u.shape for u in (*others, *pieces)), key=count) if others else ()
     whole = tuple([ranges.loop(s) for s in shape])
     lower = _Lower(ranges)
     indices: dict[UOp, Index] = {}

@@ -1,0 +1,97 @@
+"""Tensors that are computed along with those that are asked for: left lazy, their graphs would grow by all that a loop
+does, or be computed several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anneal.runtime.context import here
+from anneal.runtime.handle import Handle
+from anneal.runtime.numbering import Numbering, carried, mask_of
+from anneal.uop import Op, UOp, toposort
+
+_LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
+
+
+def with_others(tensors: Sequence[Handle], numbering: Numbering | None, but: Sequence[Handle] = ()) -> Sequence[Handle]:
+    """`tensors`, and what is to be computed along with them: tensors that were assigned, and those from which a loop
+    will go on. Left lazy, their graphs would grow by all that the loop does. Of `but` none is added.
+
+    Args:
+        tensors: those that are asked for.
+        numbering: this thread's.
+        but: tensors.
+    """
+    if here.assigned or here.depth:
+        return tensors
+    others: list[Handle] = []
+    if here.pending:
+        later = {}
+        for r in here.pending.values():
+            t = r()
+            if t is None:
+                continue
+            late = t.late
+            if t._wants and not (t._leaf and (here.grad or (late is not None and not late.is_used()))):
+                later[id(t)] = r  # a graph of it may be there, through which a gradient goes to what it is now
+            elif _grows(t):
+                others.append(t)
+        here.pending = later
+    others += carried(numbering)
+    if numbering is not None:
+        others += _left(numbering)
+    if not others:
+        return tensors
+    there = {id(t) for t in (*tensors, *but)}
+    return [*tensors, *{id(t): t for t in others if id(t) not in there}.values()]
+
+
+def _left(numbering: Numbering) -> list[Handle]:
+    """The tensors that an earlier realize left late though it computed a part of what they need, as what is used now
+    shows: that part would be computed for each of them."""
+    found: list[Handle] = []
+    for late in numbering.behind:
+        old = late.numbering
+        sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}
+        live = [(t, t.late) for r in old.tensors if (t := r()) is not None and not t._wants]
+        same = [t for t, other in live if other is not None and other.numbering is old and _has(other.template, sums)]
+        if len(same) <= 1:
+            old.tensors = []  # nothing is shared there, and it is not looked for again
+        found += same
+    numbering.behind.clear()
+    return found
+
+
+def _has(root: UOp, nodes: set[UOp]) -> bool:
+    """True if one of some nodes is in a graph."""
+    met: list[UOp] = []
+
+    def look(u: UOp) -> bool:
+        if u in nodes:
+            met.append(u)
+        return bool(met)
+
+    toposort((root,), until=look)
+    return bool(met)
+
+
+def _grows(t: Handle) -> bool:
+    """True if a lazy tensor that a loop assigns in each round would have another graph each time: it reads memory, or
+    counts, or has many nodes, like a value that a loop started from a constant and built on.
+    """
+    late = t.late
+    u = t._looks
+    if (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1):
+        return True
+    return _is_long(u if late is None else late.template)
+
+
+def _is_long(u: UOp) -> bool:
+    """True if there are more than some nodes below one."""
+    seen, stack = {u}, [u]
+    while stack and len(seen) <= _LONG:
+        new = [s for s in stack.pop().src if s not in seen]
+        seen.update(new)
+        stack += new
+    return len(seen) > _LONG
