@@ -10,7 +10,7 @@ from typing import Any
 from anneal import schedule
 from anneal.backend import AnyDevice, Storage, get_device
 from anneal.rewrite import over, rebuild
-from anneal.runtime.bodies import sized
+from anneal.runtime.bodies import has_variables, sized
 from anneal.runtime.calls import around_host_calls
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched
@@ -20,7 +20,7 @@ from anneal.runtime.steps import HostCall
 from anneal.runtime.turns import called
 from anneal.schedule import Origin, Plan
 from anneal.uop import GraphFunction, Op, UOp, toposort
-from anneal.uop.sizes import bound_sizes, bound_to, symbolic_arg, widest
+from anneal.uop.sizes import bound_sizes, bound_to, widest
 
 Values = Mapping[str, int]  # of Variables
 
@@ -67,11 +67,8 @@ class _Steps:
     """The launches and the loops of a computation in order, over numbered memory: that of the leaves, and then what
     each of them writes; and what its results are in it."""
 
-    def __init__(self, memory: Sequence[Storage]) -> None:
-        self.memory = list(memory)  # while they are made
-        self._number: dict[int, int] = {}
-        for n, s in enumerate(memory):
-            self._number.setdefault(id(s), n)
+    def __init__(self, memory: list[Storage], number: dict[int, int]) -> None:
+        self.memory, self._number = memory, number  # while they are made; the number of memory by its id
         self.steps: list[Run | _CallAgain] = []
         self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # with where their nodes come from
         self.results: list[int] = []
@@ -150,7 +147,7 @@ class Again:
         self._computed = [n for n, u in results if shown(u) not in there and not there.isdisjoint(toposort((u,)))]
         self._shown = [n for n, _ in results if n not in self._computed]
         order = toposort(function.results)
-        self._symbolic = any(symbolic_arg(u.arg) for u in order)
+        self._symbolic = has_variables(order)
         self._calls = any(u.op is Op.HOST_CALL for u in order)
         self._steps: dict[Any, _Steps] = {}  # by which of the leaves are one memory
 
@@ -196,7 +193,7 @@ class Again:
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            steps = _Steps(memory)
+            steps = _Steps(memory, first)
             made = steps.computed(list(wanted), self.device, self._calls)
             if steps.complete:
                 self._steps[pattern] = steps

@@ -21,7 +21,6 @@ from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, 
 from anneal.schedule import BUILDING
 from anneal.transforms.walks import Derivative, Some, backward_phase, differentiated, number_of, paths, pull_back
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, arena, const, toposort
-from anneal.uop.sizes import symbolic_arg
 
 Values = Mapping[str, int]  # of Variables
 _STEPS = 8  # of a loop, which are known again
@@ -58,7 +57,8 @@ class Backward:
         if functions and here.recordings:  # numbers that a function's backward computes with are compared, too
             runtime.note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
         plain = _plain(grads)
-        self.alone = any(u.op is Op.HOST_CALL or symbolic_arg(u.arg) for u in toposort([*plain, *results]))
+        below = toposort([*plain, *results])
+        self.alone = runtime.has_variables(below) or any(u.op is Op.HOST_CALL for u in below)
         self.residuals = residuals(plain, self.cotangents)
         self.kept = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="kept") for n, u in enumerate(self.residuals)]
 
