@@ -348,7 +348,7 @@ forget simplify""",
         "again": """
 Again over_memory""",
         "bodies": """
-Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
+Choice DeviceCall Loop Rules While chosen extended has_variables looped repeated_while""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
         "jitted": """

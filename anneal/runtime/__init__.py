@@ -60,7 +60,18 @@ from anneal.runtime.uses import KnownCalls, note_call
 
 if TYPE_CHECKING:
     from anneal.runtime.again import Again, over_memory
-    from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
+    from anneal.runtime.bodies import (
+        Choice,
+        DeviceCall,
+        Loop,
+        Rules,
+        While,
+        chosen,
+        extended,
+        has_variables,
+        looped,
+        repeated_while,
+    )
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, compiled, execute, new_outputs
@@ -92,10 +103,10 @@ __all__ = [
     "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "base_of", "become_late", "begun", "bound_shape",
     "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled",
     "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
-    "forbid_in_jit", "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole",
-    "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed", "new_outputs",
-    "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of",
-    "observed", "outdate_captures", "over_memory", "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while",
-    "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of", "storage_of",
-    "tensor_class", "tracing", "upload", "values", "varies", "watched",
+    "forbid_in_jit", "found_sizes", "has_leaf", "has_variables", "here", "host_storage", "is_call", "is_computed_late",
+    "is_hole", "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed",
+    "new_outputs", "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of",
+    "numbers_of", "observed", "outdate_captures", "over_memory", "plan_of", "realize", "realize_new", "reduced",
+    "register_late", "repeated_while", "resolve_device", "said", "seen", "set_default_device", "set_float32_products",
+    "sources_of", "storage_of", "tensor_class", "tracing", "upload", "values", "varies", "watched",
 ]  # fmt: skip

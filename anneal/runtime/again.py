@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anneal.rewrite import over, rebuild
-from anneal.runtime.bodies import sized
+from anneal.runtime.bodies import has_variables, sized
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched
 from anneal.runtime.nodes import buffer_leaf, memory_of, storage_of
 from anneal.runtime.turns import Steps
 from anneal.schedule import Origin, Plan
 from anneal.uop import GraphFunction, Op, UOp, toposort
-from anneal.uop.sizes import bound_sizes, bound_to, symbolic_arg
+from anneal.uop.sizes import bound_sizes, bound_to
 
 Values = Mapping[str, int]  # of Variables
 
@@ -47,7 +47,7 @@ class Again:
         self._computed = [n for n, u in results if shown(u) not in there and not there.isdisjoint(toposort((u,)))]
         self._shown = [n for n, _ in results if n not in self._computed]
         order = toposort(function.results)
-        self._symbolic = any(symbolic_arg(u.arg) for u in order)
+        self._symbolic = has_variables(order)
         self._calls = any(u.op is Op.HOST_CALL for u in order)
         self._steps: dict[Any, Steps] = {}  # by which of the leaves are one memory
 
@@ -93,7 +93,7 @@ class Again:
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            steps = Steps(memory, launched)
+            steps = Steps(memory, first, launched)
             made = steps.computed(list(wanted), self.device, self._calls)
             if steps.complete:
                 self._steps[pattern] = steps

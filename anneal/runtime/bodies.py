@@ -16,7 +16,7 @@ from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.steps import HostFunction
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, arena, const, dtypes, toposort
-from anneal.uop.sizes import Size, free_of, with_variables
+from anneal.uop.sizes import Size, any_symbolic, free_of, symbolic_arg, with_variables
 
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
@@ -82,8 +82,15 @@ class DeviceCall(HostFunction):
     def variables(self) -> tuple[UOp, ...]:
         """The Variables that its sizes and bodies have, bound or not."""
         found: dict[UOp, UOp] = {}
-        self.sized(lambda v: found.setdefault(v, v))
+        roots = [u for b in self.bodies for u in (*b.parameters, *b.results)]
+        if SYMBOLIC.seen and (has_variables(toposort(roots)) or symbolic_arg(self._sizes)):
+            self.sized(lambda v: found.setdefault(v, v))
         return tuple(found)
+
+    @property
+    def _sizes(self) -> tuple[Any, ...]:
+        """The sizes beside those of the bodies."""
+        return tuple([shape for shape, _ in self.results])
 
     @cached_property
     def free(self) -> Self:
@@ -149,6 +156,10 @@ class Loop(DeviceCall):
         return replace(new, length=with_variables(self.length, f), inside=_found(self.inside, known))
 
     @property
+    def _sizes(self) -> tuple[Any, ...]:
+        return (*super()._sizes, self.length)
+
+    @property
     def body(self) -> GraphFunction:
         """The computation of a turn."""
         return self.bodies[0]
@@ -210,6 +221,15 @@ class Choice(DeviceCall):
 
 def _function(u: UOp) -> Any:
     return u.arg[0] if u.op is Op.HOST_CALL else None
+
+
+def has_variables(nodes: Nodes) -> bool:
+    """True if a Variable, bound or not, is among some nodes, in their sizes, or in calls.
+
+    Args:
+        nodes: the nodes.
+    """
+    return any_symbolic(nodes) or any(u.arg[0].variables for u in nodes if u.op is Op.HOST_CALL)
 
 
 def sized(roots: Nodes, f: Callable[[UOp], UOp], known: dict[UOp, UOp]) -> tuple[UOp, ...]:

@@ -19,7 +19,7 @@ from anneal import settings
 from anneal.backend import AnyDevice, Array, OpaqueBuffer, Storage
 from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
-from anneal.runtime.bodies import DeviceCall
+from anneal.runtime.bodies import DeviceCall, has_variables
 from anneal.runtime.context import here
 from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, seen, storage_of
 from anneal.runtime.steps import Collective, Exchange, HostCall, HostFunction
@@ -52,7 +52,9 @@ def around_host_calls(
     that two calls find to be two numbers, or that is needed to find it.
     """
     # a replay makes its calls itself, and who watches is shown all of them
-    watched = here.recordings or here.observers or here.watchers or dry or _is_symbolic(lazy)
+    watched = (
+        here.recordings or here.observers or here.watchers or dry or (SYMBOLIC.seen and has_variables(toposort(lazy)))
+    )
     kept = None if watched else here.context.tensors.kept
     computed = _Computed(called, dry)
     depth, waves = _waves(lazy, kept, computed.nodes)
@@ -209,17 +211,6 @@ class _Computed:
 
 
 _NOTHING: tuple[UOp | None, Sequence[UOp]] = (None, ())
-
-
-def _is_symbolic(roots: Sequence[UOp]) -> bool:
-    """True if a Variable stands below: its value is no part of what a call is kept by."""
-    return SYMBOLIC.seen and any(
-        u.op is Op.VARIABLE
-        or u.op is Op.BIND
-        or symbolic_arg(u.arg)
-        or (u.op is Op.HOST_CALL and bool(u.arg[0].variables))
-        for u in toposort(roots)
-    )
 
 
 def _waves(

@@ -14,15 +14,16 @@ from anneal.errors import JitError
 from anneal.runtime.bodies import DeviceCall
 from anneal.runtime.calls import call_host, exchange_over
 from anneal.runtime.context import here
-from anneal.runtime.guards import Failure, Guards, rebuild
+from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle
 from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
+from anneal.runtime.nests import emptied, filled
 from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
 from anneal.runtime.recording import CopyBack, Kept, Read, Recording, Staging, Written, in_turn
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
 from anneal.runtime.turns import BoundCall, bound
 from anneal.schedule import Origin, Plan
-from anneal.uop import Op, UOp, Users, const, dtypes
+from anneal.uop import Op, UOp, Users
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
 
 _LEAF, _UOP, _VIEWS = attrgetter("leaf"), attrgetter("uop"), attrgetter("_views")
@@ -152,9 +153,7 @@ class Capture:
 
     def _hand_out(self, run: Recorded, source: Callable[[Handle], Source]) -> None:
         """Note how a replay makes its results: each by the `source` that it has."""
-        # the nest alone: its tensors hold memory that is handed out
-        blanks = [type(r)._from_uop(const(dtypes.float32, 0), self.device.name) for r in run.results[:1]]
-        self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
+        self.result = emptied(run.result)  # its tensors hold memory that is handed out
         # backward was taken of what they come from: it cannot be taken again
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.sources = [source(r) for r in run.results]
@@ -469,7 +468,7 @@ class Capture:
         for n, m, recipe in self._aliases:
             if made[n]._base is None:
                 made[n]._part_of(made[m], recipe)
-        return rebuild(self.result, iter(made), self._now)
+        return filled(self.result, iter(made), self._now)
 
     def _now(self, sizes: Any) -> Any:
         """A size, or a shape, as this call's values of Variables make it."""

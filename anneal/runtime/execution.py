@@ -355,7 +355,8 @@ def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], num
         return False
     nodes = [numbering.node(u) for u in looped]
     numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
-    steps = Steps([u.arg for n in numbers if (u := numbering.leaves[n]) is not None], launched)
+    memory = [u.arg for n in numbers if (u := numbering.leaves[n]) is not None]
+    steps = Steps(memory, {id(s): n for n, s in enumerate(memory)}, launched)
     found: list[UOp] = []
 
     def compute(wanted: list[UOp], device: str) -> list[UOp]:

@@ -356,8 +356,7 @@ class Jit(Generic[P, R]):
         """A call that is not captured. Where no gradient flows any more, the next one may be."""
         result = self._run(*args, **kwargs)
         if _FLOWS in self.uncaptured.get(kind, ""):
-            results: list[Handle] = []
-            flatten(result, results, None)
+            results = _tensors_of(result)
             if not any(t._wants for t in results):
                 self.uncaptured.pop(kind, None)
         return result
@@ -366,8 +365,7 @@ class Jit(Generic[P, R]):
         """Run the function uncaptured, as at the first call: the graph of a replay is unknown."""
         with recording(kept=False) as record:
             result = self._run(*args, **kwargs)
-            results: list[Handle] = []
-            flatten(result, results, None)
+            results = _tensors_of(result)
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
         return result
 
@@ -402,10 +400,16 @@ class Jit(Generic[P, R]):
             print(f"anneal: {recapture}", file=sys.stderr)
 
 
+def _tensors_of(result: Any) -> list[Handle]:
+    """The tensors of a result. Raises JitError for what is no nest of tensors and values."""
+    found: list[Handle] = []
+    flatten(result, found, None)
+    return found
+
+
 def _parted(result: Any, given: list[Handle]) -> list[Handle]:
     """The tensors of a result, which share nothing with arguments from here on: a replay gets others."""
-    results: list[Handle] = []
-    flatten(result, results, None)
+    results = _tensors_of(result)
     arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base is not None}
     for r in results:
         if r._base is not None and id(r._base.root) in arguments:

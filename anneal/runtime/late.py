@@ -6,10 +6,6 @@ like all nodes, so a call is known by its function, its plain arguments and the 
 says of which template its result is: nothing is checked, folded or made again. Such a result is *late*: it has a
 numbering and a template, and gets its node when somebody asks for it. What realizes late tensors is known by their
 templates too: the plan, and which number each of its inputs has (`execution.py`).
-
-Every miss runs as it stands, and is remembered if its result follows from its arguments alone. A function that
-assigned, computed, read values, drew random numbers or made data (`here.effects`) is not remembered, nor is one whose
-result reads memory that none of its arguments reads.
 """
 
 from __future__ import annotations
@@ -111,6 +107,9 @@ CODES.also.append(forget)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
+# Every miss runs as it stands, and is remembered if its result follows from its arguments alone. A function that
+# assigned, computed, read values, drew random numbers or made data (`here.effects`) is not remembered, nor is one whose
+# result reads memory that none of its arguments reads.
 
 
 @dataclass(slots=True)

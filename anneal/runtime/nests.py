@@ -80,9 +80,9 @@ def emptied(nest: Any, taken: list[Any] | None = None, chosen: Callable[[Any], b
     return mapped(nest, leaf, True)
 
 
-def filled(nest: Any, tensors: Iterator[Any]) -> Any:
-    """A nest that was emptied, with these tensors."""
-    return mapped(nest, lambda x: next(tensors) if x is _HOLE else x, True)
+def filled(nest: Any, tensors: Iterator[Any], other: Callable[[Any], Any] | None = None) -> Any:
+    """A nest that was emptied, with these tensors, and with `other` of each leaf that is no tensor."""
+    return mapped(nest, lambda x: next(tensors) if x is _HOLE else x if other is None else other(x), True)
 
 
 def is_hole(x: Any) -> bool:

@@ -516,16 +516,13 @@ class Steps:
     each of them writes; and what its results are in it.
 
     Args:
-        memory: that of the leaves.
+        memory: that of the leaves, while they are made.
+        number: of memory, by its id.
         launched: computes graphs without calls, as that of `execution.py` does.
     """
 
-    def __init__(self, memory: Sequence[Storage], launched: Callable[..., list[UOp]]) -> None:
-        self.launch = launched
-        self.memory = list(memory)  # while they are made
-        self._number: dict[int, int] = {}
-        for n, s in enumerate(memory):
-            self._number.setdefault(id(s), n)
+    def __init__(self, memory: list[Storage], number: dict[int, int], launched: Callable[..., list[UOp]]) -> None:
+        self.memory, self._number, self.launch = memory, number, launched
         self.steps: list[Run | _CallAgain] = []
         self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # with where their nodes come from
         self.results: list[int] = []

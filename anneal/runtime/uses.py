@@ -2,9 +2,7 @@
 
 Two tensors of one expression are one node, and folding looks through nodes; so a graph does not say which tensor an op
 was called with. Who puts something between a tensor and its uses (`transforms/hooks.py`) has the calls with it made
-again. An entry of a `Log` has the function, what it was given, and references to its tensors, then to its new ones
-(`_parts`); None may stand for a leaf, which no call makes. A tensor has one reference, which is there as long as the
-entry: its id tells tensors apart.
+again.
 """
 
 from __future__ import annotations
@@ -120,7 +118,11 @@ def _note(n: Numbering, tensors: Sequence[Handle], nodes: Sequence[UOp], made: S
 
 
 def _parts(call: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...], tuple[Any, ...]]:
-    """An entry of a log: its function, what that was given, references to its tensors and to its new ones."""
+    """An entry of a log: its function, what that was given, references to its tensors and to its new ones.
+
+    None may stand for a leaf, which no call makes. A tensor has one reference, which is there as long as the entry: its
+    id tells tensors apart.
+    """
     run, given, *refs = call
     n = 1 if isinstance(given, weakref.ref) else len(given.tensors if isinstance(given, Given) else given[0])
     return run, given, tuple(refs[:n]), tuple(refs[n:])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from anneal.uop import ALU, MOVEMENT, Op, UOp
-from anneal.uop.sizes import symbolic_arg
+from anneal.uop import ALU, MOVEMENT, UOp
+from anneal.uop.sizes import any_symbolic
 
 COST = {op: op.cost for op in ALU}  # what computing an op again costs, in units of one multiplication
 GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
@@ -65,7 +65,7 @@ class CostModel:
         binding set aside for the values of Variables where there are any."""
         if not self.binding_bytes:
             return self
-        variables = any(u.op is Op.VARIABLE or symbolic_arg(u.arg) for u in order)
+        variables = any_symbolic(order)
         large = any(u.op not in MOVEMENT and memory_bytes(u) > self.binding_bytes for u in order)
         return replace(
             self,

@@ -31,7 +31,7 @@ from anneal.uop import (
     toposort,
     uncollected,
 )
-from anneal.uop.sizes import mapped, symbolic_arg, unbound, variable
+from anneal.uop.sizes import any_symbolic, mapped, symbolic_arg, unbound, variable
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Plans on disk: a process that meets a program again neither schedules it nor builds its kernel graphs.
@@ -186,7 +186,7 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
 def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
     """The graph with VARIABLEs for bound variables, whose values are noted."""
     order = toposort((sink,))
-    if not any(u.op is Op.BIND or u.op is Op.VARIABLE or symbolic_arg(u.arg) for u in order):
+    if not any_symbolic(order):
         return sink
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:

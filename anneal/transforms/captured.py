@@ -21,7 +21,6 @@ from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, 
 from anneal.schedule import BUILDING
 from anneal.transforms.walks import Derivative, Some, backward_phase, differentiated, number_of, paths, pull_back
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, arena, const, toposort
-from anneal.uop.sizes import symbolic_arg
 
 Values = Mapping[str, int]  # of Variables
 _STEPS = 8  # of a loop, which are known again
@@ -58,7 +57,8 @@ class Backward:
         if functions and here.recordings:  # numbers that a function's backward computes with are compared, too
             runtime.note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
         plain = _plain(grads)
-        self.alone = any(u.op is Op.HOST_CALL or symbolic_arg(u.arg) for u in toposort([*plain, *results]))
+        below = toposort([*plain, *results])
+        self.alone = runtime.has_variables(below) or any(u.op is Op.HOST_CALL for u in below)
         self.residuals = residuals(plain, self.cotangents)
         self.kept = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="kept") for n, u in enumerate(self.residuals)]
 
@@ -92,19 +92,13 @@ class Backward:
         """The gradients of the inputs in memory, for these cotangents."""
         here.effects += 1
         with BUILDING:
-            return self._run(leaves, kept, given, sizes)
-
-    def _run(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some, sizes: Values) -> list[UOp | None]:
-        again, wanted, there = self._pass_for(given)
-        lazy = [n for n in wanted if not is_realized(given[n])]  # type: ignore[arg-type]
-        if lazy:
-            kind = runtime.tensor_class()
-            tensors = [kind._from_uop(given[n], self.device) for n in lazy]
-            runtime.realize(tensors)
-            given = list(given)
-            for n, t in zip(lazy, tensors, strict=True):
-                given[n] = t.uop
-        return self._placed(there, again([*leaves, *kept, *[given[n] for n in wanted]], sizes))  # type: ignore[list-item]
+            again, wanted, there = self._pass_for(given)
+            cotangents: list[Any] = [given[n] for n in wanted]
+            if not all(map(is_realized, cotangents)):
+                tensors = [runtime.tensor_class()._from_uop(g, self.device) for g in cotangents]
+                runtime.realize(tensors)
+                cotangents = [t.uop for t in tensors]
+            return self._placed(there, again([*leaves, *kept, *cotangents], sizes))
 
     def graphs(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some, sizes: Values) -> list[UOp | None]:
         """The gradients of the inputs as graphs of memory."""
@@ -113,10 +107,8 @@ class Backward:
         return self._placed(there, again.graphs(nodes, sizes))  # type: ignore[arg-type]
 
     def _placed(self, there: Sequence[int], made: Sequence[UOp]) -> list[UOp | None]:
-        out: list[UOp | None] = [None] * len(self.inputs)
-        for n, u in zip(there, made, strict=True):
-            out[n] = u
-        return out
+        known = dict(zip(there, made, strict=True))
+        return [known.get(n) for n in range(len(self.inputs))]
 
     def _pass_for(self, given: Some) -> tuple[Again, list[int], list[int]]:
         """The backward pass for cotangents like these; see `_made`."""

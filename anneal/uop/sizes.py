@@ -25,6 +25,7 @@ Poly = dict[Monomial, int]
 
 _I32 = dtypes.int32
 _LIMIT = 20_000
+_VARIABLES = frozenset((Op.VARIABLE, Op.BIND))
 
 
 def variable(name: str, low: int, high: int) -> UOp:
@@ -56,7 +57,7 @@ _CANONICAL: Recent[UOp, Size] = Recent(_LIMIT)
 
 def _rank(u: UOp) -> tuple[int, str]:
     """An order of atoms that is the same in every process, and for a variable with and without a value."""
-    if u.op is Op.VARIABLE or u.op is Op.BIND:
+    if u.op in _VARIABLES:
         return (0, u.arg[0])
     if u.op is Op.RANGE:
         return (1, f"{u.arg[0]:08}{u.arg[1]}")
@@ -357,9 +358,18 @@ def range_of(n: Size) -> tuple[int, int]:
 
 def symbolic_arg(arg: Any) -> bool:
     """True if an arg, or a tuple in it, holds a node."""
-    if arg.__class__ is not tuple:
-        return isinstance(arg, UOp)
-    return any(a.__class__ is UOp or (a.__class__ is tuple and symbolic_arg(a)) for a in arg)
+    for a in arg if arg.__class__ is tuple else (arg,):  # a generator would take twice as long
+        if a.__class__ is UOp or (a.__class__ is tuple and symbolic_arg(a)):
+            return True
+    return False
+
+
+def any_symbolic(nodes: Iterable[UOp]) -> bool:
+    """True if some node is a variable, bound or not, or has a size of variables."""
+    for u in nodes:  # noqa: SIM110  # for the same reason
+        if u.op in _VARIABLES or (u.arg.__class__ is tuple and symbolic_arg(u.arg)):
+            return True
+    return False
 
 
 def mapped(arg: Any, f: Callable[[UOp], Any]) -> Any:
@@ -373,7 +383,7 @@ def variables_of(u: Size) -> tuple[UOp, ...]:
     """The variables, with or without a value, that a size is made of."""
     if not isinstance(u, UOp):
         return ()
-    return tuple([x for x in toposort((u,)) if x.op is Op.VARIABLE or x.op is Op.BIND])
+    return tuple([x for x in toposort((u,)) if x.op in _VARIABLES])
 
 
 def bindings_of(u: Size) -> tuple[UOp, ...]:
@@ -409,7 +419,7 @@ def with_variables(arg: Any, f: Callable[[UOp], UOp]) -> Any:
 def _with_variables(u: UOp, f: Callable[[UOp], UOp]) -> Size:
     new: dict[UOp, UOp] = {}
     for x in toposort((u,)):  # rewrite/walk.py is a floor above
-        if x.op is Op.BIND or x.op is Op.VARIABLE:
+        if x.op in _VARIABLES:
             new[x] = f(x)
         else:
             new[x] = x.replace(src=tuple([new[s] for s in x.src])) if x.src else x
@@ -510,7 +520,7 @@ def evaluator(wanted: tuple[Size, ...]) -> Callable[[Mapping[str, int]], tuple[i
         for x in toposort((u,)) if isinstance(u, UOp) else ():
             if x.op is Op.CONST:
                 text[x] = repr(x.arg)
-            elif x.op is Op.VARIABLE or x.op is Op.BIND:
+            elif x.op in _VARIABLES:
                 text[x] = f"v[{x.arg[0]!r}]"
             else:
                 text[x] = _PYTHON[x.op].format(*[text[s] for s in x.src])

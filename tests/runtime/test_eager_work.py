@@ -15,7 +15,7 @@ from anneal import nn, optim
 from anneal.backend import get_device, register_device, registry
 from anneal.runtime import cache_statistics, late, launch, observed, turns
 from anneal.tensor import Tensor, functional as F, grad, host_call, jit, vmap
-from anneal.uop import Arena, dtypes
+from anneal.uop import SYMBOLIC, Arena, dtypes
 from benchmarks.calls import counted
 from tests.backend.toy import COST_MODEL, NAME, ToyDevice
 
@@ -178,6 +178,29 @@ def test_what_else_is_in_the_process_adds_no_work_to_a_step(there: Callable[[], 
     after = Work(step, range(4))
     assert (after.plans, after.misses) == (0, 0)
     assert after.nodes <= before.nodes
+    assert after.calls <= 1.1 * before.calls
+    del kept
+
+
+def test_a_variable_in_the_process_adds_little_work_to_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SYMBOLIC, "seen", False)
+    w = Tensor(np.full((20, 20), 0.1, np.float32), requires_grad=True)
+    optimiser = optim.Adam([w])
+
+    def turn(h: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        h = (h @ w + row).tanh()
+        return h, h * 2
+
+    def step(n: int) -> float:
+        optimiser.zero_grad()
+        loss = (an.scan(turn, an.zeros(20), Tensor(BATCHES[n % 8]))[1] ** 2).mean()
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    before = Work(warm(step), range(4))
+    kept = a_variable()
+    after = Work(warm(step), range(4))
     assert after.calls <= 1.1 * before.calls
     del kept
 
