@@ -94,7 +94,7 @@ class TensorValues:
         values: dict[UOp, Bounded] = {}
         for u in order:
             if base(u) in self.known:
-                values[u] = self.known[base(u)].moved(lambda a, shape=u.shape: a.reshape(shape))
+                values[u] = _shaped(self.known[base(u)], u.shape)
                 continue
             found = self._one(u, values)
             values[u] = found = Bounded(found.value, EXACT) if self.plain else found
@@ -176,6 +176,10 @@ def needed(u: UOp) -> tuple[UOp, ...]:
 
 def _flat(x: Bounded) -> Array:
     return EXACT if x.exact else np.ascontiguousarray(x.whole()).reshape(-1)
+
+
+def _shaped(x: Bounded, shape: tuple[int, ...]) -> Bounded:
+    return x.moved(lambda a: a.reshape(shape))
 
 
 def _spread(x: Bounded, shape: tuple[int, ...]) -> Bounded:
@@ -289,7 +293,7 @@ class PointValues:
             self._memo.clear()
             self._kept.clear()
             value = self._value(root, index, 1)
-            yield some, value.moved(lambda a, count=some.size: np.broadcast_to(a.reshape(-1), (count,)))
+            yield some, _all(value, some.size)
 
     def _value(self, u: UOp, index: Index, ndim: int) -> Bounded:
         """`u` at an index of arrays with so many axes."""
@@ -352,6 +356,10 @@ class PointValues:
         below = list(index)
         below[u.arg] = np.where(inside, at, 0)
         return self._value(u.src[0], tuple(below), ndim).gated(inside).doubted(where)
+
+
+def _all(x: Bounded, count: int) -> Bounded:
+    return x.moved(lambda a: np.broadcast_to(a.reshape(-1), (count,)))
 
 
 def _place(index: Index, shape: tuple[int, ...], ndim: int) -> Array:
