@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,6 @@ class TensorValues:
         self.plain = plain  # without bounds and roundings: what an ideal device would compute
         self.known: dict[UOp, Bounded] = {}
         self.most = most  # elements in all arrays of an evaluation
-
-    def keep(self, u: UOp, value: Bounded) -> None:
-        """The elements of `u` are these from here on."""
-        self.known[base(u)] = Bounded(value.value.reshape(-1), _flat(value))
-
-    def forget(self, nodes: Iterable[UOp]) -> None:
-        """These are computed again where they are needed."""
-        for u in nodes:
-            self.known.pop(u, None)
 
     def cone(self, u: UOp) -> list[UOp]:
         """The nodes that an evaluation of `u` visits, sources first."""
@@ -172,10 +163,6 @@ def needed(u: UOp) -> tuple[UOp, ...]:
             out.update(dict.fromkeys(x.src if _is_contraction(u, x) else (x,)))
         return tuple(out)
     return (value_of(u),) if u.op is Op.CALL else tuple(dict.fromkeys(u.src))
-
-
-def _flat(x: Bounded) -> Array:
-    return EXACT if x.exact else np.ascontiguousarray(x.whole()).reshape(-1)
 
 
 def _shaped(x: Bounded, shape: tuple[int, ...]) -> Bounded:

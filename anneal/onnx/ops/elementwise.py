@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import Sizes, element_name, fits_device
+from anneal.onnx.values import Sizes, array_code, element_bits, element_name, fits_device
 from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
@@ -435,20 +435,14 @@ def array_dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, None) or name)
 
 
-_BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
-
-
-def _bits(dtype: np.dtype[Any]) -> int:
-    return _BITS.get(dtype.name, 8 * dtype.itemsize)
-
-
 @op("BitCast", raw=True)
 def bitcast(node: NodeCall, x: Value, *, to: int) -> Value:
     """The same bits read as another type of the same width; a bool is a byte of 0 or 1."""
     dtype = _named(node, to)
     was = x.dtype if isinstance(x, np.ndarray) else array_dtype_of(x.dtype.name)
-    if _bits(was) != _bits(dtype):
-        raise node.fail(f"{was.name} has {_bits(was)} bits and {dtype.name} {_bits(dtype)}")
+    had, has = [element_bits(array_code(d.name)) for d in (was, dtype)]
+    if had != has:
+        raise node.fail(f"{was.name} has {had} bits and {dtype.name} {has}")
     if isinstance(x, Tensor) and fits_device(dtype):
         if was == np.bool_ or dtype == np.bool_:
             through = x.cast("uint8") if was == np.bool_ else x.bitcast("uint8")
