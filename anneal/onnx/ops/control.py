@@ -1,6 +1,4 @@
-"""Constants, identity, control flow: which subgraph runs, how often, and what its turns give; and values that are no
-tensors: sequences, which are lists, optionals, which are a value or None, and text, which is on the host.
-"""
+"""Constants, control flow, and values that are no tensors: sequences (lists), optionals, text on the host."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse; attention with caches and rotary
-positions."""
+"""com.microsoft: layers that onnxruntime's optimiser fuses; attention with caches and rotary positions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""com.microsoft: quantised layers. Integers are multiplied and summed exactly; all else is computed in float32 and
-quantised again.
-"""
+"""com.microsoft: quantised layers. Products of integers are exact; all else is float32, quantised again."""
 
 from __future__ import annotations
 
