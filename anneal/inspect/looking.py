@@ -1,6 +1,4 @@
-"""The answers for a viewer: about one graph and its plan, each a dict of records, ready for JSON; about the rules of an
-op or a Tensor method, with an example, its passes and its kernels; and about the tensors of a file.
-"""
+"""The answers for a viewer: about a graph and its plan, the rules of an op or a method, the tensors of a file."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pkgutil
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 
@@ -17,13 +17,13 @@ class Operator:
     """The computation of an operator from version `since` of its domain on, until another one begins.
 
         @op("Gemm", since=7, host=True)
-        def gemm(node, a, b, c=None, *, alpha, beta, transA, transB):
+        def gemm(a, b, c=None, *, alpha, beta, transA, transB):
             ...
 
-    The function takes the node (`execute.Call`), the inputs by position (an absent optional one is None, and so is the
-    default of one that the node leaves off) and, as keyword-only parameters, the attributes it reads, by their ONNX
-    names. Defaults of the schema are filled in; an attribute that has none is None, or the parameter's own default. It
-    returns one value, or a tuple for several outputs.
+    The function takes the node (`execute.NodeCall`), if it has a first parameter `node`, the inputs by position (an
+    absent optional one is None, and so is the default of one that the node leaves off) and, as keyword-only parameters,
+    the attributes it reads, by their ONNX names. Defaults of the schema are filled in; an attribute that has none is
+    None, or the parameter's own default. It returns one value, or a tuple for several outputs.
 
     Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
     NumPy arrays of objects (strings). Which of them a function gets is said where it is registered:
@@ -57,7 +57,7 @@ class Operator:
 
     def host(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register `function` for inputs that are all NumPy arrays: a decorator."""
-        self.on_host = function
+        self.on_host = given_node(function)
         return function
 
     def also(self, domain: str, name: str = "", **defaults: Any) -> None:
@@ -118,7 +118,8 @@ def op(
     """
 
     def register(function: Callable[..., Any]) -> Operator:
-        parameters = list(inspect.signature(function).parameters.values())[1:]
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "node"]
+        computed = given_node(function)
         inputs = tuple([p.name for p in parameters if p.kind < p.KEYWORD_ONLY])
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         if passes is not None:
@@ -128,9 +129,9 @@ def op(
             raise ValueError(
                 f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
             )
-        of_host = function if host else None
+        of_host = computed if host else None
         how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes, record)
-        made = [Operator(n, domain, since, function, of_host, *how) for n in names]
+        made = [Operator(n, domain, since, computed, of_host, *how) for n in names]
         if was:
             more = {**attributes, **dict.fromkeys(was)}
             made += [replace(one, since=1, attributes=more, was=was) for one in made]
@@ -139,6 +140,13 @@ def op(
         return made[0] if len(made) == 1 else _Several(made)
 
     return register
+
+
+def given_node(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is given the node first, whether it takes it or not."""
+    if "node" in inspect.signature(function).parameters:
+        return function
+    return wraps(function)(lambda node, *inputs, **how: function(*inputs, **how))
 
 
 def _attributes(parameters: list[inspect.Parameter]) -> tuple[dict[str, Any], tuple[str, type] | None]:
@@ -171,7 +179,7 @@ class _Several(Operator):
 
     def host(self, function: Callable[..., Any]) -> Callable[..., Any]:
         for one in self._made:
-            one.on_host = function
+            one.on_host = given_node(function)
         return function
 
 

@@ -14,7 +14,6 @@ from anneal.uop import ALU, REAL, DType, Op, covering, dtypes
 
 Array = NDArray[Any]
 EXACT: Array = np.zeros(())  # the error of what has none
-_INF = np.array(np.inf)
 
 # A sum of more terms is a loop, whose result alone is added to others: of several accumulators, that is.
 MOST_TERMS = 64

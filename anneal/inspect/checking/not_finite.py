@@ -1,6 +1,4 @@
-"""The first nan or infinity: its node, its operands, and the elements in memory that it comes from; and a kernel that
-differs as one file: its text, its graph, what it read and what it should have written.
-"""
+"""The first nan or infinity, with the elements that it comes from; and a kernel that differs as one file."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,15 +53,6 @@ class TensorValues:
         self.known: dict[UOp, Bounded] = {}
         self.most = most  # elements in all arrays of an evaluation
 
-    def keep(self, u: UOp, value: Bounded) -> None:
-        """The elements of `u` are these from here on."""
-        self.known[base(u)] = Bounded(value.value.reshape(-1), _flat(value))
-
-    def forget(self, nodes: Iterable[UOp]) -> None:
-        """These are computed again where they are needed."""
-        for u in nodes:
-            self.known.pop(u, None)
-
     def cone(self, u: UOp) -> list[UOp]:
         """The nodes that an evaluation of `u` visits, sources first."""
         order: list[UOp] = []
@@ -94,7 +85,7 @@ class TensorValues:
         values: dict[UOp, Bounded] = {}
         for u in order:
             if base(u) in self.known:
-                values[u] = self.known[base(u)].moved(lambda a, shape=u.shape: a.reshape(shape))
+                values[u] = _shaped(self.known[base(u)], u.shape)
                 continue
             found = self._one(u, values)
             values[u] = found = Bounded(found.value, EXACT) if self.plain else found
@@ -174,8 +165,8 @@ def needed(u: UOp) -> tuple[UOp, ...]:
     return (value_of(u),) if u.op is Op.CALL else tuple(dict.fromkeys(u.src))
 
 
-def _flat(x: Bounded) -> Array:
-    return EXACT if x.exact else np.ascontiguousarray(x.whole()).reshape(-1)
+def _shaped(x: Bounded, shape: tuple[int, ...]) -> Bounded:
+    return x.moved(lambda a: a.reshape(shape))
 
 
 def _spread(x: Bounded, shape: tuple[int, ...]) -> Bounded:
@@ -289,7 +280,7 @@ class PointValues:
             self._memo.clear()
             self._kept.clear()
             value = self._value(root, index, 1)
-            yield some, value.moved(lambda a, count=some.size: np.broadcast_to(a.reshape(-1), (count,)))
+            yield some, _all(value, some.size)
 
     def _value(self, u: UOp, index: Index, ndim: int) -> Bounded:
         """`u` at an index of arrays with so many axes."""
@@ -352,6 +343,10 @@ class PointValues:
         below = list(index)
         below[u.arg] = np.where(inside, at, 0)
         return self._value(u.src[0], tuple(below), ndim).gated(inside).doubted(where)
+
+
+def _all(x: Bounded, count: int) -> Bounded:
+    return x.moved(lambda a: np.broadcast_to(a.reshape(-1), (count,)))
 
 
 def _place(index: Index, shape: tuple[int, ...], ndim: int) -> Array:

@@ -1,6 +1,4 @@
-"""Functions that ONNX has as one operator: ops leave their names while a file is traced (`named`), and a table has the
-operators. What has no name here, or does not fit its operator, is opened; a few short forms are known by their nodes.
-"""
+"""Functions that ONNX has as one operator: known by the names that ops leave while traced, or by their nodes."""
 
 from __future__ import annotations
 

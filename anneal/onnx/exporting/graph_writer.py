@@ -1,6 +1,4 @@
-"""The graph that is written: nodes, initialisers, unique names, and values in the types that runtimes compute in; and
-the forms of single ops. What ONNX leaves open (division of integers, casts of floats) has anneal's meaning.
-"""
+"""The graph that is written, with values in the types that runtimes compute in; and the forms of single ops."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Attention and related operators: rotary positions, linear attention, attention with functions of its scores; RNN, GRU
-and LSTM. The products with the inputs of all steps are one product; many steps are a loop on the device.
-"""
+"""Attention and rotary positions; RNN, GRU and LSTM: the products with the inputs of all steps are one product."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Constants, identity, control flow: which subgraph runs, how often, and what its turns give; and values that are no
-tensors: sequences, which are lists, optionals, which are a value or None, and text, which is on the host.
-"""
+"""Constants, control flow, and values that are no tensors: sequences (lists), optionals, text on the host."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ def constant(
 
 
 @op("Identity", raw=True, sizes=True)
-def identity(node: NodeCall, x: Any) -> Any:
+def identity(x: Any) -> Any:
     """The input itself."""
     return x
 
@@ -353,13 +351,13 @@ def _position(node: NodeCall, position: Any, count: int, *, end: bool = False) -
 
 
 @op("SequenceConstruct", since=11, raw=True, sizes=True)
-def sequence_construct(node: NodeCall, *items: Any) -> Any:
+def sequence_construct(*items: Any) -> Any:
     """The inputs as a sequence."""
     return list(items)
 
 
 @op("SequenceEmpty", since=11, raw=True)
-def sequence_empty(node: NodeCall, *, dtype: int = 1) -> Any:
+def sequence_empty(*, dtype: int = 1) -> Any:
     """A sequence of nothing."""
     return []
 
@@ -438,13 +436,13 @@ def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int = 
 
 
 @op("Optional", since=15, raw=True, sizes=True)
-def optional(node: NodeCall, x: Any = None, *, type: Any = None) -> Any:
+def optional(x: Any = None, *, type: Any = None) -> Any:
     """The input as an optional: itself, or None."""
     return x
 
 
 @op("OptionalHasElement", since=15, raw=True, sizes=True)
-def optional_has_element(node: NodeCall, x: Any = None) -> Any:
+def optional_has_element(x: Any = None) -> Any:
     """True if there is a value."""
     return np.asarray(x is not None)
 

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import Sizes, element_name, fits_device
+from anneal.onnx.values import Sizes, array_code, element_bits, element_name, fits_device
 from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
@@ -120,39 +120,39 @@ for _name, _functions in UNARY.items():
 
 # with attributes: on a device
 PARAMETRIC: dict[str, Callable[..., Tensor]] = {
-    "Celu": lambda node, x, *, alpha: x.celu(alpha),
-    "Elu": lambda node, x, *, alpha: x.elu(alpha),
-    "Gelu": lambda node, x, *, approximate="none": x.gelu(approximate),
-    "HardSigmoid": lambda node, x, *, alpha, beta: (x * alpha + beta).clamp(0.0, 1.0),
-    "LeakyRelu": lambda node, x, *, alpha: x.leaky_relu(alpha),
+    "Celu": lambda x, *, alpha: x.celu(alpha),
+    "Elu": lambda x, *, alpha: x.elu(alpha),
+    "Gelu": lambda x, *, approximate="none": x.gelu(approximate),
+    "HardSigmoid": lambda x, *, alpha, beta: (x * alpha + beta).clamp(0.0, 1.0),
+    "LeakyRelu": lambda x, *, alpha: x.leaky_relu(alpha),
     # version 1 has fewer digits in its defaults
-    "Selu": lambda node, x, *, alpha, gamma: (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma,
-    "ThresholdedRelu": lambda node, x, *, alpha: (x > alpha).where(x, x.zeros_like()),
-    "Mean": lambda node, *xs: reduce(Tensor.add, xs) / len(xs),
+    "Selu": lambda x, *, alpha, gamma: (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma,
+    "ThresholdedRelu": lambda x, *, alpha: (x > alpha).where(x, x.zeros_like()),
+    "Mean": lambda *xs: reduce(Tensor.add, xs) / len(xs),
 }
 rows(PARAMETRIC)
 
 # floats with fmod=0 since version 28
-op("Mod")(lambda node, a, b, *, fmod: a.fmod(b) if fmod else a.remainder(b)).host(
-    lambda node, a, b, *, fmod: np.fmod(a, b) if fmod else np.mod(a, b)
+op("Mod")(lambda a, b, *, fmod: a.fmod(b) if fmod else a.remainder(b)).host(
+    lambda a, b, *, fmod: np.fmod(a, b) if fmod else np.mod(a, b)
 )
 
 
 @op("Shrink")
-def shrink(node: NodeCall, x: Tensor, *, bias: float, lambd: float) -> Tensor:
+def shrink(x: Tensor, *, bias: float, lambd: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
     wide = x if is_float(x) else x.float()
     return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
 
 
 @op("Swish")
-def swish(node: NodeCall, x: Tensor, *, alpha: float) -> Tensor:
+def swish(x: Tensor, *, alpha: float) -> Tensor:
     """x * sigmoid(alpha * x)."""
     return x.silu() if alpha == 1 else x * (x * alpha).sigmoid()
 
 
 @op("IsInf")
-def isinf(node: NodeCall, x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
+def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
     """True for each element that is one of the infinities asked for."""
     if detect_negative and detect_positive:
         return x.isinf()
@@ -243,12 +243,10 @@ def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
 def _binary(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
     """Register a function of two inputs that broadcast, and its form before version 7."""
 
-    def before(
-        node: NodeCall, a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None
-    ) -> Tensor:
+    def before(a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
         return on_device(a, _placed(a, b, broadcast, axis))
 
-    op(name)(before).host(lambda node, a, b, *, broadcast=None, axis=None: on_host(a, _placed(a, b, broadcast, axis)))
+    op(name)(before).host(lambda a, b, *, broadcast=None, axis=None: on_host(a, _placed(a, b, broadcast, axis)))
 
     def now(node: NodeCall, a: Value, b: Value) -> Any:
         return _computed(node, on_device, on_host, a, b)
@@ -270,7 +268,7 @@ for _name, _both in BINARY.items():
 
 
 @op("Pow")
-def power_old(node: NodeCall, a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
+def power_old(a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
     """a to the power of b, before version 7."""
     return a.pow(_placed(a, b, broadcast, axis)).cast(a.dtype)
 
@@ -288,7 +286,7 @@ def power(node: NodeCall, a: Value, b: Value) -> Value:
 
 
 @op("BitShift")
-def bit_shift(node: NodeCall, x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     """Bits moved to the LEFT or RIGHT by y; signed integers, which keep their sign, since version 28."""
     if direction == "LEFT":
         return x.bitwise_left_shift(y)
@@ -437,20 +435,14 @@ def array_dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, None) or name)
 
 
-_BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
-
-
-def _bits(dtype: np.dtype[Any]) -> int:
-    return _BITS.get(dtype.name, 8 * dtype.itemsize)
-
-
 @op("BitCast", raw=True)
 def bitcast(node: NodeCall, x: Value, *, to: int) -> Value:
     """The same bits read as another type of the same width; a bool is a byte of 0 or 1."""
     dtype = _named(node, to)
     was = x.dtype if isinstance(x, np.ndarray) else array_dtype_of(x.dtype.name)
-    if _bits(was) != _bits(dtype):
-        raise node.fail(f"{was.name} has {_bits(was)} bits and {dtype.name} {_bits(dtype)}")
+    had, has = [element_bits(array_code(d.name)) for d in (was, dtype)]
+    if had != has:
+        raise node.fail(f"{was.name} has {had} bits and {dtype.name} {has}")
     if isinstance(x, Tensor) and fits_device(dtype):
         if was == np.bool_ or dtype == np.bool_:
             through = x.cast("uint8") if was == np.bool_ else x.bitcast("uint8")

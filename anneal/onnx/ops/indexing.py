@@ -148,7 +148,7 @@ def scatter_elements_on_host(
 
 
 @op("ScatterND")
-def scatter_nd(node: NodeCall, x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """x with elements, or slices, replaced at positions along its first axes; `reduction` since version 16."""
     k = index.shape[-1]
     row, rest = math.prod(x.shape[:k]), x.shape[k:]

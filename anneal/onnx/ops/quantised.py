@@ -157,7 +157,7 @@ def _dequantised_on_host(
 
 
 @op("DynamicQuantizeLinear")
-def dynamic_quantize_linear(node: NodeCall, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """x as uint8, with the scale and zero point that its own least and largest elements, and 0, ask for."""
     steps, scale, zero = by_range(x)
     return steps, scale, zero.cast(dtypes.uint8)

@@ -161,7 +161,7 @@ def _hardmax(x: Tensor, axis: int) -> Tensor:
 def _softmax(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
     """Register a function of rows: before version 13 of the axes from `axis` on, laid flat, then of one axis."""
 
-    def before(node: NodeCall, x: Tensor, *, axis: int) -> Tensor:
+    def before(x: Tensor, *, axis: int) -> Tensor:
         first = axis + x.ndim if axis < 0 else axis
         rows = x.reshape(math.prod(x.shape[:first]), math.prod(x.shape[first:]))
         return function(rows, 1).reshape(*x.shape)
@@ -187,14 +187,13 @@ _softmax("Hardmax", _hardmax)
 
 
 @op("MatMul")
-def matmul(node: NodeCall, a: Tensor, b: Tensor) -> Tensor:
+def matmul(a: Tensor, b: Tensor) -> Tensor:
     """The matrix product as NumPy's; integers since version 9."""
     return a.matmul(b)
 
 
 @op("Gemm")
 def gemm(
-    node: NodeCall,
     a: Tensor,
     b: Tensor,
     c: Tensor | None = None,
@@ -216,13 +215,13 @@ def _scaled(x: Tensor, by: float) -> Tensor:
 
 
 @op("Einsum")
-def einsum(node: NodeCall, *xs: Tensor, equation: str) -> Tensor:
+def einsum(*xs: Tensor, equation: str) -> Tensor:
     """Products and sums by named axes."""
     return Tensor.einsum(equation.replace(" ", ""), *xs)
 
 
 @op("Det", raw=True)
-def determinant(node: NodeCall, x: Value) -> Value:
+def determinant(x: Value) -> Value:
     """The determinants of square matrices, the last two axes, by LAPACK on the host."""
     from anneal.linalg import det
 

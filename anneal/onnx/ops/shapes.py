@@ -23,13 +23,13 @@ _FAR = (1 << 31) - 1  # positions beyond are as good as this one, and sizes that
 
 
 @op("Shape", raw=True, by_shape=True, sizes=True)
-def shape(node: NodeCall, x: Value, *, start: int = 0, end: int | None = None) -> Any:
+def shape(x: Value, *, start: int = 0, end: int | None = None) -> Any:
     """The sizes as int64; those of axes `start` to `end` since version 15."""
     return host_value(x.shape[slice(start, end)])
 
 
 @op("Size", raw=True, by_shape=True, sizes=True)
-def size(node: NodeCall, x: Value) -> Any:
+def size(x: Value) -> Any:
     """The number of elements, as int64."""
     return host_value(product(x.shape))
 
@@ -86,18 +86,18 @@ def unsqueeze(node: NodeCall, x: Value, axes: Array) -> Value:
 
 
 @op("Transpose")
-def transpose(node: NodeCall, x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
+def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
     """The axes in another order, reversed if none is given."""
     return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 or perm else x
 
 
 @transpose.host
-def _transpose_on_host(node: NodeCall, x: Array, *, perm: Sequence[int] | None = None) -> Array:
+def _transpose_on_host(x: Array, *, perm: Sequence[int] | None = None) -> Array:
     return np.ascontiguousarray(np.transpose(x, perm or None))
 
 
 @op("Expand", values=("shape",))
-def expand(node: NodeCall, x: Tensor, shape: Array) -> Tensor:
+def expand(x: Tensor, shape: Array) -> Tensor:
     """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
     return x.expand(*broadcast(x.shape, ints(shape)))
 
@@ -120,7 +120,7 @@ def concat(node: NodeCall, *xs: Tensor, axis: int = 1) -> Tensor:
 
 
 @concat.host
-def _concat_on_host(node: NodeCall, *xs: Array, axis: int = 1) -> Array:
+def _concat_on_host(*xs: Array, axis: int = 1) -> Array:
     return np.concatenate(xs, axis)
 
 
@@ -204,7 +204,7 @@ def tile_old(node: NodeCall, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
 
 
 @op("Tile", since=6, values=("repeats",))
-def tile(node: NodeCall, x: Tensor, repeats: Array) -> Tensor:
+def tile(x: Tensor, repeats: Array) -> Tensor:
     """The whole laid out again and again along each axis."""
     return x.repeat(*ints(repeats)) if x.ndim else x
 
@@ -321,7 +321,7 @@ def space_to_depth(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DC
 
 
 @op("Trilu", values=("k",))
-def trilu(node: NodeCall, x: Tensor, k: Array | None = None, *, upper: int) -> Tensor:
+def trilu(x: Tensor, k: Array | None = None, *, upper: int) -> Tensor:
     """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
     diagonal = 0 if k is None else int(single(k))
     rows, columns = x.shape[-2:]
@@ -332,12 +332,12 @@ def trilu(node: NodeCall, x: Tensor, k: Array | None = None, *, upper: int) -> T
 
 
 @trilu.host
-def _trilu_on_host(node: NodeCall, x: Array, k: Array | None = None, *, upper: int) -> Array:
+def _trilu_on_host(x: Array, k: Array | None = None, *, upper: int) -> Array:
     return (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k)))
 
 
 @op("ReverseSequence")
-def reverse_sequence(node: NodeCall, x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
+def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
     length = lengths.int().reshape(*[x.shape[i] if i == batch_axis else 1 for i in range(x.ndim)])

@@ -84,7 +84,7 @@ def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float
 
 
 @op("InstanceNormalization")
-def instance_normalization(node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
+def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
     """Instance normalisation: each channel of each sample with mean 0 and variance 1, then scaled and shifted."""
     return F.group_norm(x, x.shape[1], scale, bias, epsilon)
 
@@ -159,7 +159,7 @@ def mean_variance_normalization(node: NodeCall, x: Tensor, *, axes: Sequence[int
 
 
 @op("LRN")
-def lrn(node: NodeCall, x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
+def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """x over a power of the mean square of `size` channels about each; of an even number more lie behind."""
     before = (size - 1) // 2
     sides = [(0, 0)] * x.ndim
@@ -331,7 +331,7 @@ def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None = None, seed: floa
 
 
 @op("Multinomial", pure=False)
-def draws(node: NodeCall, x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
+def draws(x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
     """Classes drawn from rows of unnormalised log-probabilities."""
     found = multinomial(x.float().softmax(-1), sample_size, True, generator=_generator(seed))
     return found.cast(dtypes.int32) if dtype == 6 else counted(found)

@@ -335,16 +335,15 @@ def _places(x: Tensor) -> tuple[int, ...]:
 
 rows(
     {
-        "GlobalAveragePool": lambda node, x: x.mean(_places(x), keepdim=True),
-        "GlobalMaxPool": lambda node, x: x.amax(_places(x), keepdim=True),
-        "GlobalLpPool": lambda node, x, *, p: _root(_power(x, p).sum(_places(x), keepdim=True), p),
+        "GlobalAveragePool": lambda x: x.mean(_places(x), keepdim=True),
+        "GlobalMaxPool": lambda x: x.amax(_places(x), keepdim=True),
+        "GlobalLpPool": lambda x, *, p: _root(_power(x, p).sum(_places(x), keepdim=True), p),
     }
 )
 
 
 @op("MaxUnpool", values=("output_shape",))
 def max_unpool(
-    node: NodeCall,
     x: Tensor,
     index: Tensor,
     output_shape: Array | None = None,

@@ -1,5 +1,4 @@
-"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse; attention with caches and rotary
-positions."""
+"""com.microsoft: layers that onnxruntime's optimiser fuses; attention with caches and rotary positions."""
 
 from __future__ import annotations
 
@@ -24,22 +23,22 @@ from anneal.tensor import Tensor, dtypes
 # -- activations ------------------------------------------------------------------------------------------------------
 
 POINTWISE: dict[str, Callable[..., Tensor]] = {
-    "Gelu": lambda node, x: x.gelu(),
-    "BiasGelu": lambda node, x, bias: (x + bias).gelu(),
-    "FastGelu": lambda node, x, bias=None: plus(x, bias).gelu("tanh"),
-    "QuickGelu": lambda node, x, *, alpha=1.702: x * (x * alpha).sigmoid(),
-    "BiasAdd": lambda node, x, bias, skip: x + bias + skip,
-    "ScaledSiLU": lambda node, x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
-    "GemmFastGelu": lambda node, x, weight, bias=None: plus(x.matmul(weight), bias).gelu("tanh"),
-    "MatMulInteger16": lambda node, a, b: exact_matmul(a.cast(dtypes.int32), b.cast(dtypes.int32)),
+    "Gelu": lambda x: x.gelu(),
+    "BiasGelu": lambda x, bias: (x + bias).gelu(),
+    "FastGelu": lambda x, bias=None: plus(x, bias).gelu("tanh"),
+    "QuickGelu": lambda x, *, alpha=1.702: x * (x * alpha).sigmoid(),
+    "BiasAdd": lambda x, bias, skip: x + bias + skip,
+    "ScaledSiLU": lambda x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
+    "GemmFastGelu": lambda x, weight, bias=None: plus(x.matmul(weight), bias).gelu("tanh"),
+    "MatMulInteger16": lambda a, b: exact_matmul(a.cast(dtypes.int32), b.cast(dtypes.int32)),
     # the padding and the scale concern gradients alone
-    "TorchEmbedding": lambda node, weight, index, padding=None, scale=None: weight.rows(index.cast(dtypes.int32)),
+    "TorchEmbedding": lambda weight, index, padding=None, scale=None: weight.rows(index.cast(dtypes.int32)),
 }
 rows(POINTWISE, domain=MICROSOFT)
 
 
 @op("BiasSplitGelu")
-def bias_split_gelu(node: NodeCall, x: Tensor, bias: Tensor) -> Tensor:
+def bias_split_gelu(x: Tensor, bias: Tensor) -> Tensor:
     """The first half of the last axis of a sum, times gelu of the second."""
     x = x + bias
     half = x.shape[-1] // 2
@@ -76,7 +75,6 @@ def _activated(node: NodeCall, y: Tensor, activation: str, parameters: Sequence[
 
 @op("FusedMatMul", "TransposeMatMul")
 def fused_matmul(
-    node: NodeCall,
     a: Tensor,
     b: Tensor,
     *,
@@ -177,7 +175,6 @@ layer_normalization.also(MICROSOFT, axis=-1, epsilon=1e-5, stash_type=1)
 
 @op("GroupNorm")
 def group_norm(
-    node: NodeCall,
     x: Tensor,
     gamma: Tensor,
     beta: Tensor,
@@ -230,7 +227,7 @@ def embed_layer_normalization(
 
 
 @op("CDist")
-def cdist(node: NodeCall, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
+def cdist(a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     """The distances, or their squares, of all pairs of rows."""
     less = a.unsqueeze(1) - b.unsqueeze(0)
     squares = (less * less).sum(-1)
@@ -238,7 +235,7 @@ def cdist(node: NodeCall, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") 
 
 
 @op("IsAllFinite")
-def is_all_finite(node: NodeCall, *xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
+def is_all_finite(*xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
     """True if no element of any input is infinite or nan."""
     bad = [x.isinf() if isinf_only else x.isnan() if isnan_only else x.isfinite().logical_not() for x in xs]
     return reduce(Tensor.bitwise_and, [b.any().logical_not() for b in bad])
@@ -250,7 +247,7 @@ def nhwc_max_pool(node: NodeCall, x: Tensor, **how: Any) -> Any:
     return max_pool.function(node, x.movedim(-1, 1), **how).movedim(1, -1)
 
 
-op("ExpandDims", values=("axis",))(lambda node, x, axis: x.unsqueeze(int(single(axis))))
+op("ExpandDims", values=("axis",))(lambda x, axis: x.unsqueeze(int(single(axis))))
 gather_nd.also(MICROSOFT)
 pad.also(MICROSOFT, mode="constant")
 trilu.also(MICROSOFT, upper=1)

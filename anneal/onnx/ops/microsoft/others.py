@@ -192,7 +192,7 @@ def bias_dropout(
 
 @op("GatedRMSNorm")
 def gated_rms_norm(
-    node: NodeCall, x: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5
+    x: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5
 ) -> Tensor:
     """The root mean square norm of each piece as long as the scale, times an activation of the gate."""
     width = scale.shape[0]

@@ -1,6 +1,4 @@
-"""com.microsoft: quantised layers. Integers are multiplied and summed exactly; all else is computed in float32 and
-quantised again.
-"""
+"""com.microsoft: quantised layers. Products of integers are exact; all else is float32, quantised again."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from anneal.onnx.ops.elementwise import Value, axes_of, axis_of, plus
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import HEADS, Heads, embed_layer_normalization, self_attention
 from anneal.onnx.ops.windows import WINDOWS, Windows, average_pool
+from anneal.onnx.registry import given_node
 from anneal.tensor import Tensor
 
 for _one in (main.quantize_linear, main.dequantize_linear, main.qlinear_conv):
@@ -41,10 +40,12 @@ def _through(name: str, function: Callable[..., Tensor], count: int = 1, first: 
     result have a scale and a zero point behind them.
     """
 
+    floats = given_node(function)
+
     def computed(node: NodeCall, *inputs: Any, **how: Any) -> Tensor:
         behind = first + 3 * count
         values = [_read(*inputs[i : i + 3]) for i in range(first, behind, 3)]
-        return _written(function(node, *inputs[:first], *values, **how), inputs[first], *inputs[behind:])
+        return _written(floats(node, *inputs[:first], *values, **how), inputs[first], *inputs[behind:])
 
     op(name, passes=function)(computed)
 
@@ -55,7 +56,7 @@ def _softmax(node: NodeCall, x: Tensor, *, axis: int = -1, opset: int) -> Tensor
     return x.softmax(first) if opset >= 13 else x.flatten(first).softmax(-1).reshape(*x.shape)
 
 
-def _global_mean(node: NodeCall, x: Tensor, *, channels_last: int = 0) -> Tensor:
+def _global_mean(x: Tensor, *, channels_last: int = 0) -> Tensor:
     return x.mean(tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)), keepdim=True)
 
 
@@ -72,11 +73,11 @@ def _means(
     return y.movedim(1, -1) if channels_last else y
 
 
-_through("QLinearAdd", lambda node, x, y: x + y, 2)
-_through("QLinearMul", lambda node, x, y: x * y, 2)
-_through("QLinearWhere", lambda node, condition, x, y: condition.where(x, y), 2, 1)
-_through("QLinearSigmoid", lambda node, x: x.sigmoid())
-_through("QLinearLeakyRelu", lambda node, x, *, alpha=0.01: x.leaky_relu(alpha))
+_through("QLinearAdd", lambda x, y: x + y, 2)
+_through("QLinearMul", lambda x, y: x * y, 2)
+_through("QLinearWhere", lambda condition, x, y: condition.where(x, y), 2, 1)
+_through("QLinearSigmoid", lambda x: x.sigmoid())
+_through("QLinearLeakyRelu", lambda x, *, alpha=0.01: x.leaky_relu(alpha))
 _through("QLinearSoftmax", _softmax)
 _through("QLinearGlobalAveragePool", _global_mean)
 _through("QLinearReduceMean", _mean)

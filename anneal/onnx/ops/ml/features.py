@@ -17,27 +17,27 @@ from anneal.tensor import Tensor, dtypes
 
 
 @op("ArrayFeatureExtractor")
-def array_feature_extractor(node: NodeCall, x: Tensor, index: Tensor) -> Tensor:
+def array_feature_extractor(x: Tensor, index: Tensor) -> Tensor:
     """The columns (of the last axis) that an index names; a vector is a row."""
     x = x.reshape(1, -1) if x.ndim == 1 else x
     return x.index_select(x.ndim - 1, index.cast(dtypes.int32).reshape(-1))
 
 
 @array_feature_extractor.host
-def array_feature_extractor_on_host(node: NodeCall, x: Array, index: Array) -> Array:
+def array_feature_extractor_on_host(x: Array, index: Array) -> Array:
     """The same of text."""
     return np.take(x.reshape(1, -1) if x.ndim == 1 else x, index.reshape(-1), -1)
 
 
 @op("Binarizer")
-def binarizer(node: NodeCall, x: Tensor, *, threshold: float) -> Tensor:
+def binarizer(x: Tensor, *, threshold: float) -> Tensor:
     """1 where an element is above the threshold, else 0."""
     above: Any = x > threshold
     return above.cast(x.dtype)  # type: ignore[no-any-return]
 
 
 @op("FeatureVectorizer")
-def feature_vectorizer(node: NodeCall, *xs: Tensor, inputdimensions: Sequence[int] | None = None) -> Tensor:
+def feature_vectorizer(*xs: Tensor, inputdimensions: Sequence[int] | None = None) -> Tensor:
     """Columns side by side, as float32, so many of each input as `inputdimensions` says."""
     rows = [x.reshape(1, -1) if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in xs]
     widths = inputdimensions or [r.shape[1] for r in rows]
@@ -65,7 +65,7 @@ def imputer(
 
 
 @op("Normalizer")
-def normalizer(node: NodeCall, x: Tensor, *, norm: str) -> Tensor:
+def normalizer(x: Tensor, *, norm: str) -> Tensor:
     """Rows over their largest element, their sum of sizes, or the root of their sum of squares; of zeros themselves."""
     x = x if is_float(x) else x.float()
     axis = x.ndim - 1
