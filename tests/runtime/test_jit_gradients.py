@@ -19,6 +19,7 @@ from anneal import nn, optim
 from anneal.errors import GradientError, JitError
 from anneal.runtime import Jit
 from anneal.tensor import Tensor, jit, no_grad
+from tests.tiers import on_devices
 
 Wrap = Callable[[str, Any], Any]
 PARTS = ("encoder", "head", "loss")
@@ -189,7 +190,7 @@ def agree(got: Any, expected: Any) -> None:
         np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize(("device", "program"), on_devices(PROGRAMS, test=2, ci=2), indirect=["device"])
 def test_every_set_of_parts_trains_as_none(device: str, program: Callable[[World], list[Any]]) -> None:
     expected = run(program, set())
     for jitted in CHOICES if device == "cpu" else CHOICES[-1:]:

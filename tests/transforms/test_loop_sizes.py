@@ -14,7 +14,7 @@ from anneal import Variable, nn
 from anneal.errors import ShapeError
 from anneal.runtime import here
 from anneal.tensor import Tensor
-from tests.tiers import thinned
+from tests.tiers import on_devices
 
 LENGTH, BATCH = Variable("length", 0, 16), Variable("batch", 1, 8)
 PAIRS = ((1, 1), (3, 7), (5, 2), (16, 8), (0, 2), (5, 3))
@@ -164,12 +164,8 @@ def near(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(*[v.numpy() if isinstance(v, Tensor) else v for v in (a, b)], 2e-4, 2e-5)
 
 
-CAPTURED = [pytest.param(f, "cpu", id=f"{f.__name__}-cpu") for f in PROGRAMS]
-CAPTURED += thinned([pytest.param(f, "webgpu", id=f"{f.__name__}-webgpu") for f in PROGRAMS], test=2, ci=2)
-
-
-@pytest.mark.parametrize(("f", "device"), CAPTURED, indirect=["device"])
-def test_one_capture_serves_all_sizes(f: Program, device: str) -> None:
+@pytest.mark.parametrize(("device", "f"), on_devices(PROGRAMS, test=2, ci=2), indirect=["device"])
+def test_one_capture_serves_all_sizes(device: str, f: Program) -> None:
     g = in_all_modes(f)
     replayed = an.jit(lambda x, w, n, b: g(x[:n, :b], w))
     for place, (length, batch) in enumerate(PAIRS):
