@@ -21,8 +21,8 @@ MANY = ("elementwise", "reduce", "edge_gradients", "symbolic", "indexing")
 THINNED = {
     "tests/tensor/test_reduce.py": 2,
     "tests/tensor/test_indexing.py": 2,
-    "tests/tensor/test_edge_gradients.py": 6,
-    "tests/tensor/test_symbolic.py": 3,
+    "tests/tensor/test_edge_gradients.py": 4,
+    "tests/tensor/test_symbolic.py": 2,
     "tests/nn/test_formulas.py": 1,
 }
 TABLES = [
