@@ -45,6 +45,20 @@ def thinned(rows: Iterable[Any], *, test: int, ci: int) -> list[Any]:
     return out
 
 
+def on_devices(rows: Iterable[Any], *, test: int, ci: int) -> list[Any]:
+    """Parameters (device, row): every row on the cpu, and `thinned` on webgpu, where each kernel is compiled by Mesa.
+
+    For `@pytest.mark.parametrize(("device", ...), on_devices(...), indirect=["device"])`. A row that is a function goes
+    by its name.
+    """
+    by_name = {getattr(row, "__name__", None) or str(row): row for row in rows}
+    cpu, webgpu = (
+        [pytest.param(device, row, id=f"{name}-{device}") for name, row in by_name.items()]
+        for device in ("cpu", "webgpu")
+    )
+    return [*cpu, *thinned(webgpu, test=test, ci=ci)]
+
+
 def chosen(n: int, of: int) -> bool:
     """Whether row `n` is the one that stands for its block of `of` rows.
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
+from anneal import settings
 from anneal.backend import get_device
 from anneal.errors import SettingError
 from anneal.tensor import set_default_device
@@ -15,17 +18,26 @@ from tests.examples.helpers import SMALL, small
 LIGHT = ("mlp", "dynmlp", "conv", "makemore-bigram", "makemore-mlp")
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_model_learns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = small(name, monkeypatch)
-    losses = np.array([training.step().item() for _ in range(SMALL[name][1])])
-    start, end = losses[:3].mean(), losses[-5:].mean()
-    assert end < SMALL[name][4] * start, (start, end)
-    assert len(training.sample()) > 20
-    picture = getattr(training, "picture", None)
-    assert picture is None or (picture.dtype == np.uint8 and picture.ndim == 3 and picture.std() > 1)
-    assert training.data
-    assert training.info
+# A C compiler takes three times as long for the kernels of these as their steps take in NumPy: the deep tier waits.
+MANY_KERNELS = ("resnet9", "diffusion", "dit", "meanflow", "makemore-rnn", "makemore-gru")
+LEARNING = [
+    *[pytest.param(name, "numpy" if name in MANY_KERNELS else "", id=name) for name in SMALL],
+    *[pytest.param(name, "", id=f"{name} in C", marks=pytest.mark.deep) for name in MANY_KERNELS],
+]
+
+
+@pytest.mark.parametrize(("name", "kernels"), LEARNING)
+def test_a_model_learns(name: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with settings.override(cpu=kernels) if kernels else nullcontext():
+        training = small(name, monkeypatch)
+        losses = np.array([training.step().item() for _ in range(SMALL[name][1])])
+        start, end = losses[:3].mean(), losses[-5:].mean()
+        assert end < SMALL[name][4] * start, (start, end)
+        assert len(training.sample()) > 20
+        picture = getattr(training, "picture", None)
+        assert picture is None or (picture.dtype == np.uint8 and picture.ndim == 3 and picture.std() > 1)
+        assert training.data
+        assert training.info
 
 
 @pytest.mark.parametrize("name", SMALL)

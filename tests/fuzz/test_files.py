@@ -15,7 +15,7 @@ from tests.fuzz.files import KINDS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-DEEP = [pytest.param(first, marks=pytest.mark.deep) for first in (400, 700)]
+DEEP = [pytest.param(*row, marks=pytest.mark.deep) for row in ((200, 200), (400, 300), (700, 300))]
 
 
 def check(first: int, count: int, *names: str) -> None:
@@ -32,9 +32,9 @@ def test_some_of_each_kind() -> None:
     check(0, 100)
 
 
-@pytest.mark.parametrize("first", [pytest.param(100, marks=pytest.mark.ci), *DEEP])
-def test_more_of_each_kind(first: int) -> None:
-    check(first, 300)
+@pytest.mark.parametrize(("first", "count"), [pytest.param(100, 100, marks=pytest.mark.ci), *DEEP])
+def test_more_of_each_kind(first: int, count: int) -> None:
+    check(first, count)
 
 
 @pytest.mark.timeout(3600)

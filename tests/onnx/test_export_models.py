@@ -113,7 +113,7 @@ def check_program(seed: int, path: Path) -> None:
 PARTS = [*range(0, 1000, 20), *range(-200, 0, 20)]
 
 
-@pytest.mark.parametrize("first", thinned(PARTS, test=12, ci=6))
+@pytest.mark.parametrize("first", thinned(PARTS, test=12, ci=12))
 def test_random_programs(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 20):
         check_program(seed, tmp_path / "m.onnx")

@@ -100,7 +100,7 @@ LIGHT = (
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", thinned(LIGHT, test=9, ci=5))
+@pytest.mark.parametrize("name", thinned(LIGHT, test=9, ci=9))
 def test_each_node_of_a_real_model_has_the_value_that_onnxruntime_gives(name: str) -> None:
     pytest.importorskip("onnxruntime")
     assert set(corpus.light_models()) == set(LIGHT)

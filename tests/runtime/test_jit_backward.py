@@ -20,6 +20,7 @@ from anneal.runtime import Jit, Meter, here, launch, metered, watched
 from anneal.tensor import Tensor, jit, no_grad
 from anneal.transforms.captured import residuals
 from anneal.uop import Op, UOp, dtypes
+from tests.tiers import on_devices
 
 Wrap = Callable[[Any], Any]
 
@@ -446,7 +447,7 @@ SITUATIONS = [
 AS_THEY_STAND = {hooks_inside, arguments_come_back, an_argument_is_changed_inside}
 
 
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: s.__name__)
+@pytest.mark.parametrize(("device", "situation"), on_devices(SITUATIONS, test=2, ci=2), indirect=["device"])
 def test_a_situation_gives_what_it_gives_without_jit(device: str, situation: Callable[[Wrap], Any]) -> None:
     jitted: list[Any] = []
 

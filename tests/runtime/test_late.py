@@ -21,6 +21,7 @@ from anneal.runtime.launch import Run
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, autograd, functional as F, grad, jit, manual_seed, no_grad, realize, vmap
 from tests.fuzz.generate import program
+from tests.tiers import on_devices
 
 Loop = Callable[[], list[Any]]
 STEPS = 5
@@ -288,7 +289,7 @@ LOOPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("device", "loop"), on_devices(LOOPS, test=2, ci=2), indirect=["device"])
 def test_a_loop_gives_the_same_values(device: str, loop: Loop) -> None:
     both(loop)
 

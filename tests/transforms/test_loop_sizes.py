@@ -14,6 +14,7 @@ from anneal import Variable, nn
 from anneal.errors import ShapeError
 from anneal.runtime import here
 from anneal.tensor import Tensor
+from tests.tiers import on_devices
 
 LENGTH, BATCH = Variable("length", 0, 16), Variable("batch", 1, 8)
 PAIRS = ((1, 1), (3, 7), (5, 2), (16, 8), (0, 2), (5, 3))
@@ -163,8 +164,8 @@ def near(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(*[v.numpy() if isinstance(v, Tensor) else v for v in (a, b)], 2e-4, 2e-5)
 
 
-@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
-def test_one_capture_serves_all_sizes(f: Program, device: str) -> None:
+@pytest.mark.parametrize(("device", "f"), on_devices(PROGRAMS, test=2, ci=2), indirect=["device"])
+def test_one_capture_serves_all_sizes(device: str, f: Program) -> None:
     g = in_all_modes(f)
     replayed = an.jit(lambda x, w, n, b: g(x[:n, :b], w))
     for place, (length, batch) in enumerate(PAIRS):
@@ -258,7 +259,7 @@ def test_recurrent_layers_run_over_a_symbolic_length(kind: Any, both: bool) -> N
         return out.detach(), [t.detach() for t in an.tree_leaves(last)], slopes
 
     replayed = an.jit(lambda x, n, b: step(x[:n, :b]))
-    for length, batch in ((1, 1), (3, 7), (5, 2), (16, 8)):
+    for length, batch in ((1, 1), (3, 7), (16, 2)):
         found = replayed(Tensor(part(length, batch)), LENGTH.bind(length), BATCH.bind(batch))
         near(found, step(Tensor(X[:length, :batch])))
     assert len(replayed.captures) == 1, replayed.explain()

@@ -21,13 +21,19 @@ resource = pytest.importorskip("resource", reason="files are limited by setrlimi
 
 @contextmanager
 def limited(size: int) -> Iterator[None]:
-    """No file of this process, and of those that it starts, gets larger than so many bytes."""
+    """No file of this process, and of those that it starts, gets larger than so many bytes.
+
+    What they import is not kept compiled: Python would leave the first bytes of it, which nobody can import later.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture
