@@ -8,15 +8,28 @@ OPENED = {
 __array_namespace_info__ arange asarray astype can_cast empty empty_like eye finfo from_dlpack full full_like iinfo
 isdtype linspace meshgrid ones ones_like result_type tril triu zeros zeros_like""",
         "_functions": """
-UniqueAll UniqueCounts UniqueInverse abs acos acosh add all any argmax argmin argsort asin asinh atan atan2 atanh
-bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays
-broadcast_shapes broadcast_to ceil clip concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum
-diff divide equal exp expand_dims expm1 flip floor floor_divide greater greater_equal hypot imag isfinite isin isinf
-isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor matmul
-matrix_transpose max maximum mean min minimum moveaxis multiply negative nextafter nonzero not_equal permute_dims
-positive pow prod real reciprocal remainder repeat reshape roll round searchsorted sign signbit sin sinh sort sqrt
-square squeeze stack std subtract sum take take_along_axis tan tanh tensordot tile trunc unique_all unique_counts
-unique_inverse unique_values unstack var vecdot where""",
+UniqueAll UniqueCounts UniqueInverse argsort broadcast_arrays broadcast_shapes broadcast_to clip concat
+count_nonzero cumulative_prod cumulative_sum diff expand_dims flip floor_divide imag isin moveaxis nonzero
+permute_dims prod repeat reshape roll searchsorted sort squeeze stack sum take take_along_axis tile unique_all
+unique_counts unique_inverse unique_values unstack where""",
+        "anneal.ops": """
+abs=abs acos=acos acosh=acosh add=add all=all any=any argmax=argmax argmin=argmin asin=asin asinh=asinh atan2=atan2
+atan=atan atanh=atanh bitwise_and=bitwise_and bitwise_invert=bitwise_not bitwise_left_shift=bitwise_left_shift
+bitwise_or=bitwise_or bitwise_right_shift=bitwise_right_shift bitwise_xor=bitwise_xor ceil=ceil conj=conj
+copysign=copysign cos=cos cosh=cosh divide=div equal=eq exp=exp expm1=expm1 floor=floor greater=gt greater_equal=ge
+hypot=hypot isfinite=isfinite isinf=isinf isnan=isnan less=lt less_equal=le log10=log10 log1p=log1p log2=log2
+log=log logaddexp=logaddexp logical_and=logical_and logical_not=logical_not logical_or=logical_or
+logical_xor=logical_xor matmul=matmul matrix_transpose=matrix_transpose max=amax maximum=maximum mean=mean min=amin
+minimum=minimum multiply=mul negative=neg nextafter=nextafter not_equal=ne positive=positive pow=pow real=conj
+reciprocal=reciprocal remainder=remainder round=round sign=sign signbit=signbit sin=sin sinh=sinh sqrt=sqrt
+square=square std=std subtract=sub tan=tan tanh=tanh tensordot=tensordot trunc=trunc var=var vecdot=vecdot""",
+    },
+    "anneal.array_api.linalg": {
+        "anneal.linalg": """
+cholesky=cholesky cross=cross det=det diagonal=diagonal eigh=eigh eigvalsh=eigvalsh inv=inv matrix_norm=matrix_norm
+matrix_power=matrix_power matrix_rank=matrix_rank pinv=pinv qr=qr slogdet=slogdet svd=svd svdvals=svdvals""",
+        "anneal.ops": """
+matmul=matmul matrix_transpose=matrix_transpose tensordot=tensordot vecdot=vecdot""",
     },
     "anneal.backend": {
         "arrays": """

@@ -157,21 +157,21 @@ def unique_consecutive(x: Tensor, return_inverse: Literal[False]=False, return_c
 def unique_consecutive(x: Tensor, return_inverse: bool=False, return_counts: bool=False, dim: int | None=None, *, size: int | None=None) -> Tensor | tuple[Tensor, ...]:
     r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
 def subtract(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
-    r"""x - alpha * other. Raises DTypeError for two bools."""
+    r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
 def subtract_(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
-    r"""x - alpha * other. Raises DTypeError for two bools."""
+    r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
 def multiply(x: Tensor, other: Operand) -> Tensor:
     r"""x * other; a logical and on bools."""
 def multiply_(x: Tensor, other: Operand) -> Tensor:
     r"""x * other; a logical and on bools."""
 def divide(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
-    r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def true_divide(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
-    r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def divide_(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
-    r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def true_divide_(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
-    r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def floor_divide_(x: Tensor, other: Operand) -> Tensor:
     r"""The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0."""
 def remainder_(x: Tensor, other: Operand) -> Tensor:
@@ -306,7 +306,7 @@ def clamp_min_(x: Tensor, min: Any) -> Tensor:
 def clamp_max_(x: Tensor, max: Any) -> Tensor:
     r"""The elements, none above `max`: `clamp(max=max)`."""
 def adjoint(x: Tensor) -> Tensor:
-    r"""Another name of `mT`; of `mH`, too, since numbers are real."""
+    r"""The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real."""
 def cumulative_sum(x: Tensor, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
     r"""`cumsum`, with a zero before it if `include_initial`."""
 def cumulative_prod(x: Tensor, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
@@ -403,13 +403,13 @@ def baddbmm_(x: Tensor, batch1: Any, batch2: Any, *, beta: Number=1, alpha: Numb
 def addbmm_(x: Tensor, batch1: Any, batch2: Any, *, beta: Number=1, alpha: Number=1) -> Tensor:
     r"""beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m)."""
 def eq_(x: Tensor, other: Operand) -> Tensor:
-    r"""Element-wise `input == other`, as bool."""
+    r"""x == other, as bool."""
 def not_equal(x: Tensor, other: Operand) -> Tensor:
-    r"""Element-wise `input != other`, as bool; true for nan."""
+    r"""x != other, as bool; true for nan."""
 def ne_(x: Tensor, other: Operand) -> Tensor:
-    r"""Element-wise `input != other`, as bool; true for nan."""
+    r"""x != other, as bool; true for nan."""
 def not_equal_(x: Tensor, other: Operand) -> Tensor:
-    r"""Element-wise `input != other`, as bool; true for nan."""
+    r"""x != other, as bool; true for nan."""
 def less(x: Tensor, other: Operand) -> Tensor:
     r"""x < other, as bool."""
 def lt_(x: Tensor, other: Operand) -> Tensor:
@@ -475,7 +475,7 @@ def ceil_(x: Tensor) -> Tensor:
 def trunc_(x: Tensor) -> Tensor:
     r"""The whole number towards 0; integers are themselves. Gives x's shape."""
 def round_(x: Tensor, decimals: int=0) -> Tensor:
-    r"""The nearest whole number (or multiple of 10**-decimals), halves to even. Gives x's shape."""
+    r"""The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape."""
 def frac_(x: Tensor) -> Tensor:
     r"""x minus its whole part towards 0. Gives x's shape."""
 def nan_to_num_(x: Tensor, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
@@ -574,7 +574,7 @@ def count_nonzero(x: Tensor, axis: Axes=None, *, dim: Axes=None) -> Tensor:
 def mean(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The mean along axes; nan over nothing. Integers give float32."""
 def var(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
-    r"""The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1)."""
+    r"""The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1."""
 def std(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
     r"""The square root of `var`. The gradient is 0 where it is 0."""
 def var_mean(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:
@@ -945,13 +945,13 @@ class Methods(Handle):
     def unique_consecutive(self, return_inverse: bool=False, return_counts: bool=False, dim: int | None=None, *, size: int | None=None) -> Tensor | tuple[Tensor, ...]:
         r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
     def add(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x + alpha * other; a logical or on bools."""
+        r"""x + other; a logical or on bools. With `alpha`, x + alpha * other."""
     def sub(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x - alpha * other. Raises DTypeError for two bools."""
+        r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def subtract(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x - alpha * other. Raises DTypeError for two bools."""
+        r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def subtract_(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x - alpha * other. Raises DTypeError for two bools."""
+        r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def mul(self, other: Operand) -> Tensor:
         r"""x * other; a logical and on bools."""
     def multiply(self, other: Operand) -> Tensor:
@@ -959,15 +959,15 @@ class Methods(Handle):
     def multiply_(self, other: Operand) -> Tensor:
         r"""x * other; a logical and on bools."""
     def div(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def divide(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def true_divide(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def divide_(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def true_divide_(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def floor_divide(self, other: Operand) -> Tensor:
         r"""The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0."""
     def floor_divide_(self, other: Operand) -> Tensor:
@@ -1203,9 +1203,9 @@ class Methods(Handle):
     def permute_dims(self, axes: Sequence[int]) -> Tensor:
         r"""Another name of `permute`."""
     def matrix_transpose(self) -> Tensor:
-        r"""Another name of `mT`; of `mH`, too, since numbers are real."""
+        r"""The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real."""
     def adjoint(self) -> Tensor:
-        r"""Another name of `mT`; of `mH`, too, since numbers are real."""
+        r"""The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real."""
     def unstack(self, axis: int=0) -> tuple[Tensor, ...]:
         r"""Another name of `unbind`."""
     def bitwise_invert(self) -> Tensor:
@@ -1475,17 +1475,17 @@ class Methods(Handle):
     def addbmm_(self, batch1: Any, batch2: Any, *, beta: Number=1, alpha: Number=1) -> Tensor:
         r"""beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m)."""
     def eq(self, other: Operand) -> Tensor:
-        r"""Element-wise `input == other`, as bool."""
+        r"""x == other, as bool."""
     def eq_(self, other: Operand) -> Tensor:
-        r"""Element-wise `input == other`, as bool."""
+        r"""x == other, as bool."""
     def ne(self, other: Operand) -> Tensor:
-        r"""Element-wise `input != other`, as bool; true for nan."""
+        r"""x != other, as bool; true for nan."""
     def not_equal(self, other: Operand) -> Tensor:
-        r"""Element-wise `input != other`, as bool; true for nan."""
+        r"""x != other, as bool; true for nan."""
     def ne_(self, other: Operand) -> Tensor:
-        r"""Element-wise `input != other`, as bool; true for nan."""
+        r"""x != other, as bool; true for nan."""
     def not_equal_(self, other: Operand) -> Tensor:
-        r"""Element-wise `input != other`, as bool; true for nan."""
+        r"""x != other, as bool; true for nan."""
     def lt(self, other: Operand) -> Tensor:
         r"""x < other, as bool."""
     def less(self, other: Operand) -> Tensor:
@@ -1597,9 +1597,9 @@ class Methods(Handle):
     def trunc_(self) -> Tensor:
         r"""The whole number towards 0; integers are themselves. Gives x's shape."""
     def round(self, decimals: int=0) -> Tensor:
-        r"""The nearest whole number (or multiple of 10**-decimals), halves to even. Gives x's shape."""
+        r"""The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape."""
     def round_(self, decimals: int=0) -> Tensor:
-        r"""The nearest whole number (or multiple of 10**-decimals), halves to even. Gives x's shape."""
+        r"""The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape."""
     def frac(self) -> Tensor:
         r"""x minus its whole part towards 0. Gives x's shape."""
     def frac_(self) -> Tensor:
@@ -1841,7 +1841,7 @@ class Methods(Handle):
     def mean(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The mean along axes; nan over nothing. Integers give float32."""
     def var(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
-        r"""The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1)."""
+        r"""The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1."""
     def std(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
         r"""The square root of `var`. The gradient is 0 where it is 0."""
     def var_mean(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, on_device, one_batch, squares, svd, svdvals,
+    Array, Tensors, _tolerance, called, eigvalsh, float_op, in_standard, matrices, on_device, one_batch, squares, svd, svdvals,
 )  # fmt: skip
 from anneal.ops import cross as _cross, need_tensor
 from anneal.tensor import Tensor, dtypes
@@ -40,6 +40,7 @@ class LstSq(NamedTuple):
 # -- inverses and systems ---------------------------------------------------------------------------------------------
 
 
+@in_standard
 @float_op
 def inv(A: Tensor) -> Tensor:
     """The inverses of square matrices (..., n, n). On the host.
@@ -179,6 +180,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 # -- determinants -----------------------------------------------------------------------------------------------------
 
 
+@in_standard
 @float_op
 def det(A: Tensor) -> Tensor:
     """The determinants of square matrices: (..., n, n) -> (...). On the host.
@@ -218,6 +220,7 @@ def _cofactors(A: Tensor) -> Tensor:
     return called("det", "has no singular values", compute, [A.shape], [A], gradient, "cofactors")[0]
 
 
+@in_standard
 @float_op
 def slogdet(A: Tensor) -> SLogDet:
     """The signs of determinants and the logarithms of their sizes: -inf for a singular matrix. On the host.
@@ -243,6 +246,7 @@ def slogdet(A: Tensor) -> SLogDet:
 # -- least squares ----------------------------------------------------------------------------------------------------
 
 
+@in_standard
 @float_op
 def pinv(
     A: Tensor,
@@ -344,6 +348,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 # Products of matrices and vectors, powers and the exponential. All but the last run where the tensors are.
 
 
+@in_standard
 @on_device
 def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three numbers along the axis `dim`; the other axes of `input` and `other`
@@ -356,6 +361,7 @@ def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     return _cross(input, other, dim)
 
 
+@in_standard
 @on_device
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of the matrices A (..., m, n), or of axes `dim1` and `dim2`, as the last axis; `offset` counts
@@ -386,6 +392,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return Tensor.cat([ones, wide.cumprod(-1)], dim=-1) if count > 1 else ones
 
 
+@in_standard
 @on_device
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """The n-th power of square matrices A (..., k, k), by squaring; of the inverse, on the host, if n is negative.

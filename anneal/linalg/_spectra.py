@@ -67,6 +67,11 @@ def on_device(function: F) -> F:
     return checked(function, f"linalg.{function.__name__}")
 
 
+def in_standard(op: F) -> F:
+    """An op that is one of the array API standard's linear algebra, too: `tools/names.py` lists it there."""
+    return op
+
+
 def matrices(x: Tensor) -> tuple[int, int]:
     """The sizes of the last two axes. Raises ShapeError where there are fewer."""
     if x.ndim < 2:
@@ -181,6 +186,7 @@ def _diagonal(x: Tensor) -> Tensor:
     return x.diag_embed()
 
 
+@in_standard
 @float_op
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     """The singular value decomposition A = U diag(S) Vh, with the largest singular value first. On the host.
@@ -219,6 +225,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     return SVD(*made)
 
 
+@in_standard
 @float_op
 def svdvals(A: Tensor) -> Tensor:
     """The singular values, the largest first: (..., m, n) -> (..., min(m, n)). On the host.
@@ -245,6 +252,7 @@ def _triangle(UPLO: str) -> Any:
     return UPLO.upper()
 
 
+@in_standard
 @float_op
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors as columns, of symmetric matrices: (..., n, n) -> (..., n), (..., n, n).
@@ -274,6 +282,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     return Eigh(*made)
 
 
+@in_standard
 @float_op
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of symmetric matrices A, ascending: (..., n, n) -> (..., n); of A the lower triangle is read, or
@@ -332,6 +341,7 @@ def vector_norm(
     return _cast(x, dtype).norm(ord, dim, keepdim)
 
 
+@in_standard
 @on_device
 def matrix_norm(
     A: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
@@ -467,6 +477,7 @@ def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
+@in_standard
 @float_op
 def matrix_rank(
     A: Tensor,

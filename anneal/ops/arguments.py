@@ -330,6 +330,8 @@ def function(
     in_place: bool | str = False,
     functional: bool | str = False,
     special: bool | str = False,
+    linalg: bool = False,
+    array_api: bool | str = False,
     inplace: bool | str = False,
     view: bool = False,
     autocast: str = "",
@@ -342,6 +344,8 @@ def function(op: Any = None, *, view: bool = False, autocast: str = "", **declar
         method: whether it is one of Tensor's; not said: if it takes a tensor first. static: whether it is a static one.
         in_place: whether there is NAME_, which gives its tensor the result; "shape": the result's shape, too.
         functional: whether it is one of `nn.functional`, or its names there. special: the same for `anneal.special`.
+        linalg: whether it is one of `anneal.linalg`.
+        array_api: whether it is one of the array API standard, by the standard's arguments, or its names there.
         inplace: whether it takes `inplace` in `nn.functional`; "twin": whether NAME_ is there, too.
         view: whether its results are views of its first argument, as in torch: `viewing`.
         autocast: the dtype that it takes its operands in under `anneal.amp.autocast`: `precision.casts`.

@@ -75,7 +75,7 @@ def prod(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along(Op.MUL, u, axis, keepdim))
 
 
-@function
+@function(array_api=True)
 def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """True if some element along axes differs from 0; False over no elements.
 
@@ -86,7 +86,7 @@ def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return x._new_plain(reduced(x, Op.MAX, truth(x).uop, axis, keepdim).uop)
 
 
-@function
+@function(array_api=True)
 def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """True if every element along axes differs from 0; True over no elements.
 
@@ -117,7 +117,7 @@ def _count(x: Tensor, axis: Axes) -> int:
     return count
 
 
-@function
+@function(array_api=True)
 @in_single()
 def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The mean along axes; nan over nothing. Integers give float32.
@@ -139,7 +139,7 @@ def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     return x._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
 
 
-@function
+@function(array_api=True)
 @in_single()
 def var(
     x: Tensor,
@@ -149,7 +149,7 @@ def var(
     *,
     unbiased: bool | None = None,
 ) -> Tensor:
-    """The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1).
+    """The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1.
 
     A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
 
@@ -170,7 +170,7 @@ def var(
     return total * (1 / left) if left else total / 0.0
 
 
-@function
+@function(array_api=True)
 @in_single()
 def std(
     x: Tensor,

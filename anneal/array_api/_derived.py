@@ -1,0 +1,107 @@
+"""Functions of the standard that are ops, or of `anneal.linalg`: made of those by their signatures."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from anneal.array_api._dtypes import result_type, standards
+from anneal.errors import DTypeError, ShapeError
+from anneal.tensor import Tensor
+
+# Arguments of ops that the standard has not, and those that have another name there.
+LACKING = "UPLO alpha atol decimals dim1 dim2 dtype hermitian rounding_mode tol unbiased"
+RENAMED = {"dim": "axis", "dims": "axes", "keepdim": "keepdims"}
+
+
+def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The standard's function `name` that is an op: one declared by `@function(array_api=...)`.
+
+    Operands, which have no default, are given by position: x, or x1 and x2, of which one may be a number. What else the
+    op takes and the standard has is given by name.
+    """
+    given = inspect.signature(op).parameters.values()
+    operands = [p for p in given if p.default is p.empty]
+    named = {
+        RENAMED.get(p.name, p.name): p
+        for p in given
+        if p.default is not p.empty and p.name not in LACKING.split() and not isinstance(p.default, tuple)
+    }
+    two = len(operands) == 2 and operands[1].annotation in ("Any", "Operand")
+    names = ["x1", "x2"] if two else ["x", *[p.name for p in operands[1:]]]
+    function: Any = standards(op)
+    if two and "axis" in named:
+        function = _of_vectors(function, name)
+    if named or len(names) > 1 + two:
+        function = _by_name(function, name, names, named)
+    else:
+        function = of_two(function, name) if two else _of_one(function)
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "anneal.array_api"
+    function.__doc__ = _said(op.__doc__ or "", RENAMED | dict(zip([p.name for p in operands], names, strict=True)))
+    return function  # type: ignore[no-any-return]
+
+
+def _said(text: str, names: Mapping[str, str]) -> str:
+    """The first sentence of an op's docstring, with the standard's names of its operands."""
+    first = re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
+    return re.sub(r"\b\w+\b", lambda word: names.get(word[0], word[0]), first)
+
+
+def _of_one(op: Callable[..., Any]) -> Callable[..., Any]:
+    def function(x: Tensor, /) -> Any:
+        return op(x)
+
+    return function
+
+
+def of_two(op: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """An op of two of which one may be a number."""
+
+    def function(x1: Any, x2: Any, /) -> Any:
+        if isinstance(x1, Tensor):
+            return op(x1, x2)
+        if not isinstance(x2, Tensor):
+            raise DTypeError(f"{name}: one of the two is an array; asarray makes one of a number")
+        return op(x2._lift(name, x1), x2)
+
+    return function
+
+
+def _of_vectors(op: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """An op of vectors along an axis, counted from the end, which has one size in both; the other axes broadcast."""
+
+    def function(x1: Tensor, x2: Tensor, /, dim: int) -> Any:
+        ndim, kind = max(x1.ndim, x2.ndim), result_type(x1, x2)
+        made = op(*[x.reshape((*[1] * (ndim - x.ndim), *x.shape)) for x in (x1, x2)], dim=dim)
+        if -x1.ndim <= dim < 0 and -x2.ndim <= dim and x1.shape[dim] != x2.shape[dim]:  # one broadcast the other
+            raise ShapeError(f"{name}: axis {dim} of shapes {x1.shape} and {x2.shape} must have one size")
+        return made if kind.bits == 32 else made.cast(kind)
+
+    return function
+
+
+def _by_name(
+    op: Callable[..., Any], name: str, names: Sequence[str], named: Mapping[str, inspect.Parameter]
+) -> Callable[..., Any]:
+    """An op with these names of what is given by position, and its own parameters that are given by name."""
+    first = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
+    # without a correction torch's variance is the sample's, the standard's the population's
+    rest = [
+        p.replace(name=n, kind=p.KEYWORD_ONLY, default=0.0 if n == "correction" else p.default)
+        for n, p in sorted(named.items())
+    ]
+    signature = inspect.Signature([*first, *rest])
+
+    def function(*args: Any, **options: Any) -> Any:
+        try:
+            given = signature.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}") from None
+        given.apply_defaults()
+        return op(*given.args, **{named[n].name: x for n, x in given.kwargs.items()})
+
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
