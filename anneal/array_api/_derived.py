@@ -9,7 +9,8 @@ from typing import Any
 
 from anneal.array_api._dtypes import result_type, standards
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import Tensor
+from anneal.ops import as_dtype
+from anneal.tensor import DType, Tensor, dtypes
 
 # Arguments of ops that the standard has not, and those that have another name there.
 LACKING = "UPLO alpha atol decimals dim1 dim2 dtype hermitian rounding_mode tol unbiased"
@@ -23,15 +24,17 @@ def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     op takes and the standard has is given by name.
     """
     given = inspect.signature(op).parameters.values()
+    adds = isinstance(getattr(op, "neutral", None), int)
     operands = [p for p in given if p.default is p.empty]
     named = {
         RENAMED.get(p.name, p.name): p
         for p in given
-        if p.default is not p.empty and p.name not in LACKING.split() and not isinstance(p.default, tuple)
+        if p.default is not p.empty and not isinstance(p.default, tuple)
+        if p.name not in LACKING.split() or (adds and p.name == "dtype")
     }
     two = len(operands) == 2 and operands[1].annotation in ("Any", "Operand")
     names = ["x1", "x2"] if two else ["x", *[p.name for p in operands[1:]]]
-    function: Any = standards(op)
+    function: Any = standards(summed(op) if adds else op)
     if two and "axis" in named:
         function = _of_vectors(function, name)
     if named or len(names) > 1 + two:
@@ -41,7 +44,28 @@ def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__module__ = "anneal.array_api"
     function.__doc__ = _said(op.__doc__ or "", RENAMED | dict(zip([p.name for p in operands], names, strict=True)))
+    if adds:
+        function.__doc__ += " Integers below 32 bits widen to 32; what the dtype does not hold wraps around and warns."
     return function  # type: ignore[no-any-return]
+
+
+def widened(x: Tensor, dtype: Any) -> DType:
+    """The dtype to add up in: integers narrower than 32 bits widen to 32, by their kind."""
+    if dtype is not None:
+        return as_dtype(dtype)
+    if x.dtype.is_float or x.dtype.bits >= 32:
+        return x.dtype
+    return dtypes.uint32 if x.dtype.kind == "uint" else dtypes.int32
+
+
+def summed(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Sums or products whose dtype follows from x's alone, where `Tensor.sum` looks for one that holds the values."""
+
+    def function(x: Tensor, axis: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+        kind = widened(x, dtype)
+        return op(x.cast(kind), axis, keepdim, dtype=None if dtype is None else kind)
+
+    return function
 
 
 def _said(text: str, names: Mapping[str, str]) -> str:
@@ -65,7 +89,7 @@ def of_two(op: Callable[..., Any], name: str) -> Callable[..., Any]:
             return op(x1, x2)
         if not isinstance(x2, Tensor):
             raise DTypeError(f"{name}: one of the two is an array; asarray makes one of a number")
-        return op(x2._lift(name, x1), x2)
+        return op(x2._lift(x1, name), x2)
 
     return function
 

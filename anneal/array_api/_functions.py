@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal import ops
-from anneal.array_api._derived import of_two
+from anneal.array_api._derived import of_two, widened
 from anneal.array_api._dtypes import standards
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops import as_dtype, axis_of, broadcast_shapes as _broadcast_shapes
-from anneal.tensor import DType, Tensor, broadcast_tensors, dtypes
+from anneal.ops import axis_of, broadcast_shapes as _broadcast_shapes
+from anneal.tensor import Tensor, broadcast_tensors, dtypes
 
 
 def _floored(x: Tensor, y: Any) -> Tensor:
@@ -56,35 +56,6 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
 # Sums and their like along axes, searches, orders.
 
 
-def _summed(x: Tensor, dtype: Any) -> DType:
-    """The dtype to add up in: integers narrower than 32 bits widen to 32, by their kind."""
-    if dtype is not None:
-        return as_dtype(dtype)
-    if x.dtype.is_float or x.dtype.bits >= 32:
-        return x.dtype
-    return dtypes.uint32 if x.dtype.kind == "uint" else dtypes.int32
-
-
-@standards
-def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum along axes; 0 over nothing. Integers narrower than 32 bits give those of 32 bits, of their kind. One that
-    the dtype does not hold wraps around and warns, where `Tensor.sum` is int64 or raises; with `dtype` it wraps around
-    in that.
-
-    >>> sum(Tensor([[1, 2], [3, 4]]), axis=0)
-    Tensor([4, 6], dtype=int32)
-    """
-    kind = _summed(x, dtype)
-    return x.cast(kind).sum(axis, keepdims, dtype=None if dtype is None else kind)
-
-
-@standards
-def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The product along axes; 1 over nothing. Dtypes as those of `sum`."""
-    kind = _summed(x, dtype)
-    return x.cast(kind).prod(axis, keepdims, dtype=None if dtype is None else kind)
-
-
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The number of elements that differ from 0, int32: of the whole array, or along `axis`; `keepdims` keeps it with
     size 1.
@@ -104,7 +75,7 @@ def cumulative_sum(
 ) -> Tensor:
     """The sums of the elements so far, after a 0 if `include_initial`. Dtypes as those of `sum`."""
     at = _one_axis("cumulative_sum", x, axis)
-    kind = _summed(x, dtype)
+    kind = widened(x, dtype)
     return x.cast(kind).cumulative_sum(at, include_initial=include_initial).cast(kind)
 
 
@@ -114,7 +85,7 @@ def cumulative_prod(
 ) -> Tensor:
     """The products of the elements so far, after a 1 if `include_initial`. Dtypes as those of `sum`."""
     at = _one_axis("cumulative_prod", x, axis)
-    kind = _summed(x, dtype)
+    kind = widened(x, dtype)
     return x.cast(kind).cumulative_prod(at, include_initial=include_initial).cast(kind)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from anneal import linalg
-from anneal.array_api._derived import standard
+from anneal import linalg, ops
+from anneal.array_api._derived import standard, summed
 from anneal.array_api._dtypes import result_type, standards
-from anneal.array_api._functions import sum as _sum
 from anneal.doors import names_of, opened_later
 from anneal.tensor import Tensor
 
@@ -34,9 +33,10 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     return linalg.solve(x1, x2)
 
 
+@standards
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sums of the diagonals of matrices. Dtypes as those of `sum`."""
-    return _sum(linalg.diagonal(x, offset=offset), axis=-1, dtype=dtype)
+    return summed(ops.sum)(linalg.diagonal(x, offset=offset), -1, dtype=dtype)
 
 
 def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:

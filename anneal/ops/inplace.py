@@ -430,7 +430,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
 @function
 @_changes
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Numbers of Cauchy's distribution, drawn into this tensor; errors as for `uniform_`.
+    """Numbers of Cauchy's distribution around its `median`, drawn into this tensor; errors as for `uniform_`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(3).cauchy_().shape

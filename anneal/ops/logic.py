@@ -475,6 +475,10 @@ def isfinite(x: Tensor) -> Tensor:
 def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """nan and the infinities replaced; by the dtype's ends where no number is given. Gives x's shape.
 
+    Args:
+        posinf: the number that replaces inf; None: the dtype's largest number.
+        neginf: the number that replaces -inf; None: the dtype's least number.
+
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), float("inf")]).nan_to_num(posinf=9.0)
     Tensor([0., 9.], dtype=float32)
