@@ -6,10 +6,6 @@ none counts, the result is what the op gives for nothing: 0 for a sum, -inf for 
     >>> from anneal import masked
     >>> masked.sum(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
     5.0
-    >>> masked.cumsum(Tensor([1, 2, 4]), 0, mask=Tensor([True, False, True]))
-    Tensor([1, 1, 5], dtype=int32)
-    >>> masked.softmax(Tensor([0.0, 0.0, 5.0]), 0, mask=Tensor([True, True, False]))
-    Tensor([0.5, 0.5, 0. ], dtype=float32)
 """
 
 from __future__ import annotations

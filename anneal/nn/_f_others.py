@@ -457,8 +457,8 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The result of `nn.MultiheadAttention`, computed from its weights: query (l, batch, e), key and value (s, batch,
-    ...).
+    """The result of `nn.MultiheadAttention`, computed from its weights: query (l, batch, e), key and value
+    (s, batch, ...).
 
     Without a batch axis all three have two axes. Masks are bool (True leaves a position out) or are added to the
     scores: `attn_mask` (l, s) or (batch * num_heads, l, s), `key_padding_mask` (batch, s). `is_causal` is a hint in
@@ -468,17 +468,15 @@ def multi_head_attention_forward(
     ShapeError for sizes that do not fit.
 
     Args:
-        embed_dim_to_check: the number of features of the query. in_proj_weight, in_proj_bias: (3 * width, width) and
-            (3 * width,), of queries, keys and values. bias_k, bias_v: rows that are added to them. add_zero_attn: whether
-            a row of zeros is. out_proj_weight, out_proj_bias: (width, width) and (width,), of the result.
-        use_separate_proj_weight: whether each projection has a weight of its own, `q_proj_weight` (width, width),
-            `k_proj_weight` and `v_proj_weight`. static_k, static_v: projected keys and values.
+        embed_dim_to_check: the query's features. in_proj_weight, in_proj_bias: (3 * width, width) and (3 * width,), of
+            queries, keys and values. bias_k, bias_v: added rows. add_zero_attn: whether a row of zeros is added.
+        out_proj_weight, out_proj_bias: (width, width), (width,). static_k, static_v: projected keys and values.
+        use_separate_proj_weight: whether to use `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
         average_attn_weights: whether the returned weights are averaged over the heads.
 
     >>> x, w = Tensor.ones(3, 1, 4), Tensor.ones(12, 4)
-    >>> y, weights = multi_head_attention_forward(x, x, x, 4, 2, w, None, None, None, False, 0.0, w[:4], None)
-    >>> y.shape, weights.shape
-    ((3, 1, 4), (1, 3, 3))
+    >>> multi_head_attention_forward(x, x, x, 4, 2, w, None, None, None, False, 0.0, w[:4], None)[1].shape
+    (1, 3, 3)
     """
     _check_query(query, embed_dim_to_check, num_heads)
     own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None

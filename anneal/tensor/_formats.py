@@ -25,12 +25,11 @@ from anneal.names import Tensor
 from anneal.ops import made, wrap_array
 from anneal.runtime import default_device, resolve_device
 
-# -- mapped files of tensors ------------------------------------------------------------------------------------------
-# A mapping from names to lazy tensors on one device.
-
-
 Array = np.ndarray[Any, Any]
 MAX_BYTES = 1 << 62
+
+# -- mapped files of tensors ------------------------------------------------------------------------------------------
+# A mapping from names to lazy tensors on one device.
 
 
 @dataclass(frozen=True, slots=True)
