@@ -2,10 +2,6 @@
 
 `an.masked.mean(x, 1, mask=m)`: the mask is bool and broadcasts to the tensor; without one all elements count. Where
 none counts, the result is what the op gives for nothing: 0 for a sum, -inf for `amax`, nan for a mean.
-
-    >>> from anneal import masked
-    >>> masked.sum(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
-    5.0
 """
 
 from __future__ import annotations
@@ -89,7 +85,7 @@ __getattr__ = opened_later(__name__, make=_of_op)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*globals(), *names_of(__name__)})
 
 
 @checked
@@ -103,6 +99,9 @@ def mean(
 ) -> Tensor:
     """The mean along axes, or of all, of the elements that count.
 
+    >>> from anneal import masked
+    >>> masked.sum(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
+    5.0
     >>> mean(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
     2.5
     """

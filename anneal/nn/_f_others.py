@@ -472,7 +472,6 @@ def multi_head_attention_forward(
             queries, keys and values. bias_k, bias_v: added rows. add_zero_attn: whether a row of zeros is added.
         out_proj_weight, out_proj_bias: (width, width), (width,). static_k, static_v: projected keys and values.
         use_separate_proj_weight: whether to use `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
-        average_attn_weights: whether the returned weights are averaged over the heads.
 
     >>> x, w = Tensor.ones(3, 1, 4), Tensor.ones(12, 4)
     >>> multi_head_attention_forward(x, x, x, 4, 2, w, None, None, None, False, 0.0, w[:4], None)[1].shape

@@ -13,6 +13,7 @@ MEANINGS: Mapping[str, str] = {
     "affine": "whether to learn a weight and a bias for each channel.",
     "align_corners": "whether the outermost positions are the centres of elements, not their edges.",
     "alpha": "a factor of the second term.",
+    "average_attn_weights": "whether the returned weights are averaged over the heads.",
     "axes": "the order of the axes, each once.",
     "axis": "the axis, or for reductions several; negative ones count from the end, None means all. Or `dim`.",
     "b": "a tensor, or a number.",
