@@ -23,15 +23,14 @@ from anneal.uop import (  # isort: skip
 )  # fmt: skip
 from anneal.uop.sizes import mapped, symbolic_arg, unbound, variable
 
+_WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Plans on disk: a process that meets a program again neither schedules it nor builds its kernel graphs.
 #
 # A plan's key is the program's structure, the target's cost model and the compiler's code, for it depends on nothing
 # else. A kernel's graph is kept as text of its own and read only if it is needed: a device that finds its code on
 # disk too never does.
-
-
-_WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
 
 
 def recall(program: UOp, cost_model: CostModel) -> Plan | None:
