@@ -14,7 +14,7 @@ from anneal.ops import axis_of, broadcast_shapes, checked
 from anneal.tensor import Tensor, dtypes, host_call
 
 __all__ = [
-    "SVD", "Eigh", "cond", "eigh", "eigvalsh", "matrix_norm", "matrix_rank", "norm", "svd", "svdvals", "vector_norm",
+    "SVD", "Eigh", "cond", "eigh", "eigvalsh", "matrix_norm", "matrix_rank", "norm", "svd", "svdvals", "vector_norm"
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
