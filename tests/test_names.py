@@ -86,7 +86,10 @@ NAMED_OFTEN = {
 
 
 def named(text: str) -> set[str]:
-    """Names that a file defines at its top or in a class, or has in a list, a table or a text of words."""
+    """Names that a file defines at its top or in a class, or has in a list, a table or a text of words.
+
+    The parts of an f-string are a message.
+    """
     tree, out = ast.parse(text), set[str]()
     for node in [n for top in tree.body for n in ([top, *top.body] if isinstance(top, ast.ClassDef) else [top])]:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -94,11 +97,13 @@ def named(text: str) -> set[str]:
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 out |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    messages = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
         listed = node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else getattr(node, "keys", [])
         words = [e.value for e in listed if isinstance(e, ast.Constant) and isinstance(e.value, str)]
         if (
             isinstance(node, ast.Constant)
+            and node not in messages
             and isinstance(node.value, str)
             and re.fullmatch(r"[\w\s]+_[\w\s]*", node.value)
         ):
@@ -117,7 +122,9 @@ def test_a_name_is_found_where_it_is_written() -> None:
         "b",
         "c",
     }
-    assert named('"""exp_ is a word of prose, with a comma."""\nf("exp")\nx = "exp_ log sin"') == {
+    assert named(
+        '"""exp_ is a word of prose, with a comma."""\nf("exp")\nx = "exp_ log sin"; f(f"exp_ is no name {x}")'
+    ) == {
         "x",
         "exp_",
         "log",
