@@ -1324,9 +1324,10 @@ class Methods(Handle):
     def uniform_(self, from_: float=0.0, to: float=1.0, *, generator: Generator | None=None, **named: Any) -> Tensor:
         r"""Uniform numbers in [from, to), drawn into this tensor (torch's name `from` is taken, too)."""
     def normal_(self, mean: float=0.0, std: float=1.0, *, generator: Generator | None=None) -> Tensor:
-        r"""Normal numbers, drawn into this tensor; errors as for `uniform_`, ShapeError for std < 0."""
+        r"""Normal numbers of `mean` and standard deviation `std`, drawn into this tensor; errors as for `uniform_`,
+        ShapeError for std < 0."""
     def log_normal_(self, mean: float=1.0, std: float=2.0, *, generator: Generator | None=None) -> Tensor:
-        r"""exp of normal numbers of this mean and deviation, drawn into this tensor; errors as for `uniform_`."""
+        r"""exp of normal numbers of `mean` and standard deviation `std`, drawn into this tensor; errors as for `uniform_`."""
     def exponential_(self, lambd: float=1.0, *, generator: Generator | None=None) -> Tensor:
         r"""Numbers of the exponential distribution of rate `lambd`, drawn into this tensor; errors as for `uniform_`."""
     def cauchy_(self, median: float=0.0, sigma: float=1.0, *, generator: Generator | None=None) -> Tensor:
@@ -1814,7 +1815,7 @@ class Methods(Handle):
         r"""Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words)."""
     @staticmethod
     def normal(*shape: Any, mean: float=0.0, std: float=1.0, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool=False, generator: Generator | None=None) -> Tensor:
-        r"""Normal floats of the given mean and standard deviation. Raises ShapeError for a negative deviation."""
+        r"""Normal floats of `mean` and standard deviation `std`. Raises ShapeError for a negative deviation."""
     @staticmethod
     def randint(low: Integer, high: Integer | None=None, shape: Sequence[int]=(), *, size: Sequence[int] | None=None, dtype: DTypeLike | None=None, device: str | None=None, generator: Generator | None=None) -> Tensor:
         r"""Integers in [low, high), or in [0, low) if `high` is missing; int32 unless `dtype` says otherwise."""

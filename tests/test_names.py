@@ -73,7 +73,7 @@ NAMING = ("*.py", "ops/*.py", "tensor/*.py", "nn/*.py", "linalg/*.py", "array_ap
 # Names that three files or more write by hand, and what the others are: a list that may only shrink.
 NAMED_OFTEN = {
     "arguments and settings of layers, limits and printing have these names": (
-        "dropout full max mode std stride threshold var"
+        "dropout full max mode stride threshold"
     ),
     "values of arguments, the modes of images and of padding and the reductions of losses, have these names": (
         "linear mean sum zeros"

@@ -294,6 +294,9 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, kw_only=True):
 
     @checked
     def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
+        """The loss of `input`, the means, for `target`; `var` is of its shape, or has 1 at its end. Gives a tensor of
+        shape () unless reduction is "none".
+        """
         return self._of(input, target, var)
 
 

@@ -71,7 +71,6 @@ MEANINGS: Mapping[str, str] = {
     "margin": "the distance beyond which the loss is 0.",
     "mask": "a bool tensor, whose shape broadcasts with x's.",
     "max_norm": "the norm to which rows with a larger norm are scaled down.",
-    "mean": "the mean of the distribution.",
     "momentum": "the weight of a new batch in the running statistics; None: the mean of all batches.",
     "nhead": "the number of heads of attention.",
     "norm_first": "whether to normalise before attention and linear layers, not after them.",
@@ -119,7 +118,6 @@ MEANINGS: Mapping[str, str] = {
     "sparse": "must be False: gradients are dense.",
     "split_sizes": "the sizes of the parts, which add up to the axis.",
     "stable": "ignored: equal elements always keep their order.",
-    "std": "the standard deviation of the distribution.",
     "stride": "the step of the window, one number or one for each axis; None: its size.",
     "swap": "whether to use the harder of the two negative distances.",
     "target": "the true values, of the input's shape.",
@@ -190,7 +188,6 @@ _INPUTS = {
     "offsets": "the start of each bag in `input`, integers (bags,); None: each row of `input` is a bag.",
     "per_sample_weights": "a factor for each row that is summed, in the shape of `input`.",
     "output_size": "the sizes of the result's last axes; None: the smallest that fit.",
-    "var": "variances, of the input's shape or with 1 at its end.",
     "x1": "a tensor; shapes broadcast.",
     "x2": "a tensor; shapes broadcast.",
 }
