@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from anneal.array_api._dtypes import result_type, standards
@@ -23,7 +24,7 @@ def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     Operands, which have no default, are given by position: x, or x1 and x2, of which one may be a number. What else the
     op takes and the standard has is given by name.
     """
-    given = inspect.signature(op).parameters.values()
+    given = list(inspect.signature(op).parameters.values())
     adds = isinstance(getattr(op, "neutral", None), int)
     operands = [p for p in given if p.default is p.empty]
     named = {
@@ -38,7 +39,8 @@ def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     if two and "axis" in named:
         function = _of_vectors(function, name)
     if named or len(names) > 1 + two:
-        function = _by_name(function, name, names, named)
+        by_place = takewhile(lambda p: p in named.values() and p.kind is not p.KEYWORD_ONLY, given[len(operands) :])
+        function = _by_name(function, name, names, named, len(list(by_place)))
     else:
         function = of_two(function, name) if two else _of_one(function)
     function.__name__ = function.__qualname__ = name
@@ -97,35 +99,39 @@ def of_two(op: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _of_vectors(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     """An op of vectors along an axis, counted from the end, which has one size in both; the other axes broadcast."""
 
-    def function(x1: Tensor, x2: Tensor, /, dim: int) -> Any:
-        ndim, kind = max(x1.ndim, x2.ndim), result_type(x1, x2)
-        made = op(*[x.reshape((*[1] * (ndim - x.ndim), *x.shape)) for x in (x1, x2)], dim=dim)
-        if -x1.ndim <= dim < 0 and -x2.ndim <= dim and x1.shape[dim] != x2.shape[dim]:  # one broadcast the other
-            raise ShapeError(f"{name}: axis {dim} of shapes {x1.shape} and {x2.shape} must have one size")
+    def function(x1: Tensor, x2: Tensor, /, *axis: int, **named: int) -> Any:
+        ndim, kind, (at,) = max(x1.ndim, x2.ndim), result_type(x1, x2), (*axis, *named.values())
+        x, y = [x if x.ndim == ndim else x.reshape((*[1] * (ndim - x.ndim), *x.shape)) for x in (x1, x2)]
+        made = op(x, y, *axis, **named)
+        if -x1.ndim <= at < 0 and -x2.ndim <= at and x1.shape[at] != x2.shape[at]:  # one broadcast the other
+            raise ShapeError(f"{name}: axis {at} of shapes {x1.shape} and {x2.shape} must have one size")
         return made if kind.bits == 32 else made.cast(kind)
 
     return function
 
 
 def _by_name(
-    op: Callable[..., Any], name: str, names: Sequence[str], named: Mapping[str, inspect.Parameter]
+    op: Callable[..., Any], name: str, names: Sequence[str], named: Mapping[str, inspect.Parameter], first: int
 ) -> Callable[..., Any]:
-    """An op with these names of what is given by position, and its own parameters that are given by name."""
-    first = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
+    """An op with these names of what is given by position, and its own parameters that are given by name, of which it
+    takes the first by position.
+    """
     # without a correction torch's variance is the sample's, the standard's the population's
-    rest = [
-        p.replace(name=n, kind=p.KEYWORD_ONLY, default=0.0 if n == "correction" else p.default)
-        for n, p in sorted(named.items())
-    ]
-    signature = inspect.Signature([*first, *rest])
+    defaults = {n: 0.0 if n == "correction" else p.default for n, p in named.items()}
+    placed, others = list(named)[:first], {n: p.name for n, p in list(named.items())[first:]}
+    signature = inspect.Signature(
+        [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
+        + [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=defaults[n]) for n in sorted(named)]
+    )
 
     def function(*args: Any, **options: Any) -> Any:
-        try:
-            given = signature.bind(*args, **options)
-        except TypeError as error:
-            raise TypeError(f"{name}: {error}") from None
-        given.apply_defaults()
-        return op(*given.args, **{named[n].name: x for n, x in given.kwargs.items()})
+        if len(args) != len(names) or not options.keys() <= named.keys():
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+        values = defaults | options
+        return op(*args, *[values[n] for n in placed], **{own: values[n] for n, own in others.items()})
 
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
