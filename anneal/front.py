@@ -17,7 +17,7 @@ HOMES = {
     "anneal.linalg.older": "*",  # torch.qr and its kin, where methods have names of ops
     "anneal.tensor": (
         "Generator MemoryReport MinMax ValuesIndices Variable default_device empty_cache functional grad hessian "
-        "host_call io jacfwd jacrev jit jvp manual_seed memory no_grad random realize set_default_device "
+        "host_call io jacfwd jacrev jit jvp memory no_grad random realize set_default_device "
         "set_printoptions tree_leaves tree_map value_and_grad vjp vmap"
     ),
     "anneal.amp": "autocast get_autocast_dtype is_autocast_available is_autocast_enabled",

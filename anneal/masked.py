@@ -6,17 +6,21 @@ none counts, the result is what the op gives for nothing: 0 for a sum, -inf for 
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from anneal.doors import names_of, opened_later
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops import DTypeLike, axes_of, axis_of, broadcast_shapes, checked, rows_of
+from anneal.ops import DTypeLike, axes_of, axis_of, broadcast_shapes, checked
 from anneal.tensor import Tensor
 
-__all__ = [
-    "amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp", "logsumexp", "mean", "median",
-    "norm", "normalize", "prod", "softmax", "softmin", "std", "sum", "var",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from anneal.stubs.masked import *
+else:
+    __all__ = [*names_of(__name__), "logaddexp", "mean", "median", "norm", "normalize", "std", "var"]
 
 Dims = int | Sequence[int] | None
 
@@ -47,83 +51,41 @@ def _counts(x: Tensor, mask: Tensor | None) -> Tensor:
     return one if mask is None else mask.cast(x.dtype).expand(x.shape)
 
 
-def _axes(x: Tensor, dim: Dims) -> list[int]:
-    return list(axes_of(dim, x.ndim, "mask"))
-
-
 # -- reductions -------------------------------------------------------------------------------------------------------
 
 
-Method = Callable[..., Tensor]
+def _of_op(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """The op of the elements that count, whose declaration says what the others are for it: `neutral=`."""
+    neutral: int | str = op.neutral  # type: ignore[attr-defined]
+    fill = neutral if isinstance(neutral, int) else math.inf if neutral in ("highest", "inf") else -math.inf
+
+    def filled(x: Tensor, mask: Tensor | None, dtype: DTypeLike | None) -> Tensor:
+        return _filled(_floats(x, dtype) if neutral in ("inf", "-inf") else x, mask, fill, dtype)
+
+    def along(input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None) -> Tensor:
+        return op(filled(input, mask, dtype), dim)
+
+    def reduced(
+        input: Tensor,
+        dim: Dims = None,
+        *,
+        keepdim: bool = False,
+        dtype: DTypeLike | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        return op(filled(input, mask, dtype), dim, keepdim)
+
+    made = reduced if "keepdim" in inspect.signature(op).parameters else along
+    said = re.split(r"(?<=\.)\s", op.__doc__ or "", maxsplit=1)[0]
+    made.__doc__ = f"{said} Of the elements that count, those where `mask` is true."
+    return checked(made, name)
 
 
-def _reduced(
-    method: Method,
-    fill: float,
-    input: Tensor,
-    dim: Dims = None,
-    *,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    return method(_filled(input, mask, fill, dtype), _axes(input, dim), keepdim)
+__getattr__ = opened_later(__name__, make=_of_op)
 
 
-sum, prod, amax, amin = map(
-    checked,
-    rows_of(
-        _reduced,
-        {
-            "sum": (
-                Tensor.sum,
-                0,
-                """The sum along axes, or of all, of the elements that count.
-
-    >>> sum(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
-    5.0
-    """,
-            ),
-            "prod": (Tensor.prod, 1, """The product along axes, or of all, of the elements that count."""),
-            "amax": (
-                Tensor.amax,
-                -math.inf,
-                """The largest along axes, or of all, of the elements that count.
-
-    >>> amax(Tensor([[1.0, 9.0]]), 1, mask=Tensor([[True, False]]))
-    Tensor([1.], dtype=float32)
-    """,
-            ),
-            "amin": (Tensor.amin, math.inf, """The smallest along axes, or of all, of the elements that count."""),
-        },
-    ),
-)
-
-
-@checked
-def argmax(
-    input: Tensor,
-    dim: int | None = None,
-    *,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The position of the largest element that counts along an axis, or in the flat row; int32."""
-    return _filled(input, mask, -math.inf, dtype).argmax(dim, keepdim)
-
-
-@checked
-def argmin(
-    input: Tensor,
-    dim: int | None = None,
-    *,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The position of the smallest element that counts along an axis, or in the flat row; int32."""
-    return _filled(input, mask, math.inf, dtype).argmin(dim, keepdim)
+def __dir__() -> list[str]:
+    return sorted({*globals(), *names_of(__name__)})
 
 
 @checked
@@ -137,10 +99,13 @@ def mean(
 ) -> Tensor:
     """The mean along axes, or of all, of the elements that count.
 
+    >>> from anneal import masked
+    >>> masked.sum(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
+    5.0
     >>> mean(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
     2.5
     """
-    x, axes = _floats(input, dtype), _axes(input, dim)
+    x, axes = _floats(input, dtype), axes_of(dim, input.ndim, "mask")
     return _filled(x, mask, 0).sum(axes, keepdim) / _counts(x, mask).sum(axes, keepdim)
 
 
@@ -166,7 +131,7 @@ def norm(
     """The norm of order `ord` (`Tensor.norm`) along axes, or of all, of the elements that count."""
     order = 2.0 if ord is None else ord
     x = _filled(_floats(input, dtype), mask, math.inf if order < 0 else 0.0)
-    return x.norm(order, _axes(input, dim), keepdim)
+    return x.norm(order, axes_of(dim, input.ndim, "mask"), keepdim)
 
 
 @checked
@@ -189,7 +154,7 @@ def var(
     if unbiased is not None and correction is not None:
         raise ShapeError("var: unbiased and correction are the same argument; give one of them")
     lost = float(unbiased is not False) if correction is None else float(correction)
-    x, axes = _floats(input, dtype), _axes(input, dim)
+    x, axes = _floats(input, dtype), axes_of(dim, input.ndim, "mask")
     count = _counts(x, mask).sum(axes, True)
     centre = _filled(x, mask, 0).sum(axes, True) / count
     apart = _filled(x - centre, mask, 0)
@@ -210,70 +175,6 @@ def std(
 ) -> Tensor:
     """The square root of `var`."""
     return var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask).sqrt()
-
-
-@checked
-def logsumexp(
-    input: Tensor,
-    dim: Dims = None,
-    *,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """log of the sum of exp along axes, of the elements that count."""
-    x = _filled(_floats(input, dtype), mask, -math.inf)
-    return x.logsumexp(_axes(input, dim), keepdim)
-
-
-# -- along an axis ----------------------------------------------------------------------------------------------------
-
-
-def _along(
-    method: Method, fill: float, input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None
-) -> Tensor:
-    """A scan, or shares of a whole, which are floats."""
-    x = _floats(input, dtype) if math.isinf(fill) else input
-    return method(_filled(x, mask, fill, dtype), dim)
-
-
-cumsum, cumprod, softmax, log_softmax, softmin = map(
-    checked,
-    rows_of(
-        _along,
-        {
-            "cumsum": (
-                Tensor.cumsum,
-                0,
-                """The running sum along an axis of the elements that count.
-
-    >>> cumsum(Tensor([1, 2, 4]), 0, mask=Tensor([True, False, True]))
-    Tensor([1, 1, 5], dtype=int32)
-    """,
-            ),
-            "cumprod": (Tensor.cumprod, 1, """The running product along an axis of the elements that count."""),
-            "softmax": (
-                Tensor.softmax,
-                -math.inf,
-                """`softmax` along an axis of the elements that count; the others are 0.
-
-    >>> softmax(Tensor([0.0, 0.0, 5.0]), 0, mask=Tensor([True, True, False]))
-    Tensor([0.5, 0.5, 0. ], dtype=float32)
-    """,
-            ),
-            "log_softmax": (
-                Tensor.log_softmax,
-                -math.inf,
-                """`log_softmax` along an axis of the elements that count; the others are -inf.""",
-            ),
-            "softmin": (
-                Tensor.softmin,
-                math.inf,
-                """`softmin` along an axis of the elements that count; the others are 0.""",
-            ),
-        },
-    ),
-)
 
 
 @checked

@@ -8,15 +8,29 @@ OPENED = {
 __array_namespace_info__ arange asarray astype can_cast empty empty_like eye finfo from_dlpack full full_like iinfo
 isdtype linspace meshgrid ones ones_like result_type tril triu zeros zeros_like""",
         "_functions": """
-UniqueAll UniqueCounts UniqueInverse abs acos acosh add all any argmax argmin argsort asin asinh atan atan2 atanh
-bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays
-broadcast_shapes broadcast_to ceil clip concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum
-diff divide equal exp expand_dims expm1 flip floor floor_divide greater greater_equal hypot imag isfinite isin isinf
-isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor matmul
-matrix_transpose max maximum mean min minimum moveaxis multiply negative nextafter nonzero not_equal permute_dims
-positive pow prod real reciprocal remainder repeat reshape roll round searchsorted sign signbit sin sinh sort sqrt
-square squeeze stack std subtract sum take take_along_axis tan tanh tensordot tile trunc unique_all unique_counts
-unique_inverse unique_values unstack var vecdot where""",
+UniqueAll UniqueCounts UniqueInverse argsort broadcast_arrays broadcast_shapes broadcast_to clip concat
+count_nonzero cumulative_prod cumulative_sum diff expand_dims flip floor_divide imag isin moveaxis nonzero
+permute_dims repeat reshape roll searchsorted sort squeeze stack take take_along_axis tile unique_all unique_counts
+unique_inverse unique_values unstack where""",
+        "anneal.ops": """
+abs=abs acos=acos acosh=acosh add=add all=all any=any argmax=argmax argmin=argmin asin=asin asinh=asinh atan2=atan2
+atan=atan atanh=atanh bitwise_and=bitwise_and bitwise_invert=bitwise_not bitwise_left_shift=bitwise_left_shift
+bitwise_or=bitwise_or bitwise_right_shift=bitwise_right_shift bitwise_xor=bitwise_xor ceil=ceil conj=conj
+copysign=copysign cos=cos cosh=cosh divide=div equal=eq exp=exp expm1=expm1 floor=floor greater=gt greater_equal=ge
+hypot=hypot isfinite=isfinite isinf=isinf isnan=isnan less=lt less_equal=le log10=log10 log1p=log1p log2=log2
+log=log logaddexp=logaddexp logical_and=logical_and logical_not=logical_not logical_or=logical_or
+logical_xor=logical_xor matmul=matmul matrix_transpose=matrix_transpose max=amax maximum=maximum mean=mean min=amin
+minimum=minimum multiply=mul negative=neg nextafter=nextafter not_equal=ne positive=positive pow=pow prod=prod
+real=conj reciprocal=reciprocal remainder=remainder round=round sign=sign signbit=signbit sin=sin sinh=sinh
+sqrt=sqrt square=square std=std subtract=sub sum=sum tan=tan tanh=tanh tensordot=tensordot trunc=trunc var=var
+vecdot=vecdot""",
+    },
+    "anneal.array_api.linalg": {
+        "anneal.linalg": """
+cholesky=cholesky cross=cross det=det diagonal=diagonal eigh=eigh eigvalsh=eigvalsh inv=inv matrix_norm=matrix_norm
+matrix_power=matrix_power matrix_rank=matrix_rank pinv=pinv qr=qr slogdet=slogdet svd=svd svdvals=svdvals""",
+        "anneal.ops": """
+matmul=matmul matrix_transpose=matrix_transpose tensordot=tensordot vecdot=vecdot""",
     },
     "anneal.backend": {
         "arrays": """
@@ -62,11 +76,11 @@ isneginf isposinf isreal kaiser_window kl_div kron kthvalue l1_loss laguerre_pol
 ldexp_ le le_ leaky_relu legendre_polynomial_p lerp lerp_ less less_ less_equal less_equal_ lgamma lgamma_ linear
 linspace local_response_norm log log10 log10_ log1p log1p_ log2 log2_ log_ log_ndtr log_normal_ log_softmax
 logaddexp logaddexp2 logcumsumexp logical_and logical_and_ logical_not logical_not_ logical_or logical_or_
-logical_xor logical_xor_ logit logit_ logsigmoid logspace logsumexp lp_pool1d lp_pool2d lt lt_ margin_ranking_loss
-masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select matmul matrix_norm matrix_power
-matrix_transpose max max_pool1d max_pool2d max_pool3d maximum mean median meshgrid min minimum mish mm mode
-modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 moveaxis movedim mse_loss msort mul mul_
-multi_margin_loss multilabel_soft_margin_loss multinomial multiply multiply_ mv mvlgamma nan_to_num nan_to_num_
+logical_xor logical_xor_ logit logit_ logsigmoid logspace logsumexp lp_pool1d lp_pool2d lt lt_ manual_seed
+margin_ranking_loss masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select matmul matrix_norm
+matrix_power matrix_transpose max max_pool1d max_pool2d max_pool3d maximum mean median meshgrid min minimum mish mm
+mode modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 moveaxis movedim mse_loss msort mul
+mul_ multi_margin_loss multilabel_soft_margin_loss multinomial multiply multiply_ mv mvlgamma nan_to_num nan_to_num_
 nanmax nanmean nanmedian nanmin nanquantile nanstd nansum nanvar narrow narrow_copy ndimension ndtr ndtri ne ne_ neg
 neg_ negative negative_ nelement new_empty new_empty_strided new_full new_ones new_tensor new_zeros nextafter
 nextafter_ nll_loss nonzero nonzero_static normal_ normalize not_equal not_equal_ one_hot ones ones_like outer pad
@@ -87,10 +101,6 @@ triu_indices true_divide true_divide_ trunc trunc_ type_as unbind unbind_copy un
 uniform_ unique unique_consecutive unravel_index unsafe_chunk unsafe_split unsqueeze unsqueeze_ unsqueeze_copy
 unstack update_slice vander var var_mean vdot vecdot view view_as view_copy vsplit vstack where xlog1py xlogy xlogy_
 zero_ zeros zeros_like zeta""",
-        "anneal.tensor": """
-Generator MemoryReport MinMax ValuesIndices Variable default_device empty_cache functional grad hessian host_call io
-jacfwd jacrev jit jvp manual_seed memory no_grad random realize set_default_device set_printoptions tree_leaves
-tree_map value_and_grad vjp vmap""",
         "anneal.torch_names": """
 as_tensor asarray broadcast_shapes clone constant_pad_nd detach empty_permuted empty_strided
 fake_quantize_per_channel_affine fake_quantize_per_tensor_affine fix from_dlpack ger grid_sampler_2d grid_sampler_3d
@@ -99,6 +109,10 @@ save scalar_tensor tensor""",
         "anneal.linalg.older": """
 chain_matmul cholesky cholesky_inverse cholesky_solve det inverse logdet lu lu_solve lu_unpack matrix_exp
 pca_lowrank pinverse qr slogdet svd svd_lowrank triangular_solve""",
+        "anneal.tensor": """
+Generator MemoryReport MinMax ValuesIndices Variable default_device empty_cache functional grad hessian host_call io
+jacfwd jacrev jit jvp memory no_grad random realize set_default_device set_printoptions tree_leaves tree_map
+value_and_grad vjp vmap""",
         "anneal.amp": """
 autocast get_autocast_dtype is_autocast_available is_autocast_enabled""",
         "anneal.array_api": """
@@ -140,6 +154,11 @@ Eigh SVD cond eigh eigvalsh matrix_norm matrix_rank norm svd svdvals vector_norm
 LU LUFactor LUFactorEx QR cholesky cholesky_ex householder_product lu lu_factor lu_factor_ex lu_solve qr""",
         "anneal.ops": """
 matmul matrix_transpose outer tensordot trace vecdot""",
+    },
+    "anneal.masked": {
+        "anneal.ops": """
+amax=amax amin=amin argmax=argmax argmin=argmin cumprod=cumprod cumsum=cumsum log_softmax=log_softmax
+logsumexp=logsumexp prod=prod softmax=softmax softmin=softmin sum=sum""",
     },
     "anneal.nn": {
         "": """
@@ -228,6 +247,11 @@ softsign take_running_updates tanhshrink threshold""",
         "extremes": """
 MinMax ValuesIndices amax amin aminmax argmax argmin cummax cummin cumprod cumsum diff logcumsumexp max min nanmax
 nanmin""",
+        "losses": """
+binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy gaussian_nll_loss
+hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
+multilabel_soft_margin_loss nll_loss poisson_nll_loss reduce_loss smooth_l1_loss soft_margin_loss
+triplet_margin_loss""",
         "pooling": """
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
 adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d im2col lp_pool1d lp_pool2d max_pool1d max_pool2d max_pool3d
@@ -238,7 +262,7 @@ cast_dtype grad_enabled in_single no_grad""",
 Generator bernoulli categorical default_generator host_generator host_normal host_uniform manual_seed multinomial
 normal rand rand_like randint randn randn_like random_bits randperm uniform""",
         "images": """
-MODES affine_grid channel_shuffle fold grid_sample interpolate pixel_shuffle pixel_unshuffle""",
+MODES OUTSIDE SAMPLED affine_grid channel_shuffle fold grid_sample interpolate pixel_shuffle pixel_unshuffle""",
         "statistics": """
 Histogram cdist corrcoef cosine_similarity cov cumulative_trapezoid dist gradient histc histogram kthvalue
 matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid vander""",
@@ -284,10 +308,6 @@ addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm o
 abs allclose angle bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil conj
 eq floor frac ge gt isclose isfinite isin isinf isnan isneginf isposinf le logical_and logical_not logical_or
 logical_xor lt nan_to_num ne neg round sgn sign trunc""",
-        "losses": """
-binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy gaussian_nll_loss
-hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
-multilabel_soft_margin_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss""",
         "movement": """
 broadcast_tensors broadcast_to expand expand_as flatten flip movedim narrow pad permute ravel repeat
 repeat_interleave reshape reshape_as roll shrink squeeze t tile transpose unflatten unsqueeze view""",
@@ -418,6 +438,11 @@ multilabel_soft_margin_loss native_channel_shuffle=channel_shuffle nll_loss norm
 pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu relu6 rms_norm scaled_dot_product_attention selu sigmoid
 silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign tanh tanhshrink threshold
 triplet_margin_loss unfold=im2col""",
+    },
+    "anneal.tensor.random": {
+        "anneal.ops": """
+Generator bernoulli categorical default_generator manual_seed multinomial normal rand rand_like randint randn
+randn_like random_bits randperm uniform""",
     },
     "anneal.training": {
         "anneal.progress": """

@@ -51,10 +51,11 @@ from anneal.ops.made import called_on_host as called_on_host, HELD as HELD, DTyp
 from anneal.ops.inplace import changed as changed, flagged as flagged, in_place as in_place, need_changeable as need_changeable
 from anneal.ops.activations import take_running_updates as take_running_updates
 from anneal.ops.extremes import MinMax as MinMax, ValuesIndices as ValuesIndices
+from anneal.ops.losses import reduce_loss as reduce_loss
 from anneal.ops.pooling import per_axis as per_axis
 from anneal.ops.precision import cast_dtype as cast_dtype, in_single as in_single, grad_enabled as grad_enabled, no_grad as no_grad
 from anneal.ops.random import Generator as Generator, default_generator as default_generator, host_generator as host_generator, host_normal as host_normal, host_uniform as host_uniform
-from anneal.ops.images import MODES as MODES
+from anneal.ops.images import MODES as MODES, OUTSIDE as OUTSIDE, SAMPLED as SAMPLED
 from anneal.ops.statistics import Histogram as Histogram
 from anneal.backend import Array as Array
 from anneal.ops.arguments import Integer as Integer, alias as alias, checked as checked, deferred as deferred, family as family, function as function, locate as locate, rows_of as rows_of, several as several, shorten as shorten, viewing as viewing
@@ -68,7 +69,7 @@ SPECIAL: str
 STATICS: str
 TURNED: str
 OPENED: dict[str, dict[str, str]]
-__all__ = ['abs', 'abs_', 'absolute', 'absolute_', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'affine_grid', 'alias_copy', 'all', 'allclose', 'amax', 'amin', 'aminmax', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_copy', 'as_strided_scatter', 'asin', 'asin_', 'asinh', 'asinh_', 'astype', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bessel_j0', 'bessel_j1', 'bessel_y0', 'bessel_y1', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'bincount', 'bitwise_and', 'bitwise_and_', 'bitwise_invert', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'bmm', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'cartesian_prod', 'cat', 'categorical', 'cauchy_', 'cbrt', 'cdist', 'ceil', 'ceil_', 'celu', 'channel_shuffle', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'column_stack', 'combinations', 'concat', 'concatenate', 'conj', 'conj_physical', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cross', 'cross_entropy', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_prod', 'cumulative_sum', 'cumulative_trapezoid', 'deg2rad', 'deg2rad_', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_copy', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'divmod', 'dot', 'dropout', 'dsplit', 'dstack', 'einsum', 'elu', 'embedding', 'empty', 'empty_like', 'entr', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfcx', 'erfinv', 'erfinv_', 'exp', 'exp2', 'exp2_', 'exp_', 'expand', 'expand_as', 'expand_copy', 'expand_dims', 'expm1', 'expm1_', 'exponential_', 'eye', 'fill', 'fill_', 'fill_diagonal_', 'flatten', 'flip', 'fliplr', 'flipud', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'fold', 'frac', 'frac_', 'frexp', 'from_numpy', 'full', 'full_like', 'gather', 'gaussian_nll_loss', 'gcd', 'gcd_', 'ge', 'ge_', 'gelu', 'geometric_', 'glu', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'grid_sample', 'group_norm', 'gt', 'gt_', 'gumbel_softmax', 'hamming_window', 'hann_window', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'heaviside', 'heaviside_', 'hermite_polynomial_h', 'hermite_polynomial_he', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'huber_loss', 'hypot', 'hypot_', 'i0', 'i0_', 'i0e', 'i1', 'i1e', 'im2col', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inner', 'instance_norm', 'interpolate', 'is_contiguous', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'l1_loss', 'laguerre_polynomial_l', 'layer_norm', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'leaky_relu', 'legendre_polynomial_p', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linear', 'linspace', 'local_response_norm', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_ndtr', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logsigmoid', 'logspace', 'logsumexp', 'lp_pool1d', 'lp_pool2d', 'lt', 'lt_', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_norm', 'matrix_power', 'matrix_transpose', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'meshgrid', 'min', 'minimum', 'mish', 'mm', 'mode', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1', 'moveaxis', 'movedim', 'mse_loss', 'msort', 'mul', 'mul_', 'multi_margin_loss', 'multilabel_soft_margin_loss', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'nan_to_num', 'nan_to_num_', 'nanmax', 'nanmean', 'nanmedian', 'nanmin', 'nanquantile', 'nanstd', 'nansum', 'nanvar', 'narrow', 'narrow_copy', 'ndimension', 'ndtr', 'ndtri', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'nelement', 'new_empty', 'new_empty_strided', 'new_full', 'new_ones', 'new_tensor', 'new_zeros', 'nextafter', 'nextafter_', 'nll_loss', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'normalize', 'not_equal', 'not_equal_', 'one_hot', 'ones', 'ones_like', 'outer', 'pad', 'pairwise_distance', 'pdist', 'permute', 'permute_copy', 'permute_dims', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'prod', 'put', 'put_', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randn', 'randn_like', 'random_', 'random_bits', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu6', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat', 'repeat_interleave', 'reshape', 'reshape_as', 'resolve_conj', 'resolve_neg', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rows', 'rsqrt', 'rsqrt_', 'rsub', 'scaled_dot_product_attention', 'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'select', 'select_scatter', 'selu', 'sgn', 'sgn_', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'shrink', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'silu', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'sort', 'spherical_bessel_j0', 'split', 'split_with_sizes', 'split_with_sizes_copy', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'squeeze_copy', 'stack', 'std', 'std_mean', 'stride', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'sum_to_size', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'swish', 't', 't_', 't_copy', 'take', 'take_along_axis', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tanhshrink', 'tensor_split', 'tensordot', 'threshold', 'tile', 'topk', 'trace', 'transpose', 'transpose_', 'transpose_copy', 'trapezoid', 'trapz', 'tri', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'type_as', 'unbind', 'unbind_copy', 'unflatten', 'unfold', 'unfold_copy', 'uniform', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsqueeze', 'unsqueeze_', 'unsqueeze_copy', 'unstack', 'update_slice', 'vander', 'var', 'var_mean', 'vdot', 'vecdot', 'view', 'view_as', 'view_copy', 'vsplit', 'vstack', 'where', 'xlog1py', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like', 'zeta', 'made', 'nodes', 'operators', 'explain_class', 'called_on_host', 'HELD', 'DTypeLike', 'array_of', 'as_dtype', 'check_device_dtype', 'wrap_array', 'changed', 'flagged', 'in_place', 'need_changeable', 'take_running_updates', 'MinMax', 'ValuesIndices', 'per_axis', 'cast_dtype', 'in_single', 'grad_enabled', 'no_grad', 'Generator', 'default_generator', 'host_generator', 'host_normal', 'host_uniform', 'MODES', 'Histogram', 'Array', 'Integer', 'alias', 'checked', 'deferred', 'family', 'function', 'locate', 'rows_of', 'several', 'shorten', 'viewing', 'Shape', 'axes_of', 'axis_of', 'bound_int', 'broadcast_shapes', 'int_args', 'is_bool', 'is_tensor', 'need_tensor', 'said', 'whole']
+__all__ = ['abs', 'abs_', 'absolute', 'absolute_', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'affine_grid', 'alias_copy', 'all', 'allclose', 'amax', 'amin', 'aminmax', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_copy', 'as_strided_scatter', 'asin', 'asin_', 'asinh', 'asinh_', 'astype', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bessel_j0', 'bessel_j1', 'bessel_y0', 'bessel_y1', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'bincount', 'bitwise_and', 'bitwise_and_', 'bitwise_invert', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'bmm', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'cartesian_prod', 'cat', 'categorical', 'cauchy_', 'cbrt', 'cdist', 'ceil', 'ceil_', 'celu', 'channel_shuffle', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'column_stack', 'combinations', 'concat', 'concatenate', 'conj', 'conj_physical', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cross', 'cross_entropy', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_prod', 'cumulative_sum', 'cumulative_trapezoid', 'deg2rad', 'deg2rad_', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_copy', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'divmod', 'dot', 'dropout', 'dsplit', 'dstack', 'einsum', 'elu', 'embedding', 'empty', 'empty_like', 'entr', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfcx', 'erfinv', 'erfinv_', 'exp', 'exp2', 'exp2_', 'exp_', 'expand', 'expand_as', 'expand_copy', 'expand_dims', 'expm1', 'expm1_', 'exponential_', 'eye', 'fill', 'fill_', 'fill_diagonal_', 'flatten', 'flip', 'fliplr', 'flipud', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'fold', 'frac', 'frac_', 'frexp', 'from_numpy', 'full', 'full_like', 'gather', 'gaussian_nll_loss', 'gcd', 'gcd_', 'ge', 'ge_', 'gelu', 'geometric_', 'glu', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'grid_sample', 'group_norm', 'gt', 'gt_', 'gumbel_softmax', 'hamming_window', 'hann_window', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'heaviside', 'heaviside_', 'hermite_polynomial_h', 'hermite_polynomial_he', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'huber_loss', 'hypot', 'hypot_', 'i0', 'i0_', 'i0e', 'i1', 'i1e', 'im2col', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inner', 'instance_norm', 'interpolate', 'is_contiguous', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'l1_loss', 'laguerre_polynomial_l', 'layer_norm', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'leaky_relu', 'legendre_polynomial_p', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linear', 'linspace', 'local_response_norm', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_ndtr', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logsigmoid', 'logspace', 'logsumexp', 'lp_pool1d', 'lp_pool2d', 'lt', 'lt_', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_norm', 'matrix_power', 'matrix_transpose', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'meshgrid', 'min', 'minimum', 'mish', 'mm', 'mode', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1', 'moveaxis', 'movedim', 'mse_loss', 'msort', 'mul', 'mul_', 'multi_margin_loss', 'multilabel_soft_margin_loss', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'nan_to_num', 'nan_to_num_', 'nanmax', 'nanmean', 'nanmedian', 'nanmin', 'nanquantile', 'nanstd', 'nansum', 'nanvar', 'narrow', 'narrow_copy', 'ndimension', 'ndtr', 'ndtri', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'nelement', 'new_empty', 'new_empty_strided', 'new_full', 'new_ones', 'new_tensor', 'new_zeros', 'nextafter', 'nextafter_', 'nll_loss', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'normalize', 'not_equal', 'not_equal_', 'one_hot', 'ones', 'ones_like', 'outer', 'pad', 'pairwise_distance', 'pdist', 'permute', 'permute_copy', 'permute_dims', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'prod', 'put', 'put_', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randn', 'randn_like', 'random_', 'random_bits', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu6', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat', 'repeat_interleave', 'reshape', 'reshape_as', 'resolve_conj', 'resolve_neg', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rows', 'rsqrt', 'rsqrt_', 'rsub', 'scaled_dot_product_attention', 'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'select', 'select_scatter', 'selu', 'sgn', 'sgn_', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'shrink', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'silu', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'sort', 'spherical_bessel_j0', 'split', 'split_with_sizes', 'split_with_sizes_copy', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'squeeze_copy', 'stack', 'std', 'std_mean', 'stride', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'sum_to_size', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'swish', 't', 't_', 't_copy', 'take', 'take_along_axis', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tanhshrink', 'tensor_split', 'tensordot', 'threshold', 'tile', 'topk', 'trace', 'transpose', 'transpose_', 'transpose_copy', 'trapezoid', 'trapz', 'tri', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'type_as', 'unbind', 'unbind_copy', 'unflatten', 'unfold', 'unfold_copy', 'uniform', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsqueeze', 'unsqueeze_', 'unsqueeze_copy', 'unstack', 'update_slice', 'vander', 'var', 'var_mean', 'vdot', 'vecdot', 'view', 'view_as', 'view_copy', 'vsplit', 'vstack', 'where', 'xlog1py', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like', 'zeta', 'made', 'nodes', 'operators', 'explain_class', 'called_on_host', 'HELD', 'DTypeLike', 'array_of', 'as_dtype', 'check_device_dtype', 'wrap_array', 'changed', 'flagged', 'in_place', 'need_changeable', 'take_running_updates', 'MinMax', 'ValuesIndices', 'reduce_loss', 'per_axis', 'cast_dtype', 'in_single', 'grad_enabled', 'no_grad', 'Generator', 'default_generator', 'host_generator', 'host_normal', 'host_uniform', 'MODES', 'OUTSIDE', 'SAMPLED', 'Histogram', 'Array', 'Integer', 'alias', 'checked', 'deferred', 'family', 'function', 'locate', 'rows_of', 'several', 'shorten', 'viewing', 'Shape', 'axes_of', 'axis_of', 'bound_int', 'broadcast_shapes', 'int_args', 'is_bool', 'is_tensor', 'need_tensor', 'said', 'whole']
 
 def sigmoid_(x: Tensor) -> Tensor:
     r"""1 / (1 + exp(-x))."""
@@ -157,21 +158,21 @@ def unique_consecutive(x: Tensor, return_inverse: Literal[False]=False, return_c
 def unique_consecutive(x: Tensor, return_inverse: bool=False, return_counts: bool=False, dim: int | None=None, *, size: int | None=None) -> Tensor | tuple[Tensor, ...]:
     r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
 def subtract(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
-    r"""x - alpha * other. Raises DTypeError for two bools."""
+    r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
 def subtract_(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
-    r"""x - alpha * other. Raises DTypeError for two bools."""
+    r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
 def multiply(x: Tensor, other: Operand) -> Tensor:
     r"""x * other; a logical and on bools."""
 def multiply_(x: Tensor, other: Operand) -> Tensor:
     r"""x * other; a logical and on bools."""
 def divide(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
-    r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def true_divide(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
-    r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def divide_(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
-    r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def true_divide_(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
-    r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def floor_divide_(x: Tensor, other: Operand) -> Tensor:
     r"""The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0."""
 def remainder_(x: Tensor, other: Operand) -> Tensor:
@@ -306,7 +307,7 @@ def clamp_min_(x: Tensor, min: Any) -> Tensor:
 def clamp_max_(x: Tensor, max: Any) -> Tensor:
     r"""The elements, none above `max`: `clamp(max=max)`."""
 def adjoint(x: Tensor) -> Tensor:
-    r"""Another name of `mT`; of `mH`, too, since numbers are real."""
+    r"""The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real."""
 def cumulative_sum(x: Tensor, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
     r"""`cumsum`, with a zero before it if `include_initial`."""
 def cumulative_prod(x: Tensor, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
@@ -403,13 +404,13 @@ def baddbmm_(x: Tensor, batch1: Any, batch2: Any, *, beta: Number=1, alpha: Numb
 def addbmm_(x: Tensor, batch1: Any, batch2: Any, *, beta: Number=1, alpha: Number=1) -> Tensor:
     r"""beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m)."""
 def eq_(x: Tensor, other: Operand) -> Tensor:
-    r"""Element-wise `input == other`, as bool."""
+    r"""x == other, as bool."""
 def not_equal(x: Tensor, other: Operand) -> Tensor:
-    r"""Element-wise `input != other`, as bool; true for nan."""
+    r"""x != other, as bool; true for nan."""
 def ne_(x: Tensor, other: Operand) -> Tensor:
-    r"""Element-wise `input != other`, as bool; true for nan."""
+    r"""x != other, as bool; true for nan."""
 def not_equal_(x: Tensor, other: Operand) -> Tensor:
-    r"""Element-wise `input != other`, as bool; true for nan."""
+    r"""x != other, as bool; true for nan."""
 def less(x: Tensor, other: Operand) -> Tensor:
     r"""x < other, as bool."""
 def lt_(x: Tensor, other: Operand) -> Tensor:
@@ -475,7 +476,7 @@ def ceil_(x: Tensor) -> Tensor:
 def trunc_(x: Tensor) -> Tensor:
     r"""The whole number towards 0; integers are themselves. Gives x's shape."""
 def round_(x: Tensor, decimals: int=0) -> Tensor:
-    r"""The nearest whole number (or multiple of 10**-decimals), halves to even. Gives x's shape."""
+    r"""The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape."""
 def frac_(x: Tensor) -> Tensor:
     r"""x minus its whole part towards 0. Gives x's shape."""
 def nan_to_num_(x: Tensor, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
@@ -574,7 +575,7 @@ def count_nonzero(x: Tensor, axis: Axes=None, *, dim: Axes=None) -> Tensor:
 def mean(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The mean along axes; nan over nothing. Integers give float32."""
 def var(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
-    r"""The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1)."""
+    r"""The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1."""
 def std(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
     r"""The square root of `var`. The gradient is 0 where it is 0."""
 def var_mean(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:
@@ -945,13 +946,13 @@ class Methods(Handle):
     def unique_consecutive(self, return_inverse: bool=False, return_counts: bool=False, dim: int | None=None, *, size: int | None=None) -> Tensor | tuple[Tensor, ...]:
         r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
     def add(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x + alpha * other; a logical or on bools."""
+        r"""x + other; a logical or on bools. With `alpha`, x + alpha * other."""
     def sub(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x - alpha * other. Raises DTypeError for two bools."""
+        r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def subtract(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x - alpha * other. Raises DTypeError for two bools."""
+        r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def subtract_(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x - alpha * other. Raises DTypeError for two bools."""
+        r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def mul(self, other: Operand) -> Tensor:
         r"""x * other; a logical and on bools."""
     def multiply(self, other: Operand) -> Tensor:
@@ -959,15 +960,15 @@ class Methods(Handle):
     def multiply_(self, other: Operand) -> Tensor:
         r"""x * other; a logical and on bools."""
     def div(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def divide(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def true_divide(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def divide_(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def true_divide_(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def floor_divide(self, other: Operand) -> Tensor:
         r"""The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0."""
     def floor_divide_(self, other: Operand) -> Tensor:
@@ -1203,9 +1204,9 @@ class Methods(Handle):
     def permute_dims(self, axes: Sequence[int]) -> Tensor:
         r"""Another name of `permute`."""
     def matrix_transpose(self) -> Tensor:
-        r"""Another name of `mT`; of `mH`, too, since numbers are real."""
+        r"""The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real."""
     def adjoint(self) -> Tensor:
-        r"""Another name of `mT`; of `mH`, too, since numbers are real."""
+        r"""The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real."""
     def unstack(self, axis: int=0) -> tuple[Tensor, ...]:
         r"""Another name of `unbind`."""
     def bitwise_invert(self) -> Tensor:
@@ -1323,13 +1324,14 @@ class Methods(Handle):
     def uniform_(self, from_: float=0.0, to: float=1.0, *, generator: Generator | None=None, **named: Any) -> Tensor:
         r"""Uniform numbers in [from, to), drawn into this tensor (torch's name `from` is taken, too)."""
     def normal_(self, mean: float=0.0, std: float=1.0, *, generator: Generator | None=None) -> Tensor:
-        r"""Normal numbers, drawn into this tensor; errors as for `uniform_`, ShapeError for std < 0."""
+        r"""Normal numbers of `mean` and standard deviation `std`, drawn into this tensor; errors as for `uniform_`,
+        ShapeError for std < 0."""
     def log_normal_(self, mean: float=1.0, std: float=2.0, *, generator: Generator | None=None) -> Tensor:
-        r"""exp of normal numbers of this mean and deviation, drawn into this tensor; errors as for `uniform_`."""
+        r"""exp of normal numbers of `mean` and standard deviation `std`, drawn into this tensor; errors as for `uniform_`."""
     def exponential_(self, lambd: float=1.0, *, generator: Generator | None=None) -> Tensor:
         r"""Numbers of the exponential distribution of rate `lambd`, drawn into this tensor; errors as for `uniform_`."""
     def cauchy_(self, median: float=0.0, sigma: float=1.0, *, generator: Generator | None=None) -> Tensor:
-        r"""Numbers of Cauchy's distribution, drawn into this tensor; errors as for `uniform_`."""
+        r"""Numbers of Cauchy's distribution around its `median`, drawn into this tensor; errors as for `uniform_`."""
     def geometric_(self, p: float, *, generator: Generator | None=None) -> Tensor:
         r"""Fill this tensor with draws of the geometric distribution: the number of trials, each with probability `p`, up to
         the first success, 1 or more."""
@@ -1475,17 +1477,17 @@ class Methods(Handle):
     def addbmm_(self, batch1: Any, batch2: Any, *, beta: Number=1, alpha: Number=1) -> Tensor:
         r"""beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m)."""
     def eq(self, other: Operand) -> Tensor:
-        r"""Element-wise `input == other`, as bool."""
+        r"""x == other, as bool."""
     def eq_(self, other: Operand) -> Tensor:
-        r"""Element-wise `input == other`, as bool."""
+        r"""x == other, as bool."""
     def ne(self, other: Operand) -> Tensor:
-        r"""Element-wise `input != other`, as bool; true for nan."""
+        r"""x != other, as bool; true for nan."""
     def not_equal(self, other: Operand) -> Tensor:
-        r"""Element-wise `input != other`, as bool; true for nan."""
+        r"""x != other, as bool; true for nan."""
     def ne_(self, other: Operand) -> Tensor:
-        r"""Element-wise `input != other`, as bool; true for nan."""
+        r"""x != other, as bool; true for nan."""
     def not_equal_(self, other: Operand) -> Tensor:
-        r"""Element-wise `input != other`, as bool; true for nan."""
+        r"""x != other, as bool; true for nan."""
     def lt(self, other: Operand) -> Tensor:
         r"""x < other, as bool."""
     def less(self, other: Operand) -> Tensor:
@@ -1597,9 +1599,9 @@ class Methods(Handle):
     def trunc_(self) -> Tensor:
         r"""The whole number towards 0; integers are themselves. Gives x's shape."""
     def round(self, decimals: int=0) -> Tensor:
-        r"""The nearest whole number (or multiple of 10**-decimals), halves to even. Gives x's shape."""
+        r"""The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape."""
     def round_(self, decimals: int=0) -> Tensor:
-        r"""The nearest whole number (or multiple of 10**-decimals), halves to even. Gives x's shape."""
+        r"""The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape."""
     def frac(self) -> Tensor:
         r"""x minus its whole part towards 0. Gives x's shape."""
     def frac_(self) -> Tensor:
@@ -1813,7 +1815,7 @@ class Methods(Handle):
         r"""Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words)."""
     @staticmethod
     def normal(*shape: Any, mean: float=0.0, std: float=1.0, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool=False, generator: Generator | None=None) -> Tensor:
-        r"""Normal floats of the given mean and standard deviation. Raises ShapeError for a negative deviation."""
+        r"""Normal floats of `mean` and standard deviation `std`. Raises ShapeError for a negative deviation."""
     @staticmethod
     def randint(low: Integer, high: Integer | None=None, shape: Sequence[int]=(), *, size: Sequence[int] | None=None, dtype: DTypeLike | None=None, device: str | None=None, generator: Generator | None=None) -> Tensor:
         r"""Integers in [low, high), or in [0, low) if `high` is missing; int32 unless `dtype` says otherwise."""
@@ -1841,7 +1843,7 @@ class Methods(Handle):
     def mean(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The mean along axes; nan over nothing. Integers give float32."""
     def var(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
-        r"""The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1)."""
+        r"""The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1."""
     def std(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
         r"""The square root of `var`. The gradient is 0 where it is 0."""
     def var_mean(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,8 @@ import numpy as np
 from anneal.errors import DataError, DTypeError, ShapeError
 
 from anneal.ops import (  # isort: skip
-    DTypeLike, Generator, alias, broadcast_shapes as _broadcast_shapes, checked, grad_enabled, grid_sample as
-    _grid_sample, normal as _normal, outer as _outer, randint as _randint, said, trunc as _trunc,
+    OUTSIDE, SAMPLED, DTypeLike, Generator, alias, broadcast_shapes as _broadcast_shapes, checked, grad_enabled,
+    grid_sample as _grid_sample, normal as _normal, outer as _outer, randint as _randint, said, trunc as _trunc,
 )  # fmt: skip
 from anneal.tensor import Tensor, io, no_grad
 
@@ -229,8 +229,7 @@ def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align
     """`grid_sample` of images x at places `grid`, with `align_corners`; `mode` is 0 (bilinear), 1 (nearest) or 2
     (bicubic), `padding_mode` 0 (zeros), 1 (border) or 2 (reflection).
     """
-    names = ("bilinear", "nearest", "bicubic")[mode], ("zeros", "border", "reflection")[padding_mode]
-    return _grid_sample(x, grid, *names, align_corners)
+    return _grid_sample(x, grid, SAMPLED[mode], OUTSIDE[padding_mode], align_corners)
 
 
 def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align_corners: bool) -> Tensor:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anneal.array_api import linalg as linalg
+from anneal.array_api._derived import standard as _standard
 from anneal.array_api._dtypes import __array_namespace_info__ as __array_namespace_info__
 from anneal.doors import names_of as _names_of, opened_later as _opened_later
 from anneal.tensor import dtypes
@@ -24,8 +25,9 @@ from anneal.tensor import dtypes
 if TYPE_CHECKING:
     from anneal.array_api._dtypes import *
     from anneal.array_api._functions import *
+    from anneal.stubs.array_api import *
 else:
-    __getattr__ = _opened_later(__name__)
+    __getattr__ = _opened_later(__name__, make=_standard)
 
 __array_api_version__ = "2024.12"
 

@@ -1,42 +1,19 @@
-"""Functions element by element, along axes, and of shapes and positions: the standard's names for ops of tensors."""
+"""Functions along axes, of shapes and positions, and of values: those of the standard that are no op of that name."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from anneal import ops
-from anneal.array_api._dtypes import result_type, standards
+from anneal.array_api._derived import of_two, widened
+from anneal.array_api._dtypes import standards
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops import as_dtype, axis_of, broadcast_shapes as _broadcast_shapes
-from anneal.tensor import DType, Tensor, broadcast_tensors, dtypes
-
-_Unary = Callable[[Tensor], Tensor]
-_Binary = Callable[[Any, Any], Tensor]
-
-
-def _one(op: Callable[..., Tensor], said: str) -> _Unary:
-    def function(x: Tensor, /) -> Tensor:
-        return op(x)
-
-    function.__doc__ = said
-    return function
-
-
-def _two(op: Callable[..., Tensor], said: str) -> _Binary:
-    def function(x1: Any, x2: Any, /) -> Tensor:
-        if isinstance(x1, Tensor):
-            return op(x1, x2)
-        name = function.__name__
-        if not isinstance(x2, Tensor):
-            raise DTypeError(f"{name}: one of the two is an array; asarray makes one of a number")
-        return op(x2._lift(x1, name), x2)
-
-    function.__doc__ = said
-    return function
+from anneal.ops import axis_of, broadcast_shapes as _broadcast_shapes
+from anneal.tensor import Tensor, broadcast_tensors, dtypes
 
 
 def _floored(x: Tensor, y: Any) -> Tensor:
@@ -50,87 +27,15 @@ def _floored(x: Tensor, y: Any) -> Tensor:
     return far.where(ops.div(x, y), q)
 
 
-def _of_integers(op: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """An op that leaves integers as they are."""
-    return lambda x: op(x) if x.dtype.is_float else x
+def floor_divide(x1: Any, x2: Any, /) -> Tensor:
+    """The largest integer that is not above x1 / x2; of infinities x1 / x2, where `x1 // x2` is Python's."""
+    floored: Tensor = of_two(_floored, "floor_divide")(x1, x2)
+    return floored
 
 
-abs = _one(ops.abs, "The size of each element.")
-acos = _one(ops.acos, "The inverse cosine.")
-acosh = _one(ops.acosh, "The inverse hyperbolic cosine.")
-asin = _one(ops.asin, "The inverse sine.")
-asinh = _one(ops.asinh, "The inverse hyperbolic sine.")
-atan = _one(ops.atan, "The inverse tangent.")
-atanh = _one(ops.atanh, "The inverse hyperbolic tangent.")
-bitwise_invert = _one(ops.bitwise_not, "Every bit the other way; of bools, not.")
-ceil = _one(_of_integers(ops.ceil), "The least integer that is not below.")
-conj = _one(lambda x: x, "The complex conjugate: of real numbers, themselves.")
-cos = _one(ops.cos, "The cosine.")
-cosh = _one(ops.cosh, "The hyperbolic cosine.")
-exp = _one(ops.exp, "e to the power of each element.")
-expm1 = _one(ops.expm1, "exp(x) - 1, with its digits near 0.")
-floor = _one(_of_integers(ops.floor), "The largest integer that is not above.")
-imag = _one(ops.zeros_like, "The imaginary part: of real numbers, 0.")
-isfinite = _one(ops.isfinite, "True where an element is neither infinite nor nan.")
-isinf = _one(ops.isinf, "True where an element is infinite.")
-isnan = _one(ops.isnan, "True where an element is nan.")
-log = _one(ops.log, "The natural logarithm.")
-log1p = _one(ops.log1p, "log(1 + x), with its digits near 0.")
-log2 = _one(ops.log2, "The logarithm to base 2.")
-log10 = _one(ops.log10, "The logarithm to base 10.")
-logical_not = _one(ops.logical_not, "True where an element is 0.")
-negative = _one(ops.neg, "Minus each element.")
-positive = _one(ops.positive, "Each element as it is.")
-real = _one(lambda x: x, "The real part: of real numbers, themselves.")
-reciprocal = _one(ops.reciprocal, "1 over each element.")
-round = _one(_of_integers(ops.round), "The nearest integer, of two the even one.")
-sign = _one(ops.sign, "-1, 0 or 1.")
-signbit = _one(ops.signbit, "True where the sign is minus, also of -0.0 and nan.")
-sin = _one(ops.sin, "The sine.")
-sinh = _one(ops.sinh, "The hyperbolic sine.")
-sqrt = _one(ops.sqrt, "The square root.")
-square = _one(standards(ops.square), "Each element times itself.")
-tan = _one(ops.tan, "The tangent.")
-tanh = _one(ops.tanh, "The hyperbolic tangent.")
-trunc = _one(_of_integers(ops.trunc), "The nearest integer that is not farther from 0.")
-
-add = _two(standards(ops.add), "x1 + x2.")
-atan2 = _two(ops.atan2, "The angle of the point (x2, x1).")
-bitwise_and = _two(ops.bitwise_and, "The bits that both have.")
-bitwise_left_shift = _two(standards(ops.bitwise_left_shift), "The bits of x1 moved up by x2 places.")
-bitwise_or = _two(ops.bitwise_or, "The bits that either has.")
-bitwise_right_shift = _two(ops.bitwise_right_shift, "The bits of x1 moved down by x2 places.")
-bitwise_xor = _two(ops.bitwise_xor, "The bits that one of both has.")
-copysign = _two(ops.copysign, "The size of x1 with the sign of x2.")
-divide = _two(ops.div, "x1 / x2, a float.")
-equal = _two(ops.eq, "True where x1 == x2.")
-floor_divide = _two(
-    _floored,
-    "The largest integer that is not above x1 / x2; of infinities x1 / x2, where `x1 // x2` is Python's.",
-)
-greater = _two(ops.gt, "True where x1 > x2.")
-greater_equal = _two(ops.ge, "True where x1 >= x2.")
-hypot = _two(ops.hypot, "The square root of x1**2 + x2**2, without overflow.")
-less = _two(ops.lt, "True where x1 < x2.")
-less_equal = _two(ops.le, "True where x1 <= x2.")
-logaddexp = _two(ops.logaddexp, "log(exp(x1) + exp(x2)), without overflow.")
-logical_and = _two(ops.logical_and, "True where both differ from 0.")
-logical_or = _two(ops.logical_or, "True where either differs from 0.")
-logical_xor = _two(ops.logical_xor, "True where exactly one differs from 0.")
-maximum = _two(ops.maximum, "The larger one; nan if either is.")
-minimum = _two(ops.minimum, "The smaller one; nan if either is.")
-multiply = _two(standards(ops.mul), "x1 * x2.")
-nextafter = _two(ops.nextafter, "The float next to x1, towards x2.")
-not_equal = _two(ops.ne, "True where x1 != x2.")
-pow = _two(standards(ops.pow), "x1 to the power of x2.")
-remainder = _two(ops.remainder, "The remainder of floor_divide, with the sign of x2.")
-subtract = _two(standards(ops.sub), "x1 - x2.")
-
-
-for _name, _function in [*globals().items()]:
-    if getattr(_function, "__name__", "") == "function":
-        _function.__name__ = _function.__qualname__ = _name
-        _function.__module__ = "anneal.array_api"
+def imag(x: Tensor, /) -> Tensor:
+    """The imaginary part: of real numbers, 0."""
+    return ops.zeros_like(x)
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
@@ -151,89 +56,11 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
 # Sums and their like along axes, searches, orders.
 
 
-def _summed(x: Tensor, dtype: Any) -> DType:
-    """The dtype to add up in: integers narrower than 32 bits widen to 32, by their kind."""
-    if dtype is not None:
-        return as_dtype(dtype)
-    if x.dtype.is_float or x.dtype.bits >= 32:
-        return x.dtype
-    return dtypes.uint32 if x.dtype.kind == "uint" else dtypes.int32
-
-
-@standards
-def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum along axes; 0 over nothing. Integers narrower than 32 bits give those of 32 bits, of their kind. One that
-    the dtype does not hold wraps around and warns, where `Tensor.sum` is int64 or raises; with `dtype` it wraps around
-    in that.
-
-    >>> sum(Tensor([[1, 2], [3, 4]]), axis=0)
-    Tensor([4, 6], dtype=int32)
-    """
-    kind = _summed(x, dtype)
-    return x.cast(kind).sum(axis, keepdims, dtype=None if dtype is None else kind)
-
-
-@standards
-def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The product along axes; 1 over nothing. Dtypes as those of `sum`."""
-    kind = _summed(x, dtype)
-    return x.cast(kind).prod(axis, keepdims, dtype=None if dtype is None else kind)
-
-
-def mean(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The mean along axes; nan over nothing."""
-    return x.mean(axis, keepdims)
-
-
-def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance along axes, whose divisor is the count less `correction`."""
-    return x.var(axis, correction, keepdims)
-
-
-def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The square root of `var`."""
-    return x.std(axis, correction, keepdims)
-
-
-def max(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The largest value along axes; nan if there is one."""
-    return x.amax(axis, keepdims)
-
-
-def min(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The smallest value along axes; nan if there is one."""
-    return x.amin(axis, keepdims)
-
-
-def all(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """A test that every element along axes differs from 0, as bool."""
-    return x.all(axis, keepdims)
-
-
-def any(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """A test that some element along axes differs from 0, as bool."""
-    return x.any(axis, keepdims)
-
-
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The number of elements that differ from 0, int32: of the whole array, or along `axis`; `keepdims` keeps it with
     size 1.
     """
     return x.ne(0).cast(dtypes.int32).sum(axis, keepdims)
-
-
-def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The index of the first largest element, int32: along `axis`, or in the flattened array where it is None;
-    `keepdims` keeps reduced axes with size 1.
-    """
-    return x.argmax(axis, keepdims)
-
-
-def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The index of the first smallest element, int32: along `axis`, or in the flattened array where it is None;
-    `keepdims` keeps reduced axes with size 1.
-    """
-    return x.argmin(axis, keepdims)
 
 
 def _one_axis(name: str, x: Tensor, axis: int | None) -> int:
@@ -248,7 +75,7 @@ def cumulative_sum(
 ) -> Tensor:
     """The sums of the elements so far, after a 0 if `include_initial`. Dtypes as those of `sum`."""
     at = _one_axis("cumulative_sum", x, axis)
-    kind = _summed(x, dtype)
+    kind = widened(x, dtype)
     return x.cast(kind).cumulative_sum(at, include_initial=include_initial).cast(kind)
 
 
@@ -258,7 +85,7 @@ def cumulative_prod(
 ) -> Tensor:
     """The products of the elements so far, after a 1 if `include_initial`. Dtypes as those of `sum`."""
     at = _one_axis("cumulative_prod", x, axis)
-    kind = _summed(x, dtype)
+    kind = widened(x, dtype)
     return x.cast(kind).cumulative_prod(at, include_initial=include_initial).cast(kind)
 
 
@@ -444,37 +271,6 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
     x = x1 if isinstance(x1, Tensor) else x2._lift(x1, "isin")
     found = x.isin(x2)
     return ~found if invert else found
-
-
-# -- products ---------------------------------------------------------------------------------------------------------
-
-
-@standards
-def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The matrix product."""
-    return x1.matmul(x2)
-
-
-def matrix_transpose(x: Tensor, /) -> Tensor:
-    """The last two axes exchanged."""
-    return x.mT
-
-
-@standards
-def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
-    """Products summed over the last `axes` of x1 and the first of x2, or over two lists of axes in pairs."""
-    return x1.tensordot(x2, axes)
-
-
-@standards
-def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The inner products of vectors along an axis, counted from the end, which has one size in both. One of integers
-    that their dtype does not hold wraps around and warns. Raises ShapeError for two sizes.
-    """
-    if -x1.ndim <= axis < 0 and -x2.ndim <= axis and x1.shape[axis] != x2.shape[axis]:
-        raise ShapeError(f"vecdot: axis {axis} of shapes {x1.shape} and {x2.shape} must have one size")
-    made, kind = x1.vecdot(x2, axis), result_type(x1, x2)
-    return made if kind.bits == 32 else made.cast(kind)
 
 
 # -- functions whose result's size depends on values ------------------------------------------------------------------

@@ -23,16 +23,14 @@ if TYPE_CHECKING:
     from anneal.backend.memory import MemoryReport, MemoryUse, Reserved
     from anneal.schedule import CostModel, Kernel
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Compiled kernels, and batches of their calls that can be replayed.
-
-
 Buffer = TypeVar("Buffer")
 
 
 # A promise of arrays that a device was asked for: it waits for them, and gives the result of a function of them.
 Reader = Callable[[Callable[[list[Array]], Any]], Any]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compiled kernels, and batches of their calls that can be replayed.
 
 
 class Program(ABC):

@@ -28,7 +28,6 @@ from anneal.training import MODELS, check_model, suggest
 if TYPE_CHECKING:
     from anneal.backend import AnyDevice
 
-
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 # -- completion: names that the compiler has are read from its text, since importing it takes a while ----------------

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from anneal.backend import AnyDevice
     from anneal.inspect import StepGraph
 
-
 LAST = 50  # steps whose mean is the final loss
 
 

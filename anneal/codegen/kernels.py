@@ -16,19 +16,10 @@ from anneal.codegen.ranges import mask_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.schedule import members_of, standalone
-from anneal.uop import (
-    ALU,
-    Op,
-    Recent,
-    UOp,
-    arena,
-    decode_graph,
-    decode_value,
-    dtypes,
-    encode_graph,
-    encode_value,
-    toposort,
-)
+
+from anneal.uop import (  # isort: skip
+    ALU, Op, Recent, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,15 +27,14 @@ from anneal.rewrite import Hook, Pass, Pipeline, tell
 from anneal.schedule import overwrites_rows
 from anneal.uop import Op, UOp, arena, const, dtypes, toposort
 
+_I32 = dtypes.int32
+_Dims = tuple[int, ...]  # which ranges, by their number in the list
+
 # -- registers and unrolled loops -------------------------------------------------------------------------------------
 # Every node that depends on a range that is written out, once for each of its values.
 #
 # A node over two such ranges of extents 4 and 8 becomes 32 nodes, one over none of them stays one, whatever depends on
 # it. The copies of an index share all of it but a constant.
-
-
-_I32 = dtypes.int32
-_Dims = tuple[int, ...]  # which ranges, by their number in the list
 
 
 class _Copies:

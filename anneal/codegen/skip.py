@@ -9,6 +9,9 @@ from anneal.rewrite import rebuild
 from anneal.schedule import dead_side
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
+_I32 = dtypes.int32
+Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Comparisons of indices that have one result for a whole workgroup, and sums without the terms that are zero for it.
 #
@@ -16,10 +19,6 @@ from anneal.uop import Op, UOp, const, dtypes, toposort
 #     cut_iterations   sum over k of where(q < k, 0, p[q, k]) * v[k]: the loop ends with the last k the workgroup needs
 #
 # Conditions are compared as affine forms: over the pieces of a workgroup each term takes its extreme by itself.
-
-
-_I32 = dtypes.int32
-Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
 
 
 def choices(condition: UOp, value: bool) -> Iterator[Choice]:

@@ -22,7 +22,6 @@ from anneal.runtime import Context, Group
 if TYPE_CHECKING:
     from anneal.distributed.mpi import MPIGroup
 
-
 # The variables in which launchers tell each process its place: Open MPI, MPICH and its kin, Slurm with PMIx.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")
 

@@ -15,7 +15,6 @@ __all__ = [
     "positive_semidefinite", "real", "real_vector", "simplex", "stack", "unit_interval",
 ]  # fmt: skip
 
-
 Bound = Tensor | float
 
 

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from anneal.linalg._solving import *
     from anneal.linalg._spectra import *
     from anneal.linalg._triangles import *
-    from anneal.ops import (
-        matmul as matmul,
-        matrix_transpose as matrix_transpose,
-        outer as outer,
-        tensordot as tensordot,
-        trace as trace,
-        vecdot as vecdot,
-    )
+    from anneal.stubs.linalg import *
 else:
     __getattr__ = opened_later(__name__)
     __all__ = names_of(__name__)

@@ -11,9 +11,10 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, on_device, one_batch, squares, svd, svdvals,
+    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, on_device, one_batch, squares, standard, svd,
+    svdvals
 )  # fmt: skip
-from anneal.ops import cross as _cross, need_tensor
+from anneal.ops import need_tensor
 from anneal.tensor import Tensor, dtypes
 
 _SINGULAR = "is singular: it has no inverse"
@@ -40,6 +41,7 @@ class LstSq(NamedTuple):
 # -- inverses and systems ---------------------------------------------------------------------------------------------
 
 
+@standard
 @float_op
 def inv(A: Tensor) -> Tensor:
     """The inverses of square matrices (..., n, n). On the host.
@@ -179,6 +181,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 # -- determinants -----------------------------------------------------------------------------------------------------
 
 
+@standard
 @float_op
 def det(A: Tensor) -> Tensor:
     """The determinants of square matrices: (..., n, n) -> (...). On the host.
@@ -218,6 +221,7 @@ def _cofactors(A: Tensor) -> Tensor:
     return called("det", "has no singular values", compute, [A.shape], [A], gradient, "cofactors")[0]
 
 
+@standard
 @float_op
 def slogdet(A: Tensor) -> SLogDet:
     """The signs of determinants and the logarithms of their sizes: -inf for a singular matrix. On the host.
@@ -243,6 +247,7 @@ def slogdet(A: Tensor) -> SLogDet:
 # -- least squares ----------------------------------------------------------------------------------------------------
 
 
+@standard
 @float_op
 def pinv(
     A: Tensor,
@@ -344,6 +349,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 # Products of matrices and vectors, powers and the exponential. All but the last run where the tensors are.
 
 
+@standard
 @on_device
 def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three numbers along the axis `dim`; the other axes of `input` and `other`
@@ -353,9 +359,10 @@ def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     >>> cross(Tensor([1.0, 0.0, 0.0]), Tensor([0.0, 1.0, 0.0]))
     Tensor([0., 0., 1.], dtype=float32)
     """
-    return _cross(input, other, dim)
+    return input.cross(other, dim)
 
 
+@standard
 @on_device
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of the matrices A (..., m, n), or of axes `dim1` and `dim2`, as the last axis; `offset` counts
@@ -383,9 +390,10 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         raise ShapeError(f"linalg.vander: N is at least 1, not {count}")
     wide = x.unsqueeze(-1).expand((*x.shape, count - 1))
     ones: Tensor = Tensor.ones(*x.shape, 1, dtype=x.dtype, device=x.device)
-    return Tensor.cat([ones, wide.cumprod(-1)], dim=-1) if count > 1 else ones
+    return Tensor.cat([ones, wide.cumprod(-1)], -1) if count > 1 else ones
 
 
+@standard
 @on_device
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """The n-th power of square matrices A (..., k, k), by squaring; of the inverse, on the host, if n is negative.
@@ -395,7 +403,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     Tensor([[0.25  , 0.    ],
             [0.    , 0.0625]], dtype=float32)
     """
-    return A.matrix_power(n) if n >= 0 else inv(A).matrix_power(-n)
+    return (A if n >= 0 else inv(A)).matrix_power(abs(n))
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:

@@ -14,14 +14,13 @@ from anneal.ops import axis_of, broadcast_shapes, checked
 from anneal.tensor import Tensor, dtypes, host_call
 
 __all__ = [
-    "SVD", "Eigh", "cond", "eigh", "eigvalsh", "matrix_norm", "matrix_rank", "norm", "svd", "svdvals", "vector_norm",
+    "SVD", "Eigh", "cond", "eigh", "eigvalsh", "matrix_norm", "matrix_rank", "norm", "svd", "svdvals", "vector_norm"
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
 Tensors = Sequence[Tensor]
 Gradient = Callable[[Tensors, Tensors, Tensors], Any]
 F = TypeVar("F", bound=Callable[..., Any])
-TOLERANCES = ("atol", "rtol", "tol")  # of any dtype
 
 
 def float_op(function: F) -> F:
@@ -33,7 +32,8 @@ def float_op(function: F) -> F:
 
     @functools.wraps(function)
     def called(*args: Any, **options: Any) -> Any:
-        given = [*args, *[a for what, a in options.items() if what not in TOLERANCES]]
+        # tolerances are of any dtype
+        given = [*args, *[a for what, a in options.items() if what not in ("atol", "rtol", "tol")]]
         tensors = [a for a in given if isinstance(a, Tensor)]
         for x in tensors:
             if not x.dtype.is_float:
@@ -65,6 +65,11 @@ def _back(made: Any, dtype: Any) -> Any:
 def on_device(function: F) -> F:
     """An op that the device computes: `linalg.NAME` in messages."""
     return checked(function, f"linalg.{function.__name__}")
+
+
+def standard(op: F) -> F:
+    """An op that is one of the array API standard's linear algebra, too: `tools/names.py` lists it there."""
+    return op
 
 
 def matrices(x: Tensor) -> tuple[int, int]:
@@ -181,6 +186,7 @@ def _diagonal(x: Tensor) -> Tensor:
     return x.diag_embed()
 
 
+@standard
 @float_op
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     """The singular value decomposition A = U diag(S) Vh, with the largest singular value first. On the host.
@@ -219,6 +225,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     return SVD(*made)
 
 
+@standard
 @float_op
 def svdvals(A: Tensor) -> Tensor:
     """The singular values, the largest first: (..., m, n) -> (..., min(m, n)). On the host.
@@ -245,6 +252,7 @@ def _triangle(UPLO: str) -> Any:
     return UPLO.upper()
 
 
+@standard
 @float_op
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors as columns, of symmetric matrices: (..., n, n) -> (..., n), (..., n, n).
@@ -274,6 +282,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     return Eigh(*made)
 
 
+@standard
 @float_op
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of symmetric matrices A, ascending: (..., n, n) -> (..., n); of A the lower triangle is read, or
@@ -332,6 +341,7 @@ def vector_norm(
     return _cast(x, dtype).norm(ord, dim, keepdim)
 
 
+@standard
 @on_device
 def matrix_norm(
     A: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
@@ -467,6 +477,7 @@ def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
+@standard
 @float_op
 def matrix_rank(
     A: Tensor,

@@ -9,7 +9,10 @@ import numpy as np
 
 from anneal.errors import GradientError, ShapeError
 from anneal.linalg._solving import solve_triangular
-from anneal.linalg._spectra import Array, Tensors, called, float_op, leading, matrices, on_device, one_batch, squares
+
+from anneal.linalg._spectra import (  # isort: skip
+    Array, Tensors, called, float_op, leading, matrices, on_device, one_batch, squares, standard
+)  # fmt: skip
 from anneal.tensor import Tensor, dtypes
 
 
@@ -20,6 +23,7 @@ class QR(NamedTuple):
     R: Tensor
 
 
+@standard
 @float_op
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The lower triangle L with L L^T = A of symmetric positive definite matrices, or its transpose if `upper`.
@@ -60,6 +64,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     return cholesky(A, upper=upper), Tensor.zeros(A.shape[:-2], dtype="int32", device=A.device)
 
 
+@standard
 @float_op
 def qr(A: Tensor, mode: str = "reduced") -> QR:
     """A = Q R with orthogonal columns Q and an upper triangle R. On the host.

@@ -9,17 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import DTypeLike, family, function, in_place
+from anneal.ops import DTypeLike, family, function, in_place, reduce_loss
 from anneal.tensor import Tensor, functional as F
 from anneal.uop import by_rule
 
 Sizes = int | Sequence[int]
-
-
-def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
-    if reduction not in ("mean", "sum", "none"):
-        raise ShapeError(f'{name}: reduction is one of "mean", "sum", "none", not {reduction!r}')
-    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
 @function(autocast="float32")
@@ -46,7 +40,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     gaps = 1 - (x.gather(1, chosen).unsqueeze(2) - x.unsqueeze(1))
     kept = named.unsqueeze(2) & ~there.unsqueeze(1)
     loss = kept.where(gaps.relu(), 0.0).sum((1, 2)) / n
-    return _reduced("multilabel_margin_loss", loss if input.ndim == 2 else loss.squeeze(0), reduction)
+    return reduce_loss(loss if input.ndim == 2 else loss.squeeze(0), reduction)
 
 
 @function
@@ -73,7 +67,7 @@ def triplet_margin_with_distance_loss(
     near, far = d(anchor, positive), d(anchor, negative)
     if swap:
         far = far.minimum(d(positive, negative))
-    return _reduced("triplet_margin_with_distance_loss", (near - far + margin).clamp(min=0), reduction)
+    return reduce_loss((near - far + margin).clamp(min=0), reduction)
 
 
 def _lengths(name: str, given: Any) -> list[int]:
@@ -146,7 +140,7 @@ def ctc_loss(
         shown = shown._new(by_rule("equal", shown.uop, total.uop), total)
     if reduction == "mean":
         return (shown / Tensor(np.maximum(ends, 1), device=x.device).cast(shown.dtype)).mean()
-    return _reduced("ctc_loss", shown.squeeze(0) if single else shown, reduction)
+    return reduce_loss(shown.squeeze(0) if single else shown, reduction)
 
 
 def _padded(targets: Tensor, lengths: list[int], batch: int, blank: int) -> Tensor:
@@ -178,7 +172,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
 
 @function
 def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
-    """1-D convolution of (time, batch, channels) with a weight (size, in, out).
+    """1-D convolution of (time, batch, channels), with `pad` zeros at both ends, with a weight (size, in, out).
 
     >>> conv_tbc(Tensor.ones(5, 1, 2), Tensor.ones(3, 2, 4), Tensor.zeros(4)).shape
     (3, 1, 4)
@@ -463,21 +457,25 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The result of `nn.MultiheadAttention`, computed from its weights: query (l, batch, e), key and value (s, batch,
-    ...).
+    """The result of `nn.MultiheadAttention`, computed from its weights: query (l, batch, e), key and value
+    (s, batch, ...).
 
     Without a batch axis all three have two axes. Masks are bool (True leaves a position out) or are added to the
     scores: `attn_mask` (l, s) or (batch * num_heads, l, s), `key_padding_mask` (batch, s). `is_causal` is a hint in
     torch and needs `attn_mask`; here it makes one if there is none.
 
-    Returns the result and, with `need_weights`, the weights (batch, l, s), or (batch, heads, l, s) not averaged.
+    Returns the result and, with `need_weights`, the weights (batch, l, s), or (batch, heads, l, s) not averaged. Raises
+    ShapeError for sizes that do not fit.
 
-    Raises ShapeError for sizes that do not fit.
+    Args:
+        embed_dim_to_check: the query's features. in_proj_weight, in_proj_bias: (3 * width, width) and (3 * width,), of
+            queries, keys and values. bias_k, bias_v: added rows. add_zero_attn: whether a row of zeros is added.
+        out_proj_weight, out_proj_bias: (width, width), (width,). static_k, static_v: projected keys and values.
+        use_separate_proj_weight: whether to use `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
 
     >>> x, w = Tensor.ones(3, 1, 4), Tensor.ones(12, 4)
-    >>> y, weights = multi_head_attention_forward(x, x, x, 4, 2, w, None, None, None, False, 0.0, w[:4], None)
-    >>> y.shape, weights.shape
-    ((3, 1, 4), (1, 3, 3))
+    >>> multi_head_attention_forward(x, x, x, 4, 2, w, None, None, None, False, 0.0, w[:4], None)[1].shape
+    (1, 3, 3)
     """
     _check_query(query, embed_dim_to_check, num_heads)
     own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None

@@ -130,6 +130,11 @@ def _check_table(name: str, rows: int, padding_idx: int | None) -> None:
 class EmbeddingBag(Resettable):
     """Sums, means or maxima of rows of a table: see `functional.embedding_bag`.
 
+    Args:
+        num_embeddings: the number of rows of the table.
+        embedding_dim: the number of elements of a row.
+        include_last_offset: whether the last offset marks the end.
+
     >>> EmbeddingBag(10, 4)(Tensor([[1, 2, 3]])).shape
     (1, 4)
     """
@@ -177,6 +182,10 @@ class EmbeddingBag(Resettable):
 
 class Bilinear(Resettable):
     """A bilinear layer: `a @ weight[o] @ b` for each output o, plus a bias: (..., in1), (..., in2) to (..., out).
+
+    Args:
+        in1_features: the number of features of the first input.
+        in2_features: the number of features of the second input.
 
     >>> Bilinear(3, 4, 2)(Tensor.ones(5, 3), Tensor.ones(5, 4)).shape
     (5, 2)

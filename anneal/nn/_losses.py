@@ -267,6 +267,7 @@ class PoissonNLLLoss(_OfPair, function=F.poisson_nll_loss):
     """`functional.poisson_nll_loss` of rates or their logs and counts.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+    With `full` the loss includes its constant term.
 
     >>> PoissonNLLLoss()(Tensor([0.0]), Tensor([2.0]))
     Tensor(1., dtype=float32)
@@ -281,7 +282,7 @@ class PoissonNLLLoss(_OfPair, function=F.poisson_nll_loss):
 class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, kw_only=True):
     """`functional.gaussian_nll_loss` of means, values and variances.
 
-    All three are of one shape, or a variance for each row.
+    All three are of one shape, or a variance for each row. With `full` the loss includes its constant term.
 
     >>> GaussianNLLLoss()(Tensor([0.0]), Tensor([2.0]), Tensor([1.0]))
     Tensor(2., dtype=float32)
@@ -293,6 +294,9 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, kw_only=True):
 
     @checked
     def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
+        """The loss of `input`, the means, for `target`; `var` is of its shape, or has 1 at its end. Gives a tensor of
+        shape () unless reduction is "none".
+        """
         return self._of(input, target, var)
 
 

@@ -179,6 +179,10 @@ class GPT(LanguageModel):
 class PatchEmbed(Module):
     """An image as a row of patches: (batch, in_chans, h, w) to (batch, patches, embed_dim), a linear map of each.
 
+    Args:
+        img_size: the side of a picture in pixels.
+        patch_size: the side of a patch in pixels.
+
     Raises ShapeError if the patches do not divide the image.
 
     >>> PatchEmbed(8, 4, 3, 16)(Tensor.ones(1, 3, 8, 8)).shape

@@ -205,7 +205,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
 @checked
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Fill `tensor` with normal numbers.
+    """Fill `tensor` with normal numbers of `mean` and standard deviation `std`.
 
     >>> normal_(Tensor.zeros(2), 3.0, 0.0).tolist()
     [3.0, 3.0]
@@ -215,7 +215,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
 
 @checked
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
-    """Normal numbers of the interval [a, b]: those outside are drawn again.
+    """Normal numbers of `mean` and standard deviation `std`, in the interval [a, b]: those outside are drawn again.
 
     >>> trunc_normal_(Tensor.zeros(100)).abs().amax().item() <= 2.0
     True
@@ -358,7 +358,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
 @checked
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
-    """Normal numbers in a matrix, a share of `sparsity` of each column zero.
+    """Normal numbers of standard deviation `std` in a matrix, a share of `sparsity` of each column zero.
 
     >>> (sparse_(Tensor.zeros(4, 3), 0.5) == 0).int().sum().item()
     6

@@ -20,10 +20,11 @@ HELP = {  # modules, and what stands in the families' files beside their functio
     "inplace": "changed flagged in_place need_changeable",
     "activations": "take_running_updates",
     "extremes": "MinMax ValuesIndices",
+    "losses": "reduce_loss",
     "pooling": "per_axis",
     "precision": "cast_dtype in_single",
     "random": "Generator default_generator host_generator host_normal host_uniform",
-    "images": "MODES",
+    "images": "MODES OUTSIDE SAMPLED",
     "statistics": "Histogram",
 }
 

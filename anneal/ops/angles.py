@@ -34,7 +34,7 @@ _ATAN_Q = (
 _ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def sin(x: Tensor) -> Tensor:
     """The sine of an angle in radians.
 
@@ -45,7 +45,7 @@ def sin(x: Tensor) -> Tensor:
     return real_unary(x, Op.SIN)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def cos(x: Tensor) -> Tensor:
     """The cosine of an angle in radians.
 
@@ -56,7 +56,7 @@ def cos(x: Tensor) -> Tensor:
     return real_unary(x, Op.COS)
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 def tan(x: Tensor) -> Tensor:
     """The tangent of an angle in radians.
 
@@ -67,7 +67,7 @@ def tan(x: Tensor) -> Tensor:
     return real_unary(x, Op.TAN)
 
 
-@function(in_place=True, functional=True)
+@function(in_place=True, functional=True, array_api=True)
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent.
 
@@ -78,7 +78,7 @@ def tanh(x: Tensor) -> Tensor:
     return real_unary(x, Op.TANH)
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 def sinh(x: Tensor) -> Tensor:
     """The hyperbolic sine.
 
@@ -89,7 +89,7 @@ def sinh(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_sinh(x), _cosh(x)))
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 def cosh(x: Tensor) -> Tensor:
     """The hyperbolic cosine.
 
@@ -100,7 +100,7 @@ def cosh(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_cosh(x), _sinh(x)))
 
 
-@function(alias="arcsin", in_place=True, autocast="float32")
+@function(alias="arcsin", in_place=True, autocast="float32", array_api=True)
 def asin(x: Tensor) -> Tensor:
     """The angle from -pi/2 to pi/2 with this sine; nan outside [-1, 1].
 
@@ -116,7 +116,7 @@ def asin(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(alias="arccos", in_place=True, autocast="float32")
+@function(alias="arccos", in_place=True, autocast="float32", array_api=True)
 def acos(x: Tensor) -> Tensor:
     """The angle from 0 to pi with this cosine; nan outside [-1, 1].
 
@@ -134,7 +134,7 @@ def acos(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(alias="arctan", in_place=True)
+@function(alias="arctan", in_place=True, array_api=True)
 def atan(x: Tensor) -> Tensor:
     """The angle from -pi/2 to pi/2 with this tangent.
 
@@ -151,7 +151,7 @@ def atan(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(alias="arctan2", in_place=True, autocast="widest")
+@function(alias="arctan2", in_place=True, autocast="widest", array_api=True)
 def atan2(x: Tensor, other: Operand) -> Tensor:
     """The angle from -pi to pi of the point (other, x): its tangent is x / other.
 
@@ -173,7 +173,7 @@ def atan2(x: Tensor, other: Operand) -> Tensor:
     return choose(steep, quarter - angle, choose(has_sign_bit(x), angle + half, angle)).cast(dtype)
 
 
-@function(alias="arcsinh", in_place=True)
+@function(alias="arcsinh", in_place=True, array_api=True)
 def asinh(x: Tensor) -> Tensor:
     """The inverse of sinh.
 
@@ -194,7 +194,7 @@ def asinh(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(alias="arccosh", in_place=True)
+@function(alias="arccosh", in_place=True, array_api=True)
 def acosh(x: Tensor) -> Tensor:
     """The inverse of cosh for numbers from 1 on; nan below.
 
@@ -215,7 +215,7 @@ def acosh(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(alias="arctanh", in_place=True)
+@function(alias="arctanh", in_place=True, array_api=True)
 def atanh(x: Tensor) -> Tensor:
     """The inverse of tanh; infinite at -1 and 1, nan beyond.
 
@@ -235,7 +235,7 @@ def atanh(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def hypot(x: Tensor, other: Operand) -> Tensor:
     """sqrt(x**2 + other**2), without overflow.
 

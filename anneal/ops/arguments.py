@@ -321,20 +321,8 @@ def checked(function: F, name: str = "") -> F:
 @overload
 def function(op: F) -> F: ...
 @overload
-def function(
-    *,
-    alias: str = "",
-    function_alias: str = "",
-    method: bool = True,
-    static: bool = False,
-    in_place: bool | str = False,
-    functional: bool | str = False,
-    special: bool | str = False,
-    inplace: bool | str = False,
-    view: bool = False,
-    autocast: str = "",
-) -> Callable[[F], F]: ...
-def function(op: Any = None, *, view: bool = False, autocast: str = "", **declared: Any) -> Any:
+def function(**declared: Any) -> Callable[[F], F]: ...
+def function(op: Any = None, *, view: bool = False, autocast: str = "", neutral: Any = "", **declared: Any) -> Any:
     """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
 
     Args:
@@ -342,6 +330,10 @@ def function(op: Any = None, *, view: bool = False, autocast: str = "", **declar
         method: whether it is one of Tensor's; not said: if it takes a tensor first. static: whether it is a static one.
         in_place: whether there is NAME_, which gives its tensor the result; "shape": the result's shape, too.
         functional: whether it is one of `nn.functional`, or its names there. special: the same for `anneal.special`.
+        linalg: whether it is one of `anneal.linalg`.
+        array_api: whether it is one of the array API standard, by the standard's arguments, or its names there.
+        neutral: the value that changes nothing, as 0 in a sum; what has one is in `anneal.masked`, too. "lowest" and
+            "highest" are the dtype's, "-inf" and "inf" of floats, which integers become first.
         inplace: whether it takes `inplace` in `nn.functional`; "twin": whether NAME_ is there, too.
         view: whether its results are views of its first argument, as in torch: `viewing`.
         autocast: the dtype that it takes its operands in under `anneal.amp.autocast`: `precision.casts`.
@@ -349,6 +341,8 @@ def function(op: Any = None, *, view: bool = False, autocast: str = "", **declar
 
     def declare(op: Any) -> Any:
         op.is_op = True
+        if neutral != "":
+            op.neutral = neutral
         op = casts(op, autocast) if autocast else op
         return checked(viewing(op) if view else op)
 

@@ -193,6 +193,10 @@ def unique_consecutive(
 
     Arguments, results and errors as for `unique`.
 
+    Args:
+        return_inverse: whether to return the position of each element in the result.
+        return_counts: whether to return the number of times that each element occurs.
+
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 1, 2, 1]).unique_consecutive().tolist()
     [1, 2, 1]

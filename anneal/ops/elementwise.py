@@ -86,11 +86,11 @@ def need(dtype: DType, fits: bool, wanted: str) -> None:
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-@function
+@function(array_api=True)
 @scales
 @numbers_first
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
-    """x + alpha * other; a logical or on bools.
+    """x + other; a logical or on bools. With `alpha`, x + alpha * other.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]) + Tensor([[10], [20]])
@@ -102,11 +102,11 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return binary(x, Op.ADD, other)
 
 
-@function(alias="subtract", in_place="aliases")
+@function(alias="subtract", in_place="aliases", array_api="subtract")
 @scales
 @numbers_first
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
-    """x - alpha * other. Raises DTypeError for two bools.
+    """x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools.
 
     >>> from anneal.tensor import Tensor
     >>> 10 - Tensor([1, 2])
@@ -128,7 +128,7 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.SUB, (a, b), shape), o)
 
 
-@function(alias="multiply", in_place="aliases")
+@function(alias="multiply", in_place="aliases", array_api="multiply")
 @computes
 @numbers_first
 def mul(x: Tensor, other: Operand) -> Tensor:
@@ -141,11 +141,11 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     return binary(x, Op.MUL, other)
 
 
-@function(alias="divide true_divide", in_place="aliases")
+@function(alias="divide true_divide", in_place="aliases", array_api="divide")
 @computes
 @numbers_first
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
-    """x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
+    """x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([7, -7]) / 2, Tensor([7, -7]).div(2, rounding_mode="trunc")
@@ -214,7 +214,7 @@ def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.MOD, (a, b), shape), o)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 @number_first
 def remainder(x: Tensor, other: Operand) -> Tensor:
     """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
@@ -301,7 +301,7 @@ def one_over(x: Tensor) -> Tensor:
     return x._new(u)
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 @number_first
 def pow(x: Tensor, other: Operand) -> Tensor:
     """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
@@ -314,7 +314,7 @@ def pow(x: Tensor, other: Operand) -> Tensor:
     return power(x, other, False)
 
 
-@function
+@function(array_api=True)
 def maximum(x: Tensor, other: Operand) -> Tensor:
     """The larger of each pair; nan if either is nan. At a tie each side has half the gradient.
 
@@ -325,7 +325,7 @@ def maximum(x: Tensor, other: Operand) -> Tensor:
     return halved(binary(x, Op.MAX, other))
 
 
-@function
+@function(array_api=True)
 def minimum(x: Tensor, other: Operand) -> Tensor:
     """The smaller of each pair; nan if either is nan. At a tie each side has half the gradient.
 

@@ -93,7 +93,7 @@ def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Te
     return halved(binary(x, Op.MAX if name == "max" else Op.MIN, other))
 
 
-@function
+@function(array_api="max", neutral="lowest")
 def amax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
@@ -106,7 +106,7 @@ def amax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return _extreme(x, Op.MAX, axis, keepdim)
 
 
-@function
+@function(array_api="min", neutral="highest")
 def amin(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
@@ -185,7 +185,7 @@ def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
     return x._new_plain(first if keepdim else reshape(first, (*shape[:at], *shape[at + 1 :])))
 
 
-@function
+@function(array_api=True, neutral="lowest")
 def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
 
@@ -196,7 +196,7 @@ def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     return _position(x, Op.MAX, axis, keepdim)
 
 
-@function
+@function(array_api=True, neutral="highest")
 def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     """The position of the first smallest value (or nan) along an axis, as int32.
 
@@ -264,7 +264,7 @@ def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
 _BLOCK = 32
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", neutral=0)
 @in_single()
 def cumsum(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
@@ -277,7 +277,7 @@ def cumsum(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None
     return _total(x, "cumsum", Op.ADD, axis, dtype)
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", neutral=1)
 @in_single()
 def cumprod(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes

@@ -92,7 +92,7 @@ _ERFINV_FAR = (
 # section 4).
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 def exp(x: Tensor) -> Tensor:
     """e ** x.
 
@@ -114,7 +114,7 @@ def exp2(x: Tensor) -> Tensor:
     return real_unary(x, Op.EXP2)
 
 
-@function(in_place=True, special=True, autocast="float32")
+@function(in_place=True, special=True, autocast="float32", array_api=True)
 @in_single()
 def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1, exact for small values too.
@@ -136,7 +136,7 @@ def expm1(x: Tensor) -> Tensor:
     return choose(near, inner * polynomial(inner, _EXPM1), x.exp() - 1.0)
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 def log(x: Tensor) -> Tensor:
     """The natural logarithm; -inf at 0, nan below.
 
@@ -147,7 +147,7 @@ def log(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG)
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 def log2(x: Tensor) -> Tensor:
     """The logarithm to base 2.
 
@@ -158,7 +158,7 @@ def log2(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2)
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 @in_single()
 def log10(x: Tensor) -> Tensor:
     """The logarithm to base 10.
@@ -170,7 +170,7 @@ def log10(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2) * math.log10(2)
 
 
-@function(in_place=True, special=True, autocast="float32")
+@function(in_place=True, special=True, autocast="float32", array_api=True)
 @in_single()
 def log1p(x: Tensor) -> Tensor:
     """log(1 + x), exact for small values too.
@@ -189,7 +189,7 @@ def log1p(x: Tensor) -> Tensor:
     return choose(near, series, (1.0 + x).log())
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def sqrt(x: Tensor) -> Tensor:
     """The square root; nan below 0.
 
@@ -211,7 +211,7 @@ def rsqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.RSQRT)
 
 
-@function(in_place=True, autocast="float32")
+@function(in_place=True, autocast="float32", array_api=True)
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x.
 
@@ -222,7 +222,7 @@ def reciprocal(x: Tensor) -> Tensor:
     return one_over(x)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def square(x: Tensor) -> Tensor:
     """x * x; of bools as int32.
 
@@ -288,7 +288,7 @@ def erfinv(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function
+@function(array_api=True)
 @in_single()
 def logaddexp(x: Tensor, other: Operand) -> Tensor:
     """log(exp(x) + exp(other)), without overflow.
@@ -346,7 +346,7 @@ def as_reals(x: Tensor, other: Operand) -> tuple[Tensor, Tensor, DType]:
     return x._new(broadcast(a.cast(wide), shape)), o._new(broadcast(b.cast(wide), shape)), dtype
 
 
-@function
+@function(array_api=True)
 def signbit(x: Tensor) -> Tensor:
     """True for each negative element, -0.0 too.
 
@@ -358,7 +358,7 @@ def signbit(x: Tensor) -> Tensor:
     return x._new_plain(has_sign_bit(x).uop) if x.uop.dtype.is_float else x < 0
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def copysign(x: Tensor, other: Operand) -> Tensor:
     """The size of x with the sign of other.
 

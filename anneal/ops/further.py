@@ -132,7 +132,7 @@ def lcm(x: Tensor, other: Any) -> Tensor:
     return ((x // x.gcd(o).maximum(1)) * o).abs()
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def nextafter(x: Tensor, other: Any) -> Tensor:
     """The float next to each element, towards `other`. Its slope is 1, and 0 where both are equal; none in `other`.
 
@@ -199,7 +199,7 @@ def equal(x: Tensor, other: Any) -> bool:
     return x.shape == o.shape and (not x.numel() or bool(x.eq(o).all().item()))
 
 
-@function(function_alias="alias_copy")
+@function(function_alias="alias_copy", array_api=True)
 def positive(x: Tensor) -> Tensor:
     """The tensor itself.
 
@@ -279,9 +279,9 @@ def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     return x.permute(*axes)
 
 
-@function(view=True, alias="adjoint")
+@function(view=True, alias="adjoint", array_api=True, linalg=True)
 def matrix_transpose(x: Tensor) -> Tensor:
-    """Another name of `mT`; of `mH`, too, since numbers are real.
+    """The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]).matrix_transpose()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
 MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+# grid_sample's modes and padding modes, in the order of torch's numbers
+SAMPLED, OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 # Where an output element lies among the inputs is a fraction of whole numbers, so every device finds the same
 # neighbours.
@@ -352,8 +354,8 @@ def grid_sample(
             f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), or a depth before h and oh and 3, not {x.shape} "
             f"and {grid.shape}"
         )
-    modes = ("bilinear", "nearest", "bicubic") if axes == 2 else ("bilinear", "nearest")
-    if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
+    modes = SAMPLED if axes == 2 else SAMPLED[:2]
+    if mode not in modes or padding_mode not in OUTSIDE:
         raise DTypeError(
             f'grid_sample: mode is one of {", ".join(modes)}, padding_mode "zeros", "border" or "reflection", not '
             f"{mode!r}, {padding_mode!r}"

@@ -385,7 +385,8 @@ def uniform_(
 @function
 @_changes
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Normal numbers, drawn into this tensor; errors as for `uniform_`, ShapeError for std < 0.
+    """Normal numbers of `mean` and standard deviation `std`, drawn into this tensor; errors as for `uniform_`,
+    ShapeError for std < 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(3).normal_(5.0, 0.0)
@@ -400,7 +401,7 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
 @function
 @_changes
 def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
-    """exp of normal numbers of this mean and deviation, drawn into this tensor; errors as for `uniform_`.
+    """exp of normal numbers of `mean` and standard deviation `std`, drawn into this tensor; errors as for `uniform_`.
 
     >>> from anneal.tensor import Tensor
     >>> (Tensor.zeros(3).log_normal_() > 0).all().item()
@@ -430,7 +431,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
 @function
 @_changes
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Numbers of Cauchy's distribution, drawn into this tensor; errors as for `uniform_`.
+    """Numbers of Cauchy's distribution around its `median`, drawn into this tensor; errors as for `uniform_`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(3).cauchy_().shape

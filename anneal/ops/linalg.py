@@ -18,7 +18,7 @@ from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import most
 
 
-@function(alias="mm bmm mv", autocast="low")
+@function(alias="mm bmm mv", autocast="low", array_api=True, linalg=True)
 def matmul(x: Tensor, other: Any) -> Tensor:
     """The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right.
 
@@ -44,7 +44,7 @@ def dot(x: Tensor, other: Any) -> Tensor:
     return x.matmul(other)
 
 
-@function
+@function(linalg=True)
 def outer(x: Tensor, other: Any) -> Tensor:
     """The outer product of two vectors: the products of every element of one and every element of the other.
 
@@ -59,7 +59,7 @@ def outer(x: Tensor, other: Any) -> Tensor:
     return x.unsqueeze(1) * o.unsqueeze(0)
 
 
-@function
+@function(linalg=True)
 def trace(x: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 
@@ -72,7 +72,7 @@ def trace(x: Tensor) -> Tensor:
     return x.diagonal().sum()
 
 
-@function(autocast="low")
+@function(autocast="low", array_api=True, linalg=True)
 def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     """The inner products of vectors along an axis of their common shape; two tensors of one axis must have one size.
     Those of integers have the dtypes of sums.
@@ -98,7 +98,7 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     return x._new(whole("vecdot", x.device, (a, b), most(shape[at]) * largest_of(a) * largest_of(b), made), o)
 
 
-@function(autocast="widest")
+@function(autocast="widest", array_api=True, linalg=True)
 def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
     """Products summed over axes: the last `dims` of x with the first of other, or two lists of axes in pairs.
 

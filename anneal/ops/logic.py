@@ -38,10 +38,10 @@ def at_most(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new_plain(broadcast(u, shape))
 
 
-@function(in_place=True)
+@function(in_place=True, array_api="equal")
 @compares
 def eq(x: Tensor, other: Operand) -> Tensor:
-    """Element-wise `input == other`, as bool.
+    """x == other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]) == 2
@@ -50,10 +50,10 @@ def eq(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, Op.EQ, other)
 
 
-@function(alias="not_equal", in_place=True)
+@function(alias="not_equal", in_place=True, array_api="not_equal")
 @compares
 def ne(x: Tensor, other: Operand) -> Tensor:
-    """Element-wise `input != other`, as bool; true for nan.
+    """x != other, as bool; true for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ne(2)
@@ -62,7 +62,7 @@ def ne(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, Op.NE, other)
 
 
-@function(alias="less", in_place=True)
+@function(alias="less", in_place=True, array_api="less")
 @compares
 def lt(x: Tensor, other: Operand) -> Tensor:
     """x < other, as bool.
@@ -74,7 +74,7 @@ def lt(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, Op.LT, other)
 
 
-@function(alias="greater", in_place=True)
+@function(alias="greater", in_place=True, array_api="greater")
 @compares
 def gt(x: Tensor, other: Operand) -> Tensor:
     """x > other, as bool.
@@ -86,7 +86,7 @@ def gt(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, Op.LT, other, True)
 
 
-@function(alias="less_equal", in_place=True)
+@function(alias="less_equal", in_place=True, array_api="less_equal")
 @compares
 def le(x: Tensor, other: Operand) -> Tensor:
     """x <= other, as bool; false for nan.
@@ -98,7 +98,7 @@ def le(x: Tensor, other: Operand) -> Tensor:
     return at_most(x, other, False)
 
 
-@function(alias="greater_equal", in_place=True)
+@function(alias="greater_equal", in_place=True, array_api="greater_equal")
 @compares
 def ge(x: Tensor, other: Operand) -> Tensor:
     """x >= other, as bool; false for nan.
@@ -178,7 +178,7 @@ def shift(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
     return x._new_plain(elementwise(op, (a, b), shape))
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 @number_first
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     """The bitwise and; logical and on bools. Raises DTypeError for floats.
@@ -190,7 +190,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, Op.AND, other)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 @number_first
 def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     """The bitwise or; logical or on bools. Raises DTypeError for floats.
@@ -202,7 +202,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, Op.OR, other)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 @number_first
 def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
@@ -214,7 +214,7 @@ def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, Op.XOR, other)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api="bitwise_invert")
 def bitwise_not(x: Tensor) -> Tensor:
     """The bits inverted; logical not on bools. Raises DTypeError for floats.
 
@@ -227,7 +227,7 @@ def bitwise_not(x: Tensor) -> Tensor:
     return x._new_plain(Op.NOT(x.uop))
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 @number_first
 def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     """x << other, for shifts from 0 to the width minus one.
@@ -239,7 +239,7 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     return shift(x, Op.SHL, other)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 @number_first
 def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
     """x >> other, for shifts from 0 to the width minus one; the sign is kept.
@@ -255,7 +255,7 @@ def truth(x: Tensor) -> Tensor:
     return x._new_plain(_true(x.uop))
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def logical_not(x: Tensor) -> Tensor:
     """True for each element that is 0 (or False).
 
@@ -266,7 +266,7 @@ def logical_not(x: Tensor) -> Tensor:
     return x._new_plain(Op.NOT(_true(x.uop)))
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def logical_and(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which both elements differ from 0.
 
@@ -277,7 +277,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
     return bitwise(truth(x), Op.AND, truth(x._lift(other)))
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def logical_or(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which either element differs from 0.
 
@@ -288,7 +288,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
     return bitwise(truth(x), Op.OR, truth(x._lift(other)))
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def logical_xor(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which exactly one element differs from 0.
 
@@ -309,7 +309,7 @@ def _true(u: UOp) -> UOp:
 _INT32 = dtypes.int32
 
 
-@function(alias="negative", in_place=True)
+@function(alias="negative", in_place=True, array_api="negative")
 def neg(x: Tensor) -> Tensor:
     """-x; unsigned integers wrap. Raises DTypeError for bools. Gives x's shape.
 
@@ -328,7 +328,7 @@ def _turned(x: Tensor, op: Op) -> Tensor:
     return unary(x, op)
 
 
-@function(alias="absolute", in_place=True)
+@function(alias="absolute", in_place=True, array_api=True)
 def abs(x: Tensor) -> Tensor:
     """The distance from 0; the lowest signed integer stays itself. Gives x's shape.
 
@@ -339,7 +339,7 @@ def abs(x: Tensor) -> Tensor:
     return _turned(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1; nan stays nan. Gives x's shape.
 
@@ -354,7 +354,7 @@ def _rounded(x: Tensor, op: Op) -> Tensor:
     return unary(x, op) if x.uop.dtype.is_float else x
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def floor(x: Tensor) -> Tensor:
     """The whole number at or below; integers are themselves. Gives x's shape.
 
@@ -365,7 +365,7 @@ def floor(x: Tensor) -> Tensor:
     return _rounded(x, Op.FLOOR)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def ceil(x: Tensor) -> Tensor:
     """The whole number at or above; integers are themselves. Gives x's shape.
 
@@ -376,7 +376,7 @@ def ceil(x: Tensor) -> Tensor:
     return _rounded(x, Op.CEIL)
 
 
-@function(in_place=True)
+@function(in_place=True, array_api=True)
 def trunc(x: Tensor) -> Tensor:
     """The whole number towards 0; integers are themselves. Gives x's shape.
 
@@ -387,9 +387,9 @@ def trunc(x: Tensor) -> Tensor:
     return _rounded(x, Op.TRUNC)
 
 
-@function(in_place=True, special=True)
+@function(in_place=True, special=True, array_api=True)
 def round(x: Tensor, decimals: int = 0) -> Tensor:
-    """The nearest whole number (or multiple of 10**-decimals), halves to even. Gives x's shape.
+    """The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.5, 1.5, -2.5]).round()
@@ -412,7 +412,7 @@ def frac(x: Tensor) -> Tensor:
     return x - x.trunc()
 
 
-@function
+@function(array_api=True)
 def isnan(x: Tensor) -> Tensor:
     """True for each element that is not a number. Gives x's shape.
 
@@ -423,7 +423,7 @@ def isnan(x: Tensor) -> Tensor:
     return x._new_plain(broadcast(x.uop.ne(x.uop), x.shape))
 
 
-@function
+@function(array_api=True)
 def isinf(x: Tensor) -> Tensor:
     """True for each element that is plus or minus infinity. Gives x's shape.
 
@@ -458,7 +458,7 @@ def isneginf(x: Tensor) -> Tensor:
     return x.isinf() & (x < 0)
 
 
-@function
+@function(array_api=True)
 def isfinite(x: Tensor) -> Tensor:
     """True for each element that is neither infinite nor nan. Gives x's shape.
 
@@ -474,6 +474,10 @@ def isfinite(x: Tensor) -> Tensor:
 @function(in_place=True)
 def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """nan and the infinities replaced; by the dtype's ends where no number is given. Gives x's shape.
+
+    Args:
+        posinf: the number that replaces inf; None: the dtype's largest number.
+        neginf: the number that replaces -inf; None: the dtype's least number.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), float("inf")]).nan_to_num(posinf=9.0)
@@ -492,7 +496,7 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
 # -- torch's functions of complex numbers, for real ones --------------------------------------------------------------
 
 
-@function(alias="conj_physical resolve_conj resolve_neg", function_alias="real")
+@function(alias="conj_physical resolve_conj resolve_neg", function_alias="real", array_api="conj real")
 def conj(x: Tensor) -> Tensor:
     """The tensor itself: real numbers are their own conjugates. Gives x's shape.
 

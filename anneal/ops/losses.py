@@ -16,17 +16,16 @@ from anneal.ops.nodes import broadcast, detached, expand, reduce_axis, reshape
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
-__all__: list[str] = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
-    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
-    "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss",
-    "soft_margin_loss", "triplet_margin_loss",
-]  # fmt: skip
-
 _INT32 = dtypes.int32
 
 
-def _reduce_loss(x: Tensor, reduction: str) -> Tensor:
+def reduce_loss(x: Tensor, reduction: str) -> Tensor:
+    """The mean of losses x, their sum, or themselves, as `reduction` says. Raises ShapeError for another word.
+
+    >>> from anneal.tensor import Tensor
+    >>> reduce_loss(Tensor([1.0, 3.0]), "mean").item()
+    2.0
+    """
     if reduction == "mean":
         return x.mean()
     if reduction == "sum":
@@ -133,7 +132,7 @@ def _class_loss(x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction:
     out = result(flat, x, *others)
     if reduction == "mean" and share is not None:
         return out.sum() / out._new_plain(reshape(share, flat.shape)).sum()
-    return _reduce_loss(out, reduction)
+    return reduce_loss(out, reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -237,7 +236,7 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """
     _same_shape(input, target)
     d = input - target
-    return _reduce_loss(d * d, reduction)
+    return reduce_loss(d * d, reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -250,7 +249,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     Tensor(1.5, dtype=float32)
     """
     _same_shape(input, target)
-    return _reduce_loss((input - target).abs(), reduction)
+    return reduce_loss((input - target).abs(), reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -269,7 +268,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     d = signed.abs()
     near = d < delta
     loss = near.where(signed * signed * 0.5, (d - 0.5 * delta) * delta)
-    return _reduce_loss(by_slopes(loss, (signed, near.where(signed, signed.sign() * delta))), reduction)
+    return reduce_loss(by_slopes(loss, (signed, near.where(signed, signed.sign() * delta))), reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -291,7 +290,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     near = d < beta
     loss = near.where(signed * signed * (0.5 / beta), d - 0.5 * beta)
     slope = near.where(signed * (1.0 / beta), signed.sign())
-    return _reduce_loss(by_slopes(loss, (signed, slope)), reduction)
+    return reduce_loss(by_slopes(loss, (signed, slope)), reduction)
 
 
 @function(functional=True)
@@ -318,7 +317,7 @@ def binary_cross_entropy(
             down = _sloped(no, input, -1.0 / (1.0 - input).maximum(1e-12))
             equal = equal + (target - target.detach()) * (down - up)
         losses = _standing_for(losses, equal)
-    return _reduce_loss(losses if weight is None else losses * weight, reduction)
+    return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -345,7 +344,7 @@ def binary_cross_entropy_with_logits(
         losses = _standing_for(
             losses, (1.0 - target) * ramp + target * away * (1.0 if pos_weight is None else pos_weight)
         )
-    return _reduce_loss(losses if weight is None else losses * weight, reduction)
+    return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -367,7 +366,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
         losses = target * (zero.where(1.0, target).log() - input)
     if reduction == "batchmean":
         return losses.sum() / max(1, input.shape[0] if input.ndim else 1)
-    return _reduce_loss(losses, reduction)
+    return reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -380,7 +379,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     Tensor(0.41, dtype=float32)
     """
     _same_shape(input, target)
-    return _reduce_loss(_ramps(input * -target)[0], reduction)
+    return reduce_loss(_ramps(input * -target)[0], reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -396,7 +395,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     _same_shape(input, target)
     # a target that is neither has both terms, as in torch
     losses = (target == -1).where(0.0, input) + (target == 1).where(0.0, (margin - input).clamp(min=0.0))
-    return _reduce_loss(losses, reduction)
+    return reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -412,7 +411,7 @@ def margin_ranking_loss(
     """
     _same_shape(input1, input2)
     _same_shape(input1, target)
-    return _reduce_loss((margin - target * (input1 - input2)).clamp(min=0.0), reduction)
+    return reduce_loss((margin - target * (input1 - input2)).clamp(min=0.0), reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -435,7 +434,7 @@ def cosine_embedding_loss(
     tiny = 1e-12
     dot = (input1 * input2).sum(-1)
     cos = dot / (((input1 * input1).sum(-1) + tiny) * ((input2 * input2).sum(-1) + tiny)).sqrt()
-    return _reduce_loss((target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
+    return reduce_loss((target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -469,7 +468,7 @@ def triplet_margin_loss(
     far = distance(anchor, negative)
     if swap:
         far = far.minimum(distance(positive, negative))
-    return _reduce_loss((distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
+    return reduce_loss((distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -505,7 +504,7 @@ def multi_margin_loss(
             raise ShapeError(f"weight has a number for each of {input.shape[1]} classes, not shape {weight.shape}")
         lost = lost * weight.index_select(0, target).unsqueeze(1)
     losses = input._new_plain(hits).where(0.0, lost).sum(1) / input.shape[1]
-    return _reduce_loss(losses, reduction)
+    return reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False)
@@ -520,7 +519,7 @@ def multilabel_soft_margin_loss(
     Tensor(0.41, dtype=float32)
     """
     losses = binary_cross_entropy_with_logits(input, target, weight, "none").mean(-1)
-    return _reduce_loss(losses, reduction)
+    return reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -546,7 +545,7 @@ def poisson_nll_loss(
         above = target > 1
         safe = above.where(target, 1.0)
         losses = losses + above.where(safe * safe.log() - safe + 0.5 * (2 * math.pi * safe).log(), 0.0)
-    return _reduce_loss(losses, reduction)
+    return reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False)
@@ -577,4 +576,4 @@ def gaussian_nll_loss(
     losses = (var.log() + d * d / var) * 0.5
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)
-    return _reduce_loss(losses, reduction)
+    return reduce_loss(losses, reduction)

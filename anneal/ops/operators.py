@@ -26,14 +26,13 @@ from anneal.runtime import Handle, here, is_realized, number, varies
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size, symbolic_arg
 
-# -- subscripts -------------------------------------------------------------------------------------------------------
-
-
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
 _WRITTEN = 1 << 16  # elements of a tensor that is written whole where the place of an assigned part varies
 
 _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
+
+# -- subscripts -------------------------------------------------------------------------------------------------------
 
 
 @viewing

@@ -302,7 +302,7 @@ def normal(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal floats of the given mean and standard deviation. Raises ShapeError for a negative deviation.
+    """Normal floats of `mean` and standard deviation `std`. Raises ShapeError for a negative deviation.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.normal(2, 3, mean=5.0).shape

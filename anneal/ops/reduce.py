@@ -47,7 +47,7 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
     return x._new(whole(name, x.device, (u,), top * count if op is Op.ADD else power(top, count), made))
 
 
-@function(autocast="float32")
+@function(autocast="float32", neutral=0, array_api=True)
 def sum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The sum along axes; 0 over nothing.
 
@@ -64,7 +64,7 @@ def sum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike
     return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along(Op.ADD, u, axis, keepdim))
 
 
-@function(autocast="float32")
+@function(autocast="float32", neutral=1, array_api=True)
 def prod(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`.
 
@@ -75,7 +75,7 @@ def prod(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along(Op.MUL, u, axis, keepdim))
 
 
-@function
+@function(array_api=True)
 def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """True if some element along axes differs from 0; False over no elements.
 
@@ -86,7 +86,7 @@ def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return x._new_plain(reduced(x, Op.MAX, truth(x).uop, axis, keepdim).uop)
 
 
-@function
+@function(array_api=True)
 def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """True if every element along axes differs from 0; True over no elements.
 
@@ -117,7 +117,7 @@ def _count(x: Tensor, axis: Axes) -> int:
     return count
 
 
-@function
+@function(array_api=True)
 @in_single()
 def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The mean along axes; nan over nothing. Integers give float32.
@@ -139,7 +139,7 @@ def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     return x._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
 
 
-@function
+@function(array_api=True)
 @in_single()
 def var(
     x: Tensor,
@@ -149,7 +149,7 @@ def var(
     *,
     unbiased: bool | None = None,
 ) -> Tensor:
-    """The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1).
+    """The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1.
 
     A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
 
@@ -170,7 +170,7 @@ def var(
     return total * (1 / left) if left else total / 0.0
 
 
-@function
+@function(array_api=True)
 @in_single()
 def std(
     x: Tensor,
@@ -343,7 +343,7 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
     return reduced(x, Op.MAX, x.uop, axis, True)
 
 
-@function(special=True, autocast="float32")
+@function(special=True, autocast="float32", neutral="-inf")
 @in_single()
 def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
@@ -364,7 +364,7 @@ def _drop(x: Tensor, axis: Axes) -> Tensor:
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
-@function(functional=True, special=True, autocast="float32")
+@function(functional=True, special=True, autocast="float32", neutral="-inf")
 @in_single()
 def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
@@ -389,7 +389,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     return floats._new(named("softmax", shares, floats.uop, arguments=axis_of(at, floats.ndim)))
 
 
-@function(functional=True, autocast="float32")
+@function(functional=True, autocast="float32", neutral="inf")
 @in_single()
 def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """`softmax` of -x, a tensor of x's shape.
@@ -405,7 +405,7 @@ def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     return x.neg().softmax(axis, dtype=dtype)
 
 
-@function(functional=True, special=True, autocast="float32")
+@function(functional=True, special=True, autocast="float32", neutral="-inf")
 @in_single()
 def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.

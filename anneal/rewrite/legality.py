@@ -24,7 +24,6 @@ from anneal.uop import ALL, ALU, REDUCE_OPS, DType, Op, UOp, alu, dtypes, toposo
 # one on the wide dtype, whose result is rounded (or wraps around) to the narrow one at once. What a kernel fuses
 # therefore does not change a value.
 
-
 _F32 = dtypes.float32
 FLOATS: Mapping[DType, DType] = {d: _F32 for d in vars(dtypes).values() if isinstance(d, DType) and d.is_narrow}
 INTEGERS: Mapping[DType, DType] = {

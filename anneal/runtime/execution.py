@@ -19,19 +19,11 @@ from anneal.runtime.handle import Handle, LateValue
 from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import Round, Run, execute, rounds_of
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, needed, note_constants, seen, storage_of
-from anneal.runtime.numbering import (
-    EXPANDING,
-    Late,
-    Numbering,
-    at_once,
-    has_calls,
-    is_computed_late,
-    is_open,
-    note_computed,
-    numbering_of,
-    numbers_of,
+
+from anneal.runtime.numbering import (  # isort: skip
+    EXPANDING, Late, Numbering, at_once, has_calls, is_computed_late, is_open, note_computed, numbering_of, numbers_of,
     reset,
-)
+)  # fmt: skip
 from anneal.runtime.steps import Exchange, Launch
 from anneal.runtime.turns import Steps, called
 from anneal.schedule import Plan

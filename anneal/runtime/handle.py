@@ -13,7 +13,6 @@ from anneal.uop import Line, Op, UOp, references
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-
 SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from anneal.schedule import Plan
     from anneal.uop import UOp
 
-
 FAR = 0.15  # two times that differ by more than this part of the larger need a reason
 _RUNS = 2048  # of a plan whose times are kept: beyond, every second one, then every fourth
 _SAMPLES = 64  # of its runs with a clock beside each kernel, or

@@ -16,22 +16,14 @@ from anneal.schedule.memory import nbytes, uses
 from anneal.schedule.passes import forget_kernels, run_passes
 from anneal.schedule.records import Call, Kernel, Origin, Plan, Value, live_order
 from anneal.schedule.shared import BUILDING, WITH_PLANS
-from anneal.uop import (
-    SYMBOLIC,
-    Op,
-    Recent,
-    UOp,
-    Weighed,
-    arena,
-    by_name,
-    const,
-    decode_graph,
-    dtypes,
-    encode_graph,
-    toposort,
+
+from anneal.uop import (  # isort: skip
+    SYMBOLIC, Op, Recent, UOp, Weighed, arena, by_name, const, decode_graph, dtypes, encode_graph, toposort,
     uncollected,
-)
+)  # fmt: skip
 from anneal.uop.sizes import any_symbolic, mapped, symbolic_arg, unbound, variable
+
+_WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Plans on disk: a process that meets a program again neither schedules it nor builds its kernel graphs.
@@ -39,9 +31,6 @@ from anneal.uop.sizes import any_symbolic, mapped, symbolic_arg, unbound, variab
 # A plan's key is the program's structure, the target's cost model and the compiler's code, for it depends on nothing
 # else. A kernel's graph is kept as text of its own and read only if it is needed: a device that finds its code on
 # disk too never does.
-
-
-_WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
 
 
 def recall(program: UOp, cost_model: CostModel) -> Plan | None:

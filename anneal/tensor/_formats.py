@@ -25,12 +25,11 @@ from anneal.names import Tensor
 from anneal.ops import made, wrap_array
 from anneal.runtime import default_device, resolve_device
 
-# -- mapped files of tensors ------------------------------------------------------------------------------------------
-# A mapping from names to lazy tensors on one device.
-
-
 Array = np.ndarray[Any, Any]
 MAX_BYTES = 1 << 62
+
+# -- mapped files of tensors ------------------------------------------------------------------------------------------
+# A mapping from names to lazy tensors on one device.
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +326,7 @@ class _Reader:
     def fault(self, what: str) -> DataError:
         return _no_gguf(self.path, f"{self.where}: {what}")
 
-    def take(self, count: int) -> int:
+    def skip(self, count: int) -> int:
         """The offset of the next `count` bytes."""
         if count > len(self.data) - self.at:
             raise self.fault(f"it ends after {len(self.data)} bytes, and {count} more were to come: was it cut short?")
@@ -335,13 +334,13 @@ class _Reader:
         return at
 
     def number(self, form: str) -> Any:
-        return struct.unpack_from(form, self.data, self.take(struct.calcsize(form)))[0]
+        return struct.unpack_from(form, self.data, self.skip(struct.calcsize(form)))[0]
 
     def text(self, most: int | None = None) -> str:
         count = self.number("<Q")
         if most is not None and count > most:
             raise self.fault(f"a name of {count} bytes; anneal reads up to {most}")
-        at = self.take(count)
+        at = self.skip(count)
         raw: bytes = self.data[at : at + count]
         if most is None:
             return raw.decode(errors="replace")  # a tokeniser's pieces of characters are values, too
@@ -351,7 +350,7 @@ class _Reader:
             raise self.fault(f"the name {raw[:40]!a} is not UTF-8") from e
 
     def read(self) -> tuple[dict[str, Any], dict[str, MappedEntry], dict[str, _Type]]:
-        magic = self.data[self.take(4) : 4]
+        magic = self.data[self.skip(4) : 4]
         if magic != b"GGUF":
             raise self.fault(f"it begins with {magic!r}, not with GGUF")
         version = self.number("<I")
@@ -391,7 +390,7 @@ class _Reader:
     def value(self, kind: int, depth: int) -> Any:
         if kind in _VALUES:
             dtype = np.dtype(_VALUES[kind])
-            return np.frombuffer(self.data, dtype, 1, self.take(dtype.itemsize))[0].item()
+            return np.frombuffer(self.data, dtype, 1, self.skip(dtype.itemsize))[0].item()
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
@@ -401,7 +400,7 @@ class _Reader:
         inner, count = self.number("<I"), self.number("<Q")
         if inner in _VALUES:
             dtype = np.dtype(_VALUES[inner])
-            at = self.take(count * dtype.itemsize)
+            at = self.skip(count * dtype.itemsize)
             return np.frombuffer(self.data, dtype, count, at).tolist()
         least = 8 if inner == _STRING else 12
         if count > (len(self.data) - self.at) // least:

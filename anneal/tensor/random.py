@@ -8,25 +8,13 @@ Inside a jit function the call number lives on the device and is advanced by an 
 numbers; such calls count from 2**31, apart from the calls outside.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from anneal.ops import (
-    Generator,
-    bernoulli,
-    categorical,
-    default_generator,
-    manual_seed,
-    multinomial,
-    normal,
-    rand,
-    randint,
-    randn,
-    random_bits,
-    randperm,
-    uniform,
-)
+from anneal.doors import names_of, opened_later
 
-__all__ = [
-    "Generator", "bernoulli", "categorical", "default_generator", "manual_seed", "multinomial", "normal", "rand",
-    "randint", "randn", "random_bits", "randperm", "uniform",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from anneal.ops import Generator as Generator, default_generator as default_generator
+    from anneal.stubs.random import *
+else:
+    __getattr__ = opened_later(__name__)
+    __all__ = names_of(__name__)

@@ -28,7 +28,6 @@ from anneal.uop import Op, UOp, arena, const
 if TYPE_CHECKING:
     from anneal.transforms.captured import PendingCall
 
-
 _KEPT = 64
 _TOGETHER = 4  # captured calls whose gradients are computed together
 

@@ -28,7 +28,6 @@ from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 #     out[r] = (a[r] if r < 4 else 0) + (b[r-4] if not r < 4 else 0)   for r in 0..11
 #     ->  out[r] = a[r] + 0  for r in 0..3,   out[r+4] = 0 + b[r]  for r in 0..7
 
-
 # More pieces than this cost more in calls than the predicates do.
 _MOST = 12
 # Kernels of fewer elements gain nothing.

@@ -14,19 +14,18 @@ from typing import Generic, TypeVar
 
 from anneal.backend.cpu.ops import Array, Step
 
+# Where a work item reads or writes: first address, last + 1, whether it writes.
+Place = tuple[int, int, bool]
+T = TypeVar("T")
+# Work items as (task, item), the last one first: lists that share their tails.
+Items = tuple[tuple[int, int], "Items"] | None
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The order in which streams take kernels: each as soon as the data allow, those that lead nowhere first.
 #
 # The scheduler's order goes level by level, and there a weight's gradient is computed long after the values that it
 # is made of. Here it follows them, while they are in cache, and its update follows it. A kernel that would have to
 # wait for another worker stands back until the wait is over.
-
-
-# Where a work item reads or writes: first address, last + 1, whether it writes.
-Place = tuple[int, int, bool]
-T = TypeVar("T")
-# Work items as (task, item), the last one first: lists that share their tails.
-Items = tuple[tuple[int, int], "Items"] | None
 
 
 class Spans(Generic[T]):

@@ -30,7 +30,6 @@ from anneal.uop.sizes import evaluator
 # - a fence: a dispatch of no workgroups that binds everything the run reads; the run itself then waits no more;
 # - a cut: at the begin of a command buffer wgpu waits once for all uses in it, writes too.
 
-
 # A command buffer costs more than a wait: it must spare this many.
 _CUT_SPARES = 3
 

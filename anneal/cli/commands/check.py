@@ -23,7 +23,6 @@ from anneal.training import check_model, load_example
 if TYPE_CHECKING:
     from anneal.inspect import Checking, Report
 
-
 app = flags.alone()
 
 

@@ -21,7 +21,6 @@ from anneal.errors import DataError, DeviceError, SettingError, UserError
 if TYPE_CHECKING:
     from anneal.inspect import Adapter, Cpu
 
-
 app = alone()
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from anneal.rewrite import Listed
     from anneal.uop import UOp
 
-
 app = flags.alone()
 
 

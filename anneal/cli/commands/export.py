@@ -25,7 +25,6 @@ from anneal.training import check_model, load_example
 if TYPE_CHECKING:
     from anneal.pages import PageRecipe
 
-
 app = alone()
 
 

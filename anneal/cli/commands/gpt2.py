@@ -22,7 +22,6 @@ from anneal.training import load_module
 if TYPE_CHECKING:
     from anneal.inspect import PlanRecording
 
-
 app = flags.alone()
 gpt2 = flags.group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
 tokens = flags.group("data", "Make files of tokens to train on.")

@@ -23,7 +23,6 @@ from anneal.training import Trainable, check_model, load_example
 if TYPE_CHECKING:
     from anneal.onnx import Description, Model as OnnxModel, ValueInfo
 
-
 app = flags.group("onnx", "Import, run, check and export ONNX models.")
 
 _RANDOM = "random"

@@ -25,7 +25,6 @@ from anneal.training import suggest
 if TYPE_CHECKING:
     from anneal.inspect import PlanRecording, RecordedPlan
 
-
 app = flags.alone()
 
 _REASONS = 4  # plans of which it is said why their times do not agree

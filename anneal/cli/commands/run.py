@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from anneal.inspect import PlanRecording
 
-
 app = flags.group("run", "Run a trained model.")
 
 WATCHED = 8  # tokens whose chances --stream tells

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from anneal.cli._reporters import Bundle
     from anneal.runtime import Launch, Meter
 
-
 app = flags.alone()
 T = TypeVar("T")
 

@@ -14,6 +14,9 @@ from anneal.codegen.target import HALVES, Target
 from anneal.uop import BY_MATRICES, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import content
 
+_UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
+_FEW = 12  # workgroups below which kernels of float32 arithmetic, of which more run at once, are as fast
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Products of float16 matrices by subgroup matrices, where the target has them and the results are float16 too.
 #
@@ -22,10 +25,6 @@ from anneal.uop.sizes import content
 #
 # Workgroups run side by side on a multiprocessor as far as their workgroup memory goes, which the H200's driver gives
 # about 50 KiB of: two of the largest tile, whose loads one alone would wait for.
-
-
-_UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
-_FEW = 12  # workgroups below which kernels of float32 arithmetic, of which more run at once, are as fast
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,14 @@ from anneal.codegen.ranges import SUBGROUP, extent, form
 from anneal.codegen.target import MatrixShape, Target
 from anneal.uop import Op, UOp, dtypes, toposort
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Elementwise kernels, and those that no other rule takes: one flat index, short reduces unrolled.
-
-
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
 _WORDS = 4  # that a thread should move
 _BYTES_APART = 32  # ... of one- or two-byte elements
 _IN_FLIGHT = 8  # loads of a loop that a thread has under way at once
 _NODES = 512
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Elementwise kernels, and those that no other rule takes: one flat index, short reduces unrolled.
 
 
 def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:

@@ -11,18 +11,10 @@ import numpy as np
 
 from anneal.backend import numpy_dtype
 from anneal.errors import CompilerError
-from anneal.inspect.checking.bounds import (
-    EXACT,
-    MOST_TERMS,
-    Array,
-    Bounded,
-    apply,
-    exactly,
-    rounded,
-    terms,
-    unit,
-    wide_dtype,
-)
+
+from anneal.inspect.checking.bounds import (  # isort: skip
+    EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, terms, unit, wide_dtype,
+)  # fmt: skip
 from anneal.schedule import dead_side
 from anneal.uop import ALU, DType, Op, UOp, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import evaluator

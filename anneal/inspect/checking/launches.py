@@ -9,17 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.backend import AnyDevice
-from anneal.inspect.checking.blame import (
-    CheckLimits,
-    CheckRun,
-    Finding,
-    HeldValue,
-    StoredValue,
-    again,
-    kernel_blame,
-    program_of,
-    suspects,
-)
+
+from anneal.inspect.checking.blame import (  # isort: skip
+    CheckLimits, CheckRun, Finding, HeldValue, StoredValue, again, kernel_blame, program_of, suspects,
+)  # fmt: skip
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look

@@ -6,15 +6,10 @@ from collections.abc import Iterator
 
 from anneal.rewrite import Pass, Pipeline
 from anneal.schedule.fusion import CostModel
-from anneal.schedule.passes import (
-    early_rewrites,
-    kernel_groups,
-    memory_plan,
-    narrow_products,
-    range_propagation,
-    split_contractions,
-    split_reduces,
-)
+
+from anneal.schedule.passes import (  # isort: skip
+    early_rewrites, kernel_groups, memory_plan, narrow_products, range_propagation, split_contractions, split_reduces,
+)  # fmt: skip
 from anneal.schedule.records import Schedule
 from anneal.uop import UOp
 
