@@ -11,7 +11,6 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from anneal.codegen import Target, generate, opts_text
 from anneal.errors import AnnealError, DataError
+from anneal.frozen import frozen
 from anneal.inspect.derivations import KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
 from anneal.inspect.kernel_list import kernel_calls, refusals
@@ -146,7 +146,7 @@ def plain(value: Any) -> Any:
 # Threads, opts, bindings; and the launches in time, as a trace for ui.perfetto.dev.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Life:
     """A value of a plan: launches `first` to `last` need it, in piece `piece` of memory that temporaries share, or
     None where it has memory of its own.
@@ -161,7 +161,7 @@ class Life:
     piece: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryPlan:
     """`lives` of the values that the plan makes; `live` has the bytes of temporaries and outputs that are needed while
     each launch runs. `given` are the bytes of its inputs, `temporary` those of the pieces that temporaries share.
@@ -173,7 +173,7 @@ class MemoryPlan:
     temporary: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchFacts:
     """A kernel's launch on a target: opts, workgroups (also as a grid), threads of each, and its bindings."""
 
@@ -299,7 +299,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpRules:
     """The rules that concern `op`, in the order of KINDS; within a kind, those that start with it come first."""
 
@@ -319,7 +319,7 @@ def tensor_methods() -> list[str]:
     return sorted(n for n in dir(Tensor) if not n.startswith("_") and callable(getattr(Tensor, n)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleExample:
     """A call of a Tensor method, and the nodes of the graph that it builds, sources first."""
 
@@ -392,7 +392,7 @@ METHODS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batching:
     """The function that batches an op (vmap): its first line, its place as "file:line", its text."""
 
@@ -401,7 +401,7 @@ class Batching:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Worked:
     """A call of a Tensor method: the `nodes` of its graph, what each pass makes of it, its kernels as WGSL."""
 
@@ -466,7 +466,7 @@ PIECE = 1 << 20  # elements at a time
 SHOWN = 8  # values at the beginning
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorStatistics:
     """The statistics of the finite values: least, greatest, mean, standard deviation, and the counts in equal bins
     between the least and the greatest; None if there are none. `zeros` and `not_finite` count; `first` are values as
@@ -483,7 +483,7 @@ class TensorStatistics:
     first: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorEntry:
     """A tensor of a file; `statistics` is None where its values were not read."""
 
@@ -494,7 +494,7 @@ class TensorEntry:
     statistics: TensorStatistics | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorFile:
     """The contents of a file: its kind, its tensors, and the notes that it carries."""
 

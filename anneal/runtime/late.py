@@ -27,36 +27,17 @@ from anneal.runtime.context import here, nothing, outdate_captures
 from anneal.runtime.handle import Handle
 from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
-from anneal.runtime.numbering import (
-    CALLS,
-    LEAF,
-    LEARNED,
-    Late,
-    Numbering,
-    at_once,
-    forget_templates,
-    is_computed_late,
-    is_open,
-    mask_of,
+
+from anneal.runtime.numbering import (  # isort: skip
+    CALLS, LEAF, LEARNED, Late, Numbering, at_once, forget_templates, is_computed_late, is_open, mask_of,
     numbering_of,
-)
+)  # fmt: skip
 from anneal.runtime.uses import Given, Unknown, plainly
 from anneal.schedule import WITH_PLANS
-from anneal.uop import (
-    CODES,
-    MOVEMENT,
-    DType,
-    Line,
-    Op,
-    Recent,
-    UOp,
-    Weighed,
-    arena,
-    line_at,
-    normalise_const,
-    toposort,
-    users_frame,
-)
+
+from anneal.uop import (  # isort: skip
+    CODES, MOVEMENT, DType, Line, Op, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort, users_frame,
+)  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
 _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop

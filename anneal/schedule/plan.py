@@ -16,21 +16,11 @@ from anneal.schedule.memory import nbytes, uses
 from anneal.schedule.passes import forget_kernels, run_passes
 from anneal.schedule.records import Call, Kernel, Origin, Plan, Value, live_order
 from anneal.schedule.shared import BUILDING, WITH_PLANS
-from anneal.uop import (
-    SYMBOLIC,
-    Op,
-    Recent,
-    UOp,
-    Weighed,
-    arena,
-    by_name,
-    const,
-    decode_graph,
-    dtypes,
-    encode_graph,
-    toposort,
+
+from anneal.uop import (  # isort: skip
+    SYMBOLIC, Op, Recent, UOp, Weighed, arena, by_name, const, decode_graph, dtypes, encode_graph, toposort,
     uncollected,
-)
+)  # fmt: skip
 from anneal.uop.sizes import mapped, symbolic_arg, unbound, variable
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -15,19 +15,10 @@ from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.rewrite import substitute
 from anneal.runtime import DeviceCall, HostGradient
-from anneal.transforms.trace import (
-    P,
-    R,
-    Trace,
-    TypedFunction,
-    as_tensor,
-    broadcast_prefix,
-    flagged,
-    flatten,
-    paths_of,
-    rebuild,
-    results_of,
-)
+
+from anneal.transforms.trace import (  # isort: skip
+    P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, flatten, paths_of, rebuild, results_of,
+)  # fmt: skip
 from anneal.transforms.walks import Derivative, derivative_of, differentiated, stand_in
 from anneal.uop import ALL, ALU, Op, UOp, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product

@@ -18,23 +18,10 @@ from anneal.rewrite import substitute, value_of
 from anneal.runtime import DeviceCall, HostFunction, base_of, here, sources_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
-from anneal.uop import (
-    ALU,
-    MOVEMENT,
-    REAL,
-    Arena,
-    DType,
-    Op,
-    UOp,
-    arena,
-    const,
-    covering,
-    dtypes,
-    of_rule,
-    promote,
-    toposort,
-    unique,
-)
+
+from anneal.uop import (  # isort: skip
+    ALU, MOVEMENT, REAL, Arena, DType, Op, UOp, arena, const, covering, dtypes, of_rule, promote, toposort, unique,
+)  # fmt: skip
 from anneal.uop.sizes import product
 
 # Ops through which a cotangent wider than the node passes unrounded: they move values.

@@ -15,24 +15,11 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.index import (
-    LEAST,
-    MOST,
-    Access,
-    Bounds,
-    Dims,
-    LinearIndex,
-    NeedsSplit,
-    NotLinear,
-    Unsettled,
-    WindowReduce,
-    box_of,
-    factors_of,
-    forms_of,
-    innermost,
-    linear,
-    overlaps,
-)
+
+from anneal.backend.cpu.index import (  # isort: skip
+    LEAST, MOST, Access, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of,
+    factors_of, forms_of, innermost, linear, overlaps,
+)  # fmt: skip
 from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, bits, mask_of
 from anneal.rewrite import substitute
 from anneal.uop import Op, UOp, dtypes, toposort

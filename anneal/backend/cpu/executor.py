@@ -25,16 +25,10 @@ from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.streams import Streams, WorkItem, compose, run_timed, shares, spans
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
-from anneal.backend.cpu.workers import (
-    CLaunch,
-    CProgram,
-    Workers,
-    blas_obeys,
-    numpy_settings,
-    one_blas_thread,
-    overlap,
-    run_all,
-)
+
+from anneal.backend.cpu.workers import (  # isort: skip
+    CLaunch, CProgram, Workers, blas_obeys, numpy_settings, one_blas_thread, overlap, run_all,
+)  # fmt: skip
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work

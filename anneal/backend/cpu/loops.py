@@ -13,23 +13,11 @@ from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
-from anneal.backend.cpu.primitives import (
-    FOLD,
-    WORDS,
-    BlockLoop,
-    Instr,
-    PlanValue,
-    bits,
-    copy_cast,
-    fitting,
-    mask_of,
-    put,
-    reduce_calls,
-    scatter,
-    take,
-    take_rows,
-    tap_calls,
-)
+
+from anneal.backend.cpu.primitives import (  # isort: skip
+    FOLD, WORDS, BlockLoop, Instr, PlanValue, bits, copy_cast, fitting, mask_of, put, reduce_calls, scatter, take,
+    take_rows, tap_calls,
+)  # fmt: skip
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity
 
 # What is known while compiling is stored up to this size, and recomputed per block above it.

@@ -8,26 +8,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from anneal.rewrite import rebuild
-from anneal.schedule.fusion import (
-    COST,
-    LEAVES,
-    CostModel,
-    FusionGroup,
-    Joining,
-    Materialised,
-    as_late_as_possible,
-    by_level,
-    chained_over,
-    cone,
-    consumers_of,
-    find_chains,
-    group_of,
-    join_chained,
-    materialised_nodes,
-    memory_bytes,
-    shared_launches,
-    siblings,
-)
+
+from anneal.schedule.fusion import (  # isort: skip
+    COST, LEAVES, CostModel, FusionGroup, Joining, Materialised, as_late_as_possible, by_level, chained_over, cone,
+    consumers_of, find_chains, group_of, join_chained, materialised_nodes, memory_bytes, shared_launches, siblings,
+)  # fmt: skip
 from anneal.schedule.masks import Mask, masks_of
 from anneal.schedule.records import Cut, Schedule, complete, places_of
 from anneal.uop import MOVEMENT, Op, UOp, toposort
