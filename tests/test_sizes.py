@@ -27,7 +27,7 @@ FUNCTIONS = {
 }
 # Tokens of code a room, docstrings and comments apart, in hundreds. Who makes a room smaller lowers its row.
 ROOMS = {
-    "onnx": 1101, "ops": 1094, "backend": 644, "runtime": 571, "codegen": 559, "inspect": 513, "nn": 463,
+    "onnx": 1101, "ops": 1092, "backend": 644, "runtime": 571, "codegen": 559, "inspect": 513, "nn": 463,
     "transforms": 431, "schedule": 381, "cli": 333, "uop": 254, "web": 226, "distributions": 221, "rewrite": 200,
     "optim": 191, "(top)": 182, "tensor": 167, "linalg": 104, "array_api": 73, "training": 37, "utils": 33,
     "assets": 23, "cache": 19, "distributed": 19, "autograd": 16, "cuda": 5,
