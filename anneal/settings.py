@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from anneal.errors import SettingError
+from anneal.frozen import frozen
 
 __all__ = ["DEVICES", "TABLE", "Setting", "Settings", "current", "override", "read", "watch"]
 
@@ -21,7 +22,7 @@ CPUS = ("auto", "numpy", "c")
 DEBUG_LADDER = ("nothing", "devices", "timing", "kernels", "WGSL", "IR after each pass", "every rewrite")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """The values in force. Fields are named after their variables: `debug` is ANNEAL_DEBUG."""
 
@@ -41,7 +42,7 @@ class Settings:
     replay: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """An environment variable: its field in `Settings`, the parser of its text, its valid values, and its meaning."""
 

@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,12 +20,13 @@ from urllib.parse import urlsplit
 from anneal import files, progress, settings
 from anneal.cache import folder
 from anneal.errors import DataError
+from anneal.frozen import frozen
 
 if TYPE_CHECKING:
     from requests import Response
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BundledFile:
     """A bundled file: its place, its hash, and its contents in words."""
 
@@ -79,7 +79,7 @@ def load(name: str, folder: Path | None = None) -> bytes:
 # -- the files that may be downloaded, each pinned to one content -----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asset:
     """A file to download: its source, and its exact contents by size and hash.
 

@@ -11,11 +11,11 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NewType, Protocol, TypeVar
 
 from anneal.backend.arrays import Array
 from anneal.errors import DeviceError, OutOfMemoryError
+from anneal.frozen import frozen
 from anneal.progress import told
 from anneal.uop import DType, UOp, arena
 
@@ -48,7 +48,7 @@ class Program(ABC):
 Call = tuple[Program, Sequence[Buffer]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timed:
     """A run with a clock beside each call: it took `seconds`.
 
@@ -184,7 +184,7 @@ _OF_PEAK = 8  # the pool has at most so many times what was in use at once, if t
 OpaqueBuffer = NewType("OpaqueBuffer", object)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """The limits of one kernel: storage buffers, bytes of one binding, and the dtypes that it can compute with."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from anneal.frozen import frozen
 from anneal.uop import DType, UOp, arena
 
 
@@ -27,7 +27,7 @@ class _Memory(Protocol):
     line: tuple[Any, int] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryUse:
     """Bytes of a device's memory: `in_use` by tensors and compiled functions, `cached` for later use, and the most that
     was `in_use` since the last `reset_peak`."""
@@ -37,7 +37,7 @@ class MemoryUse:
     peak: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Holder:
     """Memory that was taken in one place: `count` tensors of `nbytes` together, made at `where`."""
 
@@ -47,7 +47,7 @@ class Holder:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryReport:
     """The memory of one device, as `use` counts it, and its holders, the largest first.
 

@@ -21,12 +21,12 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from anneal import files, progress, settings
+from anneal.frozen import frozen
 
 LIMIT = 256 << 20  # bytes of all entries together
 LARGEST = 32 << 20  # bytes of one value as JSON; GPT-2's training step, 300 kernels, takes 2 MB
@@ -35,7 +35,7 @@ _HEAD = 8 + 16 + 16 + 16 + 2
 _COUNT = "written"  # a file of one byte for each KiB that processes wrote since one looked at the limit
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheEntry:
     """A file of the cache. `state` is current, old (made by another version of anneal) or damaged."""
 

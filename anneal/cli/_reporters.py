@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from anneal import __version__, settings
 from anneal.cli._output import data, harmless, json_line, kernel_record, message, show
 from anneal.errors import DataError
+from anneal.frozen import frozen
 
 if TYPE_CHECKING:
     from anneal.backend import AnyDevice
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 LAST = 50  # steps whose mean is the final loss
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """The facts known before the first step."""
 
@@ -48,7 +49,7 @@ class Start:
     before: int = 0  # steps that earlier processes did
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slow:
     """The time of all launches of one kernel of a step, the median of the steps in which kernels were timed; half of
     them are between `low` and `high`. `share` is of the step's kernels."""
@@ -103,7 +104,7 @@ class Progress:
         return sum(last) / len(last) if last else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Picture:
     """A picture that a model has drawn: the PNG file that was asked for, if any, and its pixels, uint8 (h, w, 3)."""
 

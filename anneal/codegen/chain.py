@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from anneal.codegen.opts import Opt, identity
 from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, form, held, mask_of, unform
 from anneal.errors import CompilerError
+from anneal.frozen import frozen
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
@@ -22,7 +23,7 @@ def refused(why: str, node: UOp | None = None) -> CompilerError:
     return CompilerError(f"CHAIN: {why}", stage="apply_opts", node=node)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chain:
     """A kernel that is a chain: its reductions over `c`, the scores below them, and the ranges.
 
@@ -128,7 +129,7 @@ def _with_loops(
 # -- opts -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Split:
     """Rows of a workgroup, columns at a time, depth of a step; and threads along the rows of results, and across.
 

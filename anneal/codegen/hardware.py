@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anneal.codegen.ranges import SERIAL, extent, mask_of, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
+from anneal.frozen import frozen
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
@@ -20,7 +20,7 @@ from anneal.uop.sizes import Size, most, product
 _I32 = dtypes.int32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchConfig:
     """Workgroups, threads of each, and how many neighbouring threads, how far apart, share a reduce (1 if none do).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from typing import Any
 
 from anneal.codegen.dialects import DIALECTS, Text, merged_bytes, merged_variables
@@ -15,6 +15,7 @@ from anneal.codegen.pipeline import run_passes
 from anneal.codegen.ranges import mask_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
+from anneal.frozen import frozen
 from anneal.schedule import members_of, standalone
 
 from anneal.uop import (  # isort: skip
@@ -22,7 +23,7 @@ from anneal.uop import (  # isort: skip
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GeneratedKernel:
     """Generated code: WGSL text, the bindings it declares, its launch, and the opts that made it."""
 
@@ -72,7 +73,7 @@ def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tu
     return (*params, Param(slot, UOp(Op.PARAM, dtypes.int32, (), (slot, (len(names),))), False)), names
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Body:
     """A kernel, or a part of one, on its way to a module; `kernel` is its graph, with slots from 0."""
 
@@ -242,7 +243,7 @@ _FREE = frozenset((Op.CAST, Op.BITCAST, Op.WHERE, Op.LT, Op.EQ, Op.NE, Op.NOT, O
 _SILENT = frozenset((Op.CAST, Op.BITCAST, Op.WHERE))  # not worth a word in a listing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelInfo:
     """Estimates for one run: float operations, bytes read and bytes written.
 

@@ -18,6 +18,7 @@ from anneal.codegen.opts import identity
 from anneal.codegen.ranges import SERIAL, Substitution, conjunction, conjuncts, factors, is_fragment, is_product
 from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
+from anneal.frozen import frozen
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
@@ -69,7 +70,7 @@ class Param(NamedTuple):
         return size * self.node.dtype.device_itemsize
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinearProgram:
     """Statements, bindings in slot order, and the launch.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, form, mask_of, reads_stored, with_sources
 from anneal.codegen.stage import rows_apart
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
+from anneal.frozen import frozen
 from anneal.rewrite import rebuild
 from anneal.uop import DType, Op, UOp, const, dtypes, toposort
 
@@ -31,7 +31,7 @@ def _refused(why: str, node: UOp | None = None) -> CompilerError:
     return CompilerError(f"MATRIX: {why}", stage="apply_opts", node=node)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Product:
     """A kernel that is one sum over `k` of products of a factor over `i`, the left one, and one over `j`."""
 
@@ -102,7 +102,7 @@ def _is_free(stores: Sequence[UOp], order: Sequence[UOp], loops: int) -> bool:
 # -- opts -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Split:
     """An axis: elements of a matrix, matrices of a subgroup (or steps between two barriers), subgroups; of the reduce
     the buffers of its PREFETCH, 0 without one."""

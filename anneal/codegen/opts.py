@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from anneal.codegen.ranges import SUBGROUP
 from anneal.codegen.target import Target
+from anneal.frozen import frozen
 from anneal.uop import DType, Op, UOp, const, reduce_identity, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, most
 
@@ -27,7 +27,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opt:
     """One choice: a kind of split (`KINDS`), an axis, and an amount.
 
@@ -68,7 +68,7 @@ def opts_text(opts: Iterable[Opt]) -> str:
     return " ".join(f"{o.kind}({o.axis},{o.amount})" for o in opts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """One range of a kernel whose loops are coalesced.
 

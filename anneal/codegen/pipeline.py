@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce, merge_rows
@@ -23,6 +23,7 @@ from anneal.codegen.ranges import SERIAL, form, mask_of, normalise, unform, with
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
+from anneal.frozen import frozen
 from anneal.rewrite import Hook, Pass, Pipeline, tell
 from anneal.schedule import overwrites_rows
 from anneal.uop import Op, UOp, arena, const, dtypes, toposort
@@ -170,7 +171,7 @@ def write_out(sink: UOp) -> UOp:
 # -- code generation as one list of passes, from the scheduled kernel graph to the text of a module -------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lowering:
     """A kernel on its way from graph to text: the state that each pass hands on to the next.
 

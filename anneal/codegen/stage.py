@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from anneal.codegen.ranges import Substitution, extent, form, mask_of, normalise, substituted
+from anneal.frozen import frozen
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 _I32 = dtypes.int32
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """Places of a tile's elements: a stride for each range, and `pad` elements left out after every fourth value of
     the range numbered `padded`."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anneal.frozen import frozen
 from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, dtypes
 
@@ -31,7 +30,7 @@ def per_word(dtype: DType) -> int:
     return 32 // dtype.bits if dtype in PACKED else 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatrixShape:
     """Subgroup matrices that a device multiplies: m by k and k by n numbers of the dtype `operands` with sums of the
     dtype `result`."""
@@ -46,7 +45,7 @@ class MatrixShape:
 HALVES = MatrixShape("float16", "float32", 16, 16, 16)  # those that kernels are made of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """Features and limits of a device; the defaults are those that every WebGPU device has.
 

@@ -11,6 +11,7 @@ from typing import Any
 from anneal import schedule
 from anneal.codegen import Body, Lowering, Target, WrittenText, bodies_of, generate, in_text, run_passes, writing
 from anneal.errors import UserError
+from anneal.frozen import frozen
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
@@ -20,7 +21,7 @@ from anneal.uop import MOVEMENT, Op, Provenance, UOp, arena, toposort
 _COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FiredRule:
     """A rule that made a node: its text, its table, its place as "file:line", and the pass that it fired in."""
 
@@ -33,7 +34,7 @@ class FiredRule:
         return f"{self.rule}   [{self.place}]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origins:
     """The origin of a node: numbers of nodes of the tensor graph, and the rules on the way, the last one first."""
 
@@ -200,7 +201,7 @@ def _is_sum(u: UOp, terms: set[UOp]) -> bool:
 # -- the rules that fire while a model is compiled --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Firing:
     """A rule, its table and its place as "file:line", with the `count` of times that it fired.
 
@@ -326,7 +327,7 @@ _C_FUNCTION = "void kernel(void **memory, long begin, long end) {"
 _STATEMENTS = "linearise"  # makes statements of it, and nodes that a statement alone has: a tile's loads ahead of use
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextLine:
     """A line of a kernel's text, by its `number` from 1.
 
@@ -346,7 +347,7 @@ class TextLine:
     modules: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelText:
     """The text of launch `number` of a plan, line by line."""
 

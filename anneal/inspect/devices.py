@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import DeviceError
+from anneal.frozen import frozen
 from anneal.tensor import Tensor
 from anneal.version import __version__
 
@@ -30,7 +30,7 @@ LIMITS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adapter:
     """One WebGPU adapter, as it describes itself to one of the implementations of WebGPU ("wgpu", "dawn").
 
@@ -51,7 +51,7 @@ class Adapter:
     limits: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cpu:
     """The hardware of the cpu device; `blas` is the library that NumPy multiplies matrices with, `kernels` the maker of
     the kernels' code."""
@@ -225,7 +225,7 @@ FUNCTIONS: tuple[tuple[str, float, float, Callable[[Array], Array]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FunctionError:
     """The largest error of a function of float32, in units of the last place, and the argument where it is."""
 
@@ -236,7 +236,7 @@ class FunctionError:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Numerics:
     """A device's card. `facts` are names with values as text: denormals, fused multiply-adds, long sums, products."""
 

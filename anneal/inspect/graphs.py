@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from anneal import codegen, progress, schedule, settings
 from anneal.codegen import Target
 from anneal.errors import UserError
+from anneal.frozen import frozen
 from anneal.inspect.derivations import FiredRule, launch, made_by
 from anneal.inspect.kernel_list import Line
 from anneal.rewrite import Event, Pass
@@ -34,7 +35,7 @@ class Steps(Protocol):
     def update(self, *batch: Any) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepGraph:
     """The graph of a step: what its forward pass gives (the loss; the outputs of a model that is only run), its outputs
     (the loss and what the optimiser assigns) and nodes, sources first.
@@ -68,7 +69,7 @@ class StepGraph:
         return len(self.nodes) - self.forward
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeFacts:
     """The facts about a node itself: `id` is its place in a list, `src` are the ids of its sources. A symbolic size is
     in `shape` as the text of its expression.
@@ -95,7 +96,7 @@ class NodeFacts:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node(NodeFacts):
     """One node. `source` is the user's "file:line"; of what no line of the user's made it is the module that was
     called, such as the node of an ONNX file.
@@ -214,7 +215,7 @@ PIPELINES = (schedule.PASSES, codegen.PASSES)
 _LONGEST = 400  # characters of an argument
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassInfo:
     """A pass: its pipeline, its name, the reason for it, and the stage whose table the graphs that it makes obey."""
 
@@ -224,7 +225,7 @@ class PassInfo:
     stage: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """One thing that a pass has made: a graph, with its text and its nodes, sources first; or text without nodes."""
 
@@ -232,7 +233,7 @@ class Part:
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassState:
     """The graph after the pass `info`, in parts; of launch `kernel`, if it is a pass of the code generator."""
 
@@ -294,7 +295,7 @@ def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> tuple[Part, 
     return tuple([Part(str(x), tuple(nodes(toposort((x,)))) if isinstance(x, UOp) else ()) for x in view(state)])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GraphNode(NodeFacts):
     """One node of the tensor graph. `id` is its place, by which the calls of a plan name it.
 
@@ -313,7 +314,7 @@ class GraphNode(NodeFacts):
     kernels: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassNode(NodeFacts):
     """One node after a pass. `place` is the node of the tensor graph that it stands for, None for one that stands for
     none; `changed`: the pass made it, rather than that something below it changed.
@@ -323,7 +324,7 @@ class PassNode(NodeFacts):
     changed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassGraph:
     """The result of a pass: nodes, sources first, or lines of text, or both. `changed` counts the nodes (or the lines)
     that it made, `removed` those that the pass took away.

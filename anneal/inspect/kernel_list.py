@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
 from typing import Any
@@ -15,6 +14,7 @@ from anneal import cache
 from anneal.backend import AnyDevice, get_device
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
+from anneal.frozen import frozen
 from anneal.progress import told
 from anneal.schedule import CostModel, Origin, Plan, refused
 from anneal.uop import MOVEMENT, Op, UOp
@@ -22,7 +22,7 @@ from anneal.uop import MOVEMENT, Op, UOp
 _WORTH = 0.005  # seconds of code generation below which the texts are not worth a file
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelBuffer:
     """A value of a plan as one launch sees it. `kernel` is the launch that wrote it last, None for what is given."""
 
@@ -33,7 +33,7 @@ class KernelBuffer:
     kernel: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelCall:
     """One launch of a plan: `fused` says what its kernel does, `flops` and `bytes` estimate what that costs.
 
@@ -107,7 +107,7 @@ def of_line(calls: Iterable[KernelCall], file: str, line: int) -> list[KernelCal
     return [c for c in calls if any(x.line == line and x.file.endswith(file) for x in c.lines)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelRefusal:
     """The reason why launch `reader` is not fused with launch `writer`, whose result it reads: they are two kernels."""
 
@@ -177,7 +177,7 @@ _SILENT = MOVEMENT | {Op.CONTIGUOUS, Op.DETACH, Op.CAST, Op.CALL, Op.SINK, Op.CO
 _MOST = 4  # functions, and modules, that a label lists
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """A line of the user's code: its file, its number, and the function that it stands in."""
 

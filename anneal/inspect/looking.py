@@ -9,7 +9,6 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from anneal.codegen import Target, generate, opts_text
 from anneal.errors import AnnealError, DataError
+from anneal.frozen import frozen
 from anneal.inspect.derivations import KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
 from anneal.inspect.kernel_list import kernel_calls, refusals
@@ -144,7 +144,7 @@ def plain(value: Any) -> Any:
 # Threads, opts, bindings; and the launches in time, as a trace for ui.perfetto.dev.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Life:
     """A value of a plan: launches `first` to `last` need it, in piece `piece` of memory that temporaries share, or
     None where it has memory of its own.
@@ -159,7 +159,7 @@ class Life:
     piece: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryPlan:
     """`lives` of the values that the plan makes; `live` has the bytes of temporaries and outputs that are needed while
     each launch runs. `given` are the bytes of its inputs, `temporary` those of the pieces that temporaries share.
@@ -171,7 +171,7 @@ class MemoryPlan:
     temporary: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchFacts:
     """A kernel's launch on a target: opts, workgroups (also as a grid), threads of each, and its bindings."""
 
@@ -297,7 +297,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpRules:
     """The rules that concern `op`, in the order of KINDS; within a kind, those that start with it come first."""
 
@@ -317,7 +317,7 @@ def tensor_methods() -> list[str]:
     return sorted(n for n in dir(Tensor) if not n.startswith("_") and callable(getattr(Tensor, n)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleExample:
     """A call of a Tensor method, and the nodes of the graph that it builds, sources first."""
 
@@ -390,7 +390,7 @@ METHODS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batching:
     """The function that batches an op (vmap): its first line, its place as "file:line", its text."""
 
@@ -399,7 +399,7 @@ class Batching:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Worked:
     """A call of a Tensor method: the `nodes` of its graph, what each pass makes of it, its kernels as WGSL."""
 
@@ -464,7 +464,7 @@ PIECE = 1 << 20  # elements at a time
 SHOWN = 8  # values at the beginning
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorStatistics:
     """The statistics of the finite values: least, greatest, mean, standard deviation, and the counts in equal bins
     between the least and the greatest; None if there are none. `zeros` and `not_finite` count; `first` are values as
@@ -481,7 +481,7 @@ class TensorStatistics:
     first: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorEntry:
     """A tensor of a file; `statistics` is None where its values were not read."""
 
@@ -492,7 +492,7 @@ class TensorEntry:
     statistics: TensorStatistics | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorFile:
     """The contents of a file: its kind, its tensors, and the notes that it carries."""
 

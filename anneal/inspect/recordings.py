@@ -19,6 +19,7 @@ from anneal import files
 from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
+from anneal.frozen import frozen
 from anneal.inspect.kernel_list import c_target
 from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
@@ -386,7 +387,7 @@ def _json(value: Any) -> bytes:
 LARGEST = 256 << 20  # bytes of one answer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptRecording:
     """A .zip file that `Recording.save` wrote. Nothing of it is unpacked to disk."""
 
@@ -443,7 +444,7 @@ class KeptRecording:
             raise DataError(f"{self.path.name}: {name} cannot be read: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptPlan:
     """The answers of `Looked`, read from a plan of a recording."""
 

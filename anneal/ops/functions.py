@@ -9,18 +9,10 @@ from typing import Any
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor, number_first
-from anneal.ops.elementwise import (
-    beside,
-    by_slopes,
-    choose,
-    floats_of,
-    one_over,
-    operands,
-    power,
-    real_node,
-    real_unary,
-    unary,
-)
+
+from anneal.ops.elementwise import (  # isort: skip
+    beside, by_slopes, choose, floats_of, one_over, operands, power, real_node, real_unary, unary,
+)  # fmt: skip
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, by_rule, dtypes

@@ -12,7 +12,6 @@ import io
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +21,7 @@ import numpy as np
 from anneal import files
 from anneal.backend import Array, get_device
 from anneal.errors import DataError, SettingError, UserError
+from anneal.frozen import frozen
 from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
 from anneal.pages import program as paged
@@ -214,7 +214,7 @@ DEFAULT = ("browser", "software")
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExportedPage:
     """The page that was written: its files with their bytes, and what a run of each function takes.
 
@@ -233,7 +233,7 @@ class ExportedPage:
         return f"{self.path}: {size:,} bytes, {self.kernels} kernels, {self.memory:,} bytes on the GPU; {runs}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """A function with its example, and the names of its tensors."""
 
@@ -456,7 +456,7 @@ def _checks(
     return check, arrays
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fit:
     """The fate of functions under a profile.
 

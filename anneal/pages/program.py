@@ -13,6 +13,7 @@ import numpy as np
 from anneal.backend import AnyDevice, Array, OpaqueBuffer, Storage, cost_models, numpy_dtype, register_host
 from anneal.codegen import GeneratedKernel, Target, bindings_of, generate
 from anneal.errors import DTypeError, JitError, SettingError, UserError
+from anneal.frozen import frozen
 from anneal.runtime import Jit, compiled, here, realize
 from anneal.schedule import Call, CostModel, Kernel, Plan
 from anneal.tensor import Tensor, tree_leaves
@@ -288,7 +289,7 @@ def _variables(step: BoundStep) -> list[dict[str, Any]]:
 # Limits are those that a page asks for when it opens the adapter. `browser` is what every WebGPU adapter has.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceProfile:
     """The limits and features that kernels rely on.
 

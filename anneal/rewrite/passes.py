@@ -15,12 +15,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 from anneal import settings
 from anneal.errors import CompilerError, UserError
+from anneal.frozen import frozen
 from anneal.progress import told
 from anneal.rewrite.legality import check
 from anneal.rewrite.walk import HERE
@@ -29,7 +29,7 @@ from anneal.uop import ALL, Op, UOp, fold_by
 S = TypeVar("S")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pass(Generic[S]):
     """One step of a pipeline.
 
@@ -120,7 +120,7 @@ Result = UOp | tuple[UOp | None, ...]
 Listener = Callable[["Event"], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """A rule that fired.
 
@@ -301,7 +301,7 @@ def _follow(s: settings.Settings) -> None:
 settings.watch(_follow)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listed:
     """One rule with its place. `op` is what its pattern starts with, `mentions` every op in the pattern."""
 

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import IOBase
 from operator import is_
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import JitError
+from anneal.frozen import frozen
 from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import tensor_class
@@ -50,7 +50,7 @@ _FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__
 _LIBRARY = os.path.dirname(getattr(os, "__file__", ""))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """A guard that does not hold: the name of what it watches, and its values at the capture and now, as short text."""
 

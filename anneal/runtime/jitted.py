@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVa
 from anneal import settings
 from anneal.backend import Array, Storage, get_device
 from anneal.errors import JitError, SettingError
+from anneal.frozen import frozen
 from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import Capture, Recorded
 from anneal.runtime.context import here
@@ -38,7 +39,7 @@ _FLOWS = "gradients flow"  # in the reason
 _REASONS = 32  # the last reasons for captures that a function keeps
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recapture:
     """The reason why a function was captured again: a guard failed, or its arguments are of another kind."""
 

@@ -18,11 +18,11 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DeviceError
+from anneal.frozen import frozen
 from anneal.runtime.context import here, nothing
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _PART = 0.2  # of the steps in which a device that works beside the program is w
 _GOLDEN = 0.6180339887498949
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     """The median of `count` measured times, in seconds, with the quartiles about it: half of them are between `low` and
     `high`.
@@ -88,7 +88,7 @@ def differ(a: float, b: float) -> bool:
     return abs(a - b) > FAR * max(a, b)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Times:
     """The times of one plan, in seconds; what was not measured is None.
 
@@ -172,7 +172,7 @@ class Times:
 _NEVER = Spread(0.0, 0.0, 0.0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Run:
     """A run whose kernels were timed: all of it, each of them, and what was waited before them."""
 

@@ -6,13 +6,13 @@ import math
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from anneal.backend import Array, Storage
+from anneal.frozen import frozen
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle
 from anneal.uop import SYMBOLIC, DType, Op, UOp, toposort, users_line
@@ -161,7 +161,7 @@ def note_made(storage: Storage | None, content: bytes | memoryview, dtype: DType
         here.made.append(Made(storage, (dtype.name, len(content), digest), users_line(2)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Made:
     """A value that a jit function made from host data at the user's `line`."""
 

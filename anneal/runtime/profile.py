@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anneal import progress
 from anneal.backend import AnyDevice, Storage
 from anneal.codegen import fused_ops, kernel_info
+from anneal.frozen import frozen
 from anneal.runtime.launch import Execution, compiled, new_outputs
 from anneal.runtime.meter import Meter, Spread, Times, Track
 from anneal.runtime.steps import Launch
@@ -21,7 +22,7 @@ _LEAST = 5  # runs in which kernels are timed, and others
 _MOST_S = 5.0  # beyond so many seconds one of each is enough
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchTime:
     """A launch of a kernel, or all of one kernel: estimated work (see `kernel_info`), what it took in the runs in which
     it was timed, its part in the time of all kernels, and the opts that shaped it."""
@@ -52,7 +53,7 @@ class LaunchTime:
         return self.nbytes / max(self.seconds, 1e-12) / 1e9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Profile:
     """A plan's launches in order, and the times of the whole plan when it runs again and again."""
 

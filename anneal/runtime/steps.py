@@ -17,6 +17,7 @@ import numpy as np
 
 from anneal.backend import Array, Reader, Storage, numpy_dtype
 from anneal.errors import DTypeError, GroupError, ShapeError
+from anneal.frozen import frozen
 from anneal.uop import DType, Op, Recent, UOp
 from anneal.uop.sizes import evaluator, is_symbolic, size_text, symbolic_arg, variables_of
 
@@ -78,7 +79,7 @@ def key_of(function: Callable[..., Any]) -> Hashable:
     return function
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostFunction:
     """`call(*arrays)` gives an array for each of `results`, a shape and a dtype. Functions of one key are the same one.
 
@@ -425,7 +426,7 @@ class UnderWay:
         return wait(into)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exchange(HostFunction):
     """A function of the host that waits for the other participants of `group`: it is called with no lock held.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
 from anneal.uop import SYMBOLIC, DType, Op, Provenance, UOp, arena, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
@@ -34,7 +35,7 @@ class Kernel:
         return self._graph
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Value:
     """A numbered value of a plan."""
 
@@ -83,7 +84,7 @@ class Cut(NamedTuple):
     places: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schedule:
     """The state that the passes hand on to each other: each makes a new one, with more fields filled."""
 

@@ -12,7 +12,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from anneal import files
 from anneal.errors import DataError
+from anneal.frozen import frozen
 from anneal.names import Tensor
 from anneal.ops import made, wrap_array
 from anneal.runtime import default_device, resolve_device
@@ -32,7 +32,7 @@ MAX_BYTES = 1 << 62
 # A mapping from names to lazy tensors on one device.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MappedEntry:
     """A tensor as its file describes it: the name of its dtype, its shape, and its bytes' places in the file."""
 
@@ -225,7 +225,7 @@ _ALIGNMENT = 32
 _BLOCK = 32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Type:
     """The decoding of a tensor's bytes to numbers: `layout` of an element, or of a block if there is `numbers`."""
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from anneal.frozen import frozen
+
 MOST_WAITING = 32
 LONGEST = 256 << 20  # bytes of an answer
 PATIENCE = 300.0  # seconds
@@ -22,7 +24,7 @@ DOCTOR_S = 60.0
 GROWING = ("recording",)  # questions whose answer may be another the next time
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """JSON text, the status that HTTP has for it, and, where it is long, the same packed by gzip."""
 

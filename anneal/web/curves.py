@@ -13,6 +13,7 @@ from operator import gt
 from pathlib import Path
 from typing import Any
 
+from anneal.frozen import frozen
 from anneal.web.jobs import Job, Jobs, read
 from anneal.web.uploads import BundleFolder, Runs, json_of
 
@@ -32,7 +33,7 @@ FACTS = ("steps", "batch", "lr", "seed", "device", "adapter", "anneal")
 _BECAME = re.compile(r"the loss became (\S+) at step (\d+)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     """The places of steps. `stride`: steps a slot, a power of two. With `head`, a power of two of at least 4, the steps
     below it have a slot each and every doubling of the step `head / 2` slots, as a logarithmic axis needs it.
@@ -134,7 +135,7 @@ class Curve:
         return first, out
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curves:
     """The losses of kept runs, and of jobs ("job.ID") that train or trained."""
 
@@ -187,7 +188,7 @@ class Curves:
         return KeptCurves(id, place, manifest) if place is not None and isinstance(manifest, dict) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptCurves:
     """The curves of a bundle that was kept."""
 
@@ -222,7 +223,7 @@ class KeptCurves:
         return 0, _of_table(self.place.read("loss.csv") or b"")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Told:
     """A job: the first `size` bytes of the events that it has told of."""
 

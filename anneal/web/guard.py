@@ -20,6 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from anneal.frozen import frozen
 from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.web.uploads import Uploads
 
@@ -204,7 +205,7 @@ def _none(_: str) -> None:
     """No job has weights, or is a script's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """A job: `arguments` of `anneal`, in which {job} is the job's folder; `about` is what the page is to show."""
 

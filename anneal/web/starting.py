@@ -10,12 +10,12 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anneal import files
 from anneal.errors import DataError, SettingError, UserError
+from anneal.frozen import frozen
 
 if TYPE_CHECKING:
     import uvicorn
@@ -28,7 +28,7 @@ MARK = "x-anneal-studio"  # a header of every answer
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """`address` is HOST:PORT, :PORT or PORT; `host` an address that others may reach; `shows` a model, or an ONNX file,
     whose graph is the page to open; `script` a program and its arguments, which is run and whose plans are the page.

@@ -15,9 +15,11 @@ import secrets
 import shlex
 import zipfile
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
+
+from anneal.frozen import frozen
 
 KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip", "py")
 LARGEST = 4 << 30  # bytes of one file
@@ -35,7 +37,7 @@ class Refused(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Upload:
     """A file: `id` is what the page calls it ("upload.HASH.onnx"), `name` what its sender did. `kind` is its suffix, or
     what a .zip file is: a "run" (a bundle of `anneal train`), a "recording" (of `anneal record`).
@@ -178,7 +180,7 @@ NAME = re.compile(r"[\w][\w.-]{0,120}")
 LARGEST_PART = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Runs:
     """The bundles in a folder, and those that were dropped as .zip files."""
 
@@ -241,7 +243,7 @@ class BundleFolder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Folder:
     """A bundle as `anneal train` leaves it."""
 
@@ -256,7 +258,7 @@ class Folder:
             return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Packed:
     """A bundle as a .zip file, with its folder or without; nothing of it is unpacked to disk."""
 

@@ -16,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from anneal import cache
 from anneal.backend.cpu.primitives import SHARED
+from anneal.frozen import frozen
 
 FLAGS = (
     "-std=gnu11", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
@@ -36,7 +36,7 @@ class NotCompiled(subprocess.SubprocessError):
     """There is no library; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compiler:
     """A C compiler: the start of its command line, and what tells it from others."""
 

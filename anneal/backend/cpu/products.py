@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, permutations
 
 from anneal.backend.cpu.layout import aligned
 from anneal.codegen import affine_form, coalesce_loops
+from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, is_symbolic, least, most, product
@@ -16,7 +17,7 @@ from anneal.uop.sizes import Size, is_symbolic, least, most, product
 Axis = tuple[UOp, ...]  # ranges that are as one in all operands, outermost first
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """Memory that a product reads or writes: its slot, where it begins, and its steps along ranges, in elements."""
 
@@ -42,7 +43,7 @@ _BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
 _KINDS = ((True, False, False), (False, True, False), (True, True, True), (True, True, False))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BlasProduct:
     """c = a @ b, matrices that are m by k and k by n, for each value of some axes; it may be a sum over further axes.
 

@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +13,7 @@ from anneal import settings
 from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.native import Wgpu
 from anneal.errors import DeviceError
+from anneal.frozen import frozen
 
 _SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "microsoft basic render")
 _BACKENDS = ("Vulkan", "Metal", "D3D12")
@@ -31,7 +31,7 @@ _FIXES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdapterInfo:
     """An adapter's description of itself."""
 

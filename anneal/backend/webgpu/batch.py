@@ -17,6 +17,7 @@ from anneal.backend.promises import Promise
 from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.queue import DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
 from anneal.errors import DeviceError
+from anneal.frozen import frozen
 from anneal.uop.sizes import evaluator
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -38,7 +39,7 @@ B = TypeVar("B", bound=Hashable)
 State = dict[B, Literal["read", "written"]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BufferUse(Generic[B]):
     """The buffers that a dispatch binds, to read and to write."""
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.queue import WebGpuProgram, translated
 from anneal.errors import CompilerError, DeviceError
+from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, name_of, overwrites_rows, read_elements
 from anneal.uop import Op, UOp, by_name, dtypes, toposort
@@ -75,7 +75,7 @@ class _Unsuitable(Exception):
     """A kernel that cannot be searched; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Outcome:
     opts: Opts | None
     text: str

@@ -8,7 +8,7 @@ import runpy
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from anneal import nn, progress
 from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, check_script, command, number, switch
 from anneal.cli._output import data, json_report, message
 from anneal.errors import AnnealError, SettingError, UserError
+from anneal.frozen import frozen
 from anneal.runtime import Context
 from anneal.training import check_model, load_example
 
@@ -145,7 +146,7 @@ class Stored(StrEnum):
     int8 = "int8"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExportOptions:
     """The flags of `anneal export`."""
 
@@ -207,7 +208,7 @@ def export(order: ExportOptions) -> None:
         message(f"open it: python -m http.server --directory {made.path}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """The flags of `anneal fit`."""
 

@@ -17,6 +17,7 @@ from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
 from anneal.cli._flags import Json, Quiet, check_recording, check_writable, file, on_device, openable
 from anneal.errors import DataError, SettingError, UserError
+from anneal.frozen import frozen
 from anneal.training import load_module
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _group() -> None:
     """Make a group of what has one command."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Options:
     """The flags of `anneal gpt2 sample`."""
 

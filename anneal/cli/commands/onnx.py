@@ -6,7 +6,7 @@ import io
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import AnnealError, CompilerError, DataError, OnnxError, SettingError, UserError
 from anneal.files import opened
+from anneal.frozen import frozen
 from anneal.training import Trainable, check_model, load_example
 
 if TYPE_CHECKING:
@@ -329,7 +330,7 @@ def _write(file: Path, results: dict[str, Any]) -> None:
     flags.write_file(file, packed.getvalue())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OnnxExportOptions:
     """The flags of `anneal onnx export`."""
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +19,7 @@ from anneal.cli import _flags as flags
 from anneal.cli._output import data, is_quiet, json_line, json_report, message
 from anneal.cli.commands import COMMANDS
 from anneal.errors import UserError
+from anneal.frozen import frozen
 from anneal.training import suggest
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _REASONS = 4  # plans of which it is said why their times do not agree
 SAVE_S = 1.0  # a recording that is watched meanwhile is at most so old when a plan is new
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Task:
     """The flags of the command."""
 
@@ -131,7 +131,7 @@ def _tell(task: _Task, state: PlanRecording) -> None:
         message(f"wrote {task.output}; drop it on the page of `anneal web`")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Options:
     """The flags of the command."""
 

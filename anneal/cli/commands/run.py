@@ -16,6 +16,7 @@ from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
 from anneal.cli._reporters import picture_kept
 from anneal.errors import SettingError, UserError
+from anneal.frozen import frozen
 from anneal.training import SPEAKING, load_example, load_module, suggest
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ app = flags.group("run", "Run a trained model.")
 WATCHED = 8  # tokens whose chances --stream tells
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Story:
     """The flags of `anneal run llama2c`."""
 
@@ -116,7 +117,7 @@ def llama2c(story: Story) -> int:
     return out.STOPPED if stopped else 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Options:
     """The flags of `anneal run text`."""
 
@@ -170,7 +171,7 @@ class CharacterModel:
         return "\n" if token == self.end else self.characters[token]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Token:
     """A character that was said, and what else was likely, with their chances."""
 

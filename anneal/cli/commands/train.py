@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -22,6 +22,7 @@ from anneal.cli._output import STOPPED, console, going_on, interrupts, is_quiet,
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import SettingError, UserError
+from anneal.frozen import frozen
 from anneal.progress import work
 from anneal.training import DRAWING, Trainable, check_model, load_example
 
@@ -39,7 +40,7 @@ _TOLD = 32  # steps after which processes that train together tell each other of
 _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Options:
     """The flags of `anneal train`; None means the example's own default."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from anneal.codegen.hardware import LaunchConfig
@@ -17,6 +16,7 @@ from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.opts import Opt
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
+from anneal.frozen import frozen
 from anneal.rewrite import HERE
 from anneal.uop import ALU, DType, Op, UOp, covering, dtypes
 
@@ -38,7 +38,7 @@ _BINDING = re.compile(r"\bp(\d+)\b")
 _LINE = 110  # characters of an expression before it gets a name of its own
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dialect:
     """A language that kernels are printed in.
 

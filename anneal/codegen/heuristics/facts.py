@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from anneal.codegen.opts import Axis
 from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import per_word
+from anneal.frozen import frozen
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import content
 
@@ -15,7 +15,7 @@ ENOUGH_GROUPS = 128  # workgroups that keep a large GPU busy
 ENOUGH_THREADS = 65536
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
     """A kernel with coalesced loops: its axes, elements stored, reduces, loads, stores and comparisons of indices."""
 

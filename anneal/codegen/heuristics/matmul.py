@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.matrices import merged, product_of, room
 from anneal.codegen.opts import Axis, Opt
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, reads_stored
 from anneal.codegen.target import HALVES, Target
+from anneal.frozen import frozen
 from anneal.uop import BY_MATRICES, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import content
 
@@ -27,7 +27,7 @@ _FEW = 12  # workgroups below which kernels of float32 arithmetic, of which more
 # about 50 KiB of: two of the largest tile, whose loads one alone would wait for.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Split:
     """Subgroups of a workgroup along rows and columns, matrices of a subgroup, and matrices deep.
 
@@ -168,7 +168,7 @@ _REGISTERS = 65536  # of a multiprocessor
 _WHOLE_TILES = 32  # what must divide a symbolic extent for its tiles to divide it too
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Tile:
     """Threads along m and n, rows and columns of each thread's results, and the speed in a large product (of 1)."""
 
@@ -217,7 +217,7 @@ _TILES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Product:
     """A kernel's two tiled axes, its reduce ranges, which are tiled as one, how many products it holds, and its batch.
 

@@ -7,13 +7,13 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.heuristics.facts import power_of_two
 from anneal.codegen.opts import Axis, Opt, axes_of
 from anneal.codegen.ranges import form, mask_of, reads_stored
 from anneal.codegen.target import Target
+from anneal.frozen import frozen
 from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
@@ -29,7 +29,7 @@ _STREAMED, _CACHE = 2.1, 1 << 15  # ... and one that finds nothing in the first 
 _BROADCAST, _MASKED = {16: 0.4, 8: 1.0, 4: 1.0}, {16: 1.5, 8: 2.0, 4: 2.0}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Access:
     """A load or a store: the ranges that move it, its steps along them, the ranges that its condition depends on, and
     whether each workgroup has its own elements of memory that is too large for the first cache."""
@@ -40,7 +40,7 @@ class _Access:
     is_streamed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Kernel:
     """The facts that the rules decide by."""
 

@@ -15,6 +15,7 @@ from anneal import schedule
 from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import GeneratedKernel, Opt, generate
 from anneal.errors import AnnealError
+from anneal.frozen import frozen
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
@@ -293,7 +294,7 @@ def _kernel_sides(memory: KernelValues, e: Event) -> tuple[Bounded, Bounded] | N
 # that get memory. Partial results, and what else the passes invent, are no node's value.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredValue:
     """A value that a call stores: the places of the nodes that it is, the call's first; none for a partial one."""
 
@@ -302,7 +303,7 @@ class StoredValue:
     place: int  # where the call says that it belongs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedProgram:
     """A plan beside its graph: `nodes` by place, without symbolic sizes, and what each call writes."""
 
@@ -312,7 +313,7 @@ class CheckedProgram:
     written: tuple[tuple[StoredValue, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckLimits:
     """The limits of a check's work: elements of arithmetic for each store of a kernel, and elements in all arrays of an
     evaluation of the graph. Elements beyond are sampled at random, or left out, and the report says so.

@@ -7,7 +7,7 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import IO, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from anneal.backend import AnyDevice, get_device, numpy_dtype
 from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
+from anneal.frozen import frozen
 from anneal.inspect.checking.blame import CheckRun, Finding, again
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, Compared, beside, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues
@@ -229,7 +230,7 @@ _FORMAT = "anneal check 1"
 _MOST_BYTES = 1 << 32  # bytes that a file may unpack to
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replayed:
     """A kernel from a file, run here: as it was recorded, and as this version makes it of the same graph.
 

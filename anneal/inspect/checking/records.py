@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from anneal.frozen import frozen
 from anneal.inspect.kernel_list import Line
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Suspect:
     """A rule that changed a node's value: its text, its place, the pass, an example of both sides, and the user's lines
     of the nodes that it met.
@@ -26,7 +27,7 @@ class Suspect:
         return f"{self.rule}   [{self.place}]{where}: {self.example}{user}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """A value that is another than it may be: where it is worst, what stands there, and who made it.
 
@@ -77,7 +78,7 @@ class Difference:
         return text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotFinite:
     """The first nan or infinity, by its `kind`: the node that makes it, or an infinity that becomes it (`begins`), of
     finite values, and these values.
@@ -122,7 +123,7 @@ class NotFinite:
         return text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedKernel:
     """One launch of a plan and how it was checked.
 
@@ -148,7 +149,7 @@ class CheckedKernel:
     modules: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GradientCheck:
     """The gradient of one leaf beside central differences in float64, along one direction or for one element."""
 

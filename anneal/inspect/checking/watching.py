@@ -6,7 +6,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import wraps
 from threading import get_ident
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from anneal.backend import get_device
 from anneal.errors import AnnealError, GradientError, UserError
+from anneal.frozen import frozen
 from anneal.inspect.checking.blame import Built, CheckLimits, Finding
 from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
@@ -276,7 +276,7 @@ def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
     return held
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Slope:
     """A derivative by differences, and how far it may be off."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from anneal.frozen import frozen
 from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, cast
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
@@ -470,7 +470,7 @@ def factors(u: UOp) -> tuple[UOp, UOp] | None:
     return a, b
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Roles:
     """The axes of the common space by what they are in a product of matrices."""
 

@@ -8,7 +8,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from anneal import files, progress
 from anneal.errors import DataError, OnnxError, UserError
+from anneal.frozen import frozen
 from anneal.nn import Module
 from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
 from anneal.onnx.exporting.lowering import Constants, GraphLowering, Leaf, Missing
@@ -296,7 +296,7 @@ _SMALL = 1024  # bytes of a tensor that stays in the model's file
 _ALIGNED = 4096  # where tensors begin in a file of weights
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exported:
     """The written file: its path and that of its weights, if they have one; how much of what is in it."""
 
@@ -457,7 +457,7 @@ def _refused(missing: list[Missing]) -> OnnxError:
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Parts:
     trace: TracedGraph
     writer: GraphWriter

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
 from anneal.schedule.records import Schedule, carried
@@ -68,7 +68,7 @@ def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
     return rebuild(sink, visit, known, above)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Axes:
     """The axes of a product's space: those of both factors, of the left one, of the right one, and summed ones."""
 

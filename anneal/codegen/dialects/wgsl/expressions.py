@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
 
 from anneal.codegen.dialects.wgsl.functions import FUNCTIONS
 from anneal.codegen.dialects.writer import ARITHMETIC, bare, is_from
 from anneal.codegen.target import register
+from anneal.frozen import frozen
 from anneal.uop import DType, Op, UOp, dtypes
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -26,7 +26,7 @@ from anneal.uop import DType, Op, UOp, dtypes
 # touches; all of that memory is then an array of atomics.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packed:
     """`unpack_NAME` makes a number of the bits of an element, and `pack_NAME` rounds one to such bits."""
 
