@@ -87,6 +87,9 @@ class ParameterGroup(dict[str, Any]):
         self.rate = Tensor(np.array([settings["lr"]], np.float32), device=device)
         self._data: dict[str, Tensor] = {}  # other settings that a schedule changes
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self), self.rate.device), vars(self)
+
     if TYPE_CHECKING:
 
         @overload
@@ -221,6 +224,18 @@ class Optimizer:
         self.found_inf: Tensor | None = None  # by GradScaler: whether the step is to change nothing
         for g in groups:
             self.add_param_group(g)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"state": [self.state.get(id(x)) for x in self._owners()]}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        vars(self).update(saved)
+        # by the ids of the copies: a copied optimiser goes on with the moments that it had
+        self.state = States({id(x): held for x, held in zip(self._owners(), saved["state"]) if held is not None})
+
+    def _owners(self) -> list[Any]:
+        """What the state is of: the groups, and their parameters."""
+        return [*self.param_groups, *[t for group in self.param_groups for t in group["params"]]]
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
