@@ -155,7 +155,7 @@ def get_swa_avg_fn() -> Average:
     return _mean
 
 
-def _mean(mean: Tensor, new: Tensor, count: Any) -> Tensor:
+def _mean(mean: Tensor, new: Tensor, count: float | Tensor) -> Tensor:
     return mean + (new - mean) / (count + 1)
 
 
