@@ -174,11 +174,13 @@ class Guards:
                     self._reach(value, (name,), depth)
 
     def _look_at_optimiser(self, owner: Any, groups: list[dict[str, Any]]) -> None:
-        """Remember what an optimiser trains; its settings say themselves that they change."""
+        """Remember what an optimiser trains, and which tensors its state is; its settings say themselves that they
+        change."""
         if self._new(owner, groups):
             self._watch_attribute(owner, "param_groups", groups)
             for x in (groups, *[g["params"] for g in groups]):
                 self._watch_content(x, partial(tuple, x), partial(_items_changed, list))
+            self._watch((id(owner), "state"), partial(_state_tensors, owner), f"{_named(owner)}.state")
 
     def _is_unguarded(self, what: str) -> None:
         if not self._installed:  # a library may look at the clock for a log
@@ -254,6 +256,12 @@ class Guards:
             self._seen.setdefault(("kept", id(owner)), owner)
             owner = found
         self._look(owner, depth, loose)
+
+
+def _state_tensors(optimiser: Any) -> tuple[Handle, ...]:
+    """The tensors of an optimiser's state: a program may take them away, or put others there."""
+    held = getattr(optimiser, "state", {}).values()
+    return tuple([t for own in held if isinstance(own, dict) for t in own.values() if isinstance(t, Handle)])
 
 
 def _of_library(owner: Any, names: Sequence[str]) -> Any:
