@@ -95,7 +95,7 @@ __all__ = [
     "forbid_in_jit", "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole",
     "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed", "new_outputs",
     "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of",
-    "observed", "outdate_captures", "over_memory", "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while",
-    "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of", "storage_of",
-    "tensor_class", "tracing", "upload", "values", "varies", "watched",
+    "observed", "outdate_captures", "over_memory", "plan_of", "realize", "realize_new", "reduced", "register_late",
+    "repeated_while", "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of",
+    "storage_of", "tensor_class", "tracing", "upload", "values", "varies", "watched",
 ]  # fmt: skip
