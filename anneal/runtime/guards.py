@@ -44,10 +44,6 @@ _MISSING: Any = object()
 _ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
 _DEPTH = 40  # of what is followed from what
 _THINGS = 10_000  # that are looked at: who calls into a large library does not want all of it watched
-# Code that is not the user's: what it sees does not change, or says so itself. A class that `exec` makes in a namespace
-# without a name is in "builtins", whose own classes have nothing to look at.
-_FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__", "builtins", "test"}
-_LIBRARY = os.path.dirname(getattr(os, "__file__", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +439,12 @@ def _function(found: Any) -> FunctionType | None:
     inner = getattr(found, "fget", None) or getattr(found, "__func__", found)
     inner = getattr(inner, "__wrapped__", inner)
     return inner if isinstance(inner, FunctionType) else None
+
+
+# Code that is not the user's: what it sees does not change, or says so itself. A class that `exec` makes in a namespace
+# without a name is in "builtins", whose own classes have nothing to look at.
+_FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__", "builtins", "test"}
+_LIBRARY = os.path.dirname(getattr(os, "__file__", ""))
 
 
 def _is_foreign(module: str | None) -> bool:
