@@ -95,6 +95,7 @@ FEATURES: dict[str, dict[str, int]] = {
         "(top)": 1,
     },
     "jit steps that go on with gradients, and views that are outdated": {"runtime": 2, "transforms": 2, "nn": 1},
+    "optimisers that are copied, and states that are taken away": {"optim": 4},
 }
 MOST_FILES = 380  # of the package
 SLACK = 20  # hundreds of tokens that a row may lie above its room

@@ -40,6 +40,8 @@ class Constraint:
 def _one(name: str, test: Callable[[Tensor], Tensor], event_dim: int = 0, is_discrete: bool = False) -> Constraint:
     """The only constraint of a class of its own, by which registries of transforms know it."""
     own = {"check": lambda self, value: test(value), "event_dim": event_dim, "is_discrete": is_discrete}
+    below = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:]
+    own["__reduce__"] = lambda self: below  # the name of what is pickled
     found: Constraint = type(name, (Constraint,), own)()
     return found
 

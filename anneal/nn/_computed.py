@@ -8,7 +8,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from anneal.errors import DataError, SettingError
@@ -152,7 +152,11 @@ def get_swa_avg_fn() -> Average:
     >>> get_swa_avg_fn()(Tensor(1.0), Tensor(4.0), 2).item()
     2.0
     """
-    return lambda mean, new, count: mean + (new - mean) / (count + 1)
+    return _mean
+
+
+def _mean(mean: Tensor, new: Tensor, count: float | Tensor) -> Tensor:
+    return mean + (new - mean) / (count + 1)
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
@@ -163,16 +167,17 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """
     if not 0 <= decay <= 1:
         raise SettingError(f"get_ema_avg_fn: decay is a number of 0 to 1, not {decay}")
-    return lambda mean, new, count: decay * mean + (1 - decay) * new
+    return partial(_decayed, decay)  # which can be pickled with its model
 
 
-def _several(average: Average) -> Averages:
-    def assign(means: Sequence[Tensor], values: Sequence[Tensor], count: Any) -> None:
-        with no_grad():
-            for mean, new in zip(means, values, strict=True):
-                mean.assign(average(mean, new, count))
+def _decayed(decay: float, mean: Tensor, new: Tensor, count: Any) -> Tensor:
+    return decay * mean + (1 - decay) * new
 
-    return assign
+
+def _assigned(average: Average, means: Sequence[Tensor], values: Sequence[Tensor], count: Any) -> None:
+    with no_grad():
+        for mean, new in zip(means, values, strict=True):
+            mean.assign(average(mean, new, count))
 
 
 def get_swa_multi_avg_fn() -> Averages:
@@ -182,7 +187,7 @@ def get_swa_multi_avg_fn() -> Averages:
     >>> get_swa_multi_avg_fn()(means, [Tensor(4.0)], 2); means[0].item()
     2.0
     """
-    return _several(get_swa_avg_fn())
+    return partial(_assigned, _mean)
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
@@ -192,7 +197,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
     >>> get_ema_multi_avg_fn(0.5)(means, [Tensor(4.0)], 2); means[0].item()
     2.5
     """
-    return _several(get_ema_avg_fn(decay))
+    return partial(_assigned, get_ema_avg_fn(decay))
 
 
 class AveragedModel(Module):

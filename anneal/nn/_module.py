@@ -437,6 +437,11 @@ class Module(Hooked, Moved):
         LoadedKeys(missing_keys=['bias'], unexpected_keys=['scale'])
         """
         mine = self._saved()
+        if not isinstance(state, Mapping):
+            raise DataError(
+                f"load_state_dict: takes a dict of tensors by name, as state_dict() gives, not {said(state)}; "
+                "load(path) reads a file"
+            )
         state = dict(state)  # each tensor of a file is asked for once
         missing = [n for n in mine if n not in state]
         unexpected = [n for n in state if n not in mine]

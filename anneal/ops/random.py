@@ -70,6 +70,12 @@ class Generator:
         captured = {device: int(t.numpy()[0]) for device, t in self._counters.items()}
         return {"seed": self.seed, "calls": self.calls, "captured": captured}
 
+    __getstate__ = state
+
+    def __setstate__(self, saved: Mapping[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self.go_on(saved)
+
     def go_on(self, state: Mapping[str, Any]) -> None:
         """Go on from the place that a `state` tells."""
         self.manual_seed(state["seed"])

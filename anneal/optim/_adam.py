@@ -181,14 +181,10 @@ class Adam(Optimizer):
             change = mean * size / (Op.SQRT(square) * root + eps)
             self._put(t, p - change, done)
 
-    def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
-        """Take over `state`, the `state_dict` of an optimiser over the same parameters, made here or in torch.
-
-        Raises DataError for a name or shape that does not fit.
-        """
+    def _load(self, flat: Mapping[str, Any]) -> None:
         own: dict[int, float] = {}
         rest: dict[str, Tensor | npt.ArrayLike] = {}
-        for key, value in self._flat(state).items():
+        for key, value in flat.items():
             head, _, name = key.partition(".")
             if name.endswith("correction1"):
                 continue
@@ -202,7 +198,7 @@ class Adam(Optimizer):
                 own[int(head)] = float(array.reshape(-1)[0])
             else:
                 rest[key] = value
-        super().load_state_dict(rest)
+        super()._load(rest)
         shared: dict[Any, Tensor] = {}
         of = {id(t): i for i, g in enumerate(self.param_groups) for t in g["params"]}
         for n, t in enumerate(self.params):

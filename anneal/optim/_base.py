@@ -87,6 +87,9 @@ class ParameterGroup(dict[str, Any]):
         self.rate = Tensor(np.array([settings["lr"]], np.float32), device=device)
         self._data: dict[str, Tensor] = {}  # other settings that a schedule changes
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self), self.rate.device), vars(self)
+
     if TYPE_CHECKING:
 
         @overload
@@ -221,6 +224,18 @@ class Optimizer:
         self.found_inf: Tensor | None = None  # by GradScaler: whether the step is to change nothing
         for g in groups:
             self.add_param_group(g)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"state": [self.state.get(id(x)) for x in self._owners()]}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        vars(self).update(saved)
+        # by the ids of the copies: a copied optimiser goes on with the moments that it had
+        self.state = States({id(x): held for x, held in zip(self._owners(), saved["state"]) if held is not None})
+
+    def _owners(self) -> list[Any]:
+        """What the state is of: the groups, and their parameters."""
+        return [*self.param_groups, *[t for group in self.param_groups for t in group["params"]]]
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -493,11 +508,16 @@ class Optimizer:
         return out
 
     def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
-        """Take over `state`, the `state_dict` of an optimiser over the same parameters, made here or in torch.
+        """Take over `state`, the `state_dict` of an optimiser over the same parameters, made here or in torch. Of the
+        state that was here nothing is left.
 
         Raises DataError for a name or shape that does not fit.
         """
-        for key, value in self._flat(state).items():
+        self._load(self._flat(state))
+
+    def _load(self, flat: Mapping[str, Any]) -> None:
+        """Take over a flat state."""
+        for key, value in flat.items():
             head, _, rest = key.partition(".")
             array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
             try:
@@ -522,6 +542,12 @@ class Optimizer:
             if array.shape != (shape := self._shape_of(t, rest)):
                 raise DataError(f"load_state_dict: {key} has shape {array.shape}, not {shape} as its parameter has")
             self._state(t, rest).assign(Tensor(array, device=t.device))
+        for head, owners in (("group.", self.param_groups), ("", self.params)):
+            for i, owner in enumerate(owners):
+                held = self.state.get(id(owner), {})
+                for gone in [name for name in held if f"{head}{i}.{name}" not in flat]:
+                    outdate_captures(f"an optimiser's state {gone!r} was taken away")
+                    del held[gone]
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
@@ -529,6 +555,8 @@ class Optimizer:
             state = state.nested  # somebody may have changed it
         groups = state.groups if isinstance(state, Saved) else state.get("param_groups")
         if groups is None:
+            if not state:
+                raise DataError("load_state_dict: the state is empty: an optimiser's has its learning rates at least")
             return state
         counts = [len(g["params"]) for g in groups]
         if counts != [len(g["params"]) for g in self.param_groups]:

@@ -406,7 +406,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         flat = self.optimizer._flat(state)
         numbers = {id(p): n for n, p in enumerate(self.params)}
         groups = {key: value for key, value in flat.items() if key.startswith("group.")}
-        self.optimizer.load_state_dict(groups)
+        self.optimizer._load(groups)
         for s in self.shards:
             of = [numbers[id(p)] for p in s.params]
             for name in dict.fromkeys([key.partition(".")[2] for key in flat if key.partition(".")[0] == str(of[0])]):

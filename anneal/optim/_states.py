@@ -25,10 +25,23 @@ class States(dict[Any, dict[str, Any]]):
         return self.setdefault(id(key), {})
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key if isinstance(key, int) else id(key))
+        return super().__contains__(_number(key))
 
     def __setitem__(self, key: Any, value: dict[str, Any]) -> None:
-        super().__setitem__(key if isinstance(key, int) else id(key), value)
+        super().__setitem__(_number(key), value)
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(_number(key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(_number(key), default)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        return super().pop(_number(key), *default)
+
+
+def _number(key: Any) -> int:
+    return key if isinstance(key, int) else id(key)
 
 
 class Saved(dict[str, Any]):

@@ -44,10 +44,6 @@ _MISSING: Any = object()
 _ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
 _DEPTH = 40  # of what is followed from what
 _THINGS = 10_000  # that are looked at: who calls into a large library does not want all of it watched
-# Code that is not the user's: what it sees does not change, or says so itself. A class that `exec` makes in a namespace
-# without a name is in "builtins", whose own classes have nothing to look at.
-_FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__", "builtins", "test"}
-_LIBRARY = os.path.dirname(getattr(os, "__file__", ""))
 
 
 @frozen
@@ -174,11 +170,13 @@ class Guards:
                     self._reach(value, (name,), depth)
 
     def _look_at_optimiser(self, owner: Any, groups: list[dict[str, Any]]) -> None:
-        """Remember what an optimiser trains; its settings say themselves that they change."""
+        """Remember what an optimiser trains, and which tensors its state is; its settings say themselves that they
+        change."""
         if self._new(owner, groups):
             self._watch_attribute(owner, "param_groups", groups)
             for x in (groups, *[g["params"] for g in groups]):
                 self._watch_content(x, partial(tuple, x), partial(_items_changed, list))
+            self._watch((id(owner), "state"), partial(_state_tensors, owner), f"{_named(owner)}.state")
 
     def _is_unguarded(self, what: str) -> None:
         if not self._installed:  # a library may look at the clock for a log
@@ -254,6 +252,12 @@ class Guards:
             self._seen.setdefault(("kept", id(owner)), owner)
             owner = found
         self._look(owner, depth, loose)
+
+
+def _state_tensors(optimiser: Any) -> tuple[Handle, ...]:
+    """The tensors of an optimiser's state: a program may take them away, or put others there."""
+    held = getattr(optimiser, "state", {}).values()
+    return tuple([t for own in held if isinstance(own, dict) for t in own.values() if isinstance(t, Handle)])
 
 
 def _of_library(owner: Any, names: Sequence[str]) -> Any:
@@ -435,6 +439,12 @@ def _function(found: Any) -> FunctionType | None:
     inner = getattr(found, "fget", None) or getattr(found, "__func__", found)
     inner = getattr(inner, "__wrapped__", inner)
     return inner if isinstance(inner, FunctionType) else None
+
+
+# Code that is not the user's: what it sees does not change, or says so itself. A class that `exec` makes in a namespace
+# without a name is in "builtins", whose own classes have nothing to look at.
+_FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__", "builtins", "test"}
+_LIBRARY = os.path.dirname(getattr(os, "__file__", ""))
 
 
 def _is_foreign(module: str | None) -> bool:

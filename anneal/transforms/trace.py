@@ -19,7 +19,7 @@ from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import detached, reshape
-from anneal.runtime import flat, here, mapped, sources_of
+from anneal.runtime import base_of, flat, here, mapped, sources_of
 from anneal.transforms.walks import Path, stand_in
 from anneal.uop import DType, Op, UOp, arena, toposort, unique
 
@@ -381,7 +381,7 @@ def flagged(tensors: list[Tensor]) -> list[Tensor]:
     floats = [t for t in tensors if t.uop.dtype.is_float]
     wanting: set[UOp] = set()
     if not here.depth:
-        wanted = {n for t in leaves() for n in leaf_nodes(t)}
+        wanted = {base_of(n) for t in leaves() for n in leaf_nodes(t)}
         for u in toposort([t.uop for t in floats]) if wanted else ():
             if u.op is Op.BUFFER:
                 wants = u in wanted or bool(sources_of(u))

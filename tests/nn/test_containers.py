@@ -69,3 +69,10 @@ def test_names_and_values_are_checked_as_before() -> None:
         nn.Sequential(nn.ReLU(), 3)  # type: ignore[arg-type]
     assert [len(c) for c in (nn.Sequential(), nn.Sequential({}), nn.ModuleList(), nn.ModuleDict())] == [0, 0, 0, 0]
     assert list(nn.ModuleDict(nn.ModuleDict({"b": nn.ReLU(), "a": nn.ReLU()}).items())) == ["b", "a"]
+
+
+def test_a_state_that_is_no_dict_is_refused() -> None:
+    m = nn.Linear(2, 2)
+    for wrong in ("model.pt", m, 3, None, [1]):
+        with pytest.raises(DataError, match="load_state_dict: takes a dict of tensors by name"):
+            m.load_state_dict(wrong)  # type: ignore[arg-type]

@@ -529,3 +529,41 @@ def test_functional_training_is_training() -> None:
         for (name, got), (_, expected) in zip(model.named_buffers(), one.named_buffers(), strict=True):
             np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-4, atol=1e-6, err_msg=name)
         assert misses[-1] == misses[-2]
+
+
+# -- leaves that the function captures, or is given --------------------------------------------------------------------
+
+THROUGH: dict[str, Any] = {
+    "vmap": lambda f, w, x: vmap(f, (None, 0))(w, x),
+    "vmap of both": lambda f, w, x: vmap(f)(w.expand(2, *w.shape), x),
+    "vmap, captured": lambda f, w, x: vmap(lambda x: f(w, x))(x),
+    "vjp": lambda f, w, x: vjp(lambda w: f(w, x[0]), w)[0],
+    "jvp": lambda f, w, x: jvp(lambda w: f(w, x[0]), (w,), (w.detach() * 0,))[0],
+    "value": lambda f, w, x: value_and_grad(lambda w: f(w, x[0]).sum())(w)[0],
+    "slope": lambda f, w, x: grad(lambda x: (f(w, x) ** 2).sum())(x[0]),
+    "jacobian": lambda f, w, x: jacrev(lambda x: f(w, x) ** 2)(x[0]),
+}
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 2), (1, 2)])
+@pytest.mark.parametrize("way", THROUGH)
+def test_gradients_reach_a_leaf_however_it_lies_in_memory(way: str, shape: tuple[int, ...]) -> None:
+    x = Tensor(np.arange(4, dtype=np.float32).reshape(2, 2))
+    for f in (lambda w, x: x * w * w, lambda w, x: (x * w).sum(-1) * 2, lambda w, x: (w.reshape(-1) * x[:1]).exp()):
+        found = []
+        for lie in ("lazy", "realized", "array", "under jit", "under jit, again"):
+            w = Tensor(np.ones(shape, np.float32)) if lie == "array" else Tensor.ones(*shape)
+            w.requires_grad_()
+            if lie == "realized":
+                realize([w])
+            call = THROUGH[way]
+            if lie.startswith("under jit"):
+                call = jit(lambda w, x, f=f: THROUGH[way](f, w, x))
+                y = [call(w, x) for _ in range(1 if lie == "under jit" else 4)][-1]
+            else:
+                y = call(f, w, x)
+            assert y.requires_grad, lie
+            y.sum().backward()
+            assert w.grad is not None
+            found.append(w.grad.tolist())
+        np.testing.assert_allclose(found, [found[0]] * len(found), rtol=1e-5)

@@ -158,7 +158,6 @@ def _opts(facts: Facts, target: Target, i: UOp, j: UOp) -> tuple[Opt, ...] | Non
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-_UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
 _STEPS = 16  # of the reduce between two barriers; 32 no longer fit the instruction cache
 _LANES = 4
 _BARRIERS = 1.5  # the time between two tiles of operands, in steps

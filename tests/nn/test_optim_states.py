@@ -1,0 +1,112 @@
+"""The state of an optimiser that a program replaces, takes away or loads in the middle: jit steps see it, too."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal as an
+from anneal import optim
+from anneal.errors import DataError
+from anneal.tensor import Tensor
+from tests.nn.optim_programs import GOAL, OPTIMISERS, START
+
+Change = Callable[[Any, Any], Any]  # what happens to an optimiser; the second makes another over its parameters
+
+
+def _replaced(o: Any, make: Any) -> None:
+    o.state = defaultdict(dict)
+
+
+def _cleared(o: Any, make: Any) -> None:
+    o.state.clear()
+
+
+def _deleted(o: Any, make: Any) -> None:
+    for p in o.params:
+        if o.state.get(p):
+            del o.state[p]
+    for group in o.param_groups:  # counts of all parameters
+        o.state.pop(group, None)
+
+
+def _loaded(o: Any, make: Any) -> None:
+    o.load_state_dict(make(o.params).state_dict())
+
+
+def _loaded_as_torchs(o: Any, make: Any) -> None:
+    saved = o.state_dict()
+    o.load_state_dict({"state": {}, "param_groups": saved["param_groups"]})
+
+
+CHANGES: dict[str, Change] = {f.__name__: f for f in (_replaced, _cleared, _deleted, _loaded, _loaded_as_torchs)}
+
+
+def losses(name: str, change: Change | None, wrap: Any = lambda f: f, anew: bool = False) -> list[float]:
+    """The losses of a fit in whose middle something happens to the optimiser, or a new one goes on."""
+    params = [Tensor(x.astype(np.float32), requires_grad=True) for x in START]
+    goals = [Tensor(x.astype(np.float32)) for x in GOAL]
+
+    def make(params: list[Any]) -> Any:
+        return OPTIMISERS[name](optim, [{"params": params[:2]}, {"params": params[2:]}])
+
+    def stepped(optimizer: Any) -> Any:
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = sum([((p - g) ** 2).sum() for p, g in zip(params, goals, strict=True)], start=Tensor(0.0))
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return wrap(step)
+
+    optimizer = make(params)
+    step = stepped(optimizer)
+    found = [step().item() for _ in range(4)]
+    if anew:
+        step = stepped(make(params))
+    elif change is not None:
+        change(optimizer, make)
+    return found + [step().item() for _ in range(4)]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, an.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_an_optimiser_whose_state_was_taken_away_begins_anew(name: str, change: str, wrap: Any) -> None:
+    expected = losses(name, None, anew=True)
+    np.testing.assert_allclose(losses(name, CHANGES[change], wrap), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, an.jit], ids=["eager", "jit"])
+def test_a_state_that_a_program_puts_there_is_taken(wrap: Any) -> None:
+    def halved(o: Any, make: Any) -> None:
+        for p in o.params:
+            o.state[p]["momentum_buffer"] = o.state[p]["momentum_buffer"] / 2
+
+    def halved_in_place(o: Any, make: Any) -> None:
+        for p in o.params:
+            o.state[p]["momentum_buffer"].mul_(0.5)
+
+    name = "SGD, dampened"
+    expected = losses(name, halved_in_place)
+    assert losses(name, None) != expected
+    for change in (halved, halved_in_place):
+        np.testing.assert_allclose(losses(name, change, wrap), expected, rtol=1e-5)
+
+
+def test_the_own_state_is_loaded_as_it_is() -> None:
+    for name in OPTIMISERS:
+        np.testing.assert_allclose(
+            losses(name, lambda o, make: o.load_state_dict(o.state_dict())), losses(name, None), rtol=1e-5
+        )
+
+
+def test_an_empty_state_is_refused() -> None:
+    for state in ({}, {"state": {}}):
+        with pytest.raises(DataError, match="load_state_dict: "):
+            optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1).load_state_dict(state)
