@@ -11,7 +11,7 @@ from anneal.runtime.bodies import has_variables, sized
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched
 from anneal.runtime.nodes import buffer_leaf, memory_of, storage_of
-from anneal.runtime.turns import Steps
+from anneal.runtime.turns import StepsAgain
 from anneal.schedule import Origin, Plan
 from anneal.uop import GraphFunction, Op, UOp, toposort
 from anneal.uop.sizes import bound_sizes, bound_to
@@ -49,7 +49,7 @@ class Again:
         order = toposort(function.results)
         self._symbolic = has_variables(order)
         self._calls = any(u.op is Op.HOST_CALL for u in order)
-        self._steps: dict[Any, Steps] = {}  # by which of the leaves are one memory
+        self._steps: dict[Any, StepsAgain] = {}  # by which of the leaves are one memory
 
     @property
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
@@ -93,7 +93,7 @@ class Again:
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            steps = Steps(memory, first, launched)
+            steps = StepsAgain(memory, first, launched)
             made = steps.computed(list(wanted), self.device, self._calls)
             if steps.complete:
                 self._steps[pattern] = steps

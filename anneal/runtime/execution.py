@@ -25,7 +25,7 @@ from anneal.runtime.numbering import (  # isort: skip
     reset,
 )  # fmt: skip
 from anneal.runtime.steps import Exchange, Launch
-from anneal.runtime.turns import Steps, called
+from anneal.runtime.turns import StepsAgain, called
 from anneal.schedule import Plan
 from anneal.uop import SYMBOLIC, Line, Op, UOp, toposort
 from anneal.uop.sizes import Values
@@ -348,7 +348,7 @@ def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], num
     nodes = [numbering.node(u) for u in looped]
     numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
     memory = [u.arg for n in numbers if (u := numbering.leaves[n]) is not None]
-    steps = Steps(memory, {id(s): n for n, s in enumerate(memory)}, launched)
+    steps = StepsAgain(memory, {id(s): n for n, s in enumerate(memory)}, launched)
     found: list[UOp] = []
 
     def compute(wanted: list[UOp], device: str) -> list[UOp]:
@@ -373,7 +373,7 @@ def _repeated_loops(
     if not _loops_again(group) or here.meter is not None or settings.current().debug >= 2:
         return False
     others, looped = _looped(group, numbering)
-    run: tuple[Steps, list[int]] | None = known_run((*_key(name, templates), looped))
+    run: tuple[StepsAgain, list[int]] | None = known_run((*_key(name, templates), looped))
     if run is None:
         return False
     steps, numbers = run

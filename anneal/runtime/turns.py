@@ -511,7 +511,7 @@ class _CallAgain:
         return made
 
 
-class Steps:
+class StepsAgain:
     """The launches and the loops of a computation in order, over numbered memory: that of the leaves, and then what
     each of them writes; and what its results are in it.
 
