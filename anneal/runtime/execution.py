@@ -333,17 +333,17 @@ def _keep(nodes: Sequence[UOp], leaves: Sequence[UOp]) -> None:
         here.context.tensors.kept[u] = leaf, () if u in rows else rows
 
 
-def _loops_again(group: Sequence[Handle]) -> bool:
-    """True if what loops give is needed later by late tensors alone, if at all."""
+def _loops_again(group: Sequence[Handle], numbering: Numbering) -> bool:
+    """True if none of the loops has run for another realize, and what they give is needed by late tensors alone."""
     late = all(t.late is not None or is_realized(t.uop) for t in group)
-    return late and _are_plain(group) and not here.context.tensors.kept
+    return late and _are_plain(group) and not any(u in numbering.known for u in here.context.tensors.kept)
 
 
 def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering) -> bool:
     """Compute tensors with loops below as the first of their kind; False where that cannot be said of a later one."""
     others, looped = _looped(group, numbering)
     held = [t.uop for t in others]  # what they read is kept
-    if not _loops_again(group):
+    if not _loops_again(group, numbering):
         return False
     nodes = [numbering.node(u) for u in looped]
     numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
@@ -370,7 +370,7 @@ def _repeated_loops(
     group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering, lines: Sequence[Line]
 ) -> bool:
     """As `_repeated`, of a program with loops."""
-    if not _loops_again(group) or here.meter is not None or settings.current().debug >= 2:
+    if not _loops_again(group, numbering) or here.meter is not None or settings.current().debug >= 2:
         return False
     others, looped = _looped(group, numbering)
     run: tuple[StepsAgain, list[int]] | None = known_run((*_key(name, templates), looped))

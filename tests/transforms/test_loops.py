@@ -14,6 +14,7 @@ from anneal import nn, schedule
 from anneal.backend import get_device
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.runtime import cache_statistics, turns
+from anneal.runtime.calls import around_host_calls
 from anneal.tensor import Tensor, functional as F
 from anneal.utils.checkpoint import checkpoint
 from tests.transforms.loop_programs import Library, program, python, run
@@ -663,10 +664,9 @@ def test_a_training_loop_of_loops(kind: type, before: bool, accumulates: bool, m
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_that_are_read_after_a_step_need_no_further_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+def test_what_is_read_beside_a_step_needs_no_further_turn(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anneal.nn._recurrent._LOOPED", 3)
-    model = nn.LSTM(3, 4)
-    optimiser, x = nn.SGD(model.parameters(), lr=0.1), Tensor(np.ones((4, 2, 3), np.float32))
     runs, run = [0], turns._BoundLoop._run
 
     def counted(self: turns._BoundLoop) -> None:
@@ -674,12 +674,39 @@ def test_gradients_that_are_read_after_a_step_need_no_further_turn(monkeypatch: 
         run(self)
 
     monkeypatch.setattr(turns._BoundLoop, "_run", counted)
+    models = [nn.LSTM(3, 4), nn.LSTM(3, 4)]  # the gradients of one are there while the other is trained
+    optimisers, x = [nn.SGD(m.parameters(), lr=0.1) for m in models], Tensor(np.ones((4, 2, 3), np.float32))
     for k in range(6):
-        optimiser.zero_grad()
-        out, (h, c) = model(x)
-        out[-1].sum().backward()
-        runs[0] = 0
-        optimiser.step()
-        assert [p.grad.sum().item() for p in model.parameters() if p.grad is not None]
-        assert h.sum().item() != c.sum().item()
-        assert runs[0] == 2, f"step {k}: forward and back"
+        for model, optimiser in zip(models, optimisers, strict=True):
+            optimiser.zero_grad()
+            out, (h, c) = model(x)
+            loss = out[-1].sum()
+            runs[0] = 0
+            if before:
+                loss.item()
+            loss.backward()
+            optimiser.step()
+            assert [p.grad.sum().item() for p in model.parameters() if p.grad is not None]
+            assert h.sum().item() != c.sum().item()
+            assert runs[0] == 2, f"step {k}: forward and back"
+
+
+def test_a_step_of_one_model_is_found_again_beside_the_gradients_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anneal.nn._recurrent._LOOPED", 3)
+    models = [nn.LSTM(3, 4), nn.LSTM(3, 4)]
+    optimisers, x = [nn.SGD(m.parameters(), lr=0.1) for m in models], Tensor(np.ones((4, 2, 3), np.float32))
+
+    def step(n: int) -> None:
+        optimisers[n].zero_grad()
+        models[n](x)[0][-1].sum().backward()
+        optimisers[n].step()
+
+    step(0)
+    for _ in range(4):
+        step(1)
+    rebuilt = [0]
+    monkeypatch.setattr(
+        "anneal.runtime.execution.around_host_calls", lambda *a: (rebuilt.__setitem__(0, 1), around_host_calls(*a))[1]
+    )
+    step(1)
+    assert rebuilt == [0]
