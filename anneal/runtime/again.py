@@ -11,7 +11,7 @@ from anneal.runtime.bodies import has_variables, sized
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched
 from anneal.runtime.nodes import buffer_leaf, memory_of, storage_of
-from anneal.runtime.turns import StepsAgain
+from anneal.runtime.repeats import StepsAgain
 from anneal.schedule import Origin, Plan
 from anneal.uop import GraphFunction, Op, UOp, toposort
 from anneal.uop.sizes import bound_sizes, bound_to

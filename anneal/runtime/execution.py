@@ -24,8 +24,9 @@ from anneal.runtime.numbering import (  # isort: skip
     EXPANDING, Late, Numbering, at_once, has_calls, is_computed_late, is_open, note_computed, numbering_of, numbers_of,
     reset,
 )  # fmt: skip
+from anneal.runtime.repeats import StepsAgain
 from anneal.runtime.steps import Exchange, Launch
-from anneal.runtime.turns import StepsAgain, called
+from anneal.runtime.turns import called
 from anneal.schedule import Plan
 from anneal.uop import SYMBOLIC, Line, Op, UOp, toposort
 from anneal.uop.sizes import Values

@@ -7,7 +7,7 @@ buffers: turns are the same calls each time, so many of them are bound, and subm
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
@@ -22,12 +22,11 @@ from anneal.rewrite import applied
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
 from anneal.runtime.context import here
-from anneal.runtime.launch import Holding, Round, Run, compiled, new_outputs, rounds_of
-from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, storage_of
+from anneal.runtime.launch import Holding, compiled, new_outputs
+from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.schedule import Origin, Plan
 from anneal.uop import GraphFunction, Op, Recent, UOp, dtypes
-from anneal.uop.sizes import Values, evaluator, most, widest
+from anneal.uop.sizes import Values, evaluator, most
 
 _KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 256  # calls of kernels that are bound, and submitted, together: several turns
@@ -448,8 +447,12 @@ def _planned(step: HostCall, device: AnyDevice) -> BoundCall | None:
     return _KINDS[type(function)](function, device) if isinstance(function, DeviceCall) else None
 
 
-def _plan_of(step: HostCall, device: AnyDevice) -> BoundCall:
-    """A loop, or a choice, that is planned: once, whatever the values of its Variables are."""
+def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
+    """A loop, or a choice, that is planned: once, whatever the values of its Variables are.
+
+    Args:
+        step: the loop, or the choice.
+    """
     assert isinstance(step.function, DeviceCall)
     key = step.function.free, device
     found = _plans[key]
@@ -463,7 +466,7 @@ def _plan_of(step: HostCall, device: AnyDevice) -> BoundCall:
 def bound(step: HostCall, device: AnyDevice, values: Mapping[str, int]) -> BoundCall:
     """A loop, or a choice, bound to its memory, with these values of its Variables: `run()` makes it."""
     inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
-    made = _plan_of(step, device).onto(inputs, outputs, step.values)
+    made = planned_call(step, device).onto(inputs, outputs, step.values)
     made.give(values)
     return made
 
@@ -472,125 +475,10 @@ def called(step: HostCall) -> Mapping[str, int]:
     """Make a call now; the values of Variables that it found."""
     device = get_device((step.outputs or step.inputs)[0].device)
     if isinstance(step.function, DeviceCall):
-        planned = _plan_of(step, device)
+        planned = planned_call(step, device)
         with device.lock:
             planned.kept_onto(step.inputs, step.outputs, step.values).run()
         return {}
     inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
     kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
     return call_host(step.function, kinds, device, inputs, outputs, step.values)
-
-
-# -- steps that are taken again, on other memory ---------------------------------------------------------------------
-
-
-class _CallAgain:
-    """A call that was: what it calls, and the numbers of what it reads."""
-
-    __slots__ = ("_kinds", "_shapes", "_step", "numbers")
-
-    def __init__(self, step: HostCall, numbers: list[int]) -> None:
-        self._step, self.numbers = step, numbers
-        self._kinds = [(s.size, s.dtype) for s in step.outputs]
-        self._shapes = [widest(shape) for shape, _ in step.function.results]
-
-    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool, values: Mapping[str, int]) -> Round:
-        """Call once more: as for `Run`."""
-        rounds, new = rounds_of(device, self._kinds, self._shapes)
-        with device.lock:
-            made = rounds.next(device, new) if keep else new()
-        now = {name: values[name] for name in self._step.values}
-        step = replace(self._step, inputs=inputs, outputs=made.storages, values=now)
-        try:
-            called(step)
-        except BaseException:
-            made.done()
-            raise
-        for observe in here.observers:
-            observe(step)
-        return made
-
-
-class StepsAgain:
-    """The launches and the loops of a computation in order, over numbered memory: that of the leaves, and then what
-    each of them writes; and what its results are in it.
-
-    Args:
-        memory: that of the leaves, while they are made.
-        number: of memory, by its id.
-        launched: computes graphs without calls, as that of `execution.py` does.
-    """
-
-    def __init__(self, memory: list[Storage], number: dict[int, int], launched: Callable[..., list[UOp]]) -> None:
-        self.memory, self._number, self.launch = memory, number, launched
-        self.steps: list[Run | _CallAgain] = []
-        self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # with where their nodes come from
-        self.results: list[int] = []
-        self.complete = True  # whether all that they read has a number
-
-    def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:
-        """Compute graphs, note the steps, and return the leaves.
-
-        Args:
-            wanted: the graphs.
-            device: the name of the device.
-            calls: whether there are loops in them.
-        """
-        made = (
-            around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
-            if calls
-            else self._launched(wanted, wanted, device, ())
-        )
-        self.results = self._numbers(map(memory_of, made))
-        self.memory.clear()
-        self._number.clear()
-        return made
-
-    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device: str, _: Any) -> list[UOp]:
-        kept: list[tuple[Plan, list[Storage]]] = []
-        made = self.launch(uops, lazy, device, (), lambda plan, inputs: kept.append((plan, inputs)))
-        leaves = dict(zip(uops, made, strict=True))
-        for plan, inputs in kept:
-            self.plans.append((plan, schedule.origins(schedule.graph(lazy))))
-            self.steps.append(Run(plan, self._numbers(inputs), [widest(u.shape) for u in lazy]))
-            self._note([memory_of(leaves[u]) for u in lazy])
-        return made
-
-    def _called(self, step: HostCall) -> Mapping[str, int]:
-        found = called(step)
-        for observe in here.observers:
-            observe(step)
-        self.steps.append(_CallAgain(step, self._numbers(step.inputs)))
-        self._note(step.outputs)
-        return found
-
-    def _note(self, written: Sequence[Storage]) -> None:
-        for s in written:
-            self._number[id(s)] = len(self.memory)
-            self.memory.append(s)
-
-    def _numbers(self, several: Iterable[Storage]) -> list[int]:
-        found = [self._number.get(id(s), -1) for s in several]
-        self.complete = self.complete and -1 not in found
-        return found
-
-    def again(self, device: str, memory: list[Storage], values: Mapping[str, int]) -> list[UOp]:
-        """Take all steps once more: leaves by number, None for those that were there.
-
-        Args:
-            device: the name of the device.
-            memory: other leaves' memory, which what is written is added to.
-            values: of Variables.
-        """
-        rounds: list[Round] = []
-        leaves: list[Any] = [None] * len(memory)
-        try:
-            for step in self.steps:
-                done = step.again(get_device(device), [memory[n] for n in step.numbers], True, values)
-                rounds.append(done)
-                memory += done.storages
-                leaves += done.leaves
-            return leaves
-        finally:
-            for done in rounds:
-                done.done()
