@@ -234,7 +234,7 @@ class Optimizer:
         self.state = States({id(x): held for x, held in zip(self._owners(), saved["state"]) if held is not None})
 
     def _owners(self) -> list[Any]:
-        """What the state is of: the groups, and their parameters."""
+        """The groups and their parameters, of which the state is."""
         return [*self.param_groups, *[t for group in self.param_groups for t in group["params"]]]
 
     def __repr__(self) -> str:

@@ -283,7 +283,7 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     if _repeated(group, name, templates, numbering, ()):
         return True
     lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
-    if any(map(has_calls, templates)):
+    if here.context.tensors.host_calls and any(map(has_calls, templates)):
         return _ran_loops(group, name, templates, numbering)
     rounds: list[Round] = []
 
@@ -452,7 +452,7 @@ def _repeated(
     the tensors, where they are others than the tensors'."""
     if here.watchers:
         return False
-    if any(map(has_calls, templates)):
+    if here.context.tensors.host_calls and any(map(has_calls, templates)):
         return _repeated_loops(group, name, templates, numbering, lines)
     run: Run | None = known_run(_key(name, templates))
     if run is None:

@@ -36,7 +36,7 @@ MISTAKES = [
     (("graph", "mlp", "--until", "x"), "There is: early-rewrites, "),
     (("graph", "mlp", "--kernel", "1"), "--kernel belongs to --until PASS"),
     (("graph", "mlp", "--until", "legalise"), "add --kernel N"),
-    (("graph", "mlp", "--until", "legalise", "--kernel", "99"), "there is no kernel 99: the plan has 15, from 0 to 14"),
+    (("graph", "mlp", "--until", "legalise", "--kernel", "99"), "there is no kernel 99: the plan has 14, from 0 to 13"),
     (("kernels", "mlp", "--kernel", "99"), "there is no kernel 99: the plan has 5, from 0 to 4"),
     (("kernels", "mlp", "--wgsl", "r_"), "there is no kernel 'r_': several are: r_"),
     (("kernels", "mlp", "--wgsl", "-1"), "there is no kernel '-1': the plan has r_"),
