@@ -409,10 +409,11 @@ def test_a_page_knows_its_plan_by_its_hash(page: Any, site: str, folder: Path) -
     assert "is not the one that this page was exported with" in page.inner_text("main")
 
 
-@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("place", [0.2, 0.45, 0.9])
 @pytest.mark.parametrize("name", ["nanogpt", "conv"])
 def test_a_wrong_kernel_is_named(name: str, place: float, page: Any, site: str, folder: Path) -> None:
-    """One of the stores of one kernel is wrong, and the page names the kernel."""
+    """One of the stores of one kernel is wrong, and the page names the kernel: not scores, half more of which may be
+    less than what rounding is allowed."""
     place_of = folder / f"wrong-{name}-{place}"
     shutil.copytree(folder / name, place_of)
     plan = json.loads((place_of / "model.json").read_text())
