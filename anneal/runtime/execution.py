@@ -337,7 +337,10 @@ def _keep(nodes: Sequence[UOp], leaves: Sequence[UOp]) -> None:
 def _loops_again(group: Sequence[Handle], numbering: Numbering) -> bool:
     """True if none of the loops has run for another realize, and what they give is needed by late tensors alone."""
     late = all(t.late is not None or is_realized(t.uop) for t in group)
-    return late and _are_plain(group) and not any(u in numbering.known for u in here.context.tensors.kept)
+    if not (late and _are_plain(group)):
+        return False
+    # another thread may add to what is kept meanwhile: its references are listed at once
+    return all(u is None or u not in numbering.known for u in [r() for r in here.context.tensors.kept.keyrefs()])
 
 
 def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering) -> bool:
