@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -112,3 +115,13 @@ def test_a_path_is_of_the_call_that_failed() -> None:
             return self.a(x[:, :2])
 
     assert told(lambda: Careful()(an.zeros(2, 3)))[1][-1] == "in Careful.a"
+
+
+def test_a_wrong_setting_is_told_once() -> None:
+    program = "from anneal import nn; nn.LSTM(2, 3)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "ANNEAL_NOPE": "1"}, capture_output=True, text=True
+    )
+    assert ran.stderr.count("ANNEAL_NOPE is not a setting") == 1
+    assert "During handling" not in ran.stderr
+    assert str(OURS) not in ran.stderr

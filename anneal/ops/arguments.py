@@ -16,7 +16,7 @@ import numpy as np
 
 from anneal import settings
 from anneal.backend import Place
-from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
+from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, SettingError, ShapeError, UserError
 from anneal.names import Tensor
 from anneal.ops.checks import into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
@@ -514,7 +514,8 @@ def shorten(error: BaseException) -> None:
     Of a mistake in the arguments all go. Of any other error those go that lie above the user's own code: below it they
     are needed to find a fault of ours.
     """
-    if settings.current().traceback == "full":
+    # settings that are wrong cannot say how their own error is shown
+    if not isinstance(error, SettingError) and settings.current().traceback == "full":
         return
     seen: set[int] = set()
     at: BaseException | None = error
