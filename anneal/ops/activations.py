@@ -486,7 +486,9 @@ def batch_norm(
     u, mean, var = _centre_and_scale(x.uop, (0, *range(2, len(s))), eps)
     if count:  # an empty batch tells nothing
         _moved(running_mean, mean, momentum)
-        _moved(running_var, var * (count / (count - 1)), momentum)
+        symbolic = isinstance(count, UOp)  # an int of the device, whose quotient is one, too
+        share = count.cast(var.dtype) / (count - 1).cast(var.dtype) if symbolic else count / (count - 1)
+        _moved(running_var, var * share, momentum)
     return result(_affine(u, w, b), x, weight, bias)
 
 

@@ -544,3 +544,28 @@ def test_a_variable_with_only_one_value() -> None:
     assert Tensor.arange(n, 7).numpy().tolist() == [2, 3, 4, 5, 6]
     assert (Tensor([1, 2, 3])[:n] * n).numpy().tolist() == [2, 4]
     assert jit(lambda x, size: (x[:size] + size).sum())(Tensor([1.0, 2.0, 9.0]), n).item() == 7.0
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.BatchNorm1d(4),
+        lambda: nn.BatchNorm1d(4, momentum=None),
+        lambda: nn.InstanceNorm1d(4, affine=True, track_running_stats=True),
+        lambda: nn.GroupNorm(2, 4),
+        lambda: nn.LayerNorm(5),
+    ],
+    ids=["batch", "average", "instance", "group", "layer"],
+)
+def test_layers_that_norm_in_training_take_batches_of_any_size(layer: Callable[[], Any], device: str) -> None:
+    n, rng = Variable("n", 1, 6), np.random.default_rng(0)
+    symbolic, fixed = layer().to(device), layer().to(device)
+    for k in (2, 6, 3):
+        x = rng.standard_normal((6, 4, 5)).astype(np.float32)
+        given = [Tensor(x, device=device)[: n.bind(k)], Tensor(x[:k], device=device)]
+        for t in given:
+            t.requires_grad_()
+        found, wanted = (f(t) for f, t in zip((symbolic, fixed), given, strict=True))
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-5)
+        for (name, a), b in zip(symbolic.state_dict().items(), fixed.state_dict().values(), strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-5, err_msg=name)
