@@ -486,9 +486,8 @@ def batch_norm(
     u, mean, var = _centre_and_scale(x.uop, (0, *range(2, len(s))), eps)
     if count:  # an empty batch tells nothing
         _moved(running_mean, mean, momentum)
-        symbolic = isinstance(count, UOp)  # an int of the device, whose quotient is one, too
-        share = count.cast(var.dtype) / (count - 1).cast(var.dtype) if symbolic else count / (count - 1)
-        _moved(running_var, var * share, momentum)
+        n = count.cast(var.dtype) if isinstance(count, UOp) else count  # quotients of a device's ints are ints
+        _moved(running_var, var * (n / (n - 1)), momentum)
     return result(_affine(u, w, b), x, weight, bias)
 
 

@@ -57,7 +57,7 @@ def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:
         raise ShapeError(f"nonzero: size must not be negative, not {size}")
     places, count = _true_first(truth(x).reshape(-1), size)
     inside = x._new_plain(iota(size)) < count
-    parts: list[Any] = []
+    parts = list[Any]()
     for n in reversed(x.shape):
         parts.append(choose(inside, places % n, fill_value))
         places = places // n

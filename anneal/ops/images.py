@@ -366,7 +366,7 @@ def grid_sample(
     if not x.numel() or not grid.numel():  # nothing is sampled
         empty = x.sum(axis=tuple(range(2, x.ndim)), keepdim=True)
         return empty.expand(*x.shape[:2], *grid.shape[1:-1]) + (grid * 0.0).sum(axis=-1).unsqueeze(1)
-    places: list[Any] = []
+    places = list[Any]()
     for k, size in zip(range(axes - 1, -1, -1), sizes, strict=True):
         at: Any = grid[..., k].reshape(x.shape[0], -1)
         places.append((at + 1.0) * ((size - 1) / 2) if corners else (at + 1.0) * (size / 2) - 0.5)

@@ -360,7 +360,7 @@ def block_diag(x: Tensor, *others: Any) -> Tensor:
     parts = [x, *[x._lift(o) for o in others]]
     parts = [p.reshape((1,) * (2 - p.ndim) + p.shape) for p in parts]
     width, at = sum(p.shape[1] for p in parts), 0
-    rows: list[Any] = []
+    rows = list[Any]()
     for p in parts:
         rows.append(p.pad((at, width - at - p.shape[1])))
         at += p.shape[1]

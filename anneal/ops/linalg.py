@@ -311,9 +311,9 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
         [len(u.shape) - len(t.replace("...", "")) for t, u in zip(terms, operands, strict=True) if "..." in t] or [0]
     )
     dots = [f"<{i}>" for i in range(max(0, spare))]
-    named: list[list[str]] = []
-    sizes: dict[str, int] = {}
-    parts: list[UOp] = []
+    named = list[list[str]]()
+    sizes = dict[str, int]()
+    parts = list[UOp]()
     for i, (t, u) in enumerate(zip(terms, operands, strict=True)):
         letters = _letters(formula, t, dots, len(u.shape))
         if len(letters) != len(u.shape):
@@ -368,7 +368,7 @@ def _letters(formula: str, term: str, dots: list[str], ndim: int | None) -> list
     before, mark, after = term.partition("...")
     if not all(c.isalpha() for c in before + after):
         raise ShapeError(f"einsum: {formula!r} may hold letters, commas, ... and one ->")
-    here: list[str] = []
+    here = list[str]()
     if mark:
         count = len(dots) if ndim is None else max(0, ndim - len(before) - len(after))
         here = dots[len(dots) - count :]

@@ -331,8 +331,8 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
     if len(times) < x.ndim:
         raise ShapeError(f"repeat: shape {x.shape} needs at least {x.ndim} counts, not {times}")
     s = (1,) * (len(times) - x.ndim) + x.shape
-    split: list[int] = []
-    spread: list[int] = []
+    split = list[int]()
+    spread = list[int]()
     for t, n in zip(times, s, strict=True):
         split += [n] if t == 1 else [1, n]
         spread += [n] if t == 1 else [t, n]

@@ -350,7 +350,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
         raise DTypeError(f"unravel_index: places are integers, not {said(indices)}")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     broadcast_shapes(sizes)
-    out: list[Any] = []
+    out = list[Any]()
     rest: Any = indices
     for n in reversed(sizes):
         out.append(rest % n)

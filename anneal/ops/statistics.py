@@ -277,7 +277,7 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
 
     rises = x.diff(dim=at)
     ratio = rises / gaps
-    parts: list[Any] = []
+    parts = list[Any]()
     if n > 2:  # in the middle, each side's slope weighs by the other side's gap
         a, b = cut(gaps, 0, n - 2), cut(gaps, 1, n - 1)
         parts = [(cut(ratio, 0, n - 2) * b + cut(ratio, 1, n - 1) * a) / (a + b)]
