@@ -455,11 +455,10 @@ def _repeated(
     the tensors, where they are others than the tensors'."""
     if here.watchers:
         return False
-    if here.context.tensors.host_calls and any(map(has_calls, templates)):
-        return _repeated_loops(group, name, templates, numbering, lines)
     run: Run | None = known_run(_key(name, templates))
     if run is None:
-        return False
+        loops = here.context.tensors.host_calls and any(map(has_calls, templates))
+        return loops and _repeated_loops(group, name, templates, numbering, lines)
     if here.meter is not None and not here.meter.knows(run.plan):
         return False  # who measures is shown the graph once
     begun = time.perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -198,7 +198,7 @@ _TINY = 1 << 14  # elements of results up to which a launch is what takes the ti
 _PRODUCTS = 4  # with one vector in one kernel
 
 
-def siblings(at: Groups, groups: list[FusionGroup], overwriting: Mapping[FusionGroup, int]) -> list[FusionGroup]:
+def siblings(at: Groups, groups: list[FusionGroup], overwriting: set[FusionGroup]) -> list[FusionGroup]:
     """`groups` with those fused that are over the same ranges, but for those of `overwriting`.
 
     Groups of one level are fused if they read the same large value. Sums over columns are fused if they are a few
@@ -260,13 +260,10 @@ def _shares(g: FusionGroup, h: FusionGroup) -> bool:
 
 
 def shared_launches(
-    groups: list[FusionGroup],
-    owner: dict[UOp, FusionGroup],
-    overwriting: Mapping[FusionGroup, int],
-    cost_model: CostModel,
+    groups: list[FusionGroup], owner: dict[UOp, FusionGroup], overwriting: set[FusionGroup], cost_model: CostModel
 ) -> list[FusionGroup]:
-    """`groups` with the elementwise ones of a level as members of one kernel, as far as the buffer limit allows; those
-    of `overwriting` only after the last readers of what they may overwrite.
+    """`groups` with the elementwise ones of a level as members of one kernel, as far as the buffer limit allows; not
+    those of `overwriting`.
 
     A tiny one waits for the last such kernel that its readers leave it, rather than be a launch of its own.
     """
@@ -278,21 +275,17 @@ def shared_launches(
     for g in groups:
         size = sum([(r.src[1] if r.op is Op.UPDATE else r).size for r in g.roots])
         written = g.roots[0].op is Op.UPDATE  # a part of memory: an elementwise store like others
-        if g.reduces or (g.opaque and not g.concatenates and not written) or size > _LARGE:
+        if g.reduces or g in overwriting or (g.opaque and not g.concatenates and not written) or size > _LARGE:
             out.append(g)
         else:
             waits[g] = min([needed.get(r, end) for r in g.roots]) - 1 - g.level if size <= _TINY else 0
     for g in sorted(waits, key=waits.__getitem__):
-        begin = overwriting.get(g, g.level - 1)
-        for level in range(g.level + waits[g], begin, -1):
+        for level in range(g.level + waits[g], g.level - 1, -1):
             h = open_.get(level)
             inputs = {**h.inputs, **g.inputs} if h is not None else g.inputs
             if h is not None and bound(cost_model, inputs, [*h.roots, *g.roots]) <= cost_model.max_buffers:
                 break
         else:
-            if g in overwriting:
-                out.append(g)
-                continue
             h = open_[g.level] = FusionGroup([], level=g.level)
             inputs = g.inputs
             out.append(h)

@@ -76,7 +76,7 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
     as_late_as_possible(groups, owner)
     joining = Joining(groups, owner, materialised, outputs, cost_model, s.consumers)
     groups = by_level(joining.run(), owner)
-    overwriting = {} if cost_model.keeps_inputs else _overwriting(groups, outputs)
+    overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, outputs)
     groups = by_level(siblings(joining, groups, overwriting), owner)
     joining.groups = groups
     groups = by_level(joining.take_placed(), owner)
@@ -87,23 +87,19 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
     )
 
 
-def _overwriting(groups: list[FusionGroup], outputs: tuple[UOp, ...]) -> dict[FusionGroup, int]:
-    """Groups of outputs that might overwrite memory which others read, then or later (a counter), with the last level
-    of those readers: joined to none of them, they can wait for them."""
+def _overwriting(groups: list[FusionGroup], outputs: tuple[UOp, ...]) -> set[FusionGroup]:
+    """Groups of outputs that might overwrite memory which others read later (a counter): joined to no other group, they
+    can wait for those readers."""
     wanted = set(outputs)
-    readers: dict[UOp, list[FusionGroup]] = {}
+    last: dict[UOp, int] = {}
     for g in groups:
-        for i in g.inputs:
-            if i.op in LEAVES:
-                readers.setdefault(i, []).append(g)
-    found: dict[FusionGroup, int] = {}
-    for g in groups:
-        sizes = {r.size for r in g.roots if r in wanted}
-        for i in () if g.reduces else g.inputs:
-            last = max([h.level for h in readers.get(i, ()) if h is not g], default=-1)
-            if i.size in sizes and last >= g.level:
-                found[g] = max(last, found.get(g, 0))
-    return found
+        last.update({i: max(g.level, last.get(i, 0)) for i in g.inputs if i.op in LEAVES})
+    return {
+        g
+        for g in groups
+        if not g.reduces
+        and any(r in wanted and r.size == i.size and last.get(i, 0) > g.level for r in g.roots for i in g.inputs)
+    }
 
 
 # -- values computed again: the forward pass need not keep every value for the backward pass ---------------------------
