@@ -99,8 +99,8 @@ class Again:
                 self._steps[pattern] = steps
             return made
         here.context.plans_found += len(steps.plans)
-        leaves = steps.again(self.device, memory, values)
-        made = [leaves[n] for n in steps.results]
+        written = steps.again(self.device, memory, values)
+        made = [written[n] for n in steps.results]
         if not (self._calls or self._symbolic):
             return made
         shapes = [bound_sizes(self.function.results[n].shape, values) for n in self._computed]

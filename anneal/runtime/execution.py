@@ -312,19 +312,17 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
 # -- programs with loops: a run of them is launches and loops in turn ------------------------------------------------
 
 
-Looped = tuple[UOp, ...]  # the templates of the results of loops that are needed after a run
-
-
-def _looped(group: Sequence[Handle], numbering: Numbering) -> tuple[list[Handle], Looped]:
-    """Late tensors beside `group` that may be computed after it, of the same loops, and what loops give them."""
+def _looped(group: Sequence[Handle], numbering: Numbering) -> tuple[list[tuple[Handle, Late]], tuple[UOp, ...]]:
+    """Late tensors beside `group` that may be computed after it, of the same loops, and the templates of what loops
+    give them."""
     mine = set(map(id, group))
-    late = [(t, x.template) for r in numbering.tensors if (t := r()) is not None and (x := t.late).__class__ is Late]
-    others = [(t, u) for t, u in late if id(t) not in mine and has_calls(u)]
-    found = {u: None for u in toposort([u for _, u in others]) if u.op is Op.HOST_CALL}
-    for u in toposort([u for t, u in others if t._wants and not t._spent]):
+    late = [(t, x) for r in numbering.tensors if (t := r()) is not None and isinstance(x := t.late, Late)]
+    others = [(t, x) for t, x in late if id(t) not in mine and has_calls(x.template)]
+    found = {u: None for u in toposort([x.template for _, x in others]) if u.op is Op.HOST_CALL}
+    for u in toposort([x.template for t, x in others if t._wants and not t._spent]):
         if u.op is Op.HOST_CALL:  # its reverse may come
             found.update(dict.fromkeys(u.arg[0].for_reverse(u.src)))
-    return [t for t, _ in others], tuple(found)
+    return others, tuple(found)
 
 
 def _keep(nodes: Sequence[UOp], leaves: Sequence[UOp]) -> None:
@@ -346,7 +344,8 @@ def _loops_again(group: Sequence[Handle], numbering: Numbering) -> bool:
 def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering) -> bool:
     """Compute tensors with loops below as the first of their kind; False where that cannot be said of a later one."""
     others, looped = _looped(group, numbering)
-    held = [t.uop for t in others]  # what they read is kept
+    for t, late in others:
+        late.node_of(t)  # what nodes read is kept
     if not _loops_again(group, numbering):
         return False
     nodes = [numbering.node(u) for u in looped]
@@ -356,15 +355,14 @@ def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], num
     found: list[UOp] = []
 
     def compute(wanted: list[UOp], device: str) -> list[UOp]:
-        made = steps.computed([*wanted, *[u for u in nodes if u not in wanted]], device, True)
-        leaves = dict(zip([*wanted, *[u for u in nodes if u not in wanted]], made, strict=True))
-        found.extend([leaves[u] for u in nodes])
-        steps.results += [steps.results[list(leaves).index(u)] for u in nodes]
+        place = {u: n for n, u in enumerate(dict.fromkeys((*wanted, *nodes)))}
+        made = steps.computed(list(place), device, True)
+        found.extend([made[place[u]] for u in nodes])
+        steps.results = [steps.results[place[u]] for u in (*wanted, *nodes)]
         return made[: len(wanted)]
 
     _realize_on(group, name, compute)
     _keep(nodes, found)
-    del held
     if steps.complete:
         keep_run((*_key(name, templates), looped), (steps, numbers), templates)
     return True
@@ -382,18 +380,13 @@ def _repeated_loops(
         return False
     steps, numbers = run
     here.context.plans_found += len(steps.plans)
-    held = [t.uop for t in others]
-    before: list[UOp | LateValue] = [t.uop if (late := t.late) is None else late for t in group]
+    for t, late in others:
+        late.node_of(t)
+    before = _shown_by(group)
     made = steps.again(name, [u.arg for n in numbers if (u := numbering.leaves[n]) is not None], {})
-    results = [made[n] for n in steps.results]
-    leaves, rest = results[: len(group)], results[len(results) - len(looped) :]
-    storages = list(map(memory_of, leaves))
-    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before]
-    for storage, line in zip(storages, [*by_tensor[: len(group) - len(lines)], *lines], strict=True):
-        storage.line = line
-    _keep([numbering.node(u) for u in looped], rest)
-    del held
-    _show(group, before, leaves, storages)
+    leaves = [made[n] for n in steps.results]
+    _keep([numbering.node(u) for u in looped], leaves[len(group) :])
+    _show_again(group, before, leaves[: len(group)], list(map(memory_of, leaves[: len(group)])), lines)
     return True
 
 
@@ -465,17 +458,32 @@ def _repeated(
     context, device, leaves = here.context, get_device(name), numbering.leaves
     inputs = [leaves[n].arg for n in run.numbers]  # type: ignore[union-attr]  # the templates read them
     context.plans_found += 1
-    before = [t.uop if (late := t.late) is None else late for t in group]
+    before = _shown_by(group)
     made = run.again(device, inputs, _are_plain(group))
-    first = len(group) - len(lines)
-    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]
-    for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):
-        storage.line = line
-    _show(group, before, made.leaves, made.storages)
+    _show_again(group, before, made.leaves, made.storages, lines)
     made.done()
     if (level := settings.current().debug) >= 2:
         _tell(level, run.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
     return True
+
+
+def _shown_by(group: Sequence[Handle]) -> list[UOp | LateValue]:
+    """The nodes, or records, that tensors have."""
+    return [t.uop if (late := t.late) is None else late for t in group]
+
+
+def _show_again(
+    group: Sequence[Handle],
+    before: Sequence[UOp | LateValue],
+    leaves: Sequence[UOp],
+    storages: Sequence[Storage],
+    lines: Sequence[Line],
+) -> None:
+    """`_show` of what was computed as before; `lines` as for `_repeated`."""
+    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]]
+    for storage, line in zip(storages, [*by_tensor, *lines], strict=True):
+        storage.line = line
+    _show(group, before, leaves, storages)
 
 
 def upload(tensors: Sequence[Handle]) -> None:

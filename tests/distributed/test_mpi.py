@@ -25,7 +25,7 @@ HERE = "tests/distributed"
 
 @functools.cache
 def done(ranks: int, per_host: int) -> list[dict[str, str]]:
-    """What came of each check with so many ranks; then with so many of them on a host, if that is not 0."""
+    """The outcome of each check with `ranks` processes, and with so many of them on a host where that is not 0."""
     ended = run(ranks, f"{HERE}/program.py", env={"PER_HOST": str(per_host)}, timeout=280)
     lines = [line.removeprefix("FOUND ") for line in ended.out.splitlines() if line.startswith("FOUND ")]
     assert len(lines) == 1 + bool(per_host), ended.out + ended.err
@@ -35,7 +35,7 @@ def done(ranks: int, per_host: int) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module", params=["2", "4", "4 on 2 hosts"])
 def found(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What came of each check, with so many ranks."""
+    """The outcome of each check, with so many ranks."""
     ranks, _, hosts = request.param.partition(" ")
     return done(int(ranks), 0 if ranks == "2" else 2)[bool(hosts)]
 

@@ -193,7 +193,7 @@ def agree(got: Any, expected: Any) -> None:
 
 @functools.cache
 def without(device: str, program: Callable[[World], list[Any]]) -> list[Any]:
-    """What a program gives on the default device, which is `device`, with none of its parts jitted."""
+    """The results of a program on the default device, which is `device`, with none of its parts jitted."""
     return run(program, set())
 
 

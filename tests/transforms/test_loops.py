@@ -629,7 +629,7 @@ def test_a_captured_step_with_checkpoints_is_the_eager_one_without(
 
 
 def _losses(kind: type, looped: bool, before: bool, accumulates: bool, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What a training loop of a recurrent model shows: losses, gradients after the step, and an evaluation."""
+    """The losses, gradients after a step and an evaluation of a training loop of a recurrent model."""
     monkeypatch.setattr("anneal.nn._recurrent._LOOPED", 3 if looped else 1 << 30)
     an.manual_seed(0)
     model, head = kind(3, 4, batch_first=True), nn.Linear(4, 2)

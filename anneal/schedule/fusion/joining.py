@@ -98,9 +98,13 @@ class Joining(Groups):
             HERE.refusals.append(Refusal(tuple(p.roots), tuple(g.roots), reason(p, g, self.cost_model)))
         return False
 
+    def needed_beside(self, p: FusionGroup, g: FusionGroup) -> list[UOp]:
+        """The roots of p that are results, or have readers other than g."""
+        return [r for r in p.roots if r in self.outputs or any(o is not g for o in self.readers.get(r, ()))]
+
     def takes(self, g: FusionGroup, p: FusionGroup) -> bool:
         """Let g take in p, unless that were too many buffers."""
-        kept = [root for root in p.roots if root in self.outputs or any(r is not g for r in self.readers.get(root, ()))]
+        kept = self.needed_beside(p, g)
         mine = set(p.roots)
         inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in mine}
         limit = self.cost_model.max_buffers if g.concatenates else self.cost_model.member_buffers
@@ -173,7 +177,7 @@ class Joining(Groups):
             return False
         if any(q is not p and depends(q, p, self.owner) for q in producers):
             return False
-        kept = [r for r in p.roots if r in self.outputs or any(o is not g for o in self.readers.get(r, ()))]
+        kept = self.needed_beside(p, g)
         inputs = {**p.inputs, **{i: None for i in g.inputs if i not in p.roots}}
         if bound(self.cost_model, inputs, [*kept, u]) > self.cost_model.member_buffers:
             return False
