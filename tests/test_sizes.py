@@ -57,6 +57,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "tensor cores for sizes that no tile divides": {"codegen": 5},
     "rows through heads, and long ones with several sums": {"codegen": 6},
     "sums across rows that norms made": {"schedule": 2},
+    "one stream of random numbers with jit and without": {"ops": 4, "runtime": 2},
     "the exit code of an inspector that ended": {"web": 1},
     "batch sizes that take turns": {"nn": 1},
     "weight gradients that fill a GPU": {"schedule": 2},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,25 @@ from anneal.uop import DType, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
 
 _U32 = dtypes.uint32
-_JIT_START = 1 << 31
+
+
+@dataclass(slots=True)
+class Drawing:
+    """The draws of a jit function's run from a generator: `count` calls, the first of them with the number `first`.
+
+    The generator's counter on a device stands at `first + before[device]` when the first of them reads it, and at
+    `first + after[device]` when the run is over.
+    """
+
+    expected: int  # as many as the run before made: no other thread draws them meanwhile
+    first: int
+    count: int = 0
+    before: dict[str, int] = field(default_factory=dict)
+    after: dict[str, int] = field(default_factory=dict)
+    broken: bool = False  # whether other threads drew some of the numbers between
+
+
+_CALLS = 1 << 32  # the numbers of calls that there are
 
 
 class Generator:
@@ -35,18 +54,19 @@ class Generator:
 
     The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again.
     Inside a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw
-    new numbers; such calls count from 2**31, apart from the calls outside.
+    new numbers: those that the same calls without jit draw.
 
     >>> Generator(3).next_key(), Generator(3).next_key()
     ((3, 0), (3, 0))
     """
 
-    __slots__ = ("_counters", "_lock", "_seeds", "calls", "seed")
+    __slots__ = ("_counters", "_known", "_lock", "_seeds", "calls", "seed")
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = threading.Lock()  # two threads draw from one stream, each its own numbers
         self._seeds: dict[str, Tensor] = {}
-        self._counters: dict[str, Tensor] = {}
+        self._counters: dict[str, Tensor] = {}  # what jit functions read and advance, by device
+        self._known: dict[str, int] = {}  # their values, once all that was launched has run
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -55,8 +75,6 @@ class Generator:
         self.calls = 0
         for t in self._seeds.values():
             t.assign(_word(self.seed, t.device))
-        for t in self._counters.values():
-            t.assign(_word(_JIT_START, t.device))
         return self
 
     def state(self) -> dict[str, Any]:
@@ -67,8 +85,7 @@ class Generator:
         >>> second.next_key()
         (3, 1)
         """
-        captured = {device: int(t.numpy()[0]) for device, t in self._counters.items()}
-        return {"seed": self.seed, "calls": self.calls, "captured": captured}
+        return {"seed": self.seed, "calls": self.calls}
 
     __getstate__ = state
 
@@ -80,30 +97,66 @@ class Generator:
         """Go on from the place that a `state` tells."""
         self.manual_seed(state["seed"])
         self.calls = int(state["calls"])
-        for device, number in state["captured"].items():
-            there = self._counters.setdefault(device, _word(_JIT_START, device))
-            there.assign(_word(int(number), device))
 
     def next_key(self) -> tuple[int, int]:
         """The key of the next call, as two 32-bit words."""
+        return self.seed, self._take(1)
+
+    def _take(self, count: int) -> int:
+        """The number of the next call, where as many as `count` are made."""
         with self._lock:
             n = self.calls
-            self.calls = (n + 1) % _JIT_START
-        return self.seed, n
+            self.calls = (n + count) % _CALLS
+        return n
 
     def key(self, device: str) -> tuple[Tensor, Tensor]:
         """The seed and the number of the next call, tensors of one uint32 on `device`."""
         here.effects += 1
         seed = self.seed_of(device)
-        if not capturing():
-            number = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
-            return seed, _in_turn(seed, fresh(number, device))
-        counter = self._counters.get(device)
-        if counter is None:
-            counter = self._counters[device] = _word(_JIT_START, device)
-        call = fresh(counter.uop, device)
-        counter.assign(counter + 1)
+        if capturing():
+            call = self._counted(here.recordings[-1], device)
+        else:
+            call = fresh(wrap_array(np.array([self._take(1)], np.uint32), device), device)
         return seed, _in_turn(seed, call)
+
+    def _counted(self, recorded: Any, device: str) -> Tensor:
+        """The number of the next call of a jit function's run, as the counter on `device` tells it."""
+        run: Drawing | None = recorded.drawn.get(self)
+        if run is None:
+            expected = recorded.expected[self].count if self in recorded.expected else 0
+            run = recorded.drawn[self] = Drawing(expected, self._take(expected))
+        place = run.count
+        run.count += 1
+        if place >= run.expected and (n := self._take(1)) != run.first + place:
+            run.first, run.broken = n - place, True
+            run.after.clear()
+        if device not in run.after:
+            made, here.made = here.made, None  # not the function's: a replay sets the counter as it is due then
+            self._set(device, run.first + place)
+            here.made = made
+            run.before[device] = run.after[device] = place
+            self._known.pop(device, None)
+        counter, behind = self._counters[device], place - run.after[device]
+        call = fresh((counter + behind if behind else counter).uop, device)
+        counter.assign(counter + (behind + 1))
+        run.after[device] = place + 1
+        return call
+
+    def _set(self, device: str, number: int) -> None:
+        """Have the counter on `device` show a number."""
+        word = _word(number % _CALLS, device)
+        if device in self._counters:
+            self._counters[device].assign(word)
+        else:
+            self._counters[device] = word
+
+    def resume(self, run: Drawing) -> None:
+        """A replay of this run begins: it draws the calls that are next."""
+        start = self._take(run.count)
+        for device, before in run.before.items():
+            if self._known.get(device) != (start + before) % _CALLS:
+                self._set(device, start + before)
+            self._known[device] = (start + run.after[device]) % _CALLS
 
     def key_nodes(self, device: str) -> tuple[UOp, UOp]:
         """The key of the next call, as two uint32 nodes of shape () on `device`."""

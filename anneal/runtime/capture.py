@@ -148,6 +148,7 @@ class Capture:
         self.tensors = here.context.tensors
         self.generation, self.flags = self.tensors.generation, self.tensors.flags
         self.bound = dict(run.bound)  # the values of Variables: the arguments', and those that calls find
+        self.drawn = run.recording.drawn
         self.running = False
         self._gives_arguments = False  # whether a result shows the memory of an argument
 
@@ -410,10 +411,16 @@ class Capture:
                 self._give(bound)
             for staging, theirs in zip(self.arguments, arguments, strict=True):
                 staging.load(self.device, theirs)
+            self._draw()
             self._protect()
         except BaseException:
             self.lock.release()
             raise
+
+    def _draw(self) -> None:
+        """The counters of random draws stand where they would without jit."""
+        for generator, drawn in self.drawn.items():
+            generator.resume(drawn)
 
     def launch(self, arguments: Sequence[Any]) -> Any:
         """The replay, once it is prepared. Returns the results."""

@@ -203,6 +203,7 @@ class Flowing(Capture):
         BUILDING."""
         here.effects += 1
         self.bound.update(bound)
+        self._draw()
         state = [r() for r in self._state]
         lazy = [t for t in (*[r() for r in self._seen], *state) if t is not None and not is_realized(t.uop)]
         if lazy:

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
@@ -61,6 +61,7 @@ class _Last:
     doubted: bool = False  # whether its numbers were others than those of the run before
     read: Sequence[weakref.ref[Handle]] = ()  # tensors
     returned: Sequence[weakref.ref[Handle]] = ()
+    drawn: Mapping[Any, Any] = field(default_factory=dict)  # as a Recording has it
 
 
 class Jit(Generic[P, R]):
@@ -243,6 +244,7 @@ class Jit(Generic[P, R]):
             given, args, kwargs, copies = copied(call)
         with recording(kept=not first) as record:
             record.draws = None if guards is None else Draws(guards.generators)
+            record.expected = last.drawn
             record.given = [weakref.ref(t) for t in given] if guards is not None else []
             result = self._run(*args, **kwargs)
             results = _parted(result, given)
@@ -292,7 +294,7 @@ class Jit(Generic[P, R]):
             return False
         record.frozen = differing(last.made, record.made)
         made = [replace(m, storage=None) for m in record.made]
-        now = self._last[key] = _Last(made, record.constants, returned=last.returned)
+        now = self._last[key] = _Last(made, record.constants, returned=last.returned, drawn=record.drawn)
         if guards is None:
             now.guards, now.stamp = after, _stamp()
         elif self._settled(now, guards, record, call, last):
@@ -327,7 +329,9 @@ class Jit(Generic[P, R]):
                 "a new one: draw it outside and pass it as a tensor, or use anneal's functions (an.rand, "
                 "an.randint, ...)"
             )
-        if guards.failed():  # the function changed what it sees: the next call computes something else
+        if guards.failed() or any(
+            d.broken for d in record.drawn.values()
+        ):  # the function changed what it sees: the next call computes something else
             now.guards, now.stamp = Guards(self.function, call.args, call.kwargs), _stamp()
             return False
         change = None if last.guards is None else changed_constant(last.constants, record.constants)

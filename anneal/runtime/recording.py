@@ -53,6 +53,8 @@ class Recording:
         self.frozen: list[Made] = []  # those of them that the run before made of other values
         self.graded: dict[int, Graded] = {}  # by id, the tensors whose gradient was set
         self.constants: Constants = {}  # the numbers in what it computed
+        self.drawn: dict[Any, Any] = {}  # by generator, the draws of the run (`ops/random.py`)
+        self.expected: Mapping[Any, Any] = {}  # those of the run before
         self.draws: Draws | None = None  # while it runs, where it is to become a capture
         self.passed: list[UOp] = []  # nodes whose backward was taken for the last time
         self.given: list[weakref.ref[Handle]] = []  # copies of arguments, which have no gradient of their own
