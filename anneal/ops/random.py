@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -380,7 +379,7 @@ def _normal(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, mean: 
     f = dtypes.float32
     # 1 - u lies in (0, 1], so the logarithm is finite.
     radius = Op.SQRT(Op.LOG(1.0 - _unit(a, f)) * (-2.0 * std * std))
-    u = radius * Op.COS(_unit(b, f) * (2 * math.pi))
+    u = radius * Op.COS(_unit(b, f) * (2 * np.pi))
     return fresh((u if mean == 0 else u + mean).cast(d), seed.device)
 
 
@@ -514,7 +513,7 @@ def multinomial(
     for _ in range(num_samples):
         pick = left.argmax(-1, keepdim=True)
         picks.append(pick)
-        left = (positions == pick).where(-math.inf, left)
+        left = (positions == pick).where(-np.inf, left)
     return _of_a_distribution(probs, cat(picks, dim=-1))
 
 
@@ -522,7 +521,7 @@ def _of_a_distribution(probs: Tensor, drawn: Tensor) -> Tensor:
     """Draws, of which the cpu says when they are read that there is nothing to draw from."""
     if drawn.device != HOST:
         return drawn
-    right = ((probs >= 0) & (probs < math.inf)).all(-1, keepdim=True) & (probs.sum(-1, keepdim=True) > 0)
+    right = ((probs >= 0) & (probs < np.inf)).all(-1, keepdim=True) & (probs.sum(-1, keepdim=True) > 0)
     text = "probabilities are finite and not negative, and some are above 0; these are not"
     u = refused("multinomial", drawn.device, drawn.uop, right.expand(drawn.shape).uop, text)
     return drawn._new_plain(u)
