@@ -183,8 +183,8 @@ def test_memory_that_nobody_uses_is_not_in_use() -> None:
 
 def test_a_round_is_let_go_before_memory_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing of the kind is in the pool, memory that waits for a round that may never come is taken."""
-    monkeypatch.setattr("anneal.backend.device._IDLE", 0)
     device = get_device("cpu")
+    monkeypatch.setattr("anneal.backend.device._KEPT_IDLE", 1 << 50)
     gc.collect()
     device.empty_cache()
     before = set(device._look_at_idle())
