@@ -15,7 +15,7 @@ from anneal.codegen import Target
 from anneal.errors import UserError
 from anneal.frozen import frozen
 from anneal.inspect.derivations import FiredRule, launch, made_by
-from anneal.inspect.kernel_list import Line
+from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
 from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.training import load_example
@@ -360,7 +360,7 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
 
 
 def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: tuple[int, ...]) -> GraphNode:
-    phase, code, line, module, function = u.provenance
+    phase, _, _, module, function = u.provenance
     whole = u.vmin if isinstance(u.vmin, int) and not isinstance(u.vmin, bool) else None
     return GraphNode.of(
         u,
@@ -369,7 +369,7 @@ def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kern
         phase=phase,
         module=module or "",
         function="" if function is None else function.co_name.strip("_"),
-        line=None if code is None else Line(code.co_filename, line, code.co_qualname),
+        line=next(iter(lines_of([u])), None),
         low=whole,
         high=u.vmax if whole is not None and isinstance(u.vmax, int) else None,
         rule=rule,

@@ -195,17 +195,13 @@ def placed(places: Iterable[int], origins: Sequence[Origin]) -> list[Origin]:
     return [o for o in found if o.grounded] or found
 
 
-def lines_of(found: Iterable[Origin]) -> tuple[Line, ...]:
+def lines_of(found: Iterable[Origin | UOp]) -> tuple[Line, ...]:
     """The user's lines, each once."""
-    lines = []
-    for o in found:
-        _, code, line, _, _ = o.provenance
-        if code is not None:
-            lines.append(Line(code.co_filename, line, code.co_qualname))
-    return tuple(dict.fromkeys(lines))
+    lines = [(code, line) for _, code, line, _, _ in [o.provenance for o in found] if code is not None]
+    return tuple(dict.fromkeys([Line(code.co_filename, line, code.co_qualname) for code, line in lines]))
 
 
-def modules_of(found: Iterable[Origin]) -> tuple[str, ...]:
+def modules_of(found: Iterable[Origin | UOp]) -> tuple[str, ...]:
     """The paths of the modules that were called, each once, from the module that was called first: "h.0.mlp"."""
     return tuple(dict.fromkeys([o.provenance[3] for o in found if o.provenance[3]]))
 

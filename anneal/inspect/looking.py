@@ -19,7 +19,7 @@ from anneal.errors import AnnealError, DataError
 from anneal.frozen import frozen
 from anneal.inspect.derivations import KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
-from anneal.inspect.kernel_list import kernel_calls, refusals
+from anneal.inspect.kernel_list import kernel_calls, lines_of, refusals
 from anneal.rewrite import Event, Listed, explain
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
@@ -120,11 +120,7 @@ class Looked:
     @property
     def lines(self) -> set[tuple[str, int]]:
         """The lines that the nodes come from, each as a file and a number."""
-        return {
-            (code.co_filename, line)
-            for _, code, line, _, _ in [o.provenance for o in self._origins]
-            if code is not None
-        }
+        return {(x.file, x.line) for x in lines_of(self._origins)}
 
 
 def plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
 from anneal.frozen import frozen
-from anneal.inspect.kernel_list import c_target
+from anneal.inspect.kernel_list import c_target, lines_of
 from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Launch, Meter, metered
@@ -373,11 +373,7 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
 
 def _line(sink: UOp) -> str:
     """The user's line of the last result that has one."""
-    for u in reversed(sink.src):
-        _, code, line, _, _ = u.provenance
-        if code is not None:
-            return f"{code.co_filename}:{line}"
-    return ""
+    return next((f"{x.file}:{x.line}" for x in lines_of(reversed(sink.src))), "")
 
 
 def _json(value: Any) -> bytes:

@@ -564,10 +564,15 @@ def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
 Op.make = alu
 
 
-def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -> list[UOp]:
+def toposort(
+    roots: Iterable[UOp],
+    until: Callable[[UOp], bool] | None = None,
+    sources: Callable[[UOp], tuple[UOp, ...]] | None = None,
+) -> list[UOp]:
     """The nodes below `roots`, sources first, in an order that depends on structure alone.
 
-    `until` stops the walk: nodes for which it is true are left out, and what is below them is not visited.
+    `until` stops the walk: nodes for which it is true are left out, and what is below them is not visited. `sources`
+    gives the nodes below one, where those are not all of its own.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
@@ -582,7 +587,7 @@ def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -
             seen.add(node)
             if until is not None and until(node):
                 continue
-            src = node.src
+            src = node.src if sources is None else sources(node)
             if src:
                 stack.append(node)
                 stack.append(None)

@@ -15,7 +15,7 @@ from anneal.inspect.checking.blame import (  # isort: skip
 )  # fmt: skip
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
-from anneal.inspect.checking.not_finite import look
+from anneal.inspect.checking.not_finite import look, named
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
@@ -100,7 +100,7 @@ def _check_call(r: CheckRun, n: int) -> None:
     )
     if failed:
         r.report.differences += failed
-        r.found.append(Finding(failed[0], call, program, before, after, expected, dict(r.execution.values)))
+        r.found.append(Finding(failed[0], call, program, before, expected, dict(r.execution.values)))
     look(r, n, before, after)
 
 
@@ -158,7 +158,7 @@ def _beside_kernel(
     for slot, v in enumerate(call.args[: call.outputs]):
         whole, pieces = True, []
         live: Array | None = None
-        for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
+        for store in kernel.stores(slot):
             for piece, complete in kernel.stored(store, r.limits.kernel, n):
                 whole &= complete
                 pieces.append(piece)
@@ -180,7 +180,7 @@ def _beside_kernel(
         if not whole:
             note.append(f"{compared.judged:,} of {after[slot].size:,} elements of v{v} were drawn")
             if live is not None:
-                live = _lives(kernel, call, slot, after[slot].size)
+                live = _lives(kernel, slot, after[slot].size)
         r.lives.append(live)
         if not compared.ok:
             at = compared.at
@@ -203,10 +203,10 @@ def _once(index: Array, size: int) -> Array:
     return np.where(inside, times[np.where(inside, index, 0)] == 1, True)
 
 
-def _lives(kernel: KernelValues, call: Call, slot: int, size: int) -> Array:
+def _lives(kernel: KernelValues, slot: int, size: int) -> Array:
     """The elements of an output that are read."""
     live = np.zeros(size, np.bool_)
-    for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
+    for store in kernel.stores(slot):
         for index, alive in kernel.lives(store):
             live[index[alive]] = True
     return live
@@ -214,11 +214,10 @@ def _lives(kernel: KernelValues, call: Call, slot: int, size: int) -> Array:
 
 def _stray(before: Array, after: Array, index: Array) -> Array:
     """Elements that changed although no store is theirs."""
-    size = before.size
-    if not size:
+    if not before.size:
         return np.zeros(0, np.int64)
     changed = (_bytes(before) != _bytes(after)).any(axis=1)
-    changed[index[(index >= 0) & (index < size)]] = False
+    changed[index[(index >= 0) & (index < before.size)]] = False
     return np.flatnonzero(changed)
 
 
@@ -353,12 +352,11 @@ def _rule_difference(
     blame = (
         "the kernel does what its own graph says: a rule or a pass between the graph as written and the kernel is wrong"
     )
-    error = expected.whole().reshape(-1)[at]
     wrong = _Wrong(
         at if points is None else int(points[at]),
         got.reshape(-1)[at],
         expected.value.reshape(-1)[at],
-        float(error),
+        expected.whole().reshape(-1)[at],
         compared.differ,
         compared.judged,
     )
@@ -394,14 +392,13 @@ def _difference(
     dtype = r.dtype(v)
     shape: tuple[int, ...] = node.shape if node is not None else (r.plan.values[v].size,)
     at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
-    adapter = r.device.describe().get("adapter")
     return Difference(
         launch=r.number,
         kernel=n,
         name=call.kernel.name,
         label=label_of(origins),
         opts=r.execution.programs[n].opts,
-        device=f"{r.device.name} ({adapter})" if adapter else r.device.name,
+        device=named(r.device),
         against=against,
         blame=blame,
         value=f"v{v}",

@@ -13,7 +13,7 @@ from anneal.errors import CompilerError
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly, wide_dtype
 from anneal.inspect.checking.kernel_values import TermFacts, argsort, contracted, joined, part_of, reduced
 from anneal.rewrite import value_of
-from anneal.uop import ALU, MOVEMENT, Op, UOp
+from anneal.uop import ALU, MOVEMENT, Op, UOp, toposort
 
 _SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CALL))
 _VIEWS = frozenset((Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.CONST))
@@ -26,7 +26,6 @@ class TooLarge(Exception):
 
     def __init__(self, elements: int) -> None:
         super().__init__(f"{elements:,} elements")
-        self.elements = elements
 
 
 def base(u: UOp) -> UOp:
@@ -55,19 +54,7 @@ class TensorValues:
 
     def cone(self, u: UOp) -> list[UOp]:
         """The nodes that an evaluation of `u` visits, sources first."""
-        order: list[UOp] = []
-        seen: set[UOp] = set()
-        stack: list[tuple[UOp, bool]] = [(u, False)]
-        while stack:
-            x, left = stack.pop()
-            if left:
-                order.append(x)
-            elif x not in seen:
-                seen.add(x)
-                stack.append((x, True))
-                if base(x) not in self.known:
-                    stack.extend([(s, False) for s in reversed(needed(x))])
-        return order
+        return toposort((u,), sources=lambda x: () if base(x) in self.known else needed(x))
 
     def value(self, root: UOp, seen: Seen | None = None) -> Bounded:
         """The value of `root`; `seen` is told of every node, with its sources' values.
