@@ -244,7 +244,7 @@ class PassState:
 
 def passes() -> tuple[PassInfo, ...]:
     """The scheduler's passes, which have the whole graph, then the code generator's, which have a kernel, in order."""
-    return tuple([_info(line.name, p) for line in PIPELINES for p in line])
+    return tuple([_info(line, p) for line in PIPELINES for p in line])
 
 
 def after_pass(
@@ -286,8 +286,8 @@ def after_pass(
     return PassState(info, kernel, tuple(parts))
 
 
-def _info(pipeline: str, p: Pass[Any]) -> PassInfo:
-    return PassInfo(pipeline, p.name, p.reason, p.stage)
+def _info(pipeline: Any, p: Pass[Any]) -> PassInfo:
+    return PassInfo(pipeline.name, p.name, p.reason, p.stage)
 
 
 def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> tuple[Part, ...]:
@@ -392,12 +392,12 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
     found: list[PassGraph] = []
     with BUILDING, arena().untracked():
         program = parametrise(sink)[0]
-        before = _State(toposort((program,)), (), {u: n for n, u in enumerate(toposort((program,)))})
+        order = toposort((program,))
+        before = _State(order, (), {u: n for n, u in enumerate(order)})
 
         def see(p: Any, s: Schedule) -> None:
             nonlocal before
-            views = list(p.view(s))
-            before, graph = _after(_named_pass(p.name), views, before, s.places)
+            before, graph = _after(_info(schedule.PASSES, p), list(p.view(s)), before, s.places)
             found.append(graph)
 
         schedule.PASSES.run(Schedule(program, cost_model), hook=see)
@@ -422,11 +422,10 @@ def kernel_pass_graphs(
         if not 0 <= part < len(bodies):
             raise UserError(f"kernel {kernel} has no part {part}: it has {len(bodies)}, from 0")
         body = bodies[part]
-        order = toposort((body.kernel,))
-        before = _State(order, (), {})
+        before = _State(toposort((body.kernel,)), (), {})
         for p in codegen.PASSES:
             s = codegen.run_passes(body.kernel, target, body.opts, until=p.name)
-            before, graph = _after(_named_pass(p.name), list(p.view(s)), before, {})
+            before, graph = _after(_info(codegen.PASSES, p), list(p.view(s)), before, {})
             found.append(graph)
     return found
 
@@ -438,10 +437,6 @@ class _State:
     order: Sequence[UOp]
     text: tuple[str, ...]
     places: Mapping[UOp, int]
-
-
-def _named_pass(name: str) -> PassInfo:
-    return next(p for p in passes() if p.name == name)
 
 
 def _after(

@@ -91,7 +91,7 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
                 label=label_of(found),
                 lines=lines_of(found),
                 modules=modules_of(found),
-                functions=functions_of(found),
+                functions=tuple(dict.fromkeys([_function(o) for o in _computing(found)])),
                 nodes=call.places,
             )
         )
@@ -206,11 +206,6 @@ def modules_of(found: Iterable[Origin | UOp]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([o.provenance[3] for o in found if o.provenance[3]]))
 
 
-def functions_of(found: Iterable[Origin]) -> tuple[str, ...]:
-    """The functions of anneal that the user or a module called, each once; an op's name where there is none."""
-    return tuple(dict.fromkeys([_function(o) for o in _computing(found)]))
-
-
 def label_of(found: Sequence[Origin]) -> str:
     """Modules and functions in one line.
 
@@ -237,6 +232,7 @@ def _computing(found: Iterable[Origin]) -> list[Origin]:
 
 
 def _function(o: Origin) -> str:
+    """The function of anneal that the user or a module called; an op's name where there is none."""
     code = o.provenance[4]
     return o.op.name.lower() if code is None else code.co_name.strip("_")
 

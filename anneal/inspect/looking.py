@@ -323,7 +323,8 @@ class RuleExample:
     @property
     def ops(self) -> list[str]:
         """The names of the ops, movement and leaves left out."""
-        return list(dict.fromkeys(u.op.name for u in self.nodes if _has_rules(u)))
+        silent = MOVEMENT | {Op.CONTIGUOUS}
+        return list(dict.fromkeys(u.op.name for u in self.nodes if u.src and u.op not in silent))
 
 
 # Arguments of most methods, for those whose docstring has no example: x is (2, 2), index whole numbers of that shape.
@@ -363,10 +364,6 @@ def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> RuleExam
         if outputs and method in line:
             return RuleExample(line, tuple(toposort(outputs)))
     return None
-
-
-def _has_rules(u: UOp) -> bool:
-    return bool(u.src) and u.op not in MOVEMENT and u.op is not Op.CONTIGUOUS
 
 
 def _meaning(op: str) -> str:

@@ -286,9 +286,9 @@ class PlanRecording:
 
     def __str__(self) -> str:
         heads = [
-            *("plan", "runs", "ms a run", "quartiles", "kernels", "Python", "ms a step", "launches"),
-            *("nodes", "device", "line"),
-        ]
+            "plan", "runs", "ms a run", "quartiles", "kernels", "Python", "ms a step", "launches", "nodes", "device",
+            "line",
+        ]  # fmt: skip
         rows = []
         for p in self.plans:
             t = p.times or {}
@@ -453,7 +453,9 @@ class KeptPlan:
 
     def passes(self, kernel: int | None = None) -> Any:
         """The passes, each with the number of nodes that it changed; of launch `kernel`, if one is named."""
-        return self._read("passes" if kernel is None else _none())
+        if kernel is not None:
+            raise UserError("a recording keeps what the passes made of whole graphs, not of single kernels")
+        return self._read("passes")
 
     def one_pass(self, name: str, kernel: int | None = None) -> Any:
         """The graph after pass `name`; of launch `kernel`, if one is named. Raises UserError for an unknown pass."""
@@ -479,7 +481,3 @@ class KeptPlan:
 
     def _read(self, name: str) -> Any:
         return self.recording.read(f"{self.number}/{name}.json")
-
-
-def _none() -> str:
-    raise UserError("a recording keeps what the passes made of whole graphs, not of single kernels")

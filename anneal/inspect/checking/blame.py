@@ -362,6 +362,10 @@ class CheckRun:
     def dtype(self, v: int) -> DType:
         return self.plan.values[v].dtype
 
+    def pieces(self, values: Sequence[int]) -> list[tuple[Any, int, DType]]:
+        """The memory of some of the plan's values, as `download_all` takes it."""
+        return [(self.execution.buffers[v], self.plan.values[v].size, self.dtype(v)) for v in values]
+
 
 def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -> CheckedProgram:
     """The plan of `sink` (`SINK(outputs...)`) beside the graph; the passes run again up to the kernels' cuts."""

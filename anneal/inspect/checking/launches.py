@@ -43,11 +43,8 @@ def check_launch(
             r = CheckRun(
                 sink, number, program, device, execution, TensorValues(leaves, limits.tensor), limits, report, found
             )
-            pieces = [
-                (execution.buffers[v], step.plan.values[v].size, step.plan.values[v].dtype)
-                for v in range(step.plan.inputs)
-            ]
-            for v, (storage, content) in enumerate(zip(step.inputs, device.download_all(pieces))):
+            inputs = device.download_all(r.pieces(range(step.plan.inputs)))
+            for v, (storage, content) in enumerate(zip(step.inputs, inputs)):
                 leaves[storage] = content
                 r.held[v] = HeldValue(content, sources=frozenset((v,)))
             for u in program.nodes:
@@ -65,7 +62,7 @@ def _check_call(r: CheckRun, n: int) -> None:
     call: Call = r.plan.calls[n]
     program = r.execution.programs[n]
     buffers = [r.execution.buffers[v] for v in call.args]
-    pieces = [(b, r.plan.values[v].size, r.plan.values[v].dtype) for b, v in zip(buffers, call.args, strict=True)]
+    pieces = r.pieces(call.args)
     before = r.device.download_all(pieces)
     origins = placed(call.places, r.program.origins)
     opts = program.opts
@@ -168,15 +165,16 @@ def _beside_kernel(
         alive = np.concatenate([p.live for p in pieces]) if pieces else np.zeros(0, np.bool_)
         inside = (index >= 0) & (index < after[slot].size)
         got = after[slot][np.where(inside, index, 0)]
+        read = alive & inside
         once = _once(index, after[slot].size)
         if not once.all():
             note.append(f"v{v}: stores that write the same elements were left out")
-        compared = beside(got, Bounded(value, error), alive & inside & once)
+        compared = beside(got, Bounded(value, error), read & once)
         results.append(compared)
-        expected.append((index[alive & inside], value[alive & inside], error[alive & inside]))
+        expected.append((index[read], value[read], error[read]))
         if not alive.all():
             live = np.zeros(after[slot].size, np.bool_)
-            live[index[alive & inside]] = True
+            live[index[read]] = True
         if not whole:
             note.append(f"{compared.judged:,} of {after[slot].size:,} elements of v{v} were drawn")
             if live is not None:
@@ -443,7 +441,7 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
     """
     if any(d.launch == r.number for d in r.report.differences):
         return
-    outputs = [(r.execution.buffers[v], r.plan.values[v].size, r.plan.values[v].dtype) for v in r.plan.outputs]
+    outputs = r.pieces(r.plan.outputs)
     if not outputs:
         return
     alone = r.device.download_all(outputs)

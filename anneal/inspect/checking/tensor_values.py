@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -200,10 +201,6 @@ def _scatter_add(u: UOp, src: list[Bounded]) -> Bounded:
     return _sums(u, src, 1, float(np.bincount(at).max()) if at.size else 0.0)
 
 
-def _segment_sum(u: UOp, src: list[Bounded]) -> Bounded:
-    return _sums(u, src, 0, float(np.diff(src[2].value).max()) if u.shape[0] else 0.0)
-
-
 def _update(u: UOp, src: list[Bounded]) -> Bounded:
     def placed(x: Array, part: Array) -> Array:
         made: Array = MEANINGS[u.op](u, [x, part, *[s.value for s in src[2:]]], x.dtype)
@@ -223,7 +220,7 @@ _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
     Op.CALL: lambda u, src: src[0],
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
-    Op.SEGMENT_SUM: _segment_sum,
+    Op.SEGMENT_SUM: lambda u, src: _sums(u, src, 0, float(np.diff(src[2].value).max()) if u.shape[0] else 0.0),
     Op.ARGSORT: lambda u, src: argsort(src[0]),
     Op.UPDATE: _update,
 }
@@ -267,7 +264,7 @@ class PointValues:
             self._memo.clear()
             self._kept.clear()
             value = self._value(root, index, 1)
-            yield some, _all(value, some.size)
+            yield some, value.moved(partial(_all, count=some.size))
 
     def _value(self, u: UOp, index: Index, ndim: int) -> Bounded:
         """`u` at an index of arrays with so many axes."""
@@ -332,8 +329,8 @@ class PointValues:
         return self._value(u.src[0], tuple(below), ndim).gated(inside).doubted(where)
 
 
-def _all(x: Bounded, count: int) -> Bounded:
-    return x.moved(lambda a: np.broadcast_to(a.reshape(-1), (count,)))
+def _all(a: Array, count: int) -> Array:
+    return np.broadcast_to(a.reshape(-1), (count,))
 
 
 def _place(index: Index, shape: tuple[int, ...], ndim: int) -> Array:
@@ -373,14 +370,6 @@ def _expanded(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
     return tuple([zero if n == 1 else i for i, n in zip(index, u.src[0].shape, strict=True)]), None
 
 
-def _shrunk(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
-    return tuple([i + b for i, (b, _) in zip(index, u.arg, strict=True)]), None
-
-
-def _flipped(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
-    return tuple([n - 1 - i if a in u.arg else i for a, (i, n) in enumerate(zip(index, u.shape, strict=True))]), None
-
-
 def _padded(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
     inside: Array = np.ones((1,) * ndim, np.bool_)
     out = []
@@ -395,7 +384,10 @@ _MOVES: dict[Op, Callable[[UOp, Index, int], tuple[Index, Array | None]]] = {
     Op.RESHAPE: _reshaped,
     Op.PERMUTE: _permuted,
     Op.EXPAND: _expanded,
-    Op.SHRINK: _shrunk,
-    Op.FLIP: _flipped,
+    Op.SHRINK: lambda u, index, _: (tuple([i + b for i, (b, _) in zip(index, u.arg, strict=True)]), None),
+    Op.FLIP: lambda u, index, _: (
+        tuple([n - 1 - i if a in u.arg else i for a, (i, n) in enumerate(zip(index, u.shape, strict=True))]),
+        None,
+    ),
     Op.PAD: _padded,
 }
