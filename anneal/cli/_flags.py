@@ -64,7 +64,7 @@ def explained(incomplete: str) -> Items:
 def passes(incomplete: str) -> Items:
     """The passes of the compiler."""
     text = _text("schedule/passes/pipeline.py") + _text("codegen/pipeline.py")
-    names = re.findall(r'\bPass\(\s*name="([a-z-]+)"', text)
+    names = re.findall(r'\bPass\(\s*"([a-z-]+)"', text)
     return _beginning(dict.fromkeys(names, "").items(), incomplete)
 
 

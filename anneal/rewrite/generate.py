@@ -423,7 +423,10 @@ def generate(text: str, name: str, named: bool = False) -> str:
     With `named` the functions of every kind return (result, rule text), as those of rewrite tables always do.
     """
     file = upat.parse(text, name)
-    helpers = frozenset(n for _, names in file.uses for n in names)
+    uses: dict[str, set[str]] = {}
+    for module, names in file.uses:
+        uses.setdefault(module, set()).update(names)
+    helpers = frozenset().union(*uses.values())
     body: list[str] = []
     for table in file.tables:
         by_op: dict[Op, list[tuple[upat.Rule, upat.TextNode]]] = {}
@@ -445,7 +448,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
         if 0 < counts[f"_{word}"] < 3:  # more have a name of their own
             code = re.sub(rf"\b_{word}\b", f"Op.{word}", code)
     words = set(re.findall(r"\w+", code))
-    uses = [f"from {module} import {', '.join(sorted(words & set(names)))}" for module, names in file.uses]
+    lines = [f"from {module} import {', '.join(sorted(words & names))}" for module, names in uses.items()]
     header = [
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",
@@ -457,7 +460,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
         "from typing import Any",
         "",
         *_uop_imports(name, words),
-        *(u for u in uses if not u.endswith("import ")),
+        *(line for line in lines if not line.endswith("import ")),
         "",
         *(f"_{op} = Op.{op}" for op in ALL if f"_{op}" in words),
     ]

@@ -9,9 +9,7 @@ from typing import Any
 
 from anneal.uop import Op, const, dtypes
 from anneal.ops.nodes import share
-from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, max_right, nothing, padded, part
-from anneal.transforms.adjoints import permuted, power_base
-from anneal.transforms.adjoints import power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, widest
+from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, max_right, nothing, padded, part, permuted, power_base, power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, widest
 
 _CONST = Op.CONST
 _WHERE = Op.WHERE

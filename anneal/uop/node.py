@@ -203,7 +203,7 @@ class UOp(_Slots):
         if self._key is None:
             from hashlib import blake2b  # loads a library of some megabytes
 
-            for u in toposort((self,), until=_has_key):
+            for u in toposort((self,), until=lambda u: u._key is not None):
                 h = blake2b(digest_size=16)
                 arg = LATER.mapped(u.arg, _content) if SYMBOLIC.seen and LATER.symbolic_arg(u.arg) else u.arg
                 h.update(f"{u.op.name}|{u.dtype.name}|{arg!r}|{u.tag!r}|{len(u.src)}".encode())
@@ -243,10 +243,6 @@ def _from_rows(rows: tuple[tuple[Op, DType, tuple[int, ...], Any, Any], ...]) ->
 
 def _content(u: UOp) -> str:
     return f"<{u.key.hex()}>"
-
-
-def _has_key(u: UOp) -> bool:
-    return u._key is not None
 
 
 _BUFFER = Op.BUFFER

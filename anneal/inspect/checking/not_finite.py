@@ -23,7 +23,7 @@ from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import label_of, lines_of, placed
 from anneal.schedule import Call, Kernel
-from anneal.uop import ALU, DType, Op, UOp, by_name, decode_graph, dtypes, encode_graph, toposort
+from anneal.uop import ALU, DType, Op, UOp, by_name, decode_graph, encode_graph, toposort
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
@@ -273,7 +273,7 @@ def repro_of(finding: Finding, file: IO[bytes]) -> None:
         "format": _FORMAT,
         "name": finding.call.kernel.name,
         "outputs": finding.call.outputs,
-        "dtypes": [_name(content.dtype) for content in finding.before],
+        "dtypes": [content.dtype.name for content in finding.before],
         "values": finding.values,
         "graph": encode_graph(finding.call.kernel.sink),
         "kernel": None if kernel is None else encode_kernel(kernel),
@@ -284,10 +284,6 @@ def repro_of(finding: Finding, file: IO[bytes]) -> None:
     }
     arrays["check"] = np.frombuffer(json.dumps(said).encode(), np.uint8)
     np.savez_compressed(file, allow_pickle=False, **arrays)
-
-
-def _name(dtype: np.dtype[Any]) -> str:
-    return next(d.name for d in vars(dtypes).values() if isinstance(d, DType) and numpy_dtype(d) == dtype)
 
 
 def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
