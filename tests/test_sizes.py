@@ -27,8 +27,8 @@ FUNCTIONS = {
 }
 # Tokens of code a room, docstrings and comments apart, in hundreds. Who makes a room smaller lowers its row.
 ROOMS = {
-    "onnx": 1096, "ops": 1092, "backend": 644, "runtime": 571, "codegen": 559, "inspect": 510, "nn": 462,
-    "transforms": 430, "schedule": 381, "cli": 331, "uop": 254, "web": 226, "distributions": 221, "rewrite": 200,
+    "onnx": 1095, "ops": 1092, "backend": 641, "runtime": 571, "codegen": 549, "inspect": 494, "nn": 462,
+    "transforms": 423, "schedule": 375, "cli": 327, "uop": 254, "web": 223, "distributions": 221, "rewrite": 200,
     "optim": 191, "(top)": 180, "tensor": 167, "linalg": 104, "array_api": 65, "training": 37, "utils": 33,
     "assets": 23, "cache": 19, "distributed": 19, "autograd": 16, "cuda": 5,
 }  # fmt: skip
@@ -63,7 +63,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "weight gradients that fill a GPU": {"schedule": 2},
     "stages of a first launch": {"runtime": 6, "schedule": 5},
     "a model as a web page": {
-        "pages": 98,
+        "pages": 97,
         "nn": 10,
         "inspect": 3,
         "cli": 20,

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from anneal.uop import ALL, DType, Op, by_name, covering, dtypes
+from anneal.uop import ALL, DTYPES, DType, Op, by_name, covering, dtypes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 Array: TypeAlias = "npt.NDArray[Any]"
 
-_ALL = {d for d in vars(dtypes).values() if isinstance(d, DType)}
-_OTHERS = {d.name for d in _ALL if d.is_narrow and d is not dtypes.float16}  # which NumPy does not have
-_NUMPY: dict[DType, np.dtype[Any]] = {d: np.dtype(d.name) for d in _ALL if d.name not in _OTHERS}
+_OTHERS = {d.name for d in DTYPES if d.is_narrow and d is not dtypes.float16}  # which NumPy does not have
+_NUMPY: dict[DType, np.dtype[Any]] = {d: np.dtype(d.name) for d in DTYPES if d.name not in _OTHERS}
 _OURS = {kind: dtype for dtype, kind in _NUMPY.items()}
 
 

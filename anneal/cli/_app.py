@@ -16,6 +16,7 @@ from anneal.cli.commands import COMMANDS, FILES
 from anneal.errors import AnnealError, CompilerError, DataError, SettingError
 
 _SHELL = "anneal.shell"  # where a context has the shell that the options of completion name
+_INSTALL = "install_completion"  # the name of typer's option
 _ClickError: Any = typer.BadParameter.__mro__[2]  # ClickException, of click or of the copy that typer has of it
 
 
@@ -29,7 +30,8 @@ class _Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse them. What completes is ours, and a shell may be named behind those two options, flags to typer."""
         for option in self.params:  # typer adds the two once the group is made
-            option.callback = _COMPLETION.get(option.name, option.callback)
+            if option.name in (_INSTALL, "show_completion"):
+                option.callback = _complete
         if len(args) == 2 and args[0] in ("--install-completion", "--show-completion"):
             ctx.meta[_SHELL] = args[1]
             args = args[:1]
@@ -51,29 +53,18 @@ def built(name: str) -> Any:
     return getattr(found, "commands", {}).get(name, found)
 
 
-def _install(context: Any, option: Any, value: Any) -> Any:
-    """Install completion, and stop."""
+def _complete(context: Any, option: Any, value: Any) -> Any:
+    """Install completion, or print the script that completes, and stop."""
     if not value or context.resilient_parsing:
         return value
-    from anneal.cli._flags import install
+    from anneal.cli._flags import install, script
     from anneal.cli._output import data
 
-    data(f"{install(context.meta.get(_SHELL))}; it takes effect in the next shell that you start")
+    shell = context.meta.get(_SHELL)
+    installs = option.name == _INSTALL
+    data(f"{install(shell)}; it takes effect in the next shell that you start" if installs else script(shell))
     raise typer.Exit
 
-
-def _show(context: Any, option: Any, value: Any) -> Any:
-    """Print the script that completes, and stop."""
-    if not value or context.resilient_parsing:
-        return value
-    from anneal.cli._flags import script
-    from anneal.cli._output import data
-
-    data(script(context.meta.get(_SHELL)))
-    raise typer.Exit
-
-
-_COMPLETION = {"install_completion": _install, "show_completion": _show}
 
 app = typer.Typer(
     name="anneal",

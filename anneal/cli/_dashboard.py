@@ -94,7 +94,7 @@ class Dashboard(PlainLines):
         NOW.dashboard = self
         progress.silence()
         hold_messages(self._say)
-        self._write(_ENTER)
+        data(_ENTER, end="")
         for name, handler in (("SIGTERM", self._ends), ("SIGHUP", self._ends), ("SIGTSTP", self._rests)):
             # a system may have no such signal, and another thread than the first has none
             with contextlib.suppress(ValueError, AttributeError):
@@ -103,7 +103,7 @@ class Dashboard(PlainLines):
         self._draw()
 
     def _leave(self) -> None:
-        self._write(_LEAVE)
+        data(_LEAVE, end="")
         hold_messages(None)
         progress.silence(False)
         while self._signals:
@@ -143,7 +143,7 @@ class Dashboard(PlainLines):
             try:
                 width, height = self._size
                 lines = frame(self._start, self._progress, min(width, _WIDEST), min(height, _TALLEST), self._said[-1:])
-                self._write(_drawing(_painted(lines, width), *self._size))
+                data(_drawing(_painted(lines, width), *self._size), end="")
             except BaseException as error:
                 self._failed = error  # the thread that trains raises it
 
@@ -153,9 +153,6 @@ class Dashboard(PlainLines):
         width, height = _size()
         for text in _painted(frame(self._start, self._progress, min(width, _WIDEST), min(height - 2, _PRINTED)), width):
             data(text, whole=True)
-
-    def _write(self, text: str) -> None:
-        data(text, end="")
 
 
 @contextlib.contextmanager

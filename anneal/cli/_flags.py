@@ -64,7 +64,7 @@ def explained(incomplete: str) -> Items:
 def passes(incomplete: str) -> Items:
     """The passes of the compiler."""
     text = _text("schedule/passes/pipeline.py") + _text("codegen/pipeline.py")
-    names = re.findall(r'\bPass\(\s*name="([a-z-]+)"', text)
+    names = re.findall(r'\bPass\(\s*"([a-z-]+)"', text)
     return _beginning(dict.fromkeys(names, "").items(), incomplete)
 
 
@@ -257,7 +257,7 @@ MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
 
 def number(about: str, least: int = 1, most: int = MOST) -> Any:
     """The option for a whole number, named as its field is."""
-    return typer.Option(metavar="N", min=least, max=most, help=about)
+    return option(about, "N", min=least, max=most)
 
 
 def seed(of: str) -> Any:
@@ -265,9 +265,9 @@ def seed(of: str) -> Any:
     return number(f"Random seed of {of}.", 0, LAST_SEED)
 
 
-def file(about: str, metavar: str = "FILE", **how: Any) -> Any:
-    """The option for a file, named as its field is."""
-    return typer.Option(metavar=metavar, help=about, **how)
+def option(about: str, metavar: str = "FILE", *names: str, **how: Any) -> Any:
+    """The option for a value, a file if nothing else is said, called as its field or by these names."""
+    return typer.Option(*names, metavar=metavar, help=about, **how)
 
 
 def switch(name: str, about: str) -> Any:
@@ -279,9 +279,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", callback=_hush, help="Print only
 Json = Annotated[bool, switch("--json", "Print JSON instead of text.")]
 NoOpen = Annotated[bool, switch("--no-open", "Do not open a browser.")]
 DeviceFlag = Annotated[DeviceName | None, switch("--device", "Device to run on; default: ANNEAL_DEVICE, else auto.")]
-AdapterFlag = Annotated[
-    str | None, typer.Option("--adapter", metavar="NAME", help="WebGPU adapter whose name contains NAME.")
-]
+AdapterFlag = Annotated[str | None, option("WebGPU adapter whose name contains NAME.", "NAME", "--adapter")]
 PlannedFlag = Annotated[DeviceName | None, switch("--device", "Device to plan for; auto: webgpu. No device is opened.")]
 Model = Annotated[
     str,
@@ -301,30 +299,23 @@ Arguments = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arg
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")]
 Batch = Annotated[int | None, number("Batch size; default: the example's.", most=MOST_AT_ONCE)]
 Step = Annotated[bool, switch("--step", "A whole training step instead of the forward pass.")]
-Temperature = Annotated[float, typer.Option(metavar="X", help="Sampling temperature; lower is less random.")]
+Temperature = Annotated[float, option("Sampling temperature; lower is less random.", "X")]
 Weights = Annotated[
-    Path | None, file("Trained weights, as `anneal train MODEL --save FILE` writes them.", callback=openable)
+    Path | None, option("Trained weights, as `anneal train MODEL --save FILE` writes them.", callback=openable)
 ]
 Scratch = Annotated[bool, switch("--scratch", "gpt2: a small model with random weights.")]
 Plain = Annotated[bool, switch("--plain", "Print plain lines, even on a terminal.")]
-Record = Annotated[Path | None, file("Save a recording of the generation for the studio.", "FILE.zip")]
-Trace = Annotated[Path | None, file("Write the times as a trace for ui.perfetto.dev.", "FILE.json")]
+Record = Annotated[Path | None, option("Save a recording of the generation for the studio.", "FILE.zip")]
+Trace = Annotated[Path | None, option("Write the times as a trace for ui.perfetto.dev.", "FILE.json")]
 Download = Annotated[
     bool,
     switch("--download", "Download CIFAR-10 (170 MB) without asking; without it, generated shapes are used."),
 ]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--input",
-        metavar="NAME=FILE.npy",
-        help="Values of an input; NAME=random or no value: random.",
-        callback=openable,
-    ),
+    option("Values of an input; NAME=random or no value: random.", "NAME=FILE.npy", "--input", callback=openable),
 ]
-Sizes = Annotated[
-    list[str] | None, typer.Option("--size", metavar="NAME=N", help="Value of a symbolic size; default: 1.")
-]
+Sizes = Annotated[list[str] | None, option("Value of a symbolic size; default: 1.", "NAME=N", "--size")]
 
 
 # -- checks of what was given ------------------------------------------------------------------------------------------

@@ -238,17 +238,14 @@ class PlainLines(Reporter):
 
 def header(start: Start) -> list[str]:
     on = f"{start.device} ({start.adapter})" if start.adapter else start.device
+    done = f", where {start.before} steps are done already" if start.before else ""
     return [
         f"model   {start.model}: {start.info}, {start.params:,} parameters",
         f"data    {start.data}",
         f"device  {on}",
         f"run     {start.steps} steps of {start.batch}, lr {start.lr:g}, seed {start.seed}; Ctrl-C stops with a sample",
-        *([] if start.checkpoint is None else [f"saves   {start.checkpoint}{_from(start.before)}"]),
+        *([] if start.checkpoint is None else [f"saves   {start.checkpoint}{done}"]),
     ]
-
-
-def _from(before: int) -> str:
-    return f", where {before} steps are done already" if before else ""
 
 
 def _footer(start: Start, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:

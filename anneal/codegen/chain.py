@@ -11,7 +11,7 @@ from anneal.codegen.opts import Opt, identity
 from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, form, held, mask_of, unform
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import DType, Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
 LANES = 4
@@ -264,6 +264,14 @@ class ChainedKernel:
         self.fresh += 1
         return UOp(Op.RANGE, _I32, (end,), (self.fresh - 1, kind))
 
+    def loops(self, *ranges: UOp) -> tuple[UOp, ...]:
+        """The ranges among these, which may be numbers."""
+        return tuple([x for x in ranges if x.op is Op.RANGE])
+
+    def memory(self, size: int, dtype: DType = _F32) -> UOp:
+        """Workgroup memory for so many numbers."""
+        return UOp(Op.SHARED, dtype, (), (next(self.memories), (size,)))
+
     # -- which columns
 
     def live(self) -> list[UOp | None]:
@@ -307,6 +315,18 @@ class ChainedKernel:
         if content(end) % block == 0:
             return index, ()
         return held(index, end), (index < end,)
+
+    def block(
+        self, value: UOp, ranges: Sequence[UOp], own: Sequence[UOp], first: Sequence[UOp], sizes: Sequence[int]
+    ) -> tuple[UOp, bool]:
+        """An operand at the places `own` of a block from `first` on, and whether it has zeros past ranges' ends."""
+        table: dict[UOp, UOp] = {}
+        conditions: list[UOp] = []
+        for x, at, begin, n in zip(ranges, own, first, sizes, strict=True):
+            table[x], inside = self.inside(begin + at, size(x.src[0]), n)
+            conditions += inside
+        made = self.at(value, table)
+        return (conjunction(conditions)[0].where(made, 0) if conditions else made), bool(conditions)
 
     def made(self, value: UOp, sums: Sequence[UOp], row: UOp, column: UOp, op: Op) -> UOp:
         """`value` of the scores `sums` at a row and a column; the identity of `op` past the last column."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Split, chain_of, refused, scaled, split_of
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, conjunction, extent, form, mask_of
+from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of
 from anneal.codegen.stage import Layout, rows_apart, tile_over
 from anneal.rewrite import rebuild
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
-from anneal.uop.sizes import content, size
+from anneal.uop.sizes import content
 
 
 def is_chained(opts: Sequence[Opt]) -> bool:
@@ -56,7 +56,7 @@ class Matrices(ChainedKernel):
         self.lid = self.down * SUBGROUP + self.lane
         # The scores' first tile, and later the results that are stored: at least one matrix for each subgroup.
         size = max(split.rows * self.stride, split.down * SIDE * SIDE)
-        self.tile_memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (size,)))
+        self.tile_memory = self.memory(size)
         self.numbers: dict[tuple[UOp, UOp, int], int] = {}  # of the memory of factors
         self.own: dict[tuple[int, int], UOp] = {}  # the ranges of tiles
         self.scales: dict[int, list[tuple[Op, UOp]]] = {}  # of the scores: what their factors are multiplied with
@@ -107,18 +107,11 @@ class Matrices(ChainedKernel):
     ) -> tuple[UOp, Layout]:
         """The tile of a factor, as it lies in its own memory: one for all that read the same."""
         own = [self.own.setdefault((n, count), self.range(count, "tile")) for n, count in enumerate(blocks)]
-        table: dict[UOp, UOp] = {}
-        conditions: list[UOp] = []
-        for x, at, begin, n in zip(ranges, own, first, blocks, strict=True):
-            table[x], inside = self.inside(begin + at, size(x.src[0]), n)
-            conditions += inside
-        steps = None if conditions else self.steps(value, *ranges)
+        made, cut = self.block(value, ranges, own, first, blocks)
+        steps = None if cut else self.steps(value, *ranges)
         count = blocks[0] * blocks[1] // SIDE**2
         if steps is not None and steps[1] == 1 and count % self.split.down == 0:
             return self.copied(value, ranges, first, blocks, buffers, steps[0])
-        made = self.at(value, table)
-        if conditions:
-            made = conjunction(conditions)[0].where(made, 0)
         tile, layout, _ = rows_apart(made, own[0], own[1], GAP, buffers, const(_I32, 0))
         return tile, layout
 
@@ -172,10 +165,8 @@ class Matrices(ChainedKernel):
             depth = -(-extent(e) // SIDE) * SIDE
             left, right = self.left(a, e, depth), self.right(b, e, depth, False)
             part = self.range(depth // SIDE, "unroll")
-            loops = tuple([x for x in (part,) if x.op is Op.RANGE])
-            memory = (
-                self.tile_memory if not n else UOp(Op.SHARED, _F32, (), (next(self.memories), self.tile_memory.arg[1]))
-            )
+            loops = self.loops(part)
+            memory = self.tile_memory if not n else self.memory(*self.tile_memory.arg[1])
             put = []
             for u in range(0, self.mine, SIDE):
                 row = self.down * self.mine + u
@@ -184,8 +175,7 @@ class Matrices(ChainedKernel):
                     value = UOp(Op.REDUCE, _F32, (x.cast(_F32) * y.cast(_F32), *loops, self.inner), Op.ADD)
                     index = self.matrix(row * self.stride + v, (self.row_, self.column_), (self.stride, 1), _F32)
                     put.append(UOp(Op.STORE, _F32, (memory, index, value)))
-            ends = (self.row_, self.column_)
-            tiles.append(UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), *ends), ("stored", False, False)))
+            tiles.append(_filled(put, self.row_, self.column_))
         return tiles
 
     def sums(self, tiles: Sequence[UOp], r: UOp, c: UOp, columns: UOp) -> list[UOp]:
@@ -217,7 +207,7 @@ class Matrices(ChainedKernel):
         wide = -(-width // SIDE) * SIDE
         tiles, columns = self.tile(), (self.first + self.column) * s.columns
         part = self.range(s.columns // SIDE, "written")
-        loops = tuple([y for y in (self.column, part) if y.op is Op.RANGE])
+        loops = self.loops(self.column, part)
         stride = s.columns + GAP
         out: list[UOp] = []
         for n, u in enumerate(chain.reductions):
@@ -227,13 +217,13 @@ class Matrices(ChainedKernel):
             while f.op is Op.CAST and f.src[0].dtype is _F16:  # memory rounds
                 f = f.src[0]
             f = _by_exp2(f if scale is None else alu(scale[0], (f, scale[1])))
-            memory = UOp(Op.SHARED, _F16, (), (next(self.memories), (s.rows * stride,)))
+            memory = self.memory(s.rows * stride, _F16)
             put = []
             for r, c in self.places():
                 sums = self.sums(tiles, r, c, columns)
                 value = self.made(f, sums, self.row + r, columns + c, Op.ADD)
                 put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))
-            tile = UOp(Op.BUFFERIZE, _F16, (UOp(Op.SINK, _F16, tuple(put)),), ("stored", False, False))
+            tile = _filled(put)
             right = self.right(x, chain.d, wide, True)
             for i in range(0, self.mine, SIDE):
                 row = (self.down * self.mine + i) * stride + part * SIDE
@@ -266,7 +256,7 @@ class Matrices(ChainedKernel):
         """Each thread reduces some columns of some rows; the results of a row are reduced at the end."""
         chain, s = self.chain, self.split
         tiles, columns = self.tile(), (self.first + self.column) * s.columns
-        loops = tuple([x for x in (self.column,) if x.op is Op.RANGE])
+        loops = self.loops(self.column)
         row, values = self.lid, {}
         for u in chain.reductions:
             value, put = _by_exp2(u.src[0]), []
@@ -274,15 +264,20 @@ class Matrices(ChainedKernel):
                 mine = self.made(value, self.sums(tiles, r, c, columns), self.row + r, columns + c, u.arg)
                 mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
                 put.append((r * self.stride + c, mine))
-            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), self.tile_memory.arg[1]))
-            sink = UOp(Op.SINK, _F32, tuple([UOp(Op.STORE, _F32, (memory, *x)) for x in put]))
-            tile = UOp(Op.BUFFERIZE, _F32, (sink,), ("stored", False, False))
+            memory = self.memory(*self.tile_memory.arg[1])
+            tile = _filled([UOp(Op.STORE, _F32, (memory, *x)) for x in put])
             held = Op.MIN(row, const(_I32, s.rows - 1)) if self.threads > s.rows else row
             parts = [UOp(Op.LOAD, _F32, (tile, held * self.stride + n)) for n in range(s.columns)]
-            made = functools.reduce(lambda a, b, op=u.arg: op(a, b), parts)  # type: ignore[misc]
+            made = functools.reduce(u.arg, parts)
             values[u] = self.finished(u, made, self.row + held)
         inside = (row < s.rows,) if self.threads > s.rows else ()
         return self.stored(self.sink.src, self.row + row, None, values, inside)
+
+
+def _filled(put: Sequence[UOp], *ends: UOp) -> UOp:
+    """Workgroup memory after these stores into it, which end some ranges."""
+    dtype = put[0].dtype
+    return UOp(Op.BUFFERIZE, dtype, (UOp(Op.SINK, dtype, tuple(put)), *ends), ("stored", False, False))
 
 
 def _by_exp2(value: UOp) -> UOp:
@@ -312,14 +307,7 @@ class Threads(ChainedKernel):
         """The tile of an operand over two ranges from `first` on, `how` many of each, and its layout; elements past the
         ends of the ranges are zeros."""
         own = self.range(how[0], "tile"), self.range(how[1], "tile")
-        table: dict[UOp, UOp] = {}
-        conditions: list[UOp] = []
-        for x, at, begin, n in zip(ranges, own, first, how, strict=True):
-            table[x], inside = self.inside(begin + at, size(x.src[0]), n)
-            conditions += inside
-        made = self.at(value, table)
-        if conditions:
-            made = conjunction(conditions)[0].where(made, 0)
+        made, _ = self.block(value, ranges, own, first, how)
         tile, layout = tile_over(made, own[:1], own[1:], self.fresh, 1)
         self.fresh += 1
         return tile, layout
@@ -342,7 +330,7 @@ class Threads(ChainedKernel):
             a, b = self.chain.factors(score)
             e = score.src[1]
             step, part = steps[e]
-            loops = tuple([x for x in (step, part) if x.op is Op.RANGE])
+            loops = self.loops(step, part)
             begin, columns = step * s.depth, (self.first + self.column) * s.columns
             left, over = self.operand(a, (self.chain.r, e), (self.row, begin), (s.rows, s.depth))
             right, under = self.operand(b, (self.chain.c, e), (columns, begin), (s.columns, s.depth))
@@ -371,18 +359,18 @@ class Threads(ChainedKernel):
         for u in chain.reductions:
             f, x = chain.product(u)
             assert x is not None
-            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (s.columns * stride,)))
+            memory = self.memory(s.columns * stride)
             put = []
             for j, quads in enumerate(scores):
                 mine = self.down * (s.columns // s.down) + j
                 for i, sums in enumerate(quads):
                     value = self.made(f, sums, self.row + self.quad(i), columns + mine, Op.ADD)
                     put.append(UOp(Op.STORE, _F32, (memory, mine * stride + self.quad(i), value)))
-            tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), self.vector), ("stored", False, False))
+            tile = _filled(put, self.vector)
             first = (const(_I32, 0), columns + step * s.depth)
             across = -(-width // wide) * wide
             right, under = self.operand(x, (chain.d, chain.c), first, (across, s.depth))
-            loops = tuple([y for y in (self.column, step, part) if y.op is Op.RANGE])
+            loops = self.loops(self.column, step, part)
             for i, row in enumerate(results):
                 a = UOp(Op.LOAD, _F32, (tile, (step * s.depth + part) * stride + self.down * len(results) + i))
                 for n, found in enumerate(row):
@@ -403,10 +391,10 @@ class Threads(ChainedKernel):
         chain, s = self.chain, self.split
         scores = self.scores()
         columns = (self.first + self.column) * s.columns
-        loops = tuple([x for x in (self.column,) if x.op is Op.RANGE])
+        loops = self.loops(self.column)
         found: list[list[UOp]] = [[] for _ in scores[0]]
         for u in chain.reductions:
-            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (s.down * s.rows,)))
+            memory = self.memory(s.down * s.rows)
             put = []
             for i in range(len(found)):
                 row = self.row + self.quad(i)
@@ -414,13 +402,13 @@ class Threads(ChainedKernel):
                     self.made(u.src[0], quads[i], row, columns + (self.down * len(scores) + j), u.arg)
                     for j, quads in enumerate(scores)
                 ]
-                mine = functools.reduce(lambda a, b, op=u.arg: op(a, b), terms)  # type: ignore[misc]
+                mine = functools.reduce(u.arg, terms)
                 mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
                 put.append(UOp(Op.STORE, _F32, (memory, self.down * s.rows + self.quad(i), mine)))
-            tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), self.vector), ("stored", False, False))
+            tile = _filled(put, self.vector)
             for i, values in enumerate(found):
                 parts = [UOp(Op.LOAD, _F32, (tile, n * s.rows + self.quad(i))) for n in range(s.down)]
-                made = functools.reduce(lambda a, b, op=u.arg: op(a, b), parts)  # type: ignore[misc]
+                made = functools.reduce(u.arg, parts)
                 values.append(self.finished(u, made, self.row + self.quad(i)))
         first = (self.down < 1,) if s.down > 1 else ()
         out = []

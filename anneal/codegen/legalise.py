@@ -100,4 +100,4 @@ def _legal(u: UOp) -> UOp:
     """The node that the lowering rules make of one; itself if no rule matches."""
     rule = LOWERING.get(u.op)
     found = rule(u, None) if rule is not None else None
-    return u if found is None else found[0]
+    return u if found is None or found[0] is None else found[0]

@@ -194,10 +194,6 @@ def _on_sink(change: Callable[[UOp], UOp]) -> Callable[[Lowering], Lowering]:
     return lambda s: replace(s, sink=change(s.sink))
 
 
-def _legalise(s: Lowering) -> Lowering:
-    return replace(s, sink=legalise(s.sink, s.target, DIALECTS[s.target.dialect].text_of))
-
-
 def _choose(s: Lowering) -> Lowering:
     opts = s.opts if s.opts is not None else DIALECTS[s.target.dialect].choose(s.sink, s.target)
     if not any(o.kind == "FUSE_REDUCE" for o in opts) and overwrites_rows(s.kernel):
@@ -210,10 +206,6 @@ def _choose(s: Lowering) -> Lowering:
 def _apply(s: Lowering) -> Lowering:
     check_matrices(s.opts or (), s.target)
     return replace(s, sink=apply_opts(s.sink, s.opts or (), s.target.unaligned))
-
-
-def _vectorise(s: Lowering) -> Lowering:
-    return replace(s, sink=(to_runs if s.target.unaligned else to_vectors)(s.sink))
 
 
 def _map(s: Lowering) -> Lowering:
@@ -253,115 +245,92 @@ def _module(s: Lowering) -> Lowering:
 # -- views ------------------------------------------------------------------------------------------------------------
 
 
-def _graph(s: Lowering) -> Iterator[UOp | str]:
-    yield s.sink
-
-
-def _opts(s: Lowering) -> Iterator[UOp | str]:
-    yield opts_text(s.opts or ()) or "no opts"
-
-
-def _launched(s: Lowering) -> Iterator[UOp | str]:
-    yield repr(s.launch)
-    yield s.sink
-
-
-def _program(s: Lowering) -> Iterator[UOp | str]:
-    yield str(s.program)
-
-
-def _lines(s: Lowering) -> Iterator[UOp | str]:
-    assert s.text is not None
-    yield from s.text.lines
-
-
-def _source(s: Lowering) -> Iterator[UOp | str]:
-    assert s.source is not None
-    yield s.source
+def _graph(s: Lowering) -> tuple[UOp]:
+    return (s.sink,)
 
 
 PASSES: Pipeline[Lowering] = Pipeline(
     "codegen",
     (
         Pass(
-            name="legalise",
-            run=_legalise,
-            view=_graph,
-            stage="legal",
-            reason="ops and dtypes that a dialect has: narrow dtypes computed wide, bools as logic, ranks for ARGSORT",
+            "legalise",
+            lambda s: replace(s, sink=legalise(s.sink, s.target, DIALECTS[s.target.dialect].text_of)),
+            _graph,
+            "ops and dtypes that a dialect has: narrow dtypes computed wide, bools as logic, ranks for ARGSORT",
+            "legal",
         ),
         Pass(
-            name="coalesce-loops",
-            run=_on_sink(coalesce),
-            view=_graph,
-            stage="legal",
-            reason="neighbouring ranges become one wherever every index uses them as one",
+            "coalesce-loops",
+            _on_sink(coalesce),
+            _graph,
+            "neighbouring ranges become one wherever every index uses them as one",
+            "legal",
         ),
         Pass(
-            name="merge-rows",
-            run=_on_sink(merge_rows),
-            view=_graph,
-            stage="legal",
-            reason="one range for a row of several axes, so that its reductions can be fused into the loop over it",
+            "merge-rows",
+            _on_sink(merge_rows),
+            _graph,
+            "one range for a row of several axes, so that its reductions can be fused into the loop over it",
+            "legal",
         ),
         Pass(
-            name="choose-opts",
-            run=_choose,
-            view=_opts,
-            reason="a split for each range, by rules without search, unless the caller gives them",
+            "choose-opts",
+            _choose,
+            lambda s: [opts_text(s.opts or ()) or "no opts"],
+            "a split for each range, by rules without search, unless the caller gives them",
         ),
         Pass(
-            name="apply-opts",
-            run=_apply,
-            view=_graph,
-            stage="linear",
-            reason="each range is split into pieces with a job each: workgroups, threads, registers, lanes, loops",
+            "apply-opts",
+            _apply,
+            _graph,
+            "each range is split into pieces with a job each: workgroups, threads, registers, lanes, loops",
+            "linear",
         ),
         Pass(
-            name="skip-unused",
-            run=_on_sink(skip_unused),
-            view=_graph,
-            stage="linear",
-            reason="removes loads, iterations and stores that a whole workgroup would discard",
+            "skip-unused",
+            _on_sink(skip_unused),
+            _graph,
+            "removes loads, iterations and stores that a whole workgroup would discard",
+            "linear",
         ),
         Pass(
-            name="map-to-hardware",
-            run=_map,
-            view=_launched,
-            stage="linear",
-            reason="workgroups and threads become digits of mixed-radix hardware indices; tiles are filled",
+            "map-to-hardware",
+            _map,
+            lambda s: [repr(s.launch), s.sink],
+            "workgroups and threads become digits of mixed-radix hardware indices; tiles are filled",
+            "linear",
         ),
         Pass(
-            name="write-out",
-            run=_on_sink(write_out),
-            view=_graph,
-            stage="linear",
-            reason="a copy of each node for each value of its registers and unrolled iterations",
+            "write-out",
+            _on_sink(write_out),
+            _graph,
+            "a copy of each node for each value of its registers and unrolled iterations",
+            "linear",
         ),
         Pass(
-            name="vectorise",
-            run=_vectorise,
-            view=_graph,
-            stage="linear",
-            reason="aligned accesses along a vector range become accesses to whole vectors",
+            "vectorise",
+            lambda s: replace(s, sink=(to_runs if s.target.unaligned else to_vectors)(s.sink)),
+            _graph,
+            "aligned accesses along a vector range become accesses to whole vectors",
+            "linear",
         ),
         Pass(
-            name="linearise",
-            run=_linearise,
-            view=_program,
-            reason="statements in order, every value named once, in the outermost loop where it is known",
+            "linearise",
+            _linearise,
+            lambda s: [str(s.program)],
+            "statements in order, every value named once, in the outermost loop where it is known",
         ),
         Pass(
-            name="write-body",
-            run=_write,
-            view=_lines,
-            reason="the statements as text, by the dialect's table from op to text",
+            "write-body",
+            _write,
+            lambda s: s.text.lines if s.text is not None else (),
+            "the statements as text, by the dialect's table from op to text",
         ),
         Pass(
-            name="write-module",
-            run=_module,
-            view=_source,
-            reason="wraps the body in its bindings, workgroup memory and functions",
+            "write-module",
+            _module,
+            lambda s: [str(s.source)],
+            "wraps the body in its bindings, workgroup memory and functions",
         ),
     ),
 )

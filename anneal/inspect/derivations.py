@@ -15,7 +15,7 @@ from anneal.frozen import frozen
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
-from anneal.uop import MOVEMENT, Op, Provenance, UOp, arena, toposort
+from anneal.uop import MOVEMENT, Op, UOp, arena, toposort
 
 # Nodes that many kernels have in common: they come from nowhere in particular.
 _COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
@@ -258,7 +258,7 @@ def firings(
         sink = schedule.graph(build())
     for e in events:
         if not forward or (e.before.provenance[0] == "forward" and isinstance(e.after, UOp)):
-            _count(tallies, e, e.pass_name, [e.before.provenance])
+            _count(tallies, e, e.pass_name, [e.before])
     known = schedule.origins(sink)
     with schedule.BUILDING, arena().untracked():
         s, derived, events = _scheduled(sink, cost_model)
@@ -306,15 +306,17 @@ def _count_all(
             if not of[e.before] and isinstance(e.after, UOp):
                 of[e.before] = of.get(e.after) or frozenset(derived.numbers.get(e.after, ()))
     for e in events:
-        _count(tallies, e, e.pass_name or where, [known[n].provenance for n in of[e.before] or otherwise])
+        _count(tallies, e, e.pass_name or where, [known[n] for n in of[e.before] or otherwise])
 
 
-def _count(tallies: dict[tuple[str, str, str], _Tally], e: Event, where: str, at: Iterable[Provenance]) -> None:
+def _count(
+    tallies: dict[tuple[str, str, str], _Tally], e: Event, where: str, at: Sequence[schedule.Origin | UOp]
+) -> None:
     t = tallies.setdefault((e.rule, e.table, e.place), _Tally())
     t.count += 1
     t.passes[where] += 1
-    t.lines.update({Line(code.co_filename, line, code.co_qualname) for _, code, line, _, _ in at if code is not None})
-    t.modules.update({path for _, _, _, path, _ in at if path})
+    t.lines.update(lines_of(at))
+    t.modules.update(modules_of(at))
 
 
 def _most(counts: Counter[str] | Counter[Line]) -> tuple[tuple[Any, int], ...]:

@@ -15,7 +15,7 @@ from anneal.codegen import Target
 from anneal.errors import UserError
 from anneal.frozen import frozen
 from anneal.inspect.derivations import FiredRule, launch, made_by
-from anneal.inspect.kernel_list import Line
+from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
 from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.training import load_example
@@ -244,7 +244,7 @@ class PassState:
 
 def passes() -> tuple[PassInfo, ...]:
     """The scheduler's passes, which have the whole graph, then the code generator's, which have a kernel, in order."""
-    return tuple([_info(line.name, p) for line in PIPELINES for p in line])
+    return tuple([_info(line, p) for line in PIPELINES for p in line])
 
 
 def after_pass(
@@ -286,8 +286,8 @@ def after_pass(
     return PassState(info, kernel, tuple(parts))
 
 
-def _info(pipeline: str, p: Pass[Any]) -> PassInfo:
-    return PassInfo(pipeline, p.name, p.reason, p.stage)
+def _info(pipeline: Any, p: Pass[Any]) -> PassInfo:
+    return PassInfo(pipeline.name, p.name, p.reason, p.stage)
 
 
 def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> tuple[Part, ...]:
@@ -360,7 +360,7 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
 
 
 def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: tuple[int, ...]) -> GraphNode:
-    phase, code, line, module, function = u.provenance
+    phase, _, _, module, function = u.provenance
     whole = u.vmin if isinstance(u.vmin, int) and not isinstance(u.vmin, bool) else None
     return GraphNode.of(
         u,
@@ -369,7 +369,7 @@ def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kern
         phase=phase,
         module=module or "",
         function="" if function is None else function.co_name.strip("_"),
-        line=None if code is None else Line(code.co_filename, line, code.co_qualname),
+        line=next(iter(lines_of([u])), None),
         low=whole,
         high=u.vmax if whole is not None and isinstance(u.vmax, int) else None,
         rule=rule,
@@ -392,12 +392,12 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
     found: list[PassGraph] = []
     with BUILDING, arena().untracked():
         program = parametrise(sink)[0]
-        before = _State(toposort((program,)), (), {u: n for n, u in enumerate(toposort((program,)))})
+        order = toposort((program,))
+        before = _State(order, (), {u: n for n, u in enumerate(order)})
 
         def see(p: Any, s: Schedule) -> None:
             nonlocal before
-            views = list(p.view(s))
-            before, graph = _after(_named_pass(p.name), views, before, s.places)
+            before, graph = _after(_info(schedule.PASSES, p), list(p.view(s)), before, s.places)
             found.append(graph)
 
         schedule.PASSES.run(Schedule(program, cost_model), hook=see)
@@ -422,11 +422,10 @@ def kernel_pass_graphs(
         if not 0 <= part < len(bodies):
             raise UserError(f"kernel {kernel} has no part {part}: it has {len(bodies)}, from 0")
         body = bodies[part]
-        order = toposort((body.kernel,))
-        before = _State(order, (), {})
+        before = _State(toposort((body.kernel,)), (), {})
         for p in codegen.PASSES:
             s = codegen.run_passes(body.kernel, target, body.opts, until=p.name)
-            before, graph = _after(_named_pass(p.name), list(p.view(s)), before, {})
+            before, graph = _after(_info(codegen.PASSES, p), list(p.view(s)), before, {})
             found.append(graph)
     return found
 
@@ -438,10 +437,6 @@ class _State:
     order: Sequence[UOp]
     text: tuple[str, ...]
     places: Mapping[UOp, int]
-
-
-def _named_pass(name: str) -> PassInfo:
-    return next(p for p in passes() if p.name == name)
 
 
 def _after(

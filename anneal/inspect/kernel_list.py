@@ -91,7 +91,7 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
                 label=label_of(found),
                 lines=lines_of(found),
                 modules=modules_of(found),
-                functions=functions_of(found),
+                functions=tuple(dict.fromkeys([_function(o) for o in _computing(found)])),
                 nodes=call.places,
             )
         )
@@ -195,24 +195,15 @@ def placed(places: Iterable[int], origins: Sequence[Origin]) -> list[Origin]:
     return [o for o in found if o.grounded] or found
 
 
-def lines_of(found: Iterable[Origin]) -> tuple[Line, ...]:
+def lines_of(found: Iterable[Origin | UOp]) -> tuple[Line, ...]:
     """The user's lines, each once."""
-    lines = []
-    for o in found:
-        _, code, line, _, _ = o.provenance
-        if code is not None:
-            lines.append(Line(code.co_filename, line, code.co_qualname))
-    return tuple(dict.fromkeys(lines))
+    lines = [(code, line) for _, code, line, _, _ in [o.provenance for o in found] if code is not None]
+    return tuple(dict.fromkeys([Line(code.co_filename, line, code.co_qualname) for code, line in lines]))
 
 
-def modules_of(found: Iterable[Origin]) -> tuple[str, ...]:
+def modules_of(found: Iterable[Origin | UOp]) -> tuple[str, ...]:
     """The paths of the modules that were called, each once, from the module that was called first: "h.0.mlp"."""
     return tuple(dict.fromkeys([o.provenance[3] for o in found if o.provenance[3]]))
-
-
-def functions_of(found: Iterable[Origin]) -> tuple[str, ...]:
-    """The functions of anneal that the user or a module called, each once; an op's name where there is none."""
-    return tuple(dict.fromkeys([_function(o) for o in _computing(found)]))
 
 
 def label_of(found: Sequence[Origin]) -> str:
@@ -241,6 +232,7 @@ def _computing(found: Iterable[Origin]) -> list[Origin]:
 
 
 def _function(o: Origin) -> str:
+    """The function of anneal that the user or a module called; an op's name where there is none."""
     code = o.provenance[4]
     return o.op.name.lower() if code is None else code.co_name.strip("_")
 

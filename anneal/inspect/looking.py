@@ -19,7 +19,7 @@ from anneal.errors import AnnealError, DataError
 from anneal.frozen import frozen
 from anneal.inspect.derivations import KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
-from anneal.inspect.kernel_list import kernel_calls, refusals
+from anneal.inspect.kernel_list import kernel_calls, lines_of, refusals
 from anneal.rewrite import Event, Listed, explain
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
@@ -120,11 +120,7 @@ class Looked:
     @property
     def lines(self) -> set[tuple[str, int]]:
         """The lines that the nodes come from, each as a file and a number."""
-        return {
-            (code.co_filename, line)
-            for _, code, line, _, _ in [o.provenance for o in self._origins]
-            if code is not None
-        }
+        return {(x.file, x.line) for x in lines_of(self._origins)}
 
 
 def plain(value: Any) -> Any:
@@ -327,7 +323,8 @@ class RuleExample:
     @property
     def ops(self) -> list[str]:
         """The names of the ops, movement and leaves left out."""
-        return list(dict.fromkeys(u.op.name for u in self.nodes if _has_rules(u)))
+        silent = MOVEMENT | {Op.CONTIGUOUS}
+        return list(dict.fromkeys(u.op.name for u in self.nodes if u.src and u.op not in silent))
 
 
 # Arguments of most methods, for those whose docstring has no example: x is (2, 2), index whole numbers of that shape.
@@ -367,10 +364,6 @@ def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> RuleExam
         if outputs and method in line:
             return RuleExample(line, tuple(toposort(outputs)))
     return None
-
-
-def _has_rules(u: UOp) -> bool:
-    return bool(u.src) and u.op not in MOVEMENT and u.op is not Op.CONTIGUOUS
 
 
 def _meaning(op: str) -> str:

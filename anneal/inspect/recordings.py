@@ -20,7 +20,7 @@ from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
 from anneal.frozen import frozen
-from anneal.inspect.kernel_list import c_target
+from anneal.inspect.kernel_list import c_target, lines_of
 from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Launch, Meter, metered
@@ -286,9 +286,9 @@ class PlanRecording:
 
     def __str__(self) -> str:
         heads = [
-            *("plan", "runs", "ms a run", "quartiles", "kernels", "Python", "ms a step", "launches"),
-            *("nodes", "device", "line"),
-        ]
+            "plan", "runs", "ms a run", "quartiles", "kernels", "Python", "ms a step", "launches", "nodes", "device",
+            "line",
+        ]  # fmt: skip
         rows = []
         for p in self.plans:
             t = p.times or {}
@@ -373,11 +373,7 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
 
 def _line(sink: UOp) -> str:
     """The user's line of the last result that has one."""
-    for u in reversed(sink.src):
-        _, code, line, _, _ = u.provenance
-        if code is not None:
-            return f"{code.co_filename}:{line}"
-    return ""
+    return next((f"{x.file}:{x.line}" for x in lines_of(reversed(sink.src))), "")
 
 
 def _json(value: Any) -> bytes:
@@ -457,7 +453,9 @@ class KeptPlan:
 
     def passes(self, kernel: int | None = None) -> Any:
         """The passes, each with the number of nodes that it changed; of launch `kernel`, if one is named."""
-        return self._read("passes" if kernel is None else _none())
+        if kernel is not None:
+            raise UserError("a recording keeps what the passes made of whole graphs, not of single kernels")
+        return self._read("passes")
 
     def one_pass(self, name: str, kernel: int | None = None) -> Any:
         """The graph after pass `name`; of launch `kernel`, if one is named. Raises UserError for an unknown pass."""
@@ -483,7 +481,3 @@ class KeptPlan:
 
     def _read(self, name: str) -> Any:
         return self.recording.read(f"{self.number}/{name}.json")
-
-
-def _none() -> str:
-    raise UserError("a recording keeps what the passes made of whole graphs, not of single kernels")

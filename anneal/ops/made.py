@@ -15,14 +15,12 @@ from anneal.names import Tensor
 from anneal.ops.checks import is_tensor, said
 from anneal.ops.nodes import reshape
 from anneal.runtime import HostFunction, here, host_storage, register_late, tensor_class
-from anneal.uop import DType, Op, UOp, by_name, const, dtypes
+from anneal.uop import DTYPES, DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most
 
 DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 
-HELD: tuple[str, ...] = tuple(
-    dict.fromkeys(d.name for d in vars(dtypes).values() if isinstance(d, DType))
-)  # the dtypes that data may have
+HELD: tuple[str, ...] = tuple([d.name for d in DTYPES])  # the dtypes that data may have
 
 
 def as_dtype(dtype: DTypeLike) -> DType:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -54,8 +54,10 @@ def write(
     single: bool,
 ) -> dict[str, int]:
     """Write the page; the bytes of each file. Raises DataError where that cannot be done."""
-    model["zeros"] = {n: [_KINDS[a.dtype.name], list(a.shape)] for n, a in weights.items() if _is_blank(a)}
-    weights = {n: a for n, a in weights.items() if n not in model["zeros"]}
+    blank = {n: a for n, a in weights.items() if a.dtype.name in _KINDS and a.size > 0 and not a.any()}
+    # a page makes zeros itself, which state begins with
+    model["zeros"] = {n: [_KINDS[a.dtype.name], list(a.shape)] for n, a in blank.items()}
+    weights = {n: a for n, a in weights.items() if n not in blank}
     contents = {"kernels.wgsl": "".join(pack).encode(), "weights.safetensors": _packed(weights)}
     contents["check.safetensors"] = _packed(examples)
     if data:
@@ -87,11 +89,6 @@ def check_place(path: Path, single: bool) -> None:
         raise DataError(f"export: cannot write {path}: {place} {what}; choose another place with -o")
 
 
-def _is_blank(array: Array) -> bool:
-    """True for what a page can make itself: zeros, as state begins with."""
-    return array.dtype.name in _KINDS and array.size > 0 and not array.any()
-
-
 def _packed(arrays: Mapping[str, Array]) -> bytes:
     out = io.BytesIO()
     tensor_files.safe_save({n: a.astype(np.uint32) if a.dtype == np.bool_ else a for n, a in arrays.items()}, out)
@@ -109,14 +106,10 @@ def _hashes(data: bytes) -> list[str]:
 def _write_all(contents: Mapping[Path, bytes]) -> dict[str, int]:
     for path, data in told(contents.items(), "writing files", len(contents)):
         try:
-            files.replace(path, partial(_put, data))
+            files.replace(path, lambda f, data=data: f.write(data))  # type: ignore[misc]
         except OSError as e:
             raise DataError(f"export: cannot write {path}: {e.strerror or e}") from e
     return {path.name: len(data) for path, data in contents.items()}
-
-
-def _put(data: bytes, file: IO[bytes]) -> None:
-    file.write(data)
 
 
 def _page(title: str, contents: Mapping[str, bytes]) -> bytes:

@@ -212,12 +212,7 @@ class PageProgram:
                 f"export: profile {self.profile.name} {what}, which kernel {planned.name} computes with; cast it, or "
                 "make the tensors on pages.page_device(), where sums of integers are of 32 bits"
             ) from e
-        bindings = tuple(
-            [
-                (b.number, b.slot, b.offset, b.length, b.written)
-                for b in bindings_of(kernel.params, target.binding_bytes)
-            ]
-        )
+        bindings = bindings_of(kernel.params, target.binding_bytes)
         if len(bindings) > self.profile.buffers:
             raise UserError(
                 f"export: kernel {planned.name} binds {len(bindings)} buffers, and {self.profile.name} has "
@@ -233,7 +228,7 @@ class PageProgram:
                 {
                     "name": planned.name,
                     "source": self.pack.index(kernel.source),
-                    "bindings": [[n, slot, offset, length, int(w)] for n, slot, offset, length, w in bindings],
+                    "bindings": [[b.number, b.slot, b.offset, b.length, int(b.written)] for b in bindings],
                     "variables": list(kernel.variables),
                 }
             )

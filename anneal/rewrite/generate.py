@@ -2,8 +2,11 @@
 
 `python -m anneal.rewrite.generate` rewrites every `NAME_rules.py` under the package; `--check` only compares.
 
->>> print(generate("table t\\nx * 1 -> x\\n", "t.upat").splitlines()[-1])
-T: dict[Op, Callable[[Any, Any], Any]] = {Op.MUL: _t_mul}
+>>> print(*generate("table t\\nx * 1 -> x\\nx - y -> y\\n", "t.upat").splitlines()[-4:], sep="\\n")
+T: dict[Op, Callable[[Any, Any], Any]] = {
+    Op.MUL: _t_mul,
+    Op.SUB: lambda u, ctx: (u.src[1], 'x - y -> y'),  # x - y -> y
+}
 """
 
 from __future__ import annotations
@@ -40,10 +43,12 @@ def _tuple(parts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a match: a test, an assignment, or the last lines that build the result."""
+    """One line of a match: a test, an assignment, or the last lines that build the result, and what they are where no
+    rule comes after this one."""
 
     kind: str
     text: str
+    end: str = ""
 
 
 class _Writer:
@@ -77,7 +82,8 @@ class _Writer:
             steps.append(Step("test", "o1 is not _CONST"))
         if self.rule.guard:
             steps.append(Step("test", self._python(upat.expression_of(self.rule.guard, self.where))))
-        result = ast.unparse(ast.parse("\n".join(self._result())))  # without the parentheses that nothing needs
+        self.end = ""
+        result = _bare("\n".join(self._result()))
         if self.table.shapes and upat.all_alu(pattern):
             kept = set(re.findall(r"\w+", result))
             free = (x.name for x in upat.variables_in(pattern) if x.name != "_" and not x.const)
@@ -85,7 +91,7 @@ class _Writer:
             for v in (v for v in alive if v not in kept):
                 same = "".join(f" or {v}.shape == {k}.shape" for k in alive if k in kept)
                 steps.append(Step("test", f"(not {v}.shape{same})" if same else f"not {v}.shape"))
-        steps.append(Step("leaf", result))
+        steps.append(Step("leaf", result, _bare(self.end)))
         return steps
 
     def _swaps(self, pattern: upat.TextNode) -> bool:
@@ -105,13 +111,9 @@ class _Writer:
         self._arg(p, path, tests)
         kids = [f"s{i}" if top else f"{path}_{i}" for i in range(len(p.src))]
         src = "src" if top and self.table.kind == "fold" else f"{path}.src"
-        if p.op not in ALU:
-            size = len(kids)
-            if p.rest:
-                if size:
-                    tests.append(Step("test", f"len({src}) >= {size}"))
-            else:
-                tests.append(Step("test", f"len({src}) == {size}"))
+        if p.op.arity is None:
+            if kids or not p.rest:
+                tests.append(Step("test", f"len({src}) {'>=' if p.rest else '=='} {len(kids)}"))
         elif len(kids) != p.op.arity:
             raise CompilerError(f"{self.where}: {p.op.name} does not take {len(kids)} sources")
         if kids and (self.table.kind != "fold" or not top):
@@ -189,6 +191,8 @@ class _Writer:
         return f"({result}, {self.rule.text!r})" if self.named else result
 
     def _maybe(self, value: str, result: str, test: str = "r is not None") -> list[str]:
+        if result == self._named("r") and (self.table.kind == "rewrite" or not self.named):
+            self.end = f"return {self._named(value)}"  # who asks takes None, and the node itself, for no match
         return [f"r = {value}", f"if {test}:", f"    return {result}"]
 
     def _python(self, e: ast.expr) -> str:
@@ -307,8 +311,19 @@ class _Substitute(ast.NodeTransformer):
         return ast.Attribute(node.args[0], attribute, ast.Load()) if attribute else node
 
 
-def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str]) -> None:
-    """Nested ifs: neighbours that begin with the same step share it, so the order of rules is kept."""
+def _bare(text: str) -> str:
+    """Statements without the parentheses that nothing needs."""
+    found = ast.unparse(ast.parse(text))
+    return re.sub(r"(?<=return )\(.*", lambda m: m[0][1:-1] if _is_tuple(m[0]) else m[0], found)
+
+
+def _is_tuple(text: str) -> bool:
+    return isinstance(ast.parse(text, mode="eval").body, ast.Tuple)
+
+
+def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str], last: bool = True) -> None:
+    """Nested ifs: neighbours that begin with the same step share it, so the order of rules is kept. `last`: nothing
+    comes after them."""
     pad = "    " * depth
     i = 0
     while i < len(rules):
@@ -317,12 +332,13 @@ def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str]) -
         while j < len(rules) and step.kind != "leaf" and rules[j][1][0] == step:
             j += 1
         group = [(text, steps[1:]) for text, steps in rules[i:j]]
+        ends = last and j == len(rules)
         if step.kind == "leaf":
             out.append(f"{pad}# {rules[i][0]}")
-            out.extend(pad + line for line in step.text.splitlines())
+            out.extend(pad + line for line in (ends and step.end or step.text).splitlines())
         elif step.kind == "bind":
             out.append(pad + step.text)
-            _emit(group, depth, out)
+            _emit(group, depth, out, ends)
         else:
             # a run of tests that nobody else shares is one condition
             tests = [step.text]
@@ -331,7 +347,7 @@ def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str]) -
                 group = [(group[0][0], group[0][1][1:])]
             joined = " and ".join(f"({t})" if " or " in t and t[0] != "(" and len(tests) > 1 else t for t in tests)
             out.append(f"{pad}if {joined}:")
-            _emit(group, depth + 1, out)
+            _emit(group, depth + 1, out, ends)
         i = j
 
 
@@ -349,21 +365,25 @@ def _function(
     helpers: frozenset[str],
     name: str,
     named: bool,
-) -> list[str]:
+) -> tuple[list[str], str]:
+    """The function of an op's rules and its row of the table; of a rule that is one expression the row has a lambda."""
     compiled: list[tuple[str, list[Step]]] = []
     for rule, pattern in rules:
         where = f"{name}:{rule.line}"
-        seen: set[str] = set()
+        seen: set[tuple[str, ...]] = set()
         for order in upat.in_all_orders(pattern):
             assert isinstance(order, upat.TextNode)
-            shape = upat.shape_of(order, {})
-            if shape in seen and not rule.guard:
+            names: dict[str, str] = {}
+            shape = upat.shape_of(order, names)
+            key = shape, *[names.get(word, word) for word in re.findall(r"\w+|\W", rule.guard or "")]
+            if key in seen:  # the same once more
                 continue
-            seen.add(shape)
+            seen.add(key)
             compiled.append((rule.text, _Writer(rule, table, helpers, where, named).steps(order)))
     function = f"_{table.name}_{op.name.lower()}"
     arity = (op.arity or 0) if table.kind == "fold" else 0
-    lines = [f"def {function}({_PARAMETERS.get(table.kind, 'u: Any, ctx: Any')}) -> Any:"]
+    parameters = _PARAMETERS.get(table.kind, "u: Any, ctx: Any")
+    lines = [f"def {function}({parameters}) -> Any:"]
     if arity:
         lines.append(f"    {_tuple([f's{i}' for i in range(arity)])[1:-1]} = src")
     body: list[str] = []
@@ -372,7 +392,15 @@ def _function(
     once = {f"o{i}": f"s{i}.op" for i in range(arity) if words[f"o{i}"] == 1}
     lines += [f"    o{i} = s{i}.op" for i in range(arity) if words[f"o{i}"] > 1]
     body = [re.sub(r"\bo\d\b", lambda m: once.get(m[0], m[0]), line) for line in body]
-    return [*lines, *[line for line in body if not _unused(line, words)]]
+    body = [line for line in body if not _unused(line, words)]
+    *before, comment, last = body
+    result = last.removeprefix("    return ")
+    if result == last or any(not line.startswith("    s") for line in before):
+        return [*lines, *body], f"    Op.{op.name}: {function},"
+    given = re.sub(r": \w+", "", parameters)
+    src = "src" if arity else f"{given[0]}.src"
+    value = re.sub(r"\bs(\d)\b", rf"{src}[\1]", result)
+    return [], f"    Op.{op.name}: lambda {given}: {f'({value})' if _is_tuple(value) else value},  {comment.strip()}"
 
 
 def _unused(line: str, words: Counter[str]) -> bool:
@@ -395,7 +423,10 @@ def generate(text: str, name: str, named: bool = False) -> str:
     With `named` the functions of every kind return (result, rule text), as those of rewrite tables always do.
     """
     file = upat.parse(text, name)
-    helpers = frozenset(n for _, names in file.uses for n in names)
+    uses: dict[str, set[str]] = {}
+    for module, names in file.uses:
+        uses.setdefault(module, set()).update(names)
+    helpers = frozenset().union(*uses.values())
     body: list[str] = []
     for table in file.tables:
         by_op: dict[Op, list[tuple[upat.Rule, upat.TextNode]]] = {}
@@ -404,14 +435,20 @@ def generate(text: str, name: str, named: bool = False) -> str:
             if not isinstance(pattern, upat.TextNode):
                 raise CompilerError(f"{name}:{rule.line}: a pattern must start with an op: {rule.pattern}")
             by_op.setdefault(pattern.op, []).append((rule, pattern))
+        entries = []
         for op, rules in by_op.items():
-            body += ["", "", *_function(table, op, rules, helpers, name, named)]
+            lines, entry = _function(table, op, rules, helpers, name, named)
+            body += ["", "", *lines] if lines else []
+            entries.append(entry)
         kind = {"fold": "DType, Any", "forward": "Any, Any, int"}.get(table.kind, "Any, Any")
-        entries = ", ".join(f"Op.{op.name}: _{table.name}_{op.name.lower()}" for op in by_op)
-        body += ["", "", f"{table.name.upper()}: dict[Op, Callable[[{kind}], Any]] = {{{entries}}}"]
+        body += ["", "", f"{table.name.upper()}: dict[Op, Callable[[{kind}], Any]] = {{", *entries, "}"]
     code = "\n".join(body)
+    counts = Counter(re.findall(r"\w+", code))
+    for word in ALL:
+        if 0 < counts[f"_{word}"] < 3:  # more have a name of their own
+            code = re.sub(rf"\b_{word}\b", f"Op.{word}", code)
     words = set(re.findall(r"\w+", code))
-    uses = [f"from {module} import {', '.join(sorted(words & set(names)))}" for module, names in file.uses]
+    lines = [f"from {module} import {', '.join(sorted(words & names))}" for module, names in uses.items()]
     header = [
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",
@@ -423,7 +460,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
         "from typing import Any",
         "",
         *_uop_imports(name, words),
-        *(u for u in uses if not u.endswith("import ")),
+        *(line for line in lines if not line.endswith("import ")),
         "",
         *(f"_{op} = Op.{op}" for op in ALL if f"_{op}" in words),
     ]

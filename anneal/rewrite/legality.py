@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from anneal.errors import CompilerError
 from anneal.rewrite.walk import over, rebuild
-from anneal.uop import ALL, ALU, REDUCE_OPS, DType, Op, UOp, alu, dtypes, toposort
+from anneal.uop import ALL, ALU, DTYPES, REDUCE_OPS, DType, Op, UOp, alu, dtypes, toposort
 
 # -- legalised dtypes -------------------------------------------------------------------------------------------------
 # A value stored in few bits is computed in more, by a rewrite of kernels that every device shares.
@@ -25,7 +25,7 @@ from anneal.uop import ALL, ALU, REDUCE_OPS, DType, Op, UOp, alu, dtypes, toposo
 # therefore does not change a value.
 
 _F32 = dtypes.float32
-FLOATS: Mapping[DType, DType] = {d: _F32 for d in vars(dtypes).values() if isinstance(d, DType) and d.is_narrow}
+FLOATS: Mapping[DType, DType] = {d: _F32 for d in DTYPES if d.is_narrow}
 INTEGERS: Mapping[DType, DType] = {
     dtypes.int8: dtypes.int32,
     dtypes.int16: dtypes.int32,

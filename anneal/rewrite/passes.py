@@ -223,7 +223,7 @@ def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
             functions: dict[Op, Any] = getattr(module, table.name.upper())
             places = {rule.text: f"{file}:{rule.line}" for rule in table.rules}
             telling = {
-                op: _TELLING[table.kind](op, match, table.name, places)
+                op: (_rewrite if table.kind == "rewrite" else _other)(op, match, table.name, places)
                 for op, match in naming[table.name.upper()].items()
             }
             found.append((table.kind, functions, telling))
@@ -253,36 +253,24 @@ def _tell(table: str, rule: str, places: Mapping[str, str], before: UOp, after: 
 def _rewrite(_: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
     def telling(u: UOp, ctx: Any) -> Any:
         found = match(u, ctx)
-        if found is not None and found[0] is not u:
+        if found is not None and found[0] is not None and found[0] is not u:
             _tell(table, found[1], places, u, found[0])
         return found
 
     return telling
 
 
-def _fold(op: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
-    def telling(dtype: Any, src: Any) -> Any:
-        found = match(dtype, src)
+def _other(op: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
+    """A match of a derivative, which is given a node, or a fold, which is given its dtype and sources."""
+
+    def telling(first: Any, *rest: Any) -> Any:
+        found = match(first, *rest)
         if found is None:
             return None
-        _tell(table, found[1], places, UOp(op, dtype, src), found[0])
+        _tell(table, found[1], places, first if isinstance(first, UOp) else UOp(op, first, *rest), found[0])
         return found[0]
 
     return telling
-
-
-def _derivative(_: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
-    def telling(y: UOp, *rest: Any) -> Any:
-        found = match(y, *rest)
-        if found is None:
-            return None
-        _tell(table, found[1], places, y, found[0])
-        return found[0]
-
-    return telling
-
-
-_TELLING = {"rewrite": _rewrite, "fold": _fold, "gradient": _derivative, "forward": _derivative}
 
 
 # -- ANNEAL_DEBUG=6 ---------------------------------------------------------------------------------------------------

@@ -26,10 +26,6 @@ def linear(u: UOp) -> bool:
     return op is Op.MUL and u.dtype.kind == "int" and u.src[1].op is Op.CONST
 
 
-def _not_linear(u: UOp) -> bool:
-    return not linear(u)
-
-
 def _wrapped(dtype: DType, k: int) -> int:
     return k if dtype.min <= k <= dtype.max else int(normalise_const(dtype, k))
 
@@ -114,7 +110,7 @@ class Sum:
             else:
                 terms[u] = terms.get(u, 0) + k
 
-        inner = toposort(weight, until=_not_linear)
+        inner = toposort(weight, until=lambda u: not linear(u))
         for u in list(weight):
             if not linear(u):
                 give(u, weight.pop(u))

@@ -10,43 +10,34 @@ from anneal.uop import Op, dtypes
 from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, leftover, ordered, quotient, remainder, unequal
 
 _CONST = Op.CONST
-_MOD = Op.MOD
 _WHERE = Op.WHERE
 
 def _symbolic_add(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_int:
         # x:int + y -> ordered(u)
-        r = ordered(u)
-        if r is not None and r is not u:
-            return (r, 'x:int + y -> ordered(u)')
+        return ordered(u), 'x:int + y -> ordered(u)'
 
 
 def _symbolic_sub(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_int:
         # x:int - y -> ordered(u)
-        r = ordered(u)
-        if r is not None and r is not u:
-            return (r, 'x:int - y -> ordered(u)')
+        return ordered(u), 'x:int - y -> ordered(u)'
 
 
 def _symbolic_mul(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int * c -> ordered(u)
-        r = ordered(u)
-        if r is not None and r is not u:
-            return (r, 'x:int * c -> ordered(u)')
+        return ordered(u), 'x:int * c -> ordered(u)'
 
 
 def _symbolic_neg(u: Any, ctx: Any) -> Any:
     s0, = u.src
     if s0.dtype.is_int:
         # -x:int -> ordered(u)
-        r = ordered(u)
-        if r is not None and r is not u:
-            return (r, '-x:int -> ordered(u)')
+        return ordered(u), '-x:int -> ordered(u)'
 
 
 def _symbolic_idiv(u: Any, ctx: Any) -> Any:
@@ -55,17 +46,17 @@ def _symbolic_idiv(u: Any, ctx: Any) -> Any:
         # x:int // c -> divided(x, c)
         r = divided(s0, s1)
         if r is not None and r is not u:
-            return (r, 'x:int // c -> divided(x, c)')
+            return r, 'x:int // c -> divided(x, c)'
     if s0.dtype.is_int:
         # x:int // y -> quotient(x, y)
         r = quotient(s0, s1)
         if r is not None and r is not u:
-            return (r, 'x:int // y -> quotient(x, y)')
-    if s1.op is _CONST and s0.op is _MOD:
+            return r, 'x:int // y -> quotient(x, y)'
+    if s1.op is _CONST and s0.op is Op.MOD:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
             # (x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
-            return (s0_0 // s1 % (s0_1 // s1), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
+            return s0_0 // s1 % (s0_1 // s1), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0'
 
 
 def _symbolic_mod(u: Any, ctx: Any) -> Any:
@@ -74,57 +65,45 @@ def _symbolic_mod(u: Any, ctx: Any) -> Any:
         # x:int % c -> remainder(x, c)
         r = remainder(s0, s1)
         if r is not None and r is not u:
-            return (r, 'x:int % c -> remainder(x, c)')
+            return r, 'x:int % c -> remainder(x, c)'
     if s0.dtype.is_int:
         # x:int % y -> leftover(x, y)
-        r = leftover(s0, s1)
-        if r is not None and r is not u:
-            return (r, 'x:int % y -> leftover(x, y)')
+        return leftover(s0, s1), 'x:int % y -> leftover(x, y)'
 
 
 def _symbolic_lt(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_int:
         # x:int < y -> compared(x, y)
-        r = compared(s0, s1)
-        if r is not None and r is not u:
-            return (r, 'x:int < y -> compared(x, y)')
+        return compared(s0, s1), 'x:int < y -> compared(x, y)'
 
 
 def _symbolic_eq(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_int:
         # x:int == y -> equated(x, y)
-        r = equated(s0, s1)
-        if r is not None and r is not u:
-            return (r, 'x:int == y -> equated(x, y)')
+        return equated(s0, s1), 'x:int == y -> equated(x, y)'
 
 
 def _symbolic_ne(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_int:
         # x:int != y -> unequal(x, y)
-        r = unequal(s0, s1)
-        if r is not None and r is not u:
-            return (r, 'x:int != y -> unequal(x, y)')
+        return unequal(s0, s1), 'x:int != y -> unequal(x, y)'
 
 
 def _symbolic_and(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool & y -> conjunction(u)
-        r = conjunction(u)
-        if r is not None and r is not u:
-            return (r, 'x:bool & y -> conjunction(u)')
+        return conjunction(u), 'x:bool & y -> conjunction(u)'
 
 
 def _symbolic_or(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool | y -> disjunction(u)
-        r = disjunction(u)
-        if r is not None and r is not u:
-            return (r, 'x:bool | y -> disjunction(u)')
+        return disjunction(u), 'x:bool | y -> disjunction(u)'
 
 
 def _symbolic_where(u: Any, ctx: Any) -> Any:
@@ -133,12 +112,25 @@ def _symbolic_where(u: Any, ctx: Any) -> Any:
         s1_0, s1_1, s1_2 = s1.src
         if s1_2 is s2:
             # where(p, where(q, a, b), b) -> where(p & q, a, b)
-            return (_WHERE(s0 & s1_0, s1_1, s2), 'where(p, where(q, a, b), b) -> where(p & q, a, b)')
+            return _WHERE(s0 & s1_0, s1_1, s2), 'where(p, where(q, a, b), b) -> where(p & q, a, b)'
     if s2.op is _WHERE:
         s2_0, s2_1, s2_2 = s2.src
         if s2_1 is s1:
             # where(p, a, where(q, a, b)) -> where(p | q, a, b)
-            return (_WHERE(s0 | s2_0, s1, s2_2), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
+            return _WHERE(s0 | s2_0, s1, s2_2), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)'
 
 
-SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _symbolic_add, Op.SUB: _symbolic_sub, Op.MUL: _symbolic_mul, Op.NEG: _symbolic_neg, Op.IDIV: _symbolic_idiv, Op.MOD: _symbolic_mod, Op.LT: _symbolic_lt, Op.EQ: _symbolic_eq, Op.NE: _symbolic_ne, Op.AND: _symbolic_and, Op.OR: _symbolic_or, Op.WHERE: _symbolic_where}
+SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {
+    Op.ADD: _symbolic_add,
+    Op.SUB: _symbolic_sub,
+    Op.MUL: _symbolic_mul,
+    Op.NEG: _symbolic_neg,
+    Op.IDIV: _symbolic_idiv,
+    Op.MOD: _symbolic_mod,
+    Op.LT: _symbolic_lt,
+    Op.EQ: _symbolic_eq,
+    Op.NE: _symbolic_ne,
+    Op.AND: _symbolic_and,
+    Op.OR: _symbolic_or,
+    Op.WHERE: _symbolic_where,
+}

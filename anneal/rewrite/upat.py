@@ -173,13 +173,9 @@ class TextNode:
 Pattern = Var | Lit | TextNode
 
 
-def _annotated(text: str) -> str:
-    return _ANNOTATED.sub(r"(\1@\2)", text)
-
-
 def expression_of(text: str, where: str) -> ast.expr:
     try:
-        return ast.parse(_annotated(text), mode="eval").body
+        return ast.parse(_ANNOTATED.sub(r"(\1@\2)", text), mode="eval").body
     except SyntaxError as e:
         raise CompilerError(f"{where}: {e.msg} in `{text}`") from None
 

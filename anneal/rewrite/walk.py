@@ -194,7 +194,7 @@ def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | t
     return tuple([rebuild(r, over, known) for r in root])
 
 
-Match = Callable[[Any, Any], Any]  # (node, ctx) -> (node, rule text) | None
+Match = Callable[[Any, Any], Any]  # (node, ctx) -> (node, rule text) | None; None or the node itself is no match
 Table = Mapping[Op, Match]
 _LONG = 10_000  # rewrites of one node after which its rules go round in circles
 
@@ -211,7 +211,9 @@ def rewritten(u: UOp, table: Table, ctx: Any = None) -> UOp:
     (True, True)
     """
     for _ in range(_LONG):
-        if (match := table.get(u.op)) is None or (found := match(u, ctx)) is None or found[0] is u:
+        if (match := table.get(u.op)) is None or (found := match(u, ctx)) is None:
+            return u
+        if found[0] is None or found[0] is u:
             return u
         u, rule = found
     raise _loop(rule, u)
@@ -278,7 +280,7 @@ def graph_rewrite(
         if n is u:
             match = table.get(u.op)
             found = match(u, ctx) if match is not None else None
-            if found is None or found[0] is u:
+            if found is None or found[0] is None or found[0] is u:
                 done[u] = u
                 stack.pop()
                 continue

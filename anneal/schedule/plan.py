@@ -251,12 +251,10 @@ def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
 
 def origins(sink: UOp) -> list[Origin]:
     """The origin of each node below `SINK(outputs...)`, by place: it outlives the graph."""
-    return [Origin(u.op, u.weak and not _is_leaf(u), u.provenance) for u in live_nodes(sink)]
-
-
-def _is_leaf(u: UOp) -> bool:
-    """True if `u` is memory as a tensor shows it: nothing is computed there."""
-    return u.op is Op.BUFFER or (u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER)
+    nodes = live_nodes(sink)
+    # memory as a tensor shows it: nothing is computed there
+    leaves = {u for u in nodes if u.op is Op.BUFFER or (u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER)}
+    return [Origin(u.op, u.weak and u not in leaves, u.provenance) for u in nodes]
 
 
 def graph(outputs: Iterable[UOp]) -> UOp:

@@ -94,6 +94,7 @@ class dtypes:
 
 
 _NAMES: dict[str, DType] = {n.rstrip("_"): d for n, d in vars(dtypes).items() if isinstance(d, DType)}
+DTYPES = tuple(dict.fromkeys(_NAMES.values()))  # each once
 
 
 def by_name(name: str) -> DType:

@@ -17,19 +17,12 @@ _CONST = Op.CONST
 _NEG = Op.NEG
 _NOT = Op.NOT
 _ADD = Op.ADD
-_SUB = Op.SUB
 _MUL = Op.MUL
 _IDIV = Op.IDIV
-_MOD = Op.MOD
 _MAX = Op.MAX
 _MIN = Op.MIN
-_LT = Op.LT
 _EQ = Op.EQ
 _NE = Op.NE
-_AND = Op.AND
-_OR = Op.OR
-_XOR = Op.XOR
-_SHR = Op.SHR
 _WHERE = Op.WHERE
 
 def _fold_add(dtype: DType, src: Any) -> Any:
@@ -261,7 +254,7 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
             if s1.arg > 0 and s0.vmin // s1.arg == s0.vmax // s1.arg:
                 # x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)
                 return s0 + -(s0.vmin // s1.arg) * s1.arg
-            if o0 is _MOD:
+            if o0 is Op.MOD:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
                     # (x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
@@ -543,7 +536,7 @@ def _fold_and(dtype: DType, src: Any) -> Any:
             if s1.arg == -1 or (s0.vmin >= 0 and s1.arg >= s0.vmax and (s1.arg & s1.arg + 1 == 0)):
                 # x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)
                 return s0
-    if o1 is _CONST and o0 is _AND:
+    if o1 is _CONST and o0 is Op.AND:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # (x & c1) & c2 -> x & (c1 & c2)
@@ -584,7 +577,7 @@ def _fold_or(dtype: DType, src: Any) -> Any:
     if dtype.is_int and o1 is _CONST and s1.arg == 0:
         # x:int | 0 -> x
         return s0
-    if o1 is _CONST and o0 is _OR:
+    if o1 is _CONST and o0 is Op.OR:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # (x | c1) | c2 -> x | (c1 | c2)
@@ -616,7 +609,7 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
         if o1 is _CONST and s1.arg == 0:
             # x:int ^ 0 -> x
             return s0
-    if o1 is _CONST and o0 is _XOR:
+    if o1 is _CONST and o0 is Op.XOR:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # (x ^ c1) ^ c2 -> x ^ (c1 ^ c2)
@@ -645,7 +638,7 @@ def _fold_shr(dtype: DType, src: Any) -> Any:
         if s1.arg == 0:
             # x >> 0 -> x
             return s0
-        if o0 is _SHR:
+        if o0 is Op.SHR:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST and s0_1.arg >= 0 and s1.arg >= 0 and (s0_1.arg + s1.arg < dtype.bits):
                 # (x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits
@@ -662,7 +655,7 @@ def _fold_neg(dtype: DType, src: Any) -> Any:
         s0_0, = s0.src
         # --x -> x
         return s0_0
-    if dtype.is_int and o0 is _SUB:
+    if dtype.is_int and o0 is Op.SUB:
         s0_0, s0_1 = s0.src
         # -(x:int - y) -> y - x
         return s0_1 - s0_0
@@ -681,7 +674,7 @@ def _fold_not(dtype: DType, src: Any) -> Any:
         s0_0, = s0.src
         # ~~x -> x
         return s0_0
-    if o0 is _LT:
+    if o0 is Op.LT:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > s0_0.dtype.min:
             # ~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min
@@ -819,4 +812,33 @@ def _fold_where(dtype: DType, src: Any) -> Any:
             return _WHERE(s0, s1, s2_2)
 
 
-FOLD: dict[Op, Callable[[DType, Any], Any]] = {Op.ADD: _fold_add, Op.SUB: _fold_sub, Op.MUL: _fold_mul, Op.DIV: _fold_div, Op.IDIV: _fold_idiv, Op.MOD: _fold_mod, Op.MAX: _fold_max, Op.MIN: _fold_min, Op.LT: _fold_lt, Op.EQ: _fold_eq, Op.NE: _fold_ne, Op.AND: _fold_and, Op.OR: _fold_or, Op.XOR: _fold_xor, Op.SHL: _fold_shl, Op.SHR: _fold_shr, Op.NEG: _fold_neg, Op.NOT: _fold_not, Op.ABS: _fold_abs, Op.SIGN: _fold_sign, Op.SQRT: _fold_sqrt, Op.RECIP: _fold_recip, Op.FLOOR: _fold_floor, Op.CEIL: _fold_ceil, Op.TRUNC: _fold_trunc, Op.ROUND: _fold_round, Op.POW: _fold_pow, Op.WHERE: _fold_where}
+FOLD: dict[Op, Callable[[DType, Any], Any]] = {
+    Op.ADD: _fold_add,
+    Op.SUB: _fold_sub,
+    Op.MUL: _fold_mul,
+    Op.DIV: _fold_div,
+    Op.IDIV: _fold_idiv,
+    Op.MOD: _fold_mod,
+    Op.MAX: _fold_max,
+    Op.MIN: _fold_min,
+    Op.LT: _fold_lt,
+    Op.EQ: _fold_eq,
+    Op.NE: _fold_ne,
+    Op.AND: _fold_and,
+    Op.OR: _fold_or,
+    Op.XOR: _fold_xor,
+    Op.SHL: _fold_shl,
+    Op.SHR: _fold_shr,
+    Op.NEG: _fold_neg,
+    Op.NOT: _fold_not,
+    Op.ABS: _fold_abs,
+    Op.SIGN: _fold_sign,
+    Op.SQRT: _fold_sqrt,
+    Op.RECIP: _fold_recip,
+    Op.FLOOR: _fold_floor,
+    Op.CEIL: _fold_ceil,
+    Op.TRUNC: _fold_trunc,
+    Op.ROUND: _fold_round,
+    Op.POW: _fold_pow,
+    Op.WHERE: _fold_where,
+}

@@ -203,7 +203,7 @@ class UOp(_Slots):
         if self._key is None:
             from hashlib import blake2b  # loads a library of some megabytes
 
-            for u in toposort((self,), until=_has_key):
+            for u in toposort((self,), until=lambda u: u._key is not None):
                 h = blake2b(digest_size=16)
                 arg = LATER.mapped(u.arg, _content) if SYMBOLIC.seen and LATER.symbolic_arg(u.arg) else u.arg
                 h.update(f"{u.op.name}|{u.dtype.name}|{arg!r}|{u.tag!r}|{len(u.src)}".encode())
@@ -243,10 +243,6 @@ def _from_rows(rows: tuple[tuple[Op, DType, tuple[int, ...], Any, Any], ...]) ->
 
 def _content(u: UOp) -> str:
     return f"<{u.key.hex()}>"
-
-
-def _has_key(u: UOp) -> bool:
-    return u._key is not None
 
 
 _BUFFER = Op.BUFFER
@@ -564,10 +560,15 @@ def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
 Op.make = alu
 
 
-def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -> list[UOp]:
+def toposort(
+    roots: Iterable[UOp],
+    until: Callable[[UOp], bool] | None = None,
+    sources: Callable[[UOp], tuple[UOp, ...]] | None = None,
+) -> list[UOp]:
     """The nodes below `roots`, sources first, in an order that depends on structure alone.
 
-    `until` stops the walk: nodes for which it is true are left out, and what is below them is not visited.
+    `until` stops the walk: nodes for which it is true are left out, and what is below them is not visited. `sources`
+    gives the nodes below one, where those are not all of its own.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
@@ -582,7 +583,7 @@ def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -
             seen.add(node)
             if until is not None and until(node):
                 continue
-            src = node.src
+            src = node.src if sources is None else sources(node)
             if src:
                 stack.append(node)
                 stack.append(None)

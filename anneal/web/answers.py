@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from anneal.inspect import StepGraph
 from anneal.rewrite import Event, tracing
 from anneal.schedule import CostModel, graph as sink_of
 from anneal.training import suggest
+from anneal.web.asking import QUESTIONS
 
 KEPT = 4  # models whose graphs are held
 CONTEXT = 3  # lines of source before and after the user's
@@ -37,29 +37,14 @@ class Answers:
     def __init__(self, uploads: Path, jobs: Path) -> None:
         self.uploads, self.jobs = uploads, jobs
         self._models: dict[str, _Traced] = {}
-        self._known: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "graph": self.graph,
-            "passes": self.passes,
-            "pass": self.one_pass,
-            "kernels": self.kernels,
-            "kernel": self.kernel,
-            "explain": self.explain,
-            "ops": self.ops,
-            "firings": self.firings,
-            "onnx": self.onnx,
-            "file": self.file,
-            "source": self.source,
-            "recording": self.recording,
-            "trace": self.trace,
-        }
 
     def answer(self, question: dict[str, Any]) -> tuple[int, Any]:
         """A status and what to say: errors of the user's are 4xx, with their message."""
-        ask = self._known.get(str(question.get("ask")))
-        if ask is None:
-            return 404, {"error": f"there is no question {question.get('ask')!r}"}
+        ask = question.get("ask")
+        if ask not in QUESTIONS:
+            return 404, {"error": f"there is no question {ask!r}"}
         try:
-            return 200, ask(question)
+            return 200, getattr(self, "one_pass" if ask == "pass" else ask)(question)
         except OnnxError as error:
             return 422, {"error": str(error), "gaps": [str(g) for g in error.gaps]}
         except UserError as error:

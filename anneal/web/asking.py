@@ -21,6 +21,11 @@ LONGEST = 256 << 20  # bytes of an answer
 PATIENCE = 300.0  # seconds
 FRESH_S = 60.0
 DOCTOR_S = 60.0
+# What may be asked: the methods of `Answers`.
+QUESTIONS = (
+    "graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source", "recording",
+    "trace",
+)  # fmt: skip
 GROWING = ("recording",)  # questions whose answer may be another the next time
 
 
@@ -35,9 +40,7 @@ class Answer:
 
 def packed(answer: Answer) -> Answer:
     """The answer with its text packed, if that is worth it."""
-    if len(answer.text) <= 2000 or answer.packed is not None:
-        return answer
-    return replace(answer, packed=gzip.compress(answer.text, 1))
+    return answer if len(answer.text) <= 2000 else replace(answer, packed=gzip.compress(answer.text, 1))
 
 
 def said(status: int, message: str) -> Answer:
@@ -69,10 +72,14 @@ class Inspector:
             return self._kept[text]
         if self._waiting >= MOST_WAITING:
             return said(503, "too many questions at once; try again in a moment")
+        from anneal.web.snapshots import keep, load  # what they import is not needed for the first page
+
         self._waiting += 1
         try:
-            answer = await self._known(question, text)
-            if answer is None:
+            found = await asyncio.to_thread(load, question, text)
+            if found is not None:
+                answer = Answer(200, *found)
+            else:
                 async with self._lock:
                     if text in self._kept:
                         return self._kept[text]
@@ -80,8 +87,6 @@ class Inspector:
                     answer = await self._answer(text)
                 answer = await asyncio.to_thread(packed, answer)
                 if answer.status == 200 and answer.packed is not None:
-                    from anneal.web.snapshots import keep
-
                     took = time.monotonic() - begun
                     await asyncio.to_thread(keep, question, text, answer.packed, took)
         finally:
@@ -91,12 +96,6 @@ class Inspector:
                 del self._kept[next(iter(self._kept))]
             self._kept[text] = answer
         return answer
-
-    async def _known(self, question: dict[str, Any], text: str) -> Answer | None:
-        from anneal.web.snapshots import load  # what it imports is not needed for the first page
-
-        found = await asyncio.to_thread(load, question, text)
-        return None if found is None else Answer(200, *found)
 
     async def _answer(self, text: str) -> Answer:
         try:

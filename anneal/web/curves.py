@@ -215,9 +215,8 @@ class KeptCurves:
         """The loss of a step."""
         text, said = self.place.read("loss.csv") or b"", b"\n%d," % step
         begin = text.find(said)
-        return (
-            None if begin < 0 else _number(text[begin + len(said) :][:40].partition(b",")[0].decode("ascii", "replace"))
-        )
+        rest = text[begin + len(said) :][:40]
+        return None if begin < 0 else _number(rest.partition(b",")[0].decode("ascii", "replace"))
 
     def curves(self) -> tuple[int, tuple[Curve, Curve]]:
         return 0, _of_table(self.place.read("loss.csv") or b"")
@@ -273,12 +272,10 @@ def _events_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             continue
         if not isinstance(e, dict) or not isinstance(e.get("event"), str):
             continue
-        if e["event"] != "step" or (_is_step(e.get("step")) and isinstance(e.get("loss"), (int, float))):
+        step = e.get("step")
+        known = type(step) is int and 0 <= step < LAST and isinstance(e.get("loss"), (int, float))
+        if known or e["event"] != "step":
             yield e
-
-
-def _is_step(value: Any) -> bool:
-    return type(value) is int and 0 <= value < LAST
 
 
 def _of_table(text: bytes) -> tuple[Curve, Curve]:

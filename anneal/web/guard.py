@@ -340,17 +340,15 @@ def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Comman
     return Command("script", file.name, device, tuple(words), about)
 
 
-def _numerics(asked: dict[str, Any], _: Uploads) -> Command:
-    return _made("numerics", asked["device"], asked, ["doctor", "--numerics", "--json", "--device", asked["device"]])
-
-
 _KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {
     "train": _train,
     "time": _time,
     "check": _check,
     "run": _run,
     "sample": _sample,
-    "numerics": _numerics,
+    "numerics": lambda asked, _: _made(
+        "numerics", asked["device"], asked, ["doctor", "--numerics", "--json", "--device", asked["device"]]
+    ),
 }
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from anneal.web.asking import environment, python
 
@@ -208,15 +208,12 @@ class Jobs:
             self._end(job, "failed", code, self._last_words(job, code))
 
     def _last_words(self, job: Job, code: int) -> str:
-        try:
-            text = (self.place(job) / "log.txt").read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            text = ""
+        said = self.said(job).strip()[-4000:]
         if code == _UNKNOWN:
-            return text[-4000:] or "the process ended without an exit code; it may have been killed"
-        if code < 0 and not text:
+            return said or "the process ended without an exit code; it may have been killed"
+        if code < 0 and not said:
             return f"the process was killed (signal {-code}); it may have needed more memory than there is"
-        said = text[-4000:] or "it said nothing"
+        said = said or "it said nothing"
         return f"killed by signal {-code}; {said}" if code < 0 else said
 
     def weights(self, id: str) -> Path | None:
@@ -242,19 +239,13 @@ class Jobs:
     def _end(self, job: Job, state: str, code: int, error: str = "") -> None:
         job.state, job.ended, job.code, job.error = state, time.time(), code, error
         self._processes.pop(job.id, None)
-        self._note_run(job)
+        bundles = re.findall(r"^bundle  runs/([\w.-]+)$", self.said(job), re.MULTILINE)  # that it says it wrote
+        job.run = bundles[-1] if bundles else ""
         self.write(job)
         over = [j for j in self.all() if j.over]
         for old in over[KEPT:]:
             del self._all[old.id]
             self._forget(old)
-
-    def _note_run(self, job: Job) -> None:
-        """The bundle that the command says it wrote."""
-        with contextlib.suppress(OSError):
-            log = (self.place(job) / "log.txt").read_text(encoding="utf-8", errors="replace")
-            found = re.findall(r"^bundle  runs/([\w.-]+)$", log, re.MULTILINE)
-            job.run = found[-1] if found else ""
 
     def stop(self, job: Job) -> None:
         """Let the command end as after Ctrl-C: with what it has."""
@@ -309,8 +300,6 @@ def _device(job: Job) -> str:
 
 def _held(path: Path) -> bool:
     """True if a living process holds the lock."""
-    from filelock import FileLock, Timeout  # only a job that was started by another server is asked for this way
-
     try:
         with FileLock(path, timeout=0):
             return False
@@ -338,7 +327,7 @@ async def stream(
     for look in itertools.count():
         if look % STATE_LOOKS == 0:
             now = state()
-        ended = now["state"] in ("done", "failed", "stopped", "cancelled")
+        ended = now["state"] in ENDED
         quiet = not ended and (whole or _size(path) <= at)  # a look at the size costs less than a thread that reads
         piece = b"" if quiet else await asyncio.to_thread(read, path, at, whole)
         if piece:
@@ -365,15 +354,13 @@ def told(path: Path, whole: bool) -> bytes:
 
 
 def _joined(text: bytes, whole: bool) -> bytes:
-    return b",".join([line for line in ([_one(text)] if whole else text.split(b"\n")) if _is_json(line)])
-
-
-def _one(text: bytes) -> bytes:
-    """A document on one line; what is none as it is."""
-    try:
-        return json.dumps(json.loads(text), separators=(",", ":")).encode()
-    except ValueError:
-        return text
+    """The lines that are JSON, or the document on one line, with commas between them."""
+    found = []
+    for line in [text] if whole else text.split(b"\n"):
+        with contextlib.suppress(ValueError):
+            value = json.loads(line)
+            found.append(json.dumps(value, separators=(",", ":")).encode() if whole else line)
+    return b",".join(found)
 
 
 def _size(path: Path) -> int:
@@ -393,14 +380,6 @@ def read(path: Path, at: int, whole: bool) -> bytes:
     except OSError:
         return b""
     return piece[: piece.rfind(b"\n") + 1]
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
 
 
 # -- the process of a job ----------------------------------------------------------------------------------------------

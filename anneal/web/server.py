@@ -23,7 +23,7 @@ from starlette.routing import Route
 from anneal.errors import UserError
 from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.version import __version__
-from anneal.web.asking import Doctor, Inspector
+from anneal.web.asking import QUESTIONS, Doctor, Inspector
 from anneal.web.curves import MOST_RUNS, Curves
 from anneal.web.guard import Command, Guard, Key, Wrong, command
 from anneal.web.jobs import MOST_STREAMS, Busy, Job, Jobs, stream, told
@@ -33,11 +33,7 @@ STATIC = Path(__file__).resolve().parent / "static"
 VIEWS = ("/", *[f"/{view}{model}" for model in ("", "/{m}") for view in "vkxctgrs"], "/d", "/o")
 LONGEST = 1 << 20  # bytes of a question
 DOCUMENTS = ("time", "run", "check", "numerics")  # jobs whose command prints one document, not a line an event
-# What may be asked of the inspector, and the parameters that a question may have.
-QUESTIONS = (
-    "graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source", "recording",
-    "trace",
-)  # fmt: skip
+# The parameters that a question of the inspector may have.
 FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line", "plan"), ("model", "device", "name", "op", "file")
 
 
@@ -197,14 +193,10 @@ async def _session(request: Request) -> Response:
 
 
 def _json(value: Any, request: Request, status: int = 200) -> Response:
-    return _text(json.dumps(value, separators=(",", ":")).encode(), request, status)
+    return _sent(json.dumps(value, separators=(",", ":")).encode(), request, status)
 
 
-def _text(text: bytes, request: Request, status: int = 200) -> Response:
-    return _sent(text, None, request, status)
-
-
-def _sent(text: bytes, packed: bytes | None, request: Request, status: int = 200) -> Response:
+def _sent(text: bytes, request: Request, status: int = 200, packed: bytes | None = None) -> Response:
     """JSON, as it is or packed by gzip, as the browser takes it; files that were dropped go by their senders' names."""
     named = _studio(request).uploads.named(text)
     if named is not text or packed is None:
@@ -237,7 +229,7 @@ async def _ask(request: Request) -> Response:
     if refused:
         return _error(404, refused)
     answer = await _studio(request).inspector.ask(question)
-    return _sent(answer.text, answer.packed, request, answer.status)
+    return _sent(answer.text, request, answer.status, answer.packed)
 
 
 def _strange(question: dict[str, Any], studio: Studio) -> str:
@@ -400,7 +392,7 @@ async def _job_lines(request: Request) -> Response:
     """All that a job has told of so far, at once."""
     job = _found(request)
     place = _studio(request).jobs.place(job) / "events.jsonl"
-    return _text(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)
+    return _sent(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)
 
 
 async def _snapshot(request: Request) -> Response:
@@ -440,7 +432,7 @@ async def _curves(request: Request) -> Response:
     if step.isascii() and step.isdigit() and len(step) < 16:
         return _json({"losses": await run_in_threadpool(curves.at, ids, int(step))}, request)
     found = await run_in_threadpool(curves.of, ids, request.query_params.get("x") == "log")
-    return _sent(found, await run_in_threadpool(gzip.compress, found, 1), request)
+    return _sent(found, request, packed=await run_in_threadpool(gzip.compress, found, 1))
 
 
 async def _run(request: Request) -> Response:

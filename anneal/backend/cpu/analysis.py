@@ -475,9 +475,7 @@ class Arrays(Analysis):
         load = self.loads[u]
         if load.form.nodes or load.predicate is not None:
             return None
-        view = PlanValue("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0])
-        view.offset = load.form.const
-        view.strides = load.form.dims
+        view = PlanValue("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0], load.form.dims, load.form.const)
         reduce = next((r for r, w in self.windows.items() if u in w.factors), None)
         if reduce is not None:
             view = self._windowed(view, load.box, reduce, u)
@@ -525,12 +523,8 @@ class Arrays(Analysis):
         # where an axis has several of the dims, or none, they stay as in the source
         axes.sort(key=lambda a: (max([at.get(s, -1) for s in a[5]], default=-1), -abs(a[0])))
         out = PlanValue("full", view.dtype, view.mask)
-        whole, interior, source = (
-            PlanValue("full", view.dtype, 0),
-            PlanValue("full", view.dtype, 0),
-            PlanValue("param", view.dtype, 0),
-        )
-        source.ref, source.offset = view.ref, view.offset
+        whole, interior = (PlanValue("full", view.dtype, 0) for _ in range(2))
+        source = PlanValue("param", view.dtype, 0, view.ref, None, view.offset)
         extents: dict[int, int] = {}
         size = 1
         for i in range(len(axes) - 1, -1, -1):

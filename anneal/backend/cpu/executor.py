@@ -33,7 +33,7 @@ from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
 from anneal.schedule import Kernel, name_of
-from anneal.uop import SYMBOLIC, WRAPS, DType, Recent, UOp, dtypes, uncollected
+from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Recent, UOp, uncollected
 from anneal.uop.sizes import variables_of
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class CpuDevice(Device[Array]):
         self.limits = Limits(
             max_buffers=1 << 16,
             max_binding_bytes=1 << 40,
-            dtypes=frozenset(d for d in vars(dtypes).values() if isinstance(d, DType)),
+            dtypes=frozenset(DTYPES),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
         self._bindings: dict[tuple[int, ...], _Bound] = {}
@@ -501,4 +501,4 @@ class CpuDevice(Device[Array]):
         }
 
 
-_DTYPES: dict[np.dtype[Any], DType] = {numpy_dtype(d): d for d in vars(dtypes).values() if isinstance(d, DType)}
+_DTYPES = {numpy_dtype(d): d for d in DTYPES}

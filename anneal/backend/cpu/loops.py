@@ -180,8 +180,8 @@ class LoopBuilder(Emitter[PlanValue]):
         load = p.loads[u]
         dtype = numpy_dtype(u.dtype)
         if not load.form.nodes:
-            v = PlanValue("param", dtype, mask_of(load.form.dims), u.src[0].arg[0])
-            v.offset, v.strides = load.form.const, load.form.dims
+            mask = mask_of(load.form.dims)
+            v = PlanValue("param", dtype, mask, u.src[0].arg[0], load.form.dims, load.form.const)
         else:
             v = self._gather(u, load.form, dtype)
             if load.predicate is not None and self.instrs[-1].out is v and self.instrs[-1].name == "take_rows":
@@ -200,8 +200,7 @@ class LoopBuilder(Emitter[PlanValue]):
     def _gather(self, u: UOp, form: LinearIndex, dtype: np.dtype[Any]) -> PlanValue:
         top = self.p.dims.top
         size = u.src[0].arg[1][0]
-        flat = PlanValue("param", dtype, 0, u.src[0].arg[0])
-        flat.strides = {-1: 1}
+        flat = PlanValue("param", dtype, 0, u.src[0].arg[0], {-1: 1})
         rows = self._rows(form, size)
         if rows is not None:
             node, width = rows
@@ -322,8 +321,7 @@ class LoopBuilder(Emitter[PlanValue]):
         param = s.src[0].arg[0]
         dtype = numpy_dtype(s.src[0].dtype)
         if form is not None:
-            target = PlanValue("param", dtype, mask_of(form.dims), param)
-            target.offset, target.strides = form.const, form.dims
+            target = PlanValue("param", dtype, mask_of(form.dims), param, form.dims, form.const)
             if value.kind == "param" and value.ref == param and value.strides == target.strides:
                 if value.offset == target.offset and value.dtype == dtype:
                     return
@@ -334,8 +332,7 @@ class LoopBuilder(Emitter[PlanValue]):
         ins = [self.value(s.src[1]), value]
         if len(s.src) > 3:
             ins.append(self.value(s.src[3]))
-        flat = PlanValue("param", dtype, 0, param)
-        flat.strides = {-1: 1}
+        flat = PlanValue("param", dtype, 0, param, {-1: 1})
         self.instrs.append(Instr("scatter", scatter, ins, flat, False))
 
     def _put(self, s: UOp, value: PlanValue) -> bool:
@@ -345,8 +342,7 @@ class LoopBuilder(Emitter[PlanValue]):
         if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.dims) != value.mask:
             return False
         clamped = [(*_clamp(node), c) for node, c in form.nodes.items()]
-        flat = PlanValue("param", numpy_dtype(s.src[0].dtype), 0, s.src[0].arg[0])
-        flat.strides = {-1: 1}
+        flat = PlanValue("param", numpy_dtype(s.src[0].dtype), 0, s.src[0].arg[0], {-1: 1})
         self.whole |= value.mask
         steps = tuple([form.dims.get(dim, 0) for dim in p.order])
         terms = [(low, high, c) for _, low, high, c in clamped]

@@ -46,7 +46,7 @@ class Emitter(Generic[V]):
 
     def call(self, f: Callable[..., Any], dtype: np.dtype[Any], *ins: V) -> V:
         """One ufunc that takes its output as the last positional argument."""
-        return self.emit(f.__name__, partial(_positional, f), ins, dtype)
+        return self.emit(f.__name__, lambda ins, out: [(f, (*ins, out))], ins, dtype)
 
 
 class EagerEmitter(Emitter[Array]):
@@ -69,15 +69,6 @@ class EagerEmitter(Emitter[Array]):
 
     def zero(self, value: Array) -> bool:
         return value.ndim == 0 and not any(value.tobytes())
-
-
-def _positional(f: Callable[..., Any], ins: Sequence[Array], out: Array) -> list[Step]:
-    return [(f, (*ins, out))]
-
-
-def _keyword(f: Callable[..., Any], ins: Sequence[Array], out: Array) -> list[Step]:
-    # np.maximum and np.minimum deprecate a positional output
-    return [(partial(f, out=out), tuple(ins))]
 
 
 def _copy(ins: Sequence[Array], out: Array) -> list[Step]:
@@ -202,9 +193,10 @@ def lower(e: Emitter[V], op: Op, dtype: DType, src_dtypes: Sequence[DType], src:
         if op in _ROUNDING and not dtype.is_float:
             return src[0]
         return e.call(f, out, *src)
-    f = _EXTREMA.get(op)
-    if f is not None:
-        return e.emit(f.__name__, partial(_keyword, f), src, out)
+    extreme = _EXTREMA.get(op)
+    if extreme is not None:
+        # np.maximum and np.minimum deprecate a positional output
+        return e.emit(extreme.__name__, lambda ins, out: [(partial(extreme, out=out), tuple(ins))], src, out)
     if op is Op.CAST:
         return _cast(e, src_dtypes[0], dtype, src[0])
     if op is Op.BITCAST:

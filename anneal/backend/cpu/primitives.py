@@ -31,11 +31,12 @@ class PlanValue:
 
     __slots__ = ("dtype", "kind", "mask", "offset", "ref", "register", "size", "strides")
 
-    def __init__(self, kind: str, dtype: np.dtype[Any], mask: int, ref: Any = None) -> None:
+    def __init__(
+        self, kind: str, dtype: np.dtype[Any], mask: int, ref: Any = None, strides: Any = None, offset: int = 0
+    ) -> None:
         self.kind, self.dtype, self.mask, self.ref = kind, dtype, mask, ref
-        self.strides: dict[int, int] = {}
-        self.offset = 0
-        self.size = 0
+        self.strides: dict[int, int] = strides or {}
+        self.offset, self.size = offset, 0
         self.register = -1
 
     @property

@@ -16,7 +16,7 @@ from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
-from anneal.uop import Op, UOp, arena, const, dtypes, toposort
+from anneal.uop import Op, Recent, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import evaluator, most
 
 _KEPT = 64
@@ -46,24 +46,19 @@ class SymbolicProgram(Program):
                 whole = PartialProgram(sink, name, self.names, workers)
                 if whole.worth < _LARGE_NS:
                     self.whole = whole
-        self._programs: dict[tuple[int, ...], CpuProgram] = {}
+        self._programs: Recent[tuple[int, ...], CpuProgram] = Recent(_KEPT // 2)
 
     def program(self, values: Mapping[str, int]) -> CpuProgram:
         """The program for these values."""
         if self.whole is not None and self.whole.fits(values):
             return self.whole
         key = tuple([values[n] for n in self.names])
-        found = self._programs.pop(key, None)
+        found = self._programs[key]
         if found is None:
-            while len(self._programs) >= _KEPT:
-                del self._programs[next(iter(self._programs))]
-            found = CpuProgram(self._sink(values), self.name, self.workers)
-        self._programs[key] = found  # reinserted last: most recently used
+            with arena().untracked():
+                sink = simplify_indices(_with_numbers(self.order, values))
+            found = self._programs[key] = CpuProgram(sink, self.name, self.workers)
         return found
-
-    def _sink(self, values: Mapping[str, int]) -> UOp:
-        with arena().untracked():
-            return simplify_indices(_with_numbers(self.order, values))
 
 
 class PartialProgram(CpuProgram):

@@ -53,9 +53,9 @@ class _Task:
     elements: Annotated[
         int, flags.number("Elements compared per store of a kernel; beyond N, a random sample.", 64)
     ] = 1 << 21
-    repro: Annotated[Path | None, flags.file("Write the first kernel that differs to FILE.")] = None
+    repro: Annotated[Path | None, flags.option("Write the first kernel that differs to FILE.")] = None
     replay: Annotated[
-        Path | None, flags.file("Run the kernel that --repro wrote to FILE.", callback=flags.openable)
+        Path | None, flags.option("Run the kernel that --repro wrote to FILE.", callback=flags.openable)
     ] = None
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._flags import AdapterFlag, DeviceFlag, Json, Quiet, alone, group, on_device, switch
+from anneal.cli._flags import AdapterFlag, DeviceFlag, Json, Quiet, alone, group, on_device, option, switch
 from anneal.cli._output import data, fits, json_report, message, sized, table
 from anneal.errors import DataError, DeviceError, SettingError, UserError
 
@@ -170,12 +171,10 @@ def ls(quiet: Quiet = False, as_json: Json = False) -> None:
 
 @cache.command("prune")
 def prune(
-    older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Remove entries not used for AGE: 90s, 30m, 12h, 7d.")
-    ] = None,
+    older_than: Annotated[str | None, option("Remove entries not used for AGE: 90s, 30m, 12h, 7d.", "AGE")] = None,
     max_size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Remove the least recently used until SIZE is left: 100MB, 1GB."),
+        option("Remove the least recently used until SIZE is left: 100MB, 1GB.", "SIZE"),
     ] = None,
     everything: Annotated[bool, switch("--all", "Remove every entry.")] = False,
     quiet: Quiet = False,
@@ -186,8 +185,13 @@ def prune(
 
     if not (everything or older_than or max_size):
         raise SettingError("say what to remove: --older-than AGE, --max-size SIZE or --all")
-    age = None if older_than is None else _seconds(older_than)
-    size = None if max_size is None else _bytes(max_size)
+    age = size = None
+    if older_than is not None:
+        wrong = f"--older-than {older_than} is not an age; write a number and s, m, h, d or w, such as 7d"
+        age = _amount(older_than, _SECONDS, "", wrong)
+    if max_size is not None:
+        wrong = f"--max-size {max_size} is not a size; write a number and B, kB, MB or GB, such as 100MB"
+        size = int(min(_amount(max_size, _BYTES, "b?", wrong), 1 << 62))
     place = _place()
     gone, freed, stuck = remove(place, max_bytes=0 if everything else size, older_than=age)
     if as_json:
@@ -207,18 +211,12 @@ def _place() -> Path:
     return place
 
 
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
-    if found is None:
-        raise SettingError(f"--older-than {text} is not an age; write a number and s, m, h, d or w, such as 7d")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", text.strip().lower())
-    if found is None:
-        raise SettingError(f"--max-size {text} is not a size; write a number and B, kB, MB or GB, such as 100MB")
-    return int(min(float(found[1]) * _BYTES[found[2]], 1 << 62))
+def _amount(text: str, units: Mapping[str, int], end: str, wrong: str) -> float:
+    """A number and its unit, with what may stand behind that; SettingError for anything else."""
+    found = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*([a-z]??){end}", text.strip().lower())
+    if found is None or found[2] not in units:
+        raise SettingError(wrong)
+    return float(found[1]) * units[found[2]]
 
 
 def _age(seconds: float) -> str:

@@ -37,9 +37,9 @@ def explain(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Print the rules that fire for an example model or ONNX file.",
+        flags.option(
+            "Print the rules that fire for an example model or ONNX file.",
+            "MODEL",
             autocompletion=flags.traceable,
             callback=flags.openable,
         ),
@@ -207,11 +207,7 @@ def graph(
     limit: Annotated[int, flags.number("Number of nodes to print; 0: all.", 0)] = 60,
     until: Annotated[
         str | None,
-        typer.Option(
-            metavar="PASS",
-            help="Print the result of the compiler's passes up to PASS.",
-            autocompletion=flags.passes,
-        ),
+        flags.option("Print the result of the compiler's passes up to PASS.", "PASS", autocompletion=flags.passes),
     ] = None,
     kernel: Annotated[int | None, flags.number("With --until: the passes of kernel N.", 0)] = None,
     device: flags.PlannedFlag = None,
@@ -291,7 +287,7 @@ def kernels(
     adapter: flags.AdapterFlag = None,
     kernel: Annotated[
         str | None,
-        typer.Option("--wgsl", "--kernel", metavar="N|NAME", help="Print one kernel: its buffers, cost and WGSL."),
+        flags.option("Print one kernel: its buffers, cost and WGSL.", "N|NAME", "--wgsl", "--kernel"),
     ] = None,
     whole: Annotated[bool, flags.switch("--all", "Print every kernel, in a pager on a terminal.")] = False,
     lines: Annotated[
@@ -299,9 +295,9 @@ def kernels(
     ] = False,
     line: Annotated[
         str | None,
-        typer.Option(metavar="FILE:LINE", help="Only kernels, or lines, that come from this source line."),
+        flags.option("Only kernels, or lines, that come from this source line.", "FILE:LINE"),
     ] = None,
-    trace: Annotated[Path | None, flags.file("With --time: write a trace for ui.perfetto.dev.", "FILE.json")] = None,
+    trace: Annotated[Path | None, flags.option("With --time: write a trace for ui.perfetto.dev.", "FILE.json")] = None,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import nn, progress
-from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, check_script, command, number, switch
+from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, check_script, command, number, option, switch
 from anneal.cli._output import data, json_report, message
 from anneal.errors import AnnealError, SettingError, UserError
 from anneal.frozen import frozen
@@ -35,9 +35,7 @@ What = Annotated[
 ]
 Train = Annotated[bool, typer.Option("--train", help="The training step too, which the page runs.")]
 Steps = Annotated[int, number("Train an example so many steps first.", 0)]
-Labels = Annotated[
-    Path | None, typer.Option("--labels", metavar="FILE", help="ONNX classifier: names of its classes, one a line.")
-]
+Labels = Annotated[Path | None, option("ONNX classifier: names of its classes, one a line.", "FILE", "--labels")]
 
 
 def recipe_of(
@@ -151,23 +149,21 @@ class ExportOptions:
     """The flags of `anneal export`."""
 
     model: What
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write, or FILE.html.")]
+    output: Annotated[Path, option("Folder to write, or FILE.html.", "DIR", "--output", "-o")]
     single_file: Annotated[bool, switch("--single-file", "One HTML file with all in it, below 30 MB.")] = False
     train: Train = False
     profiles: Annotated[
         list[str] | None,
-        typer.Option(
-            "--for", metavar="PROFILE", help="Variants for richer adapters, beside browser: desktop, m1, adreno."
-        ),
+        option("Variants for richer adapters, beside browser: desktop, m1, adreno.", "PROFILE", "--for"),
     ] = None
-    store: Annotated[
-        Stored, typer.Option("--store", metavar="FORM", help="Numbers in the file of weights: f32, f16 or int8.")
-    ] = Stored.f32
+    store: Annotated[Stored, option("Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store")] = (
+        Stored.f32
+    )
     steps: Steps = 0
     weights: Weights = None
     size: Sizes = None
     labels: Labels = None
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the page.")] = None
+    name: Annotated[str | None, option("Title of the page.", "TEXT")] = None
     quiet: Quiet = False
     as_json: Json = False
 
@@ -215,9 +211,7 @@ class Question:
     model: What
     profiles: Annotated[
         list[str] | None,
-        typer.Option(
-            "--for", metavar="PROFILE", help="Limits to look at: browser, software, desktop, m1, adreno; default: all."
-        ),
+        option("Limits to look at: browser, software, desktop, m1, adreno; default: all.", "PROFILE", "--for"),
     ] = None
     train: Train = False
     size: Sizes = None

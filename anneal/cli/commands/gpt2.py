@@ -15,7 +15,7 @@ import typer
 
 from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
-from anneal.cli._flags import Json, Quiet, check_recording, check_writable, file, on_device, openable
+from anneal.cli._flags import Json, Quiet, check_recording, check_writable, on_device, openable, option
 from anneal.errors import DataError, SettingError, UserError
 from anneal.frozen import frozen
 from anneal.training import load_module
@@ -56,9 +56,7 @@ class _Options:
     adapter: flags.AdapterFlag = None
     model_dir: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Directory of another checkpoint in Hugging Face's layout (model.safetensors)."
-        ),
+        flags.option("Directory of another checkpoint in Hugging Face's layout (model.safetensors).", "DIR"),
     ] = None
     plain: Annotated[bool, flags.switch("--plain", "Print no escape codes, even on a terminal.")] = False
     stream: Annotated[bool, flags.switch("--stream", "Print a line of JSON per token, with its probability.")] = False
@@ -354,8 +352,8 @@ def _peak() -> int | None:
 @tokens.command("tokenize")
 def tokenize(
     text: Annotated[Path, typer.Argument(metavar="FILE", help="A text, UTF-8.", callback=openable)],
-    output: Annotated[Path | None, file("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
-    model_dir: Annotated[Path | None, file("Directory of another vocabulary.", "DIR")] = None,
+    output: Annotated[Path | None, option("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
+    model_dir: Annotated[Path | None, option("Directory of another vocabulary.", "DIR")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

@@ -129,13 +129,9 @@ def run(
     size: flags.Sizes = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=LOW:HIGH", help="Bounds of a symbolic size, for one plan that serves all; or NAME=N."
-        ),
+        flags.option("Bounds of a symbolic size, for one plan that serves all; or NAME=N.", "NAME=LOW:HIGH"),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs to this file, by name.")
-    ] = None,
+    output: Annotated[Path | None, flags.option("Write the outputs to this file, by name.", "FILE.npz")] = None,
     timed: Annotated[bool, flags.switch("--time", "Run repeatedly and print the time of a run.")] = False,
     seed: InputSeed = 0,
     device: flags.DeviceFlag = None,
@@ -208,7 +204,7 @@ def check(
     size: flags.Sizes = None,
     tolerance: Annotated[
         float,
-        typer.Option(metavar="X", min=0, help="Largest difference allowed, relative to the reference's largest value."),
+        flags.option("Largest difference allowed, relative to the reference's largest value.", "X", min=0),
     ] = 1e-3,
     seed: InputSeed = 0,
     device: flags.DeviceFlag = None,
@@ -335,11 +331,11 @@ class OnnxExportOptions:
     """The flags of `anneal onnx export`."""
 
     model: flags.Model
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="File to write.")]
+    output: Annotated[Path, flags.option("File to write.", "FILE.onnx", "--output", "-o")]
     batch: Annotated[int | None, flags.number("Fixed batch size; default: any.", most=flags.MOST_AT_ONCE)] = None
     opset: Annotated[int, flags.number("Opset version of the operators.", 17, 23)] = 20
     weights: flags.Weights = None
-    model_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="gpt2: directory of another checkpoint.")] = None
+    model_dir: Annotated[Path | None, flags.option("gpt2: directory of another checkpoint.", "DIR")] = None
     scratch: flags.Scratch = False
     quiet: flags.Quiet = False
     as_json: flags.Json = False

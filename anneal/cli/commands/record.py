@@ -40,9 +40,7 @@ class _Task:
     arguments: flags.Arguments = None
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE.zip", help="Save the recording to this file; the studio opens it."
-        ),
+        flags.option("Save the recording to this file; the studio opens it.", "FILE.zip", "-o", "--output"),
     ] = None
     trace: flags.Trace = None
     plans: Annotated[int, flags.number("Number of plans to keep; further ones are counted.", most=4096)] = 64
@@ -139,9 +137,7 @@ class _Options:
         list[str],
         typer.Argument(metavar="COMMAND|SCRIPT.py ...", help="A command of anneal's, or your program."),
     ]
-    ranks: Annotated[
-        int, typer.Option("-n", "--ranks", metavar="N", min=1, max=1 << 16, help="Number of processes.")
-    ] = 2
+    ranks: Annotated[int, flags.option("Number of processes.", "N", "-n", "--ranks", min=1, max=1 << 16)] = 2
     dry: Annotated[bool, flags.switch("--dry-run", "Print the call of mpirun, and stop.")] = False
     quiet: flags.Quiet = False
     as_json: flags.Json = False

@@ -22,8 +22,6 @@ from anneal.training import SPEAKING, load_example, load_module, suggest
 if TYPE_CHECKING:
     import numpy as np
 
-    from anneal.inspect import PlanRecording
-
 app = flags.group("run", "Run a trained model.")
 
 WATCHED = 8  # tokens whose chances --stream tells
@@ -39,19 +37,17 @@ class Story:
     ]
     prompt: flags.Prompt = ""
     tokenizer: Annotated[
-        Path | None, flags.file("Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable)
+        Path | None, flags.option("Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable)
     ] = None
     max_tokens: Annotated[
         int | None, flags.number("Maximum number of tokens, with the prompt's; default: the context length.")
     ] = None
     temperature: Annotated[
-        float, typer.Option(metavar="X", min=0, help="Sampling temperature; lower is less random, 0: greedy.")
+        float, flags.option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0)
     ] = 1.0
     top_p: Annotated[
         float,
-        typer.Option(
-            metavar="X", help="Nucleus sampling: sample from the most probable tokens whose probabilities sum to X."
-        ),
+        flags.option("Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.", "X"),
     ] = 0.9
     seed: Annotated[int, flags.seed("the sampling")] = 1
     device: flags.DeviceFlag = None
@@ -260,14 +256,18 @@ def _tell(options: _Options, reader: CharacterModel) -> int:
             if recorded is not None:
                 plan = recorded.mark()
             if options.stream:
-                _stream(token, reader, plan)
+                likely = [{"id": n, "text": reader.characters[n], "chance": c} for n, c in token.likely]
+                facts = {"id": token.id, "text": token.text, "chance": token.chance, "ms": round(token.ms, 3)}
+                out.json_line(event="token", **facts, phase="read", likely=likely, plan=plan)
             elif not options.as_json:
                 out.data(out.harmless(token.text), end="")
             if stopping:
                 stopped = True
                 break
     text = "".join([t.text for t in said])
-    _keep(options, recorded)
+    if options.record is not None and recorded is not None:
+        recorded.look()
+        recorded.save(options.record)
     if options.stream:
         out.json_line(event="done", tokens=len(said), stop="interrupted" if stopped else "max-tokens", text=text)
     elif options.as_json:
@@ -279,29 +279,15 @@ def _tell(options: _Options, reader: CharacterModel) -> int:
     return out.STOPPED if stopped else 0
 
 
-def _stream(token: Token, reader: CharacterModel, plan: int | None) -> None:
-    likely = [{"id": n, "text": reader.characters[n], "chance": c} for n, c in token.likely]
-    out.json_line(
-        event="token", id=token.id, text=token.text, chance=token.chance, ms=round(token.ms, 3), phase="read",
-        likely=likely, plan=plan,
-    )  # fmt: skip
-
-
-def _keep(options: _Options, recorded: PlanRecording | None) -> None:
-    if options.record is not None and recorded is not None:
-        recorded.look()
-        recorded.save(options.record)
-
-
 @app.command("resnet9")
 def resnet9(
     weights: Annotated[
         Path | None,
-        flags.file("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=flags.openable),
+        flags.option("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=flags.openable),
     ] = None,
     count: Annotated[int, flags.number("Number of test pictures to classify.", most=10_000)] = 256,
     seed: Annotated[int, flags.seed("shapes, and of weights if none are given")] = 1,
-    picture: Annotated[Path | None, flags.file("Write the pictures to this file.", "FILE.png")] = None,
+    picture: Annotated[Path | None, flags.option("Write the pictures to this file.", "FILE.png")] = None,
     device: flags.DeviceFlag = None,
     adapter: flags.AdapterFlag = None,
     download: flags.Download = False,

@@ -13,8 +13,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
 from anneal import settings
 from anneal.cli import _flags as flags
 from anneal.cli._flags import check_writable, may_download, on_device, write_file
@@ -48,25 +46,27 @@ class _Options:
     steps: Annotated[int | None, flags.number("Optimiser steps; default: the example's.")] = None
     batch: flags.Batch = None
     seed: Annotated[int, flags.seed("weights, batches and sampling")] = 1
-    lr: Annotated[float | None, typer.Option(metavar="X", help="Peak learning rate; default: the example's.")] = None
-    precision: Annotated[
-        str, typer.Option(metavar="DTYPE", help="Of products, as by autocast: float32, float16 or bfloat16.")
-    ] = "float32"
+    lr: Annotated[float | None, flags.option("Peak learning rate; default: the example's.", "X")] = None
+    precision: Annotated[str, flags.option("Of products, as by autocast: float32, float16 or bfloat16.", "DTYPE")] = (
+        "float32"
+    )
     log_every: Annotated[int, flags.number("Steps between log lines.")] = 100
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     plain: flags.Plain = False
-    save: Annotated[Path | None, flags.file("Write the trained weights as safetensors.")] = None
-    start: Annotated[Path | None, flags.file("Start from the weights that --save wrote.", callback=flags.openable)] = (
-        None
-    )
-    picture: Annotated[Path | None, flags.file("Write the model's picture to this file.", "FILE.png")] = None
-    model_dir: Annotated[Path | None, flags.file("gpt2: start from the checkpoint in DIR.", "DIR")] = None
-    tokens: Annotated[Path | None, flags.file("gpt2: train on a file of tokens, or on those in a folder.", "PATH")] = (
-        None
-    )
+    save: Annotated[Path | None, flags.option("Write the trained weights as safetensors.")] = None
+    start: Annotated[
+        Path | None, flags.option("Start from the weights that --save wrote.", callback=flags.openable)
+    ] = None
+    picture: Annotated[Path | None, flags.option("Write the model's picture to this file.", "FILE.png")] = None
+    model_dir: Annotated[Path | None, flags.option("gpt2: start from the checkpoint in DIR.", "DIR")] = None
+    tokens: Annotated[
+        Path | None, flags.option("gpt2: train on a file of tokens, or on those in a folder.", "PATH")
+    ] = None
     scratch: flags.Scratch = False
-    checkpoint: Annotated[Path | None, flags.file("Save checkpoints in DIR; resume from the one there.", "DIR")] = None
+    checkpoint: Annotated[Path | None, flags.option("Save checkpoints in DIR; resume from the one there.", "DIR")] = (
+        None
+    )
     checkpoint_every: Annotated[int, flags.number("Steps between checkpoints.")] = 200
     bundle: Annotated[
         bool, flags.switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")
@@ -81,7 +81,7 @@ class _Options:
     download: flags.Download = False
     wire: Annotated[
         str | None,
-        typer.Option(metavar="DTYPE", help="With several processes: gradients travel as float16 or bfloat16."),
+        flags.option("With several processes: gradients travel as float16 or bfloat16.", "DTYPE"),
     ] = None
     quiet: flags.Quiet = False
     as_json: flags.Json = False
@@ -146,7 +146,7 @@ def train(options: _Options) -> int:
         )  # fmt: skip
         progress = Progress(before=before, timing=reporter.measures or options.vitals)
         if not rank and (options.bundle or settings.current().bundle):
-            bundle = Bundle(options.model, _config(options))
+            bundle = Bundle(options.model, {k: v for k, v in asdict(options).items() if k != "quiet"})
             reporter = several(reporter, bundle)
         kept = options.save or options.checkpoint or options.picture or bundle
         stack.enter_context(going_on(kept is not None))
@@ -210,11 +210,6 @@ def _checkpoint(training: Any, options: _Options) -> tuple[Callable[[int], None]
         training, options.checkpoint, batch=training.batch, seed=options.seed, lr=training.optimizer.defaults["lr"]
     )
     return kept.save, kept.resume()
-
-
-def _config(options: _Options) -> dict[str, Any]:
-    """The options as bundles have them."""
-    return {k: v for k, v in asdict(options).items() if k != "quiet"}
 
 
 def _check(options: _Options) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import NoOpen, alone, openable, traceable
+from anneal.cli._flags import NoOpen, alone, openable, option, traceable
 
 app = alone()
 
@@ -20,21 +20,19 @@ def web(
     ] = ":3001",
     host: Annotated[
         str | None,
-        typer.Option("--host", metavar="HOST", help="Accept other machines at this address, with the printed token."),
+        option("Accept other machines at this address, with the printed token.", "HOST", "--host"),
     ] = None,
     script: Annotated[
         str | None,
-        typer.Option("--script", metavar="'FILE.py [ARGS]'", help="Run this program and show every plan that it runs."),
+        option("Run this program and show every plan that it runs.", "'FILE.py [ARGS]'", "--script"),
     ] = None,
     snapshot: Annotated[
         str | None,
-        typer.Option(
-            "--snapshot", metavar="VIEW", help="Write the view at this address to one file, and serve nothing."
-        ),
+        option("Write the view at this address to one file, and serve nothing.", "VIEW", "--snapshot"),
     ] = None,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE.html", help="File that --snapshot writes.")
-    ] = Path("anneal.html"),
+    output: Annotated[Path, option("File that --snapshot writes.", "FILE.html", "-o", "--output")] = Path(
+        "anneal.html"
+    ),
     no_open: NoOpen = False,
 ) -> None:
     """Serve the studio to this machine's browser: graphs, kernels, rules, training, generation, history, devices."""
@@ -63,9 +61,7 @@ def viz(
             callback=openable,
         ),
     ] = "nanogpt",
-    address: Annotated[
-        str, typer.Option("--address", metavar="ADDR", help="HOST:PORT, :PORT or PORT; :0: a free port.")
-    ] = ":0",
+    address: Annotated[str, option("HOST:PORT, :PORT or PORT; :0: a free port.", "ADDR", "--address")] = ":0",
     no_open: NoOpen = False,
 ) -> None:
     """Open the studio at the graph of a model."""

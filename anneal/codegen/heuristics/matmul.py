@@ -257,10 +257,6 @@ class _Product:
         m, n = min(1, tile.m / self.m.count), min(1, tile.n / self.n.count)
         return math.prod((1 + {"mn": max(m, n), "mk": m, "nk": n}[pair]) / 2 for pair in self.across)
 
-    def groups_of_unit(self, tile: _Tile) -> int:
-        """Workgroups for each multiprocessor."""
-        return -(-self.groups(tile) // _UNITS)
-
 
 def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     """Reduces in which one load needs the column but not the row, another the row but not the column.
@@ -398,7 +394,8 @@ def _time(product: _Product, tile: _Tile, share: int) -> float:
     steps = product.steps
     warps = tile.threads * share / 32
     held = max(1, int(_REGISTERS / 32 / (1.5 * tile.results * product.products + 64) / warps))
-    groups, mine = product.groups(tile), product.groups_of_unit(tile)
+    groups = product.groups(tile)
+    mine = -(-groups // _UNITS)  # of a multiprocessor
     if mine <= held:
         time = mine * _busy(held * warps) / _busy(mine * warps)
     else:

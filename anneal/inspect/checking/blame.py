@@ -178,14 +178,9 @@ class Built:
         events.clear()
         found: dict[tuple[str, str], Suspect] = {}
         with arena().untracked():
-            lines = {e.before: _line_of(e) for e in some}
+            lines = {e.before: lines_of([e.before]) for e in some}
             _look_at(some, found, "", _tensor_sides, lines)
         return list(found.values())
-
-
-def _line_of(e: Event) -> tuple[Line, ...]:
-    _, code, line, _, _ = e.before.provenance
-    return () if code is None else (Line(code.co_filename, line, code.co_qualname),)
 
 
 def _look_at(
@@ -283,8 +278,7 @@ def _kernel_sides(memory: KernelValues, e: Event) -> tuple[Bounded, Bounded] | N
         return None
     if e.before.shape or after.shape:
         return _tensor_sides(e)
-    a, b = memory.sides(e.before, after)
-    return a, b
+    return memory.sides(e.before, after)
 
 
 # -- values of a plan and their nodes ---------------------------------------------------------------------------------
@@ -300,7 +294,6 @@ class StoredValue:
 
     value: int
     places: tuple[int, ...]
-    place: int  # where the call says that it belongs
 
 
 @frozen
@@ -331,7 +324,6 @@ class Finding:
     call: schedule.Call
     program: Any
     before: list[Array]
-    after: list[Array]
     expected: list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
     values: dict[str, int]
 
@@ -370,6 +362,10 @@ class CheckRun:
     def dtype(self, v: int) -> DType:
         return self.plan.values[v].dtype
 
+    def pieces(self, values: Sequence[int]) -> list[tuple[Any, int, DType]]:
+        """The memory of some of the plan's values, as `download_all` takes it."""
+        return [(self.execution.buffers[v], self.plan.values[v].size, self.dtype(v)) for v in values]
+
 
 def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -> CheckedProgram:
     """The plan of `sink` (`SINK(outputs...)`) beside the graph; the passes run again up to the kernels' cuts."""
@@ -400,7 +396,7 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
             places = ends.get(base(root), [])
             size = root.size
             same = [n for n in places if order[n].dtype is root.dtype and order[n].size == size]
-            found.append(StoredValue(v, tuple(sorted(same, key=lambda n: (n != at, -n))), at))
+            found.append(StoredValue(v, tuple(sorted(same, key=lambda n: (n != at, -n)))))
         written.append(tuple(found))
     return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), tuple(written))
 

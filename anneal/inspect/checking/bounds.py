@@ -69,7 +69,7 @@ class Bounded(NamedTuple):
 
 def exactly(memory: Array) -> Bounded:
     """The value that memory holds; a subnormal number may be read as 0."""
-    if not _is_float(memory):
+    if memory.dtype.kind in "iub":
         return Bounded(memory, EXACT)
     with np.errstate(all="ignore"):
         wide = memory.astype(np.float64)
@@ -84,10 +84,6 @@ def exactly(memory: Array) -> Bounded:
 def wide_dtype(dtype: DType) -> np.dtype[Any]:
     """The dtype in which values of `dtype` are computed here: float64 for all floats."""
     return np.dtype(np.float64) if dtype.is_float else numpy_dtype(dtype)
-
-
-def _is_float(a: Array) -> bool:
-    return a.dtype.kind not in "iub"
 
 
 def unit(dtype: DType) -> float:
@@ -270,12 +266,9 @@ def _power(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
     return np.where(same, 0.0, np.where(a - ea > 0, wide, np.where(known, whole, np.inf)))
 
 
-def _largest(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
-    return np.asarray(np.maximum(np.maximum(a + ea, b + eb) - value, value - np.maximum(a - ea, b - eb)))
-
-
-def _smallest(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
-    return np.asarray(np.maximum(np.minimum(a + ea, b + eb) - value, value - np.minimum(a - ea, b - eb)))
+def _extreme(best: Callable[..., Any]) -> Callable[..., Array]:
+    """The change of the larger of two, or of the smaller."""
+    return lambda value, a, ea, b, eb: np.maximum(best(a + ea, b + eb) - value, value - best(a - ea, b - eb))
 
 
 def _product(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
@@ -286,18 +279,16 @@ def _product(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
 CHANGES: Mapping[Op, Callable[..., Array]] = covering(
     "the list of changes in anneal/inspect/checking/bounds.py",
     {
-        Op.NEG: lambda value, x, e: e,
-        Op.ABS: lambda value, x, e: e,
+        **dict.fromkeys((Op.NEG, Op.ABS), lambda value, x, e: e),
         Op.TAN: _tangent,
-        Op.ADD: lambda value, a, ea, b, eb: ea + eb,
-        Op.SUB: lambda value, a, ea, b, eb: ea + eb,
+        **dict.fromkeys((Op.ADD, Op.SUB), lambda value, a, ea, b, eb: ea + eb),
         Op.MUL: _product,
         Op.DIV: _quotient,
         Op.IDIV: _floored,
         Op.MOD: _modulo,
         Op.POW: _power,
-        Op.MAX: _largest,
-        Op.MIN: _smallest,
+        Op.MAX: _extreme(np.maximum),
+        Op.MIN: _extreme(np.minimum),
         **{op: _change(op) for op in ALU if op.change is not None},
     },
     REAL - {Op.WHERE},

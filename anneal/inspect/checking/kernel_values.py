@@ -44,7 +44,6 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Arra
         identity: Any = 0 if op is Op.MAX else 1
     else:
         identity = reduce_identity(op, dtype)
-    floats = dtype.is_float
     if valid is not None:
         value = np.where(valid, value, np.array(identity, value.dtype))
         error = np.where(valid, error, 0.0) if not x.exact else error
@@ -58,29 +57,23 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Arra
         wide = value.astype(np.float64)
         ends = [best.reduce(wide + s * error, axis=axes, keepdims=True, initial=float(start)) for s in (1, -1)]
         return TermFacts(made, ends[0], ends[1], count, True)
-    if not floats:
-        total = np.sum if op is Op.ADD else np.prod
-        made = total(value, axis=axes, keepdims=True, dtype=value.dtype)
-        if x.exact:
-            return TermFacts(made, EXACT, EXACT, count, True)
-        if op is Op.ADD:
-            return TermFacts(made, EXACT, np.sum(x.whole(), axis=axes, keepdims=True), count, True)
-        return TermFacts(
-            made, EXACT, np.where(np.max(x.whole(), axis=axes, keepdims=True) > 0, np.inf, 0.0), count, True
-        )
+    total: Any = partial(np.sum if op is Op.ADD else np.prod, axis=axes, keepdims=True)
+    if not dtype.is_float:
+        errors = EXACT
+        if not x.exact:
+            errors = total(x.whole())
+            if op is Op.MUL:  # as anything is possible where one may be another number
+                errors = np.where(np.max(x.whole(), axis=axes, keepdims=True) > 0, np.inf, 0.0)
+        return TermFacts(total(value, dtype=value.dtype), EXACT, errors, count, True)
     size = np.abs(value)
     if op is Op.ADD:
         if x.mass is not None:
             size = x.mass if valid is None else np.where(valid, x.mass, 0.0)
             count *= x.many
         whole = x.exact and bool((value == np.rint(value)).all())
-        errors = np.sum(np.broadcast_to(error, value.shape), axis=axes, keepdims=True) if not x.exact else EXACT
-        return TermFacts(
-            np.sum(value, axis=axes, keepdims=True), np.sum(size, axis=axes, keepdims=True), errors, count, whole
-        )
-    made = np.prod(value, axis=axes, keepdims=True)
-    lower = np.prod(np.minimum(size, 1.0), axis=axes, keepdims=True)
-    return TermFacts(made, np.prod(size + error, axis=axes, keepdims=True), lower, count, False)
+        errors = EXACT if x.exact else total(np.broadcast_to(error, value.shape))
+        return TermFacts(total(value), total(size), errors, count, whole)
+    return TermFacts(total(value), total(size + error), total(np.minimum(size, 1.0)), count, False)
 
 
 def joined(op: Op, dtype: DType, a: TermFacts, b: TermFacts) -> TermFacts:
@@ -251,7 +244,6 @@ _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
 class StoredPoints(NamedTuple):
     """The result of one store at some points: the places in its memory, the values, and a mask of those read."""
 
-    store: UOp
     places: Array
     value: Bounded
     live: Array
@@ -333,24 +325,15 @@ class KernelValues:
         count = chosen.size
         index = self._points(self._value(store.src[1], frame).value, count)
         value = self._value(store.src[2], frame)
-        live = np.ones(count, np.bool_)
+        live = self._live(store, frame, count)
         if len(store.src) > 3:
-            live &= self._points(self._value(store.src[3], frame).value, count)
-        dead = dead_side(store.src[2])
-        if dead is not None:
-            chosen_first = self._points(self._value(store.src[2].src[0], frame).value, count)
-            live &= ~chosen_first if dead == 1 else chosen_first
-        return StoredPoints(store, index, value.moved(lambda a: self._points(a, count)), live)
+            live = live & self._points(self._value(store.src[3], frame).value, count)
+        return StoredPoints(index, value.moved(lambda a: self._points(a, count)), live)
 
     def point_of(self, store: UOp, element: int) -> int | None:
         """The number of a point of the loops at which `store` writes this element."""
-        loops, extents, _ = self.points(store)
-        self._axes = {}
-        total = math.prod(extents)
-        for chosen in self._pieces(np.arange(total), 1):
-            frame = self._frame(loops, extents, chosen)
-            index = self._points(self._value(store.src[1], frame).value, chosen.size)
-            hits = np.flatnonzero(index == element)
+        for _, chosen, places in self._places(store):
+            hits = np.flatnonzero(places == element)
             if hits.size:
                 return int(chosen[hits[0]])
         return None
@@ -366,18 +349,28 @@ class KernelValues:
 
     def lives(self, store: UOp) -> Iterator[tuple[Array, Array]]:
         """The places in memory that `store` writes, and a mask of those that are read, in pieces."""
+        for frame, chosen, places in self._places(store):
+            yield places, self._live(store, frame, chosen.size)
+
+    def _places(self, store: UOp) -> Iterator[tuple[_Frame, Array, Array]]:
+        """All points of a store in pieces, with their numbers, and the places in memory that it writes there."""
         loops, extents, _ = self.points(store)
-        dead = dead_side(store.src[2])
-        condition = None if dead is None else store.src[2].src[0]
-        total = math.prod(extents)
         self._axes = {}
-        for chosen in self._pieces(np.arange(total), 1):
+        for chosen in self._pieces(np.arange(math.prod(extents)), 1):
             frame = self._frame(loops, extents, chosen)
-            live = np.ones(chosen.size, np.bool_)
-            if condition is not None:
-                first = np.broadcast_to(self._value(condition, frame).value, (chosen.size,))
-                live = ~first if dead == 1 else first
-            yield self._points(self._value(store.src[1], frame).value, chosen.size), live
+            yield frame, chosen, self._points(self._value(store.src[1], frame).value, chosen.size)
+
+    def _live(self, store: UOp, frame: _Frame, count: int) -> Array:
+        """A mask of the points whose values are read."""
+        dead = dead_side(store.src[2])
+        if dead is None:
+            return np.ones(count, np.bool_)
+        first = self._points(self._value(store.src[2].src[0], frame).value, count)
+        return ~first if dead == 1 else first
+
+    def stores(self, slot: int) -> list[UOp]:
+        """The stores that write output `slot`."""
+        return [s for s in self.sink.src if s.src[0].arg[0] == slot]
 
     def _points(self, a: Array, count: int) -> Array:
         return np.broadcast_to(a.reshape(a.shape[0] if a.ndim else 1, -1)[:, 0] if a.ndim else a.reshape(1), (count,))
@@ -469,13 +462,9 @@ class KernelValues:
             x = self._value(u.src[0], inner)
             axes = tuple([self._axes[r] for r in u.src[1:]])
             # a source need not depend on every range that is summed over, nor be as long
-            sizes = [inner.ranges[r].shape[self._axes[r]] for r in u.src[1:]]
-            shape = list(np.broadcast_shapes(x.value.shape, valid.shape if valid is not None else ()))
-            for a, n in zip(axes, sizes, strict=True):
-                shape[a] = n
-            sizes_now = tuple(shape)
-            whole = x.moved(partial(np.broadcast_to, shape=sizes_now))
-            part = part_of(u.arg, u.dtype, whole, axes, None if valid is None else np.broadcast_to(valid, shape))
+            given = [x.value, *[inner.ranges[r] for r in u.src[1:]], *(() if valid is None else (valid,))]
+            spread = partial(np.broadcast_to, shape=np.broadcast_shapes(*[a.shape for a in given]))
+            part = part_of(u.arg, u.dtype, x.moved(spread), axes, None if valid is None else spread(valid))
             total = part if total is None else joined(u.arg, u.dtype, total, part)
         if total is None:
             identity = np.array(reduce_identity(u.arg, u.dtype), wide_dtype(u.dtype))
@@ -520,20 +509,11 @@ def _below(root: UOp) -> list[UOp]:
 
 def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
     """The nodes to compute before `root`, sources first; nodes below a REDUCE are computed with it."""
-    order: list[UOp] = []
-    seen: set[UOp] = set()
-    stack: list[tuple[UOp, bool]] = [(root, False)]
-    while stack:
-        u, left = stack.pop()
-        if left:
-            order.append(u)
-        elif u not in seen and u not in memo and u.op is not Op.PARAM:
-            seen.add(u)
-            stack.append((u, True))
-            if u.op is Op.RANGE or u.op is Op.REDUCE:
-                continue
-            stack.extend([(s, False) for s in reversed(u.src)])
-    return order
+    return toposort(
+        (root,),
+        until=lambda u: u in memo or u.op is Op.PARAM,
+        sources=lambda u: () if u.op in (Op.RANGE, Op.REDUCE) else u.src,
+    )
 
 
 def error_bounds(
@@ -555,7 +535,7 @@ def error_bounds(
     for slot in range(outputs):
         errors, whole = np.zeros(memory[slot].size), True
         drawn, read = np.zeros((2, errors.size), np.bool_)
-        for store in [s for s in sink.src if s.src[0].arg[0] == slot]:
+        for store in kernel.stores(slot):
             for piece, complete in kernel.stored(store, _DRAWN):
                 inside = (piece.places >= 0) & (piece.places < errors.size)
                 places, error = piece.places[inside], piece.value.whole()[inside]

@@ -15,7 +15,7 @@ from anneal.inspect.checking.blame import (  # isort: skip
 )  # fmt: skip
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
-from anneal.inspect.checking.not_finite import look
+from anneal.inspect.checking.not_finite import look, named
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
@@ -43,11 +43,8 @@ def check_launch(
             r = CheckRun(
                 sink, number, program, device, execution, TensorValues(leaves, limits.tensor), limits, report, found
             )
-            pieces = [
-                (execution.buffers[v], step.plan.values[v].size, step.plan.values[v].dtype)
-                for v in range(step.plan.inputs)
-            ]
-            for v, (storage, content) in enumerate(zip(step.inputs, device.download_all(pieces))):
+            inputs = device.download_all(r.pieces(range(step.plan.inputs)))
+            for v, (storage, content) in enumerate(zip(step.inputs, inputs)):
                 leaves[storage] = content
                 r.held[v] = HeldValue(content, sources=frozenset((v,)))
             for u in program.nodes:
@@ -65,7 +62,7 @@ def _check_call(r: CheckRun, n: int) -> None:
     call: Call = r.plan.calls[n]
     program = r.execution.programs[n]
     buffers = [r.execution.buffers[v] for v in call.args]
-    pieces = [(b, r.plan.values[v].size, r.plan.values[v].dtype) for b, v in zip(buffers, call.args, strict=True)]
+    pieces = r.pieces(call.args)
     before = r.device.download_all(pieces)
     origins = placed(call.places, r.program.origins)
     opts = program.opts
@@ -100,7 +97,7 @@ def _check_call(r: CheckRun, n: int) -> None:
     )
     if failed:
         r.report.differences += failed
-        r.found.append(Finding(failed[0], call, program, before, after, expected, dict(r.execution.values)))
+        r.found.append(Finding(failed[0], call, program, before, expected, dict(r.execution.values)))
     look(r, n, before, after)
 
 
@@ -158,7 +155,7 @@ def _beside_kernel(
     for slot, v in enumerate(call.args[: call.outputs]):
         whole, pieces = True, []
         live: Array | None = None
-        for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
+        for store in kernel.stores(slot):
             for piece, complete in kernel.stored(store, r.limits.kernel, n):
                 whole &= complete
                 pieces.append(piece)
@@ -168,19 +165,20 @@ def _beside_kernel(
         alive = np.concatenate([p.live for p in pieces]) if pieces else np.zeros(0, np.bool_)
         inside = (index >= 0) & (index < after[slot].size)
         got = after[slot][np.where(inside, index, 0)]
+        read = alive & inside
         once = _once(index, after[slot].size)
         if not once.all():
             note.append(f"v{v}: stores that write the same elements were left out")
-        compared = beside(got, Bounded(value, error), alive & inside & once)
+        compared = beside(got, Bounded(value, error), read & once)
         results.append(compared)
-        expected.append((index[alive & inside], value[alive & inside], error[alive & inside]))
+        expected.append((index[read], value[read], error[read]))
         if not alive.all():
             live = np.zeros(after[slot].size, np.bool_)
-            live[index[alive & inside]] = True
+            live[index[read]] = True
         if not whole:
             note.append(f"{compared.judged:,} of {after[slot].size:,} elements of v{v} were drawn")
             if live is not None:
-                live = _lives(kernel, call, slot, after[slot].size)
+                live = _lives(kernel, slot, after[slot].size)
         r.lives.append(live)
         if not compared.ok:
             at = compared.at
@@ -203,10 +201,10 @@ def _once(index: Array, size: int) -> Array:
     return np.where(inside, times[np.where(inside, index, 0)] == 1, True)
 
 
-def _lives(kernel: KernelValues, call: Call, slot: int, size: int) -> Array:
+def _lives(kernel: KernelValues, slot: int, size: int) -> Array:
     """The elements of an output that are read."""
     live = np.zeros(size, np.bool_)
-    for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
+    for store in kernel.stores(slot):
         for index, alive in kernel.lives(store):
             live[index[alive]] = True
     return live
@@ -214,11 +212,10 @@ def _lives(kernel: KernelValues, call: Call, slot: int, size: int) -> Array:
 
 def _stray(before: Array, after: Array, index: Array) -> Array:
     """Elements that changed although no store is theirs."""
-    size = before.size
-    if not size:
+    if not before.size:
         return np.zeros(0, np.int64)
     changed = (_bytes(before) != _bytes(after)).any(axis=1)
-    changed[index[(index >= 0) & (index < size)]] = False
+    changed[index[(index >= 0) & (index < before.size)]] = False
     return np.flatnonzero(changed)
 
 
@@ -353,12 +350,11 @@ def _rule_difference(
     blame = (
         "the kernel does what its own graph says: a rule or a pass between the graph as written and the kernel is wrong"
     )
-    error = expected.whole().reshape(-1)[at]
     wrong = _Wrong(
         at if points is None else int(points[at]),
         got.reshape(-1)[at],
         expected.value.reshape(-1)[at],
-        float(error),
+        expected.whole().reshape(-1)[at],
         compared.differ,
         compared.judged,
     )
@@ -394,14 +390,13 @@ def _difference(
     dtype = r.dtype(v)
     shape: tuple[int, ...] = node.shape if node is not None else (r.plan.values[v].size,)
     at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
-    adapter = r.device.describe().get("adapter")
     return Difference(
         launch=r.number,
         kernel=n,
         name=call.kernel.name,
         label=label_of(origins),
         opts=r.execution.programs[n].opts,
-        device=f"{r.device.name} ({adapter})" if adapter else r.device.name,
+        device=named(r.device),
         against=against,
         blame=blame,
         value=f"v{v}",
@@ -446,7 +441,7 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
     """
     if any(d.launch == r.number for d in r.report.differences):
         return
-    outputs = [(r.execution.buffers[v], r.plan.values[v].size, r.plan.values[v].dtype) for v in r.plan.outputs]
+    outputs = r.pieces(r.plan.outputs)
     if not outputs:
         return
     alone = r.device.download_all(outputs)

@@ -23,7 +23,7 @@ from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import label_of, lines_of, placed
 from anneal.schedule import Call, Kernel
-from anneal.uop import ALU, DType, Op, UOp, decode_graph, dtypes, encode_graph, toposort
+from anneal.uop import ALU, DType, Op, UOp, by_name, decode_graph, encode_graph, toposort
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
@@ -67,7 +67,7 @@ def _kinds(a: Array) -> set[str]:
         return set()
     with np.errstate(all="ignore"):
         wide = a.astype(np.float64)
-    return {name for name, test in (("nan", np.isnan), ("inf", np.isinf)) if bool(test(wide).any())}
+    return {kind for kind in ("nan", "inf") if _of_kind(kind, wide).any()}
 
 
 def _of_kind(kind: str, value: Array) -> Array:
@@ -91,9 +91,7 @@ def _found(
         return None
     element = int(wrong[0])
     written = r.program.written[n][slot] if slot < len(r.program.written[n]) else None
-    begins: list[str] = []
-    overflows: list[bool] = []
-    births: list[tuple[UOp, int, tuple[str, ...]]] = []
+    births: list[tuple[UOp, int, tuple[str, ...], bool, str]] = []
 
     def seen(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
         if births or u.op in _GIVEN:
@@ -101,9 +99,8 @@ def _found(
         mine = _odd(value.value)
         if mine.any() and not any(_odd(s.value).any() for s in sources):
             at = int(np.flatnonzero(mine)[0])
-            births.append((u, at, _told(u, at, sources)))
-            overflows.append(_overflows(u, at, sources))
-            begins.append("nan" if np.isnan(value.value.reshape(-1)[at]) else "inf")
+            kind_here = "nan" if np.isnan(value.value.reshape(-1)[at]) else "inf"
+            births.append((u, at, _told(u, at, sources), _overflows(u, at, sources), kind_here))
 
     if written is not None and written.places:
         try:
@@ -111,12 +108,14 @@ def _found(
         except TooLarge:
             births.clear()
     origins = placed(call.places, r.program.origins)
-    lines, op = lines_of(origins), "STORE"
+    lines, op, begins, overflow = lines_of(origins), "STORE", kind, False
     shape: tuple[int, ...] = (int(content.size),)
     at: tuple[int, ...] = (element,)
     sources: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     if births:
-        u, flat, sources = births[0]
+        u, flat, sources, overflow, begins = births[0]
+        inputs = _traced(r, u, flat)
         op, shape = u.op.name, u.shape
         at = tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
         place = next((i for i, x in enumerate(r.program.nodes) if x is u), None)
@@ -128,16 +127,16 @@ def _found(
         name=call.kernel.name,
         label=label_of(origins),
         kind=kind,
-        begins=begins[0] if begins else kind,
+        begins=begins,
         value=f"v{call.args[slot]}",
         element=element,
         op=op,
         shape=shape,
         at=at,
         sources=sources,
-        inputs=(_traced(r, *births[0][:2]) if births else ()) or _inputs(r, call, slot, element, before),
+        inputs=inputs or _inputs(r, call, slot, element, before),
         lines=lines,
-        overflow=any(overflows) and begins[0] == "inf",
+        overflow=overflow and begins == "inf",
     )
 
 
@@ -202,7 +201,7 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
 def _inputs(r: CheckRun, call: Call, slot: int, element: int, before: Sequence[Array]) -> tuple[str, ...]:
     """The elements that the kernel reads for an element that it stores, the largest first."""
     kernel = KernelValues(call.kernel.sink, before, r.execution.values)
-    for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
+    for store in kernel.stores(slot):
         point = kernel.point_of(store, element)
         if point is None:
             continue
@@ -274,7 +273,7 @@ def repro_of(finding: Finding, file: IO[bytes]) -> None:
         "format": _FORMAT,
         "name": finding.call.kernel.name,
         "outputs": finding.call.outputs,
-        "dtypes": [_name(content.dtype) for content in finding.before],
+        "dtypes": [content.dtype.name for content in finding.before],
         "values": finding.values,
         "graph": encode_graph(finding.call.kernel.sink),
         "kernel": None if kernel is None else encode_kernel(kernel),
@@ -285,10 +284,6 @@ def repro_of(finding: Finding, file: IO[bytes]) -> None:
     }
     arrays["check"] = np.frombuffer(json.dumps(said).encode(), np.uint8)
     np.savez_compressed(file, allow_pickle=False, **arrays)
-
-
-def _name(dtype: np.dtype[Any]) -> str:
-    return next(d.name for d in vars(dtypes).values() if isinstance(d, DType) and numpy_dtype(d) == dtype)
 
 
 def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
@@ -304,7 +299,7 @@ def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
         said, arrays = _read(raw)
         sink = decode_graph(said["graph"])
         before = [
-            np.frombuffer(arrays[f"memory{n}"].tobytes(), numpy_dtype(_dtype(name)))
+            np.frombuffer(arrays[f"memory{n}"].tobytes(), numpy_dtype(by_name(name)))
             for n, name in enumerate(said["dtypes"])
         ]
         expected = [(arrays[f"index{n}"], arrays[f"value{n}"], arrays[f"error{n}"]) for n in range(said["outputs"])]
@@ -315,7 +310,7 @@ def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
         raise DataError(f"{source}: is no file of `anneal check --repro`: {e}") from None
     device = get_device(device_name)
     call = Call(Kernel(sink, str(said["name"])), tuple(range(len(before))), int(said["outputs"]), "forward")
-    sizes = [(content.size, _dtype(name)) for content, name in zip(before, said["dtypes"], strict=True)]
+    sizes = [(content.size, by_name(name)) for content, name in zip(before, said["dtypes"], strict=True)]
 
     def run(program: Any) -> str:
         got = again(device, program, call, sizes, before, values)
@@ -336,7 +331,7 @@ def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
         recorded = f"device {device.name} runs no WGSL"
     else:
         recorded = _tried(lambda: run(load(call.kernel.name, kernel)))
-    return Replayed(call.kernel.name, _said(device), recorded, _tried(made), said["found"])
+    return Replayed(call.kernel.name, named(device), recorded, _tried(made), said["found"])
 
 
 def _tried(run: Any) -> str:
@@ -346,7 +341,8 @@ def _tried(run: Any) -> str:
         return f"not run: {str(e).splitlines()[0]}"
 
 
-def _said(device: AnyDevice) -> str:
+def named(device: AnyDevice) -> str:
+    """A device's name, with that of its adapter."""
     adapter = device.describe().get("adapter")
     return f"{device.name} ({adapter})" if adapter else device.name
 
@@ -359,10 +355,6 @@ def _wrong(n: int, index: Array, value: Array, error: Array, got: Array, compare
         f"{float(error[at]):.3g}; {ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of "
         f"{compared.judged} elements differ"
     )
-
-
-def _dtype(name: str) -> DType:
-    return next(d for d in vars(dtypes).values() if isinstance(d, DType) and d.name == name)
 
 
 def _read(raw: bytes) -> tuple[Mapping[str, Any], dict[str, Array]]:

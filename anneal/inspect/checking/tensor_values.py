@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from anneal.errors import CompilerError
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly, wide_dtype
 from anneal.inspect.checking.kernel_values import TermFacts, argsort, contracted, joined, part_of, reduced
 from anneal.rewrite import value_of
-from anneal.uop import ALU, MOVEMENT, Op, UOp
+from anneal.uop import ALU, MOVEMENT, Op, UOp, toposort
 
 _SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CALL))
 _VIEWS = frozenset((Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.CONST))
@@ -26,7 +27,6 @@ class TooLarge(Exception):
 
     def __init__(self, elements: int) -> None:
         super().__init__(f"{elements:,} elements")
-        self.elements = elements
 
 
 def base(u: UOp) -> UOp:
@@ -55,19 +55,7 @@ class TensorValues:
 
     def cone(self, u: UOp) -> list[UOp]:
         """The nodes that an evaluation of `u` visits, sources first."""
-        order: list[UOp] = []
-        seen: set[UOp] = set()
-        stack: list[tuple[UOp, bool]] = [(u, False)]
-        while stack:
-            x, left = stack.pop()
-            if left:
-                order.append(x)
-            elif x not in seen:
-                seen.add(x)
-                stack.append((x, True))
-                if base(x) not in self.known:
-                    stack.extend([(s, False) for s in reversed(needed(x))])
-        return order
+        return toposort((u,), sources=lambda x: () if base(x) in self.known else needed(x))
 
     def value(self, root: UOp, seen: Seen | None = None) -> Bounded:
         """The value of `root`; `seen` is told of every node, with its sources' values.
@@ -213,10 +201,6 @@ def _scatter_add(u: UOp, src: list[Bounded]) -> Bounded:
     return _sums(u, src, 1, float(np.bincount(at).max()) if at.size else 0.0)
 
 
-def _segment_sum(u: UOp, src: list[Bounded]) -> Bounded:
-    return _sums(u, src, 0, float(np.diff(src[2].value).max()) if u.shape[0] else 0.0)
-
-
 def _update(u: UOp, src: list[Bounded]) -> Bounded:
     def placed(x: Array, part: Array) -> Array:
         made: Array = MEANINGS[u.op](u, [x, part, *[s.value for s in src[2:]]], x.dtype)
@@ -236,7 +220,7 @@ _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
     Op.CALL: lambda u, src: src[0],
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
-    Op.SEGMENT_SUM: _segment_sum,
+    Op.SEGMENT_SUM: lambda u, src: _sums(u, src, 0, float(np.diff(src[2].value).max()) if u.shape[0] else 0.0),
     Op.ARGSORT: lambda u, src: argsort(src[0]),
     Op.UPDATE: _update,
 }
@@ -280,7 +264,7 @@ class PointValues:
             self._memo.clear()
             self._kept.clear()
             value = self._value(root, index, 1)
-            yield some, _all(value, some.size)
+            yield some, value.moved(partial(_all, count=some.size))
 
     def _value(self, u: UOp, index: Index, ndim: int) -> Bounded:
         """`u` at an index of arrays with so many axes."""
@@ -345,8 +329,8 @@ class PointValues:
         return self._value(u.src[0], tuple(below), ndim).gated(inside).doubted(where)
 
 
-def _all(x: Bounded, count: int) -> Bounded:
-    return x.moved(lambda a: np.broadcast_to(a.reshape(-1), (count,)))
+def _all(a: Array, count: int) -> Array:
+    return np.broadcast_to(a.reshape(-1), (count,))
 
 
 def _place(index: Index, shape: tuple[int, ...], ndim: int) -> Array:
@@ -386,14 +370,6 @@ def _expanded(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
     return tuple([zero if n == 1 else i for i, n in zip(index, u.src[0].shape, strict=True)]), None
 
 
-def _shrunk(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
-    return tuple([i + b for i, (b, _) in zip(index, u.arg, strict=True)]), None
-
-
-def _flipped(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
-    return tuple([n - 1 - i if a in u.arg else i for a, (i, n) in enumerate(zip(index, u.shape, strict=True))]), None
-
-
 def _padded(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
     inside: Array = np.ones((1,) * ndim, np.bool_)
     out = []
@@ -408,7 +384,10 @@ _MOVES: dict[Op, Callable[[UOp, Index, int], tuple[Index, Array | None]]] = {
     Op.RESHAPE: _reshaped,
     Op.PERMUTE: _permuted,
     Op.EXPAND: _expanded,
-    Op.SHRINK: _shrunk,
-    Op.FLIP: _flipped,
+    Op.SHRINK: lambda u, index, _: (tuple([i + b for i, (b, _) in zip(index, u.arg, strict=True)]), None),
+    Op.FLIP: lambda u, index, _: (
+        tuple([n - 1 - i if a in u.arg else i for a, (i, n) in enumerate(zip(index, u.shape, strict=True))]),
+        None,
+    ),
     Op.PAD: _padded,
 }

@@ -20,7 +20,7 @@ from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
 from anneal.inspect.checking.records import GradientCheck, Report
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
-from anneal.inspect.kernel_list import Line
+from anneal.inspect.kernel_list import lines_of
 from anneal.progress import told
 from anneal.rewrite import Event, substitute, tracing
 from anneal.runtime import Handle, Launch, here, realize, watched
@@ -408,7 +408,6 @@ def _node(
     parts = [float((_Plain(content).value(g.uop).reshape(-1) * d).sum()) for g, d in zip(pulled, ways, strict=True)]
     got = sum(parts)
     rule = next((e for e in events if e.table == "gradient"), None)
-    _, code, line, _, _ = u.provenance
     bound = slope.error + 1e-6 * max(abs(got), abs(slope.value), *map(abs, parts))
     return GradientCheck(
         name=f"{u.op.name} {u.dtype.name}[{', '.join(map(str, u.shape))}] by its sources",
@@ -419,5 +418,5 @@ def _node(
         bound=bound,
         ok=bool(abs(got - slope.value) <= bound),
         blame=f"rule: {rule.rule}   [{rule.place}]" if rule is not None else "",
-        lines=() if code is None else (Line(code.co_filename, line, code.co_qualname),),
+        lines=lines_of([u]),
     )

@@ -69,7 +69,7 @@ class Joining(Groups):
         if row is None:
             return self.refused(p, g, apart)
         if p.nodes + g.nodes > self.cost_model.kernel_steps:
-            return self.refused(p, g, too_long)
+            return self.refused(p, g, lambda p, g, m: _NODES.format(p.nodes + g.nodes, m.kernel_steps))
         # The joined kernel stands after all that it reads and before all that read it.
         level, owner = p.level, self.owner
         for i in g.inputs:
@@ -78,13 +78,13 @@ class Joining(Groups):
                 level = q.level + 1
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
         if any(r.level <= level and not (self.patient and not depends(g, r, self.owner)) for r in others):
-            return self.refused(p, g, needed_between)
+            return self.refused(p, g, lambda *_: _BETWEEN)
         size = max(p.size, g.size)
         moves = _moved(g.roots, p, self.materialised, size, row, self.cost_model.keeps_rows)
         if moves is not None:
             return self.refused(p, g, lambda *_: moved(moves, self.cost_model))
         if not self.takes(g, p):
-            return self.refused(p, g, too_many_buffers)
+            return self.refused(p, g, lambda _, __, m: _BUFFERS.format(m.member_buffers))
         g.level, g.size, g.row = level, size, row
         for r in others:
             self.put_behind(r, level)
@@ -324,6 +324,9 @@ _ALONE = {
     Op.UPDATE: "a write into a part of memory",
     Op.CONTIGUOUS: "a copy of memory that is overwritten later",
 }
+_NODES = "together they compute {} nodes, and one kernel at most {}"
+_BUFFERS = "together they bind more than {} buffers, the most that this device gives a kernel"
+_BETWEEN = "another kernel reads the producer's result and makes something that the reader needs: it runs between them"
 _MOVED = {
     Op.PERMUTE: "in another order of axes",
     Op.EXPAND: "repeated along an axis",
@@ -376,16 +379,6 @@ def apart(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
     )
 
 
-def too_long(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
-    """Together they compute too many nodes."""
-    return f"together they compute {p.nodes + g.nodes} nodes, and one kernel at most {cost_model.kernel_steps}"
-
-
-def needed_between(p: FusionGroup, g: FusionGroup, _: CostModel) -> str:
-    """A third kernel reads the producer's result, and the reader needs the third's."""
-    return "another kernel reads the producer's result and makes something that the reader needs: it runs between them"
-
-
 def moved(by: UOp, cost_model: CostModel) -> str:
     """The reader reads the result elsewhere than where it is made.
 
@@ -401,11 +394,6 @@ def moved(by: UOp, cost_model: CostModel) -> str:
         f"the reader takes the result {how}: a reader joins only if it reads each element, or each row, where it is "
         "computed"
     )
-
-
-def too_many_buffers(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
-    """Together they bind too many buffers."""
-    return f"together they bind more than {cost_model.member_buffers} buffers, the most that this device gives a kernel"
 
 
 def _kind(g: FusionGroup, cost_model: CostModel) -> str:

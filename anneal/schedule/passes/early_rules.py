@@ -11,160 +11,119 @@ from anneal.uop import Op, UOp
 from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting, summed_apart, zeros
 from anneal.rewrite import value_of
 
-_CONST = Op.CONST
-_RESHAPE = Op.RESHAPE
-_PERMUTE = Op.PERMUTE
-_REDUCE_AXIS = Op.REDUCE_AXIS
-_ARGSORT = Op.ARGSORT
-_NEG = Op.NEG
 _ADD = Op.ADD
-_MUL = Op.MUL
-
-def _early_detach(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 1:
-        s0, = u.src
-        # detach(x) -> x
-        return (s0, 'detach(x) -> x')
-
-
-def _early_call(u: Any, ctx: Any) -> Any:
-    # call(*r) -> value_of(u)
-    r = value_of(u)
-    if r is not None and r is not u:
-        return (r, 'call(*r) -> value_of(u)')
-
 
 def _early_pad(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 1:
-        s0, = u.src
-        if 0 in s0.shape:
-            # pad[a](x) -> zeros(u) if 0 in x.shape
-            r = zeros(u)
-            if r is not None and r is not u:
-                return (r, 'pad[a](x) -> zeros(u) if 0 in x.shape')
-        if s0.shape == u.shape:
-            # pad[a](x) -> x if x.shape == u.shape
-            return (s0, 'pad[a](x) -> x if x.shape == u.shape')
+    s0, = u.src
+    if 0 in s0.shape:
+        # pad[a](x) -> zeros(u) if 0 in x.shape
+        r = zeros(u)
+        if r is not None and r is not u:
+            return r, 'pad[a](x) -> zeros(u) if 0 in x.shape'
+    if s0.shape == u.shape:
+        # pad[a](x) -> x if x.shape == u.shape
+        return s0, 'pad[a](x) -> x if x.shape == u.shape'
 
 
 def _early_gather(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 2:
-        s0, s1 = u.src
-        if 0 in s0.shape:
-            # gather[a](x, i) -> zeros(u) if 0 in x.shape
-            r = zeros(u)
-            if r is not None and r is not u:
-                return (r, 'gather[a](x, i) -> zeros(u) if 0 in x.shape')
+    s0, s1 = u.src
+    if 0 in s0.shape:
+        # gather[a](x, i) -> zeros(u) if 0 in x.shape
+        return zeros(u), 'gather[a](x, i) -> zeros(u) if 0 in x.shape'
 
 
 def _early_scatter_add(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 2:
-        s0, s1 = u.src
-        if 0 in s1.shape:
-            # scatter_add(i, x) -> zeros(u) if 0 in x.shape
-            r = zeros(u)
-            if r is not None and r is not u:
-                return (r, 'scatter_add(i, x) -> zeros(u) if 0 in x.shape')
-        # scatter_add(i, x) -> scatter_by_sorting(u, i, x)
-        r = scatter_by_sorting(u, s0, s1)
+    s0, s1 = u.src
+    if 0 in s1.shape:
+        # scatter_add(i, x) -> zeros(u) if 0 in x.shape
+        r = zeros(u)
         if r is not None and r is not u:
-            return (r, 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)')
+            return r, 'scatter_add(i, x) -> zeros(u) if 0 in x.shape'
+    # scatter_add(i, x) -> scatter_by_sorting(u, i, x)
+    return scatter_by_sorting(u, s0, s1), 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)'
 
 
 def _early_reshape(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 1:
-        s0, = u.src
-        if s0.op is _RESHAPE and len(s0.src) == 1:
-            s0_0, = s0.src
-            # reshape[s](reshape(x)) -> reshape[s](x)
-            return (UOp(_RESHAPE, s0_0.dtype, (s0_0,), u.arg), 'reshape[s](reshape(x)) -> reshape[s](x)')
-        if s0.shape == u.arg:
-            # reshape[s](x) -> x if x.shape == s
-            return (s0, 'reshape[s](x) -> x if x.shape == s')
+    s0, = u.src
+    if s0.op is Op.RESHAPE:
+        s0_0, = s0.src
+        # reshape[s](reshape(x)) -> reshape[s](x)
+        return UOp(Op.RESHAPE, s0_0.dtype, (s0_0,), u.arg), 'reshape[s](reshape(x)) -> reshape[s](x)'
+    if s0.shape == u.arg:
+        # reshape[s](x) -> x if x.shape == s
+        return s0, 'reshape[s](x) -> x if x.shape == s'
 
 
 def _early_permute(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 1:
-        s0, = u.src
-        if s0.op is _PERMUTE and len(s0.src) == 1:
-            s0_0, = s0.src
-            # permute[p](permute[q](x)) -> permute[composed(p, q)](x)
-            return (UOp(_PERMUTE, s0_0.dtype, (s0_0,), composed(u.arg, s0.arg)), 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)')
-        if is_identity(u.arg):
-            # permute[p](x) -> x if is_identity(p)
-            return (s0, 'permute[p](x) -> x if is_identity(p)')
+    s0, = u.src
+    if s0.op is Op.PERMUTE:
+        s0_0, = s0.src
+        # permute[p](permute[q](x)) -> permute[composed(p, q)](x)
+        return UOp(Op.PERMUTE, s0_0.dtype, (s0_0,), composed(u.arg, s0.arg)), 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)'
+    if is_identity(u.arg):
+        # permute[p](x) -> x if is_identity(p)
+        return s0, 'permute[p](x) -> x if is_identity(p)'
 
 
 def _early_expand(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 1:
-        s0, = u.src
-        if s0.shape == u.arg:
-            # expand[s](x) -> x if x.shape == s
-            return (s0, 'expand[s](x) -> x if x.shape == s')
+    s0, = u.src
+    if s0.shape == u.arg:
+        # expand[s](x) -> x if x.shape == s
+        return s0, 'expand[s](x) -> x if x.shape == s'
 
 
 def _early_shrink(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 1:
-        s0, = u.src
-        if s0.shape == u.shape:
-            # shrink[a](x) -> x if x.shape == u.shape
-            return (s0, 'shrink[a](x) -> x if x.shape == u.shape')
+    s0, = u.src
+    if s0.shape == u.shape:
+        # shrink[a](x) -> x if x.shape == u.shape
+        return s0, 'shrink[a](x) -> x if x.shape == u.shape'
 
 
 def _early_flip(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 1:
-        s0, = u.src
-        if not u.arg:
-            # flip[a](x) -> x if not a
-            return (s0, 'flip[a](x) -> x if not a')
+    s0, = u.src
+    if not u.arg:
+        # flip[a](x) -> x if not a
+        return s0, 'flip[a](x) -> x if not a'
 
 
 def _early_contiguous(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 1:
-        s0, = u.src
-        if is_view(s0) and u.tag is None:
-            # contiguous(x) -> x if is_view(x) and u.tag is None
-            return (s0, 'contiguous(x) -> x if is_view(x) and u.tag is None')
+    s0, = u.src
+    if is_view(s0) and u.tag is None:
+        # contiguous(x) -> x if is_view(x) and u.tag is None
+        return s0, 'contiguous(x) -> x if is_view(x) and u.tag is None'
 
 
 def _early_reduce_axis(u: Any, ctx: Any) -> Any:
-    if u.arg[0] is _ADD and len(u.src) == 1:
+    if u.arg[0] is _ADD:
         s0, = u.src
         if s0.dtype.is_float and s0.dtype.is_narrow:
             # reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow
             r = reduced_wide(u, s0)
             if r is not None and r is not u:
-                return (r, 'reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow')
-    if u.arg[0] is _MUL and len(u.src) == 1:
+                return r, 'reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow'
+    if u.arg[0] is Op.MUL:
         s0, = u.src
         if s0.dtype.is_float and s0.dtype.is_narrow:
             # reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow
             r = reduced_wide(u, s0)
             if r is not None and r is not u:
-                return (r, 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow')
+                return r, 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow'
     if u.arg[0] is _ADD:
-        if len(u.src) == 1:
-            s0, = u.src
-            if s0.op is _NEG:
-                s0_0, = s0.src
-                # reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)
-                return (-UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)')
-            if s0.op is _MUL:
-                s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST and s0_0.dtype.is_float and s0_0.shape == u.src[0].shape and math.isfinite(s0_1.arg):
-                    # reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))
-                    return (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])) * s0_1, 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))')
-            if s0.op is _ADD:
-                s0_0, s0_1 = s0.src
-                if has_products(u.src[0]):
-                    # reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])
-                    r = summed_apart(u)
-                    if r is not None and r is not u:
-                        return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])')
-                    # reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])
-                    r = summed_apart(u)
-                    if r is not None and r is not u:
-                        return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])')
+        s0, = u.src
+        if s0.op is Op.NEG:
+            s0_0, = s0.src
+            # reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)
+            return -UOp(Op.REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)'
+        if s0.op is Op.MUL:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is Op.CONST and s0_0.dtype.is_float and s0_0.shape == u.src[0].shape and math.isfinite(s0_1.arg):
+                # reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))
+                return UOp(Op.REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])) * s0_1, 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))'
+        if s0.op is _ADD:
+            s0_0, s0_1 = s0.src
+            if has_products(u.src[0]):
+                # reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])
+                return summed_apart(u), 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])'
 
 
 def _early_argsort(u: Any, ctx: Any) -> Any:
@@ -172,7 +131,21 @@ def _early_argsort(u: Any, ctx: Any) -> Any:
         s0, = u.src
         if not is_view(s0):
             # argsort(x) -> argsort(materialised(x)) if not is_view(x)
-            return (UOp(_ARGSORT, u.dtype, (materialised(s0),), None), 'argsort(x) -> argsort(materialised(x)) if not is_view(x)')
+            return UOp(Op.ARGSORT, u.dtype, (materialised(s0),), None), 'argsort(x) -> argsort(materialised(x)) if not is_view(x)'
 
 
-EARLY: dict[Op, Callable[[Any, Any], Any]] = {Op.DETACH: _early_detach, Op.CALL: _early_call, Op.PAD: _early_pad, Op.GATHER: _early_gather, Op.SCATTER_ADD: _early_scatter_add, Op.RESHAPE: _early_reshape, Op.PERMUTE: _early_permute, Op.EXPAND: _early_expand, Op.SHRINK: _early_shrink, Op.FLIP: _early_flip, Op.CONTIGUOUS: _early_contiguous, Op.REDUCE_AXIS: _early_reduce_axis, Op.ARGSORT: _early_argsort}
+EARLY: dict[Op, Callable[[Any, Any], Any]] = {
+    Op.DETACH: lambda u, ctx: (u.src[0], 'detach(x) -> x'),  # detach(x) -> x
+    Op.CALL: lambda u, ctx: (value_of(u), 'call(*r) -> value_of(u)'),  # call(*r) -> value_of(u)
+    Op.PAD: _early_pad,
+    Op.GATHER: _early_gather,
+    Op.SCATTER_ADD: _early_scatter_add,
+    Op.RESHAPE: _early_reshape,
+    Op.PERMUTE: _early_permute,
+    Op.EXPAND: _early_expand,
+    Op.SHRINK: _early_shrink,
+    Op.FLIP: _early_flip,
+    Op.CONTIGUOUS: _early_contiguous,
+    Op.REDUCE_AXIS: _early_reduce_axis,
+    Op.ARGSORT: _early_argsort,
+}

@@ -58,7 +58,7 @@ def _assemble(s: Schedule) -> Plan:
     for (_, inputs, group, places), kernel in zip(s.cuts, s.kernels, strict=True):
         results = [(second if group.again else number)[r] for r in group.roots]
         args = (*results, *[(second if u in group.second else number)[u] for u in inputs])
-        phase = "backward" if group.again else _phase_of(group.roots[-1])
+        phase = "backward" if group.again else group.roots[-1].provenance[0]
         calls.append(Call(kernel, args, len(results), phase, places))
     if s.cost_model.concurrent:
         calls = shared_temporaries(values, calls)
@@ -78,10 +78,6 @@ def _variables(kernels: Iterable[Kernel]) -> tuple[UOp, ...]:
                 a, b = (f"{x.arg[1]} to {x.arg[2]}" for x in (found[v.arg[0]], v))
                 raise ShapeError(f"two Variables {v.arg[0]} in one program, from {a} and from {b}: give them two names")
     return tuple([found[name] for name in sorted(found)])
-
-
-def _phase_of(u: UOp) -> str:
-    return u.provenance[0]
 
 
 # -- kernels that store a result over what they read: whether one may, and the kernel that does ------------------------
@@ -165,15 +161,10 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
             continue
         if any(u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]) for u in reduces):
             continue
-        places = {where, *[_with(where, row, r) for r in over]}
+        places = {where, *[substitute(where, {row: r}) for r in over]}
         loads = [u for u in order if u.op is Op.LOAD and u.src[0].arg[0] == load_slot]
         return all(len(u.src) == 2 and u.src[1] in places for u in loads)
     return False
-
-
-def _with(index: UOp, old: UOp, new: UOp) -> UOp:
-    """An index with one range in the place of another."""
-    return substitute(index, {old: new})
 
 
 def overwrites_rows(sink: UOp) -> bool:

@@ -364,10 +364,6 @@ def _bits(x: UOp) -> UOp:
     return UOp(Op.BITCAST, _I32, (x,)) & _SIZE
 
 
-def _is_finite(x: UOp) -> UOp:
-    return _bits(x) < _INFINITE
-
-
 def _size(x: UOp) -> UOp:
     """The size of `x`; of a sum that of its terms, since two kernels may round a difference to different numbers."""
     made: dict[UOp, UOp] = {}
@@ -433,7 +429,7 @@ def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:
     if first:
         is_lower = (turn - 1) * (turn - 1) < 1
     is_cross = turn < 2
-    crossed = _is_finite(wide).where(is_lower.where(lower, upper), zero)
+    crossed = (_bits(wide) < _INFINITE).where(is_lower.where(lower, upper), zero)
     return is_cross.where(crossed, upper)
 
 

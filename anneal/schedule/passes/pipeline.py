@@ -16,23 +16,13 @@ from anneal.uop import UOp
 # -- views: what a pass has made, as graphs and lines of text ----------------------------------------------------------
 
 
-def _sink(s: Schedule) -> Iterator[UOp | str]:
-    yield s.sink
-
-
-def _materialised(s: Schedule) -> Iterator[UOp | str]:
-    for u, reason in s.materialised.items():
-        yield f"{u!r}: {reason.value}"
+def _sink(s: Schedule) -> tuple[UOp]:
+    return (s.sink,)
 
 
 def _groups(s: Schedule) -> Iterator[UOp | str]:
     for g in s.groups:
         yield ", ".join(map(repr, g.roots)) + (" (again)" if g.again else "")
-
-
-def _cuts(s: Schedule) -> Iterator[UOp | str]:
-    for _, inputs, group, _ in s.cuts:
-        yield f"{len(group.roots)} stores, {len(inputs)} inputs"
 
 
 def _kernels(s: Schedule) -> Iterator[UOp | str]:
@@ -56,70 +46,55 @@ PASSES: Pipeline[Schedule] = Pipeline(
     "schedule",
     (
         Pass(
-            name="early-rewrites",
-            run=early_rewrites.run,
-            view=_sink,
-            stage="tensor",
-            reason="drop what moves nothing, make compound ops simple",
+            "early-rewrites", early_rewrites.run, _sink, "drop what moves nothing, make compound ops simple", "tensor"
         ),
         Pass(
-            name="split-contractions",
-            run=split_contractions.run,
-            view=_sink,
-            stage="tensor",
-            reason="matrix-vector products that are read in pieces become a product for each",
+            "split-contractions",
+            split_contractions.run,
+            _sink,
+            "matrix-vector products that are read in pieces become a product for each",
+            "tensor",
         ),
         Pass(
-            name="narrow-products",
-            run=narrow_products.run,
-            view=_sink,
-            stage="tensor",
-            reason="products of bfloat16, and of float32 where it was asked for, from float16 factors",
+            "narrow-products",
+            narrow_products.run,
+            _sink,
+            "products of bfloat16, and of float32 where it was asked for, from float16 factors",
+            "tensor",
+        ),
+        Pass("split-reduces", split_reduces.run, _sink, "long reductions for few results in two stages", "tensor"),
+        Pass(
+            "materialisation",
+            kernel_groups.materialise,
+            lambda s: [f"{u!r}: {reason.value}" for u, reason in s.materialised.items()],
+            "choose the nodes that get memory",
         ),
         Pass(
-            name="split-reduces",
-            run=split_reduces.run,
-            view=_sink,
-            stage="tensor",
-            reason="long reductions for few results in two stages",
+            "kernel-groups",
+            kernel_groups.group,
+            _groups,
+            "join kernels that share ranges and inputs: several stores, one launch",
         ),
         Pass(
-            name="materialisation",
-            run=kernel_groups.materialise,
-            view=_materialised,
-            reason="choose the nodes that get memory",
+            "compute-again",
+            kernel_groups.compute_again,
+            _groups,
+            "where memory is scarce: kernels that compute values a second time instead of keeping them",
         ),
         Pass(
-            name="kernel-groups",
-            run=kernel_groups.group,
-            view=_groups,
-            reason="join kernels that share ranges and inputs: several stores, one launch",
+            "kernel-split",
+            kernel_groups.split,
+            lambda s: [f"{len(c.group.roots)} stores, {len(c.inputs)} inputs" for c in s.cuts],
+            "cut the graph at those nodes; equal pieces become the same object",
         ),
         Pass(
-            name="compute-again",
-            run=kernel_groups.compute_again,
-            view=_groups,
-            reason="where memory is scarce: kernels that compute values a second time instead of keeping them",
+            "range-propagation",
+            range_propagation.run,
+            _kernels,
+            "each distinct piece: movement becomes index arithmetic, indices simplify",
+            "kernel",
         ),
-        Pass(
-            name="kernel-split",
-            run=kernel_groups.split,
-            view=_cuts,
-            reason="cut the graph at those nodes; equal pieces become the same object",
-        ),
-        Pass(
-            name="range-propagation",
-            run=range_propagation.run,
-            view=_kernels,
-            stage="kernel",
-            reason="each distinct piece: movement becomes index arithmetic, indices simplify",
-        ),
-        Pass(
-            name="memory-plan",
-            run=memory_plan.run,
-            view=_calls,
-            reason="order calls, share temporaries whose lives do not overlap",
-        ),
+        Pass("memory-plan", memory_plan.run, _calls, "order calls, share temporaries whose lives do not overlap"),
     ),
 )
 
