@@ -444,6 +444,11 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
             if "out" in options and not changes:
                 return into(late, args, options, True)
             try:
+                if changes and args and getattr(args[0], "_base", None) is not None:
+                    from anneal.ops.bases import change_view
+
+                    if change_view(known, function, args[0], args[1:], options):
+                        return args[0]
                 return call_late(known, args, options, function, changes)
             except Exception as error:
                 shorten(error)

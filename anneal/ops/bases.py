@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
-from anneal.runtime import Handle, here, is_realized, tensor_class
+from anneal.runtime import Handle, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class
 from anneal.uop import MOVEMENT, Op, Recent, UOp, const, dtypes
 
 Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
@@ -19,6 +19,7 @@ Step = tuple[Any, Any]
 _MOST = 1 << 12  # recipes that are kept
 
 _recipes: Recent[Any, ViewRecipe] = Recent(_MOST)
+_throughs: Recent[Any, _Through] = Recent(_MOST)
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -38,6 +39,7 @@ _READ: Final[dict[Any, Callable[[UOp, Any], UOp]]] = {
 
 # steps after which no element is there twice
 _APART: Final[frozenset[Any]] = frozenset((*_READ, "diagonal")) - {Op.EXPAND}
+_MOVES: Final[frozenset[Any]] = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP))  # that are no more than places
 
 # Nodes have no memory to share. A tensor from an op that gives a view in torch knows what it is a part of (`View`, in
 # `anneal/runtime/handle.py`): the root, and the movements between the two. A change of any of them goes to the root,
@@ -104,12 +106,13 @@ def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
 class ViewRecipe:
     """The way from a tensor of `shape` to a view of it: steps, the first of which is of the tensor."""
 
-    __slots__ = ("_layout", "_then", "detached", "shape", "steps", "whole")
+    __slots__ = ("_layout", "_then", "detached", "index", "shape", "steps", "whole")
 
     def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
         self.shape, self.steps = shape, steps
         self.detached = any(op is Op.DETACH for op, _ in steps)
         self.whole = all(op is Op.DETACH for op, _ in steps)
+        self.index: Any = None  # by which a program made it
         self._layout: Any = False  # not looked for yet
         self._then: dict[ViewRecipe, ViewRecipe] = {}
 
@@ -151,6 +154,10 @@ class ViewRecipe:
     def is_view(self) -> bool:
         """True if torch gives a view, rather than a copy."""
         return self.layout is not None
+
+    def is_at(self, index: Any) -> bool:
+        """True if the view is known as the part at an index."""
+        return self.index is not None and _is_known(index) and bool(self.index == index)
 
     def read(self, u: UOp) -> UOp:
         """The view, where the whole is `u`."""
@@ -293,15 +300,106 @@ def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options
                 continue
             if name == "detach" and not any(o is Op.DETACH for o, _ in steps):
                 steps = (*steps, (Op.DETACH, None))
-            part._part_of(base, ViewRecipe.of(base.uop.shape, steps))
+            recipe = ViewRecipe.of(base.uop.shape, steps)
+            part._part_of(base, recipe)
+            if name == "getitem" and _is_known(args[1]):
+                recipe.index = args[1]
 
 
-def link_part(part: Handle, base: Handle, bounds: tuple[tuple[int, int], ...], shape: Shape) -> None:
-    """Note of a tensor that it is what `base` has within `bounds`, in this shape."""
+def _is_known(index: Any) -> bool:
+    """True if an index is made of Python's integers and slices of them."""
+    items = index if index.__class__ is tuple else (index,)
+    return all(
+        x is None
+        or x is Ellipsis
+        or x.__class__ is int
+        or (x.__class__ is slice and _is_known((x.start, x.stop, x.step)))
+        for x in items
+    )
+
+
+class Placement(NamedTuple):
+    """An index that has memory for places which vary, and the ops that read and write what is there."""
+
+    at: tuple[Any, ...]
+    read: Callable[..., Any]
+    write: Callable[..., Any]
+
+
+def link_part(
+    part: Handle, base: Handle, bounds: tuple[tuple[int, int], ...], shape: Shape, index: Any, placement: Any
+) -> None:
+    """Note of a tensor that it is what `base` has within `bounds`, in this shape: at an index, and by a `Placement`."""
     steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
     if shape != tuple([e - b for b, e in bounds]):
         steps = (*steps, (Op.RESHAPE, shape))
-    part._part_of(base, ViewRecipe.of(base._looks.shape, steps))
+    recipe = ViewRecipe.of(base._looks.shape, steps)
+    part._part_of(base, recipe)
+    recipe.index = index if _is_known(index) else None
+    if part._base is not None and part._base.root is base:
+        part._base.placement = placement
+
+
+# -- changes of a view, late ------------------------------------------------------------------------------------------
+
+
+class _Through:
+    """An in-place op of a view, as one of what that is a view of: by a recipe, or where its second argument says."""
+
+    __slots__ = ("__name__", "_first", "_op")
+
+    def __init__(self, op: Any, recipe: ViewRecipe | None) -> None:
+        self._op, self.__name__ = op, op.__name__
+        self._first = 2 if recipe is None else 1
+
+    @staticmethod
+    def of(op: Any, recipe: ViewRecipe | None) -> _Through:
+        """The op through this recipe: equal ones are one."""
+        found = _throughs[op, recipe]
+        if found is None:
+            found = _throughs[op, recipe] = _Through(op, recipe)
+        return found
+
+    def inputs(self, varies: Any, again: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+        """As the op's own."""
+        root, *at = args[: self._first]
+        vary = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
+        rest = (root, *args[len(at) + 1 :])
+        found: tuple[Any] | None = vary and vary(varies, lambda a, o: again((a[0], *at, *a[1:]), o), rest, options)
+        return found
+
+
+def change_view(op: Any, function: Callable[..., Any], x: Handle, args: tuple[Any, ...], options: Any) -> bool:
+    """Change what `x` is a view of by the in-place op `function`, late; False where that is done otherwise. `args` are
+    what the op takes beside `x`."""
+    link = x._base
+    if link is None or not x._is_part() or at_once(vars(here)):
+        return False
+    root, placement = link.root, link.placement
+    recipe: Any = link.recipe
+    leaves = (x._wants and x._leaf) or (root._wants and root._leaf)
+    if leaves or not _MOVES.issuperset([step for step, _ in recipe.steps]):
+        return False
+
+    def by_recipe(root: Any, *args: Any, **options: Any) -> Any:
+        part = root._view_of(root, recipe)
+        part._base.outdate(part)
+        function(part, *args, **options)
+        return root._new(recipe.read(root.uop))
+
+    def by_places(root: Any, index: Any, *args: Any, **options: Any) -> Any:
+        part = placement.read(root, index)
+        function(part, *args, **options)
+        forget_become(part)
+        return placement.read(placement.write(root, index, part), index)
+
+    if placement is None:
+        shown = call_late(_Through.of(op, recipe), (root, *args), options, by_recipe, True)
+    else:
+        shown = call_late(_Through.of(op, None), (root, placement.at, *args), options, by_places, True)
+    if shown.late is not None:
+        become_late(x, shown.late)
+    return True
 
 
 def _is_basic(index: Any) -> bool:

@@ -5,14 +5,14 @@ number would take, the op means the same; and places in an index, where the part
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import deferred
-from anneal.ops.bases import link_part
+from anneal.ops.bases import Placement, link_part
 from anneal.ops.nodes import broadcast
 from anneal.runtime import Handle, Varies, number
 from anneal.uop import DType, Op, dtypes
@@ -69,14 +69,15 @@ def drops(function: F) -> F:
     return function
 
 
-def places(index: Callable[..., Any]) -> Callable[[F], F]:
-    """The op shows the part of its first argument at the index that `index` makes of its arguments, if any."""
+def places(index: Callable[..., Any], write: Callable[..., Any] | None = None) -> Callable[[F], F]:
+    """The op shows the part of its first argument at the index that `index` makes of its arguments, if any; `write` is
+    the op that writes there."""
 
     def decorate(function: F) -> F:
         def inputs(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
             if options or not isinstance(args[0], Handle) or args[0]._looks.shape == ():
                 return None
-            return _at_places(varies, args[0], index(*args))
+            return _at_places(varies, args[0], index(*args), write)
 
         function.inputs = inputs  # type: ignore[attr-defined]
         return function
@@ -140,9 +141,23 @@ def _fits(x: Any, dtype: DType, whole: bool) -> bool:
 # -- places -----------------------------------------------------------------------------------------------------------
 
 
-def _at_places(varies: Varies, x: Any, index: Any) -> tuple[Any] | None:
-    """The part at an index of integers and slices with memory for the places that vary; None where none does, or where
-    the index has something else, or is out of range."""
+class Placed(NamedTuple):
+    """An index of integers and slices, of which some vary: for each axis an int or a slice that is known, the place in
+    memory, or that of a slice's begin, with the slice's length; what that is now; and the sizes of the part."""
+
+    at: tuple[Any, ...]
+    bounds: tuple[tuple[int, int], ...]
+    shape: tuple[int, ...]
+
+    @property
+    def moving(self) -> int:
+        """The number of slices whose begin varies."""
+        return sum([g.__class__ is tuple for g in self.at])
+
+
+def placed(varies: Varies, x: Any, index: Any) -> Placed | None:
+    """An index with memory for the places that vary; None where none does, or where the index has something else, or is
+    out of range."""
     shape = x._looks.shape
     if index is None:
         return None
@@ -156,7 +171,6 @@ def _at_places(varies: Varies, x: Any, index: Any) -> tuple[Any] | None:
     given: list[Any] = []
     bounds: list[tuple[int, int]] = []
     kept: list[int] = []
-    moving = 0  # slices whose begin varies
     for axis, (item, n) in enumerate(zip(items, shape, strict=True)):
         if (item.__class__ is int or isinstance(item, np.integer)) and -n <= item < n:
             begin, end = int(item) % n, int(item) % n + 1
@@ -170,14 +184,22 @@ def _at_places(varies: Varies, x: Any, index: Any) -> tuple[Any] | None:
         bounds.append((begin, end))
         if end - begin < n and varies((axis, item.__class__, end - begin), begin):
             place = _memory(begin, dtypes.int32, x)
-            moving += item.__class__ is slice
             given.append((place, end - begin) if item.__class__ is slice else place)
         else:
             given.append(slice(begin, end) if item.__class__ is slice else begin)
-    if moving > 1 or not any(g.__class__ is tuple or isinstance(g, Handle) for g in given):
+    if not any(g.__class__ is tuple or isinstance(g, Handle) for g in given):
         return None
-    part = _at(x, tuple(given))
-    link_part(part, x, tuple(bounds), tuple(kept))
+    return Placed(tuple(given), tuple(bounds), tuple(kept))
+
+
+def _at_places(varies: Varies, x: Any, index: Any, write: Any) -> tuple[Any] | None:
+    """The part at an index whose places vary."""
+    found = placed(varies, x, index)
+    if found is None or found.moving > 1:
+        return None
+    part = at_places(x, found.at)
+    placement = None if write is None else Placement(found.at, at_places, write)
+    link_part(part, x, found.bounds, found.shape, index, placement)
     return (part,)
 
 
@@ -186,7 +208,7 @@ def _plain(x: Any) -> bool:
 
 
 @deferred
-def _at(x: Tensor, index: tuple[Any, ...]) -> Tensor:
+def at_places(x: Tensor, index: tuple[Any, ...]) -> Tensor:
     """The part of `x` at places that are counted from 0 and are there: for each axis an int or a slice that is known,
     the place in memory, or that of a slice's begin, with the slice's length."""
     bounds: list[tuple[int, int]] = []

@@ -236,6 +236,10 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False) -> UOp:
         return by_rule("beside", u, value) if u.dtype.is_float else u
     rest = u.shape[1:]
     d = math.prod(rest)
+    if n == 1:  # nothing to be sorted, or added to zeros
+        at = broadcast(reshape(index, (1,) * len(u.shape)), u.shape)
+        here = broadcast(iota(v, 0, len(u.shape)), u.shape).eq(at)
+        return here.where(broadcast(value.cast(u.dtype), u.shape), u)
     dtype = _INT32 if u.dtype is _BOOL else u.dtype
     order = UOp(Op.ARGSORT, _INT32, (index,))
     placed = take_rows(index, order)

@@ -17,18 +17,17 @@ from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
-from anneal.ops.inputs import compares, computes, places
+from anneal.ops.inputs import Again, compares, computes, placed, places
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
 from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
 from anneal.ops.precision import casts, grad_enabled
-from anneal.runtime import Handle, here, is_realized, number, varies
-from anneal.uop import Op, UOp, const, dtypes
-from anneal.uop.sizes import most, product, range_of, size, symbolic_arg
+from anneal.runtime import Handle, Varies, here, is_realized, number
+from anneal.uop import DType, Op, UOp, const, dtypes
+from anneal.uop.sizes import most, product, range_of, size
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
-_WRITTEN = 1 << 16  # elements of a tensor that is written whole where the place of an assigned part varies
 
 _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
 
@@ -49,46 +48,25 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     return x._new(permute(reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
 
 
-def setitem(x: Tensor, index: Any, value: Any) -> None:
+def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     need_changeable(x, "index")
-    numbering = here.numbering()  # that of `value`, which is late no more below: `x` goes on with it
-    if value.__class__ in (int, float) and x.uop.dtype.is_float and here.defers and varies("value", value, x):
-        value = x._new_plain(number(value, x.uop.dtype, x.device))
     given = x._lift(value, "index")
     old = x.detach() if x.is_leaf else x
     mask = _whole_mask(x, index, given)
     if mask is not None:
-        _put(
-            x,
-            nodes.elementwise(
-                Op.WHERE, (mask, broadcast(given.uop.cast(x.uop.dtype), x.uop.shape), old.uop), x.uop.shape
-            ),
-            given,
-        )
-        return
+        filled = broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)
+        return _put(x, nodes.elementwise(Op.WHERE, (mask, filled, old.uop), x.uop.shape), given)
     basic, picks = parsed(x, index)
     part = basic.read(old.uop)
     if not picks and given.uop is basic.read(x.uop):
-        return  # `x[i] += y`: the part was changed in place, and x with it
-    if not picks and (places := _as_data(x, index)) is not None:
-        basic, picks = parsed(x, places)
-        part = basic.read(old.uop)
+        return x  # `x[i] += y`: the part was changed in place, and x with it
     dtype = x.uop.dtype
     if picks:
         rows, position, shape, front = lay_out(part, picks)
         chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
     else:
         chosen = part.shape
-    new = given.uop.cast(dtype)
-    if len(new.shape) > len(chosen):
-        # leading axes of size 1 are dropped, as torch and NumPy do
-        extra = len(new.shape) - len(chosen)
-        if new.shape[:extra] == (1,) * extra:
-            new = reshape(new, new.shape[extra:])
-    if new.shape != chosen:
-        if broadcast_shapes(new.shape, chosen, name="index assignment") != chosen:
-            raise ShapeError(f"index assignment: values of shape {given.shape} do not fit the chosen {chosen}")
-        new = broadcast(new, chosen)
+    new = _fitted(given, dtype, chosen)
     if picks:
         new = reshape(permute(new, front), (math.prod(shape), *rows.shape[1:]))
         new = nodes.put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad)
@@ -102,36 +80,62 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         inside = basic.write(broadcast(const(_BOOL, True), part.shape), x.shape)
         placed = basic.write(new, x.shape)
         new = placed if inside.op is Op.EXPAND else inside.where(placed, old.uop)
-    _put(x, new, given)
-    del numbering
+    return _put(x, new, given)
 
 
-def _is_known(place: Any) -> bool:
-    return place is None or place.__class__ is int
-
-
-def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
-    """An index of integers and slices with tensors for the places that the program gives anew in each round, so that
-    they are data and no part of the plan; None where there are none, or `x` is large: all of it is written then."""
-    items = index if isinstance(index, tuple) else (index,)
-    if not here.defers or symbolic_arg(x.shape) or x.size > _WRITTEN or len(items) > len(x.shape):
+def _assigned(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+    """An assignment with memory for the place and the number that vary; None where neither does."""
+    x, index, value = args
+    dtype = x._looks.dtype
+    found = placed(varies, x, index)
+    if value.__class__ in (int, float) and dtype.is_float and varies("value", value):
+        value = x._new_plain(number(value, dtype, x.device))
+    elif found is None:
         return None
-    found: list[Any] = []
-    for item, n in zip(items, x.shape):
-        begin, count = item, None
-        if isinstance(item, slice) and item.step is None and _is_known(item.start) and _is_known(item.stop):
-            begin, end, _ = item.indices(n)
-            count = end - begin
-        if begin.__class__ is not int or (count is not None and (count <= 0 or count == n)):
-            found.append(item)
-        elif varies((len(found), count), begin, x):
-            place = number(begin % n, _INT32, x.device)
-            found.append(x._new_plain(place if count is None else nodes.iota(count) + broadcast(place, (count,))))
-        else:
-            found.append(item)
-    moved = [i for i, item in zip(found, items, strict=True) if i is not item]
-    alone = len(moved) == 1 and not any(isinstance(item, int) for item in items)
-    return tuple(found) if moved and (alone or all(not i.shape for i in moved)) else None
+    return (again((x, index, value), {}) if found is None else write_places(x, found.at, value),)
+
+
+@changing
+def write_places(x: Tensor, index: tuple[Any, ...], value: Any) -> Tensor:
+    """Write values where an index says that some places are memory (`Placed`)."""
+    given = x._lift(value, "index")
+    if x._wants or given._wants:
+        whole = [i if i.__class__ is not tuple else _steps(x, *i) for i in index]
+        return setitem(x, tuple(whole), given)
+    begins = [i.start if i.__class__ is slice else i[0] if i.__class__ is tuple else i for i in index]
+    sizes = [i.stop - i.start if i.__class__ is slice else i[1] if i.__class__ is tuple else 1 for i in index]
+    new = _fitted(
+        given, x.uop.dtype, tuple([n for i, n in zip(index, sizes, strict=True) if i.__class__ in (slice, tuple)])
+    )
+    places = [reshape(p.uop, ()) for p in begins if is_tensor(p)]
+    begin = tuple([None if is_tensor(p) else p for p in begins])
+    return _put(x, UOp(Op.UPDATE, x.uop.dtype, (x.uop, reshape(new, tuple(sizes)), *places), begin), given)
+
+
+def _steps(x: Tensor, begin: Tensor, count: int) -> Tensor:
+    """The places of a slice that begins at one in memory."""
+    return x._new_plain(nodes.iota(count) + broadcast(begin.uop, (count,)))
+
+
+def _fitted(given: Tensor, dtype: DType, chosen: tuple[int, ...]) -> UOp:
+    """Values that are assigned, in the shape of the chosen part."""
+    new = given.uop.cast(dtype)
+    if len(new.shape) > len(chosen):
+        # leading axes of size 1 are dropped, as torch and NumPy do
+        extra = len(new.shape) - len(chosen)
+        if new.shape[:extra] == (1,) * extra:
+            new = reshape(new, new.shape[extra:])
+    if new.shape != chosen:
+        if broadcast_shapes(new.shape, chosen, name="index assignment") != chosen:
+            raise ShapeError(f"index assignment: values of shape {given.shape} do not fit the chosen {chosen}")
+        new = broadcast(new, chosen)
+    return new
+
+
+setitem.inputs = _assigned  # type: ignore[attr-defined]
+
+
+setitem.inputs = _assigned  # type: ignore[attr-defined]
 
 
 def _alone(index: Any) -> Any:
@@ -154,17 +158,17 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     return broadcast(reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
 
 
-def _put(x: Tensor, new: UOp, given: Tensor) -> None:
-    """Let `x` show `new`, which was made of it and of `given`."""
+def _put(x: Tensor, new: UOp, given: Tensor) -> Tensor:
+    """Let `x` show `new`, which was made of it and of `given`; gives `x`."""
     out = x._new(broadcast(new, x.shape), given) if not x.is_leaf else given._new(new)
     if x._base is not None and x._is_part():
-        changed(x, "index", out)  # a view: what it is a part of changes too
-        return
+        return changed(x, "index", out)  # a view: what it is a part of changes too
     wanted = x.requires_grad and x.is_leaf
     if not wanted:
         here.context.tensors.flags += x._wants is not out.requires_grad
         x._wants, x._leaf = out.requires_grad, out.is_leaf
     x._assign(x._leaf_of(out.uop) if wanted else out.uop)
+    return x
 
 
 def iterate(x: Tensor) -> Iterator[Tensor]:
@@ -472,7 +476,7 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gt": (lambda x, other: x.gt(other), compares),
     "le": (lambda x, other: x.le(other), compares),
     "ge": (lambda x, other: x.ge(other), compares),
-    "getitem": (getitem, places(lambda x, index: index)),
+    "getitem": (getitem, places(lambda x, index: index, write_places)),
 }
 
 
@@ -529,4 +533,14 @@ def __rdivmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
 
 
 __rdiv__ = globals()["__rtruediv__"]  # of Python 2, which torch has still
-__setitem__, __iter__ = setitem, iterate
+_set, __iter__ = changing(setitem), iterate
+
+
+def __setitem__(x: Tensor, index: Any, value: Any) -> None:
+    if isinstance(value, (np.ndarray, list)):
+        value = x._lift(value, "index")  # data, and no part of what a call is known by
+    link: Any = value._base if is_tensor(value) and not value._wants else None
+    if link is not None and link.root is x and link.recipe.is_at(index) and value._is_part():
+        need_changeable(x, "index")  # `x[i] += y`: the part was changed in place, and x with it
+    else:
+        _set(x, index, value)

@@ -35,13 +35,13 @@ from anneal.runtime.late import (
     number,
     register as register_late,
     tensor_class,
-    varies,
 )
 from anneal.runtime.nests import emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
     base_of,
     bound_shape,
     buffer_leaf,
+    forget_become,
     host_storage,
     is_call,
     is_realized,
@@ -55,7 +55,7 @@ from anneal.runtime.nodes import (
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of, numbers_of
+from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, is_computed_late, numbering_of, numbers_of
 from anneal.runtime.uses import KnownCalls, note_call
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ __all__ = [
     "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "Choice", "Collective", "Context", "DeviceCall", "Exchange",
     "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Inside", "Jit", "JitError",
     "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
-    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "base_of", "become_late", "begun", "bound_shape",
-    "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled",
-    "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
-    "forbid_in_jit", "found_sizes", "has_leaf", "has_variables", "here", "host_storage", "is_call", "is_computed_late",
-    "is_hole", "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered", "needed",
-    "new_outputs", "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of",
-    "numbers_of", "observed", "outdate_captures", "over_memory", "plan_of", "realize", "realize_new", "reduced",
-    "register_late", "repeated_while", "resolve_device", "said", "seen", "set_default_device", "set_float32_products",
-    "sources_of", "storage_of", "tensor_class", "tracing", "upload", "values", "varies", "watched",
+    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "at_once", "base_of", "become_late", "begun",
+    "bound_shape", "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds",
+    "compiled", "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
+    "forbid_in_jit", "forget_become", "found_sizes", "has_leaf", "has_variables", "here", "host_storage", "is_call",
+    "is_computed_late", "is_hole", "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered",
+    "needed", "new_outputs", "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number",
+    "numbering_of", "numbers_of", "observed", "outdate_captures", "over_memory", "plan_of", "realize", "realize_new",
+    "reduced", "register_late", "repeated_while", "resolve_device", "said", "seen", "set_default_device",
+    "set_float32_products", "sources_of", "storage_of", "tensor_class", "tracing", "upload", "values", "watched",
 ]  # fmt: skip

@@ -74,6 +74,7 @@ class Recipe(Protocol):
     """The way from a tensor to a view of it; `anneal/ops/bases.py` makes them."""
 
     detached: bool  # no gradient goes that way
+    steps: Any  # the movements, from the first on
     whole: bool  # the view is the tensor itself, detached: its `data`
 
     @property
@@ -94,13 +95,15 @@ class View:
     """The place of a view: what `recipe` shows of `root`, which is no view; `step` is the last part of that way.
 
     It keeps `root` alive, whose values others may see and change. A view whose root was changed is *outdated*: it has
-    neither a node nor a record in place of one, and gets a node when it is asked for it.
+    neither a node nor a record in place of one, and gets a node when it is asked for it. `placement`
+    says where it is by places in memory, if the program gives places anew in each round.
     """
 
-    __slots__ = ("recipe", "root", "step")
+    __slots__ = ("placement", "recipe", "root", "step")
 
     def __init__(self, root: Handle, recipe: Recipe, step: Recipe) -> None:
         self.root, self.recipe, self.step = root, recipe, step
+        self.placement: Any = None
 
     def outdate(self, v: Handle) -> None:
         """The root shows other values than when `v`, whose place this is, got its node."""

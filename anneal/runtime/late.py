@@ -31,17 +31,17 @@ from anneal.runtime.uses import Given, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Op, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort, users_frame,
+    CODES, MOVEMENT, DType, Line, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort, users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
 _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
-_VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
 _FACTS = LEAF | CALLS  # bits of a mask that tell no number
 _NEW = "was not called with such arguments before"
 _VIEW = "gives a view of an argument"
 _READS = "reads memory that is no argument of it"
 _MOST = 1 << 10  # values of a place where numbers stand, after which it is looked at anew
+_ORDERS = 8  # rounds in which the same numbers came in another order
 PLAIN = frozenset(
     (bool, int, str, type(None), DType, Place, type(Ellipsis))
 )  # classes whose values a key has as they are
@@ -377,7 +377,7 @@ def _changed(
     for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
         if t.uop is not u or i in in_place:
             template = n.learn(t.uop)
-            if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
+            if mask_of(template) & ~sources or (i in in_place and is_realized(t.uop)):
                 return None
             if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)) & ~_FACTS:
                 return None  # another leaf that takes these values would have this node too
@@ -451,8 +451,9 @@ def composite(
 # -- numbers that vary ------------------------------------------------------------------------------------------------
 # What Python gives an op anew in each round of a loop is an input of the plan, and no part of it. A number in a call is
 # a constant at first, and folds. If a call at the same place, of tensors of the same shapes, has a number that no
-# earlier round had, the numbers of that place vary: from now on each is memory of one element, so that the call has one
-# template whatever they are. An op says which of its arguments may be that: by its `inputs` (`ops/inputs.py`).
+# earlier round had, or known ones in ever other orders, the numbers of that place vary: from now on each is memory of
+# one element, so that the call has one template whatever they are. An op says which of its arguments may be that: by
+# its `inputs` (`ops/inputs.py`).
 
 Varies = Callable[[Any, Any], bool]  # whether what stands at a place of a call varies, which is this now
 
@@ -460,7 +461,7 @@ Varies = Callable[[Any, Any], bool]  # whether what stands at a place of a call 
 class _Site:
     """A place in a program that gives a number: the values of the round that runs and of those before."""
 
-    __slots__ = ("calls", "last", "now", "seen", "varies")
+    __slots__ = ("calls", "last", "now", "rounds", "seen", "varies")
 
     def __init__(self) -> None:
         self.begin()
@@ -470,6 +471,7 @@ class _Site:
         self.last: Callable[[], Any] = nothing  # the numbering of the round that runs
         self.now: set[Any] = set()
         self.seen: set[Any] = set()
+        self.rounds = 0  # in which a call here was made anew
         self.calls: list[Any] = []  # the keys of calls that are remembered with values as constants
         self.varies = varies
 
@@ -482,7 +484,8 @@ class _Site:
         if self.last() is not n:
             self.seen |= self.now
             self.now, self.last = set(), ref(n)
-        if self.seen and value not in self.seen:
+            self.rounds += 1
+        if (self.seen and value not in self.seen) or (self.rounds > _ORDERS and len(self.seen) > 1):
             for call in self.calls:
                 _calls.pop(call, None)
                 _calls.older.pop(call, None)
@@ -505,21 +508,6 @@ def _varying(n: Numbering, place: tuple[Any, ...], key: Any) -> Varies:
         return bool(site.meets((value.__class__, value), n, key))
 
     return varies
-
-
-def varies(slot: Any, value: Any, x: Handle) -> bool:
-    """True if a number that the user's code gives an op of `x`, which is not remembered, is another in each round.
-
-    Args:
-        slot: which of the call's numbers it is.
-        value: the number.
-    """
-    n = numbering_of()
-    if n is None:
-        return False
-    f, _, _ = users_frame()
-    u = x._looks
-    return _varying(n, (varies, id(f.f_code), f.f_lasti, _ARENA.path, u.shape, u.dtype), None)(slot, value)
 
 
 def number(value: float, dtype: DType, device: str) -> UOp:

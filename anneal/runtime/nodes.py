@@ -241,6 +241,17 @@ def note_become(t: Handle) -> None:
         here.became.append(t)
 
 
+def forget_become(t: Handle) -> None:
+    """A tensor that shows other values was made on the way: nobody else sees it.
+
+    Args:
+        t: the tensor.
+    """
+    if here.became is not None:
+        here.effects -= sum([x is t for x in here.became])
+        here.became[:] = [x for x in here.became if x is not t]
+
+
 class _Assigned(weakref.ref[Handle]):
     """A tensor that was assigned, with the numbering that knows its graph: if none were left of what was late there,
     a loop that assigns part after part would have the growing graph learnt anew in each round."""
