@@ -42,6 +42,8 @@ def nonzero(
     """
     if size is None:
         values = values_now(x, "give size=, the most that there can be")
+        if as_tuple and x.ndim:
+            return tuple([x._made(a.astype(np.int32), device=x.device) for a in np.nonzero(values)])
         rows = x._made(np.argwhere(values).astype(np.int32), device=x.device)
     else:
         rows = _first_positions(x, size, fill_value)

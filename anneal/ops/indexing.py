@@ -409,7 +409,7 @@ def values_now(x: Tensor, instead: str, name: str = "") -> np.ndarray[Any, Any]:
         raise ShapeError(
             f"{name}: the shape of the result depends on values, and inside jit shapes are static: {instead}"
         )
-    return x.detach().numpy()
+    return (x.detach() if x._wants else x).numpy()
 
 
 def host_values(u: UOp) -> np.ndarray[Any, Any] | None:

@@ -223,13 +223,13 @@ def lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
     return permute(reshape(rows, tuple([shape[i] for i in order])), inverse(order))
 
 
-def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False) -> UOp:
+def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool = False) -> UOp:
     """`u` (v rows) with row index[j] replaced by value[j]; of several j the last stays.
 
     With `slopes` each value has the gradient of its row, also one that does not stay: torch's rule.
 
     Sorting by position, stably, brings the writes to one row together in order; all but the last of each are sent out
-    of range, so that what is left can be added to zeros.
+    of range, so that what is left can be added to zeros. With `apart` no two go to one row.
     """
     v, n = u.shape[0], index.shape[0]
     if not n or not v:
@@ -241,19 +241,20 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False) -> UOp:
         here = broadcast(iota(v, 0, len(u.shape)), u.shape).eq(at)
         return here.where(broadcast(value.cast(u.dtype), u.shape), u)
     dtype = _INT32 if u.dtype is _BOOL else u.dtype
-    order = UOp(Op.ARGSORT, _INT32, (index,))
-    placed = take_rows(index, order)
-    following = pad(shrink(placed, ((1, n),)), ((0, 1),))
-    is_end = iota(n).eq(n - 1)
-    last = broadcast(is_end, (n,)) | placed.ne(following)
-    target = last.where(placed, -1)
-    sorted_value = take_rows(reshape(value.cast(dtype), (n, d)), order)
+    target, sorted_value = index, reshape(value.cast(dtype), (n, d))
+    if not apart:
+        order = UOp(Op.ARGSORT, _INT32, (index,))
+        placed = take_rows(index, order)
+        following = pad(shrink(placed, ((1, n),)), ((0, 1),))
+        last = broadcast(iota(n).eq(n - 1), (n,)) | placed.ne(following)
+        target = last.where(placed, -1)
+        sorted_value = take_rows(sorted_value, order)
     new = UOp(Op.SCATTER_ADD, dtype, (target, sorted_value), (v,))
     hits = UOp(Op.SCATTER_ADD, _INT32, (target, broadcast(const(_INT32, 1), (n, 1))), (v,))
     hit = broadcast(const(_INT32, 0) < hits, (v, d))
     chosen = hit.where(new, reshape(u.cast(dtype), (v, d)))
     out = reshape(chosen, u.shape).cast(u.dtype)
-    if slopes and u.dtype.is_float:
+    if slopes and u.dtype.is_float and not apart:
         total = UOp(Op.SCATTER_ADD, dtype, (index, reshape(value.cast(dtype), (n, d))), (v,))
         same = reshape(hit.where(total, reshape(u, (v, d))), u.shape)
         out = by_rule("equal", out, same)

@@ -22,10 +22,11 @@ from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
 from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
 from anneal.ops.precision import casts, grad_enabled
-from anneal.runtime import Handle, Varies, here, is_realized, number
+from anneal.runtime import Handle, Varies, at_once, here, is_realized, number
 from anneal.uop import DType, Op, UOp, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size
 
+Known = tuple[tuple[int, bool], ...]  # items of an index, and whether they are a mask's
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
 
@@ -35,11 +36,11 @@ _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or inde
 
 
 @viewing
-def getitem(x: Tensor, index: Any) -> Tensor:
+def getitem(x: Tensor, index: Any, known: Known = ()) -> Tensor:
     mask = _alone(index)
     if is_tensor(mask) and mask.dtype is _BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
         return getitem(x.unsqueeze(0), values_now(mask, _MASK_ADVICE, "index").reshape(1))
-    basic, picks = parsed(x, index)
+    basic, picks = parsed(x, index, known)
     part = x._new(basic.read(x.uop))
     if not picks:
         return part
@@ -48,7 +49,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     return x._new(permute(reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
 
 
-def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
+def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
     need_changeable(x, "index")
     given = x._lift(value, "index")
     old = x.detach() if x.is_leaf else x
@@ -56,7 +57,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     if mask is not None:
         filled = broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)
         return _put(x, nodes.elementwise(Op.WHERE, (mask, filled, old.uop), x.uop.shape), given)
-    basic, picks = parsed(x, index)
+    basic, picks = parsed(x, index, known)
     part = basic.read(old.uop)
     if not picks and given.uop is basic.read(x.uop):
         return x  # `x[i] += y`: the part was changed in place, and x with it
@@ -69,7 +70,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     new = _fitted(given, dtype, chosen)
     if picks:
         new = reshape(permute(new, front), (math.prod(shape), *rows.shape[1:]))
-        new = nodes.put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad)
+        apart = len(picks) == len(known) and all(of_mask for _, of_mask in known)
+        new = nodes.put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad, apart)
         new = nodes.lay_back(new, part.shape, picks)
     in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE
     if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
@@ -85,14 +87,14 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
 
 def _assigned(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
     """An assignment with memory for the place and the number that vary; None where neither does."""
-    x, index, value = args
+    x, index, value, *known = args
     dtype = x._looks.dtype
     found = placed(varies, x, index)
     if value.__class__ in (int, float) and dtype.is_float and varies("value", value):
         value = x._new_plain(number(value, dtype, x.device))
     elif found is None:
         return None
-    return (again((x, index, value), {}) if found is None else write_places(x, found.at, value),)
+    return (again((x, index, value, *known), {}) if found is None else write_places(x, found.at, value),)
 
 
 @changing
@@ -232,9 +234,42 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     return x._new(UOp(Op.UPDATE, x.uop.dtype, (x.uop, new, *looked_up), tuple(begins)), given)
 
 
-def parsed(t: Tensor, index: Any) -> tuple[_Basic, dict[int, Pick]]:
-    """The basic part of an index, and its integer tensors by the axis they stand at in what that leaves."""
+def resolved(x: Tensor, index: Any) -> tuple[Any, ...]:
+    """An index, whose masks, arrays and lists are tensors of the places that they choose, so that they are data and no
+    part of the plan; and which of its items those are. The index alone where there are none, or one is wrong."""
+    items = index if isinstance(index, tuple) else (index,)
+    if at_once(vars(here)) or not any(map(_is_data, items)):
+        return (index,)
+    found: list[Any] = []
+    known: list[tuple[int, bool]] = []
+    try:
+        for item in items:
+            parts = _item(x, item) if _is_data(item) else [item]
+            known += [(len(found) + i, p.size is not None) for i, p in enumerate(parts) if isinstance(p, _Known)]
+            found += parts
+        axes = [i for i, item in enumerate(found) if item is not None and item is not Ellipsis]
+        dots = [i for i, item in enumerate(found) if item is Ellipsis]
+        for i, _ in known:
+            axis = axes.index(i) + (x.ndim - len(axes) if dots and dots[0] < i else 0)
+            if not found[i].array.size:
+                return (index,)
+            found[i] = x._new_plain(_known(x, found[i], axis))
+    except (UserError, IndexError):
+        return (index,)
+    return tuple(found), tuple(known)
+
+
+def _is_data(item: Any) -> bool:
+    if is_tensor(item):
+        return item.dtype is _BOOL and item.shape != ()
+    return isinstance(item, (np.ndarray, list, range)) and np.ndim(item) > 0
+
+
+def parsed(t: Tensor, index: Any, known: Known = ()) -> tuple[_Basic, dict[int, Pick]]:
+    """The basic part of an index, and its integer tensors by the axis they stand at in what that leaves. Of those that
+    are `known` all places are there, and counted from 0."""
     shape = t.uop.shape
+    there = {id(index[i].uop) for i, _ in known}
     items = [y for x in (index if isinstance(index, tuple) else (index,)) for y in _item(t, x)]
     used = sum(1 for x in items if x is not None and x is not Ellipsis)
     dots = [i for i, x in enumerate(items) if x is Ellipsis]
@@ -274,6 +309,8 @@ def parsed(t: Tensor, index: Any) -> tuple[_Basic, dict[int, Pick]]:
         else:
             if isinstance(x, _Known):
                 picks[len(out)] = _known(t, x, axis), True
+            elif id(x) in there:
+                picks[len(out)] = x, True
             else:
                 check_places("index", x, axis, shape)
                 picks[len(out)] = x.cast(_INT32), False
@@ -311,7 +348,7 @@ def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, 
 
 
 def _known(t: Tensor, x: _Known, axis: int) -> UOp:
-    n = t.uop.shape[axis]
+    n = t.shape[axis]
     if x.size is not None and x.size != n:
         raise PositionError(f"index: a mask of {x.size} elements does not fit axis {axis} of shape {t.shape}")
     array = x.array
@@ -476,7 +513,6 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gt": (lambda x, other: x.gt(other), compares),
     "le": (lambda x, other: x.le(other), compares),
     "ge": (lambda x, other: x.ge(other), compares),
-    "getitem": (getitem, places(lambda x, index: index, write_places)),
 }
 
 
@@ -533,7 +569,15 @@ def __rdivmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
 
 
 __rdiv__ = globals()["__rtruediv__"]  # of Python 2, which torch has still
-_set, __iter__ = changing(setitem), iterate
+_get = deferred(places(lambda x, index, known=(): index, write_places)(getitem))
+_set = changing(setitem)
+__iter__ = iterate
+
+
+def __getitem__(x: Tensor, *given: Any) -> Tensor:
+    (index,) = given  # CPython would inline a function of two arguments, and the place of its call change by that
+    simple = index.__class__ is int or index.__class__ is slice
+    return _get(x, index) if simple else _get(x, *resolved(x, index))
 
 
 def __setitem__(x: Tensor, index: Any, value: Any) -> None:
@@ -542,5 +586,10 @@ def __setitem__(x: Tensor, index: Any, value: Any) -> None:
     link: Any = value._base if is_tensor(value) and not value._wants else None
     if link is not None and link.root is x and link.recipe.is_at(index) and value._is_part():
         need_changeable(x, "index")  # `x[i] += y`: the part was changed in place, and x with it
+        return
+    mask = _alone(index)
+    if is_tensor(mask) and mask.dtype is _BOOL and len(np.shape(value)) <= x.ndim - mask.ndim:
+        _set(x, index, value)  # the same values in every place: none is looked for
     else:
-        _set(x, index, value)
+        index, *known = resolved(x, index)
+        _set(x, index, value, *known)
