@@ -95,7 +95,7 @@ class _Tree:
             if not cls.__module__.startswith(_ROOM) or not _is_ours(cls.forward) or module._hooks is not None:
                 return False
             attributes = vars(module)
-            if cls._draws and module.training:
+            if cls._draws and module.training and attributes.get("p", 1):
                 return False  # the call of a tree that draws is not remembered
             self._dicts.append(attributes)
             self._forwards.append((cls, cls.forward))

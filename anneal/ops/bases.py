@@ -110,8 +110,9 @@ class ViewRecipe:
 
     def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
         self.shape, self.steps = shape, steps
-        self.detached = any(op is Op.DETACH for op, _ in steps)
-        self.whole = all(op is Op.DETACH for op, _ in steps)
+        ops = [op for op, _ in steps]
+        self.detached = Op.DETACH in ops
+        self.whole = ops.count(Op.DETACH) == len(ops)
         self.index: Any = None  # by which a program made it
         self._layout: Any = False  # not looked for yet
         self._then: dict[ViewRecipe, ViewRecipe] = {}
@@ -335,7 +336,7 @@ def link_part(
         steps = (*steps, (Op.RESHAPE, shape))
     recipe = ViewRecipe.of(base._looks.shape, steps)
     part._part_of(base, recipe)
-    recipe.index = index if _is_known(index) else None
+    recipe.index = index if index.__class__ is int or _is_known(index) else None
     if part._base is not None and part._base.root is base:
         part._base.placement = placement
 

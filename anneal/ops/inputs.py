@@ -143,16 +143,13 @@ def _fits(x: Any, dtype: DType, whole: bool) -> bool:
 
 class Placed(NamedTuple):
     """An index of integers and slices, of which some vary: for each axis an int or a slice that is known, the place in
-    memory, or that of a slice's begin, with the slice's length; what that is now; and the sizes of the part."""
+    memory, or that of a slice's begin, with the slice's length; what that is now; the sizes of the part; and the number
+    of slices whose begin varies."""
 
     at: tuple[Any, ...]
     bounds: tuple[tuple[int, int], ...]
     shape: tuple[int, ...]
-
-    @property
-    def moving(self) -> int:
-        """The number of slices whose begin varies."""
-        return sum([g.__class__ is tuple for g in self.at])
+    moving: int
 
 
 def placed(varies: Varies, x: Any, index: Any) -> Placed | None:
@@ -171,6 +168,7 @@ def placed(varies: Varies, x: Any, index: Any) -> Placed | None:
     given: list[Any] = []
     bounds: list[tuple[int, int]] = []
     kept: list[int] = []
+    moved: list[type] = []
     for axis, (item, n) in enumerate(zip(items, shape, strict=True)):
         if (item.__class__ is int or isinstance(item, np.integer)) and -n <= item < n:
             begin, end = int(item) % n, int(item) % n + 1
@@ -185,11 +183,12 @@ def placed(varies: Varies, x: Any, index: Any) -> Placed | None:
         if end - begin < n and varies((axis, item.__class__, end - begin), begin):
             place = _memory(begin, dtypes.int32, x)
             given.append((place, end - begin) if item.__class__ is slice else place)
+            moved.append(item.__class__)
         else:
             given.append(slice(begin, end) if item.__class__ is slice else begin)
-    if not any(g.__class__ is tuple or isinstance(g, Handle) for g in given):
+    if not moved:
         return None
-    return Placed(tuple(given), tuple(bounds), tuple(kept))
+    return Placed(tuple(given), tuple(bounds), tuple(kept), moved.count(slice))
 
 
 def _at_places(varies: Varies, x: Any, index: Any, write: Any) -> tuple[Any] | None:

@@ -419,7 +419,7 @@ class Optimizer:
             key += held
             inputs += held.values()
             for t in group["params"]:
-                held, g = self.state.get(id(t), {}), t.grad
+                held, g = dict.get(self.state, id(t), {}), t.grad  # the state's own `get` takes parameters, too
                 key += held
                 inputs.append(t)
                 inputs += held.values()

@@ -318,7 +318,8 @@ class Numbering:
         for r in self.tensors:
             t = r()
             if t is not None and (late := t.late) is not None and late.numbering is self:
-                needed |= mask_of(late.template)
+                mask = LEARNED.masks.get(late.template)
+                needed |= mask_of(late.template) if mask is None else mask
                 live.append(r)
         for origin in self.lates:
             if (late := origin()) is not None:

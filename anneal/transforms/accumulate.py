@@ -191,7 +191,7 @@ def _known(
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
     lazy = any(map(runtime.has_leaf, (root, *origins)))
     seen = [
-        (t, n, known.get(base) or numbering.learn(n))
+        (t, n, known[base] if base in known else numbering.learn(n))
         for t, group in zip(live, nodes)
         for n in group
         if (base := base_of(n)) in known or (base.op is not Op.BUFFER and (lazy or base.tag is None))
@@ -199,8 +199,8 @@ def _known(
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
-        any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen)
-        or any(isinstance(g, Inside) for g in before)
+        (hooks and any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen))
+        or Inside in map(type, before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
         return None
@@ -267,13 +267,14 @@ def _computed(
 
 def _given(
     numbering: Numbering,
-    seen: Sequence[tuple[Tensor, UOp, UOp]],
-    templates: Sequence[UOp | None],
+    seen: Sequence[Any],
+    templates: Sequence[Any],
     lines: Sequence[Any],
     result: Tensor,
 ) -> list[Tensor | None]:
     """Give the leaves their gradients, late; the others of the templates are the cotangents that are returned."""
     rows = [None if u is None else Late(numbering, u, line) for u, line in zip(templates, lines, strict=True)]
+    hooked = bool(here.context.tensors.hooked)  # where there is no hook, none adds one
     for (t, _, _), late in zip(seen, rows):
         if late is not None:
             grad = t._grad
@@ -284,7 +285,8 @@ def _given(
                 runtime.become_late(grad, late)
                 if grad._views is not None:
                     grad._outdate_views()
-            after_accumulation(t)
+            if hooked:
+                after_accumulation(t)
     given = [None if late is None else result._made._late(late, result._device, False) for late in rows[len(seen) :]]
     numbering.tensors += [weakref.ref(c) for c in given if c is not None]
     return given

@@ -299,8 +299,7 @@ def hooked(x: Tensor, g: UOp) -> UOp:
 def after_accumulation(x: Tensor) -> None:
     """Call the hooks that wait for a leaf's `.grad`."""
     if id(x) in here.context.tensors.hooked:
-        hooks: Hooks = x._hooks
-        for hook in list(hooks.after.values()):
+        for hook in list(x._hooks.after.values()):
             here.effects += 1
             with no_grad():
                 hook(x)

@@ -277,6 +277,25 @@ def test_a_step_with_a_number_that_changes_is_one_without(made: Callable[[], Ste
     assert work.calls <= 1.2 * fixed.calls
 
 
+def test_a_dropout_of_nothing_is_a_part_of_its_models_call() -> None:
+    plain = Work(warm(perceptron()), range(6, 10))
+    drop = nn.Dropout(0.0)
+    step = warm(perceptron(lambda loss, n: loss, drop))
+    work = Work(step, range(6, 10))
+    assert (work.plans, work.misses) == (0, 0)
+    assert work.calls <= 1.03 * plain.calls
+    drop.p = 1.0
+    assert step(0) == pytest.approx(step(1), abs=0.01)  # of the last bias alone
+
+
+def test_a_steps_calls_are_few_for_each_parameter() -> None:
+    def calls(layers: int) -> int:
+        more = [nn.Linear(16, 16) for _ in range(layers)]
+        return Work(warm(perceptron(lambda loss, n: loss, *more)), range(6, 10)).calls
+
+    assert calls(12) - calls(2) <= 2 * 20 * 18
+
+
 def test_dropout_draws_without_making_nodes() -> None:
     late.forget()  # in another test the chance varies
     work = Work(warm(perceptron(lambda loss, n: loss, nn.Dropout(0.5))), range(4))
