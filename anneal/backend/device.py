@@ -176,9 +176,6 @@ class BufferPool(Generic[Buffer]):
 
 
 _KEPT = 64  # batches of a device
-# A share of the pool's budget, or of what is in use, is kept for later rounds of loops though memory is made for others:
-# two loops that take turns would have each other's let go in every round.
-_KEPT_IDLE = 4
 _OF_PEAK = 8  # the pool has at most so many times what was in use at once, if that is more than a quarter of its budget
 # A buffer as code outside of its device sees it: to be handed back to that device, and nothing else.
 OpaqueBuffer = NewType("OpaqueBuffer", object)
@@ -263,7 +260,8 @@ class Device(ABC, Generic[Buffer]):
             buffer = self._pooled(kind)
             if (
                 buffer is None
-                and self._idle_bytes > (most := max(self.pool.budget, self._in_use) // _KEPT_IDLE)
+                # kept though memory is made: two loops that take turns would have each other's let go in every round
+                and self._idle_bytes > (most := max(self.pool.budget, self._in_use) // 4)
                 and sum([m.nbytes for m in self._look_at_idle()]) > most
                 and self.end_idle(most)
             ):

@@ -184,7 +184,6 @@ def test_memory_that_nobody_uses_is_not_in_use() -> None:
 def test_a_round_is_let_go_before_memory_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing of the kind is in the pool, memory that waits for a round that may never come is taken."""
     device = get_device("cpu")
-    monkeypatch.setattr("anneal.backend.device._KEPT_IDLE", 1 << 50)
     gc.collect()
     device.empty_cache()
     before = set(device._look_at_idle())
@@ -195,6 +194,7 @@ def test_a_round_is_let_go_before_memory_is_made(monkeypatch: pytest.MonkeyPatch
         (Tensor(data(n, size)) * 3).realize()
     waiting = set(device._look_at_idle()) - before
     assert waiting
+    monkeypatch.setattr(device.pool, "budget", 0)
     (Tensor(data(0, size + 6777)) * 3).realize()
     assert not waiting & set(device._look_at_idle())
 
