@@ -239,7 +239,7 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
     if n == 1:  # nothing to be sorted, or added to zeros
         at = broadcast(reshape(index, (1,) * len(u.shape)), u.shape)
         here = broadcast(iota(v, 0, len(u.shape)), u.shape).eq(at)
-        return here.where(broadcast(value.cast(u.dtype), u.shape), u)
+        return here.where(broadcast(reshape(value.cast(u.dtype), (1, *rest)), u.shape), u)
     dtype = _INT32 if u.dtype is _BOOL else u.dtype
     target, sorted_value = index, reshape(value.cast(dtype), (n, d))
     if not apart:
