@@ -142,3 +142,12 @@ def test_rows_of_a_large_table_go_to_their_places() -> None:
     for n in range(16, 20):
         assert step(n) == pytest.approx(ROWS[n % 8, 0, :4].sum(), rel=1e-5)
     assert np.count_nonzero(table.numpy().any(1)) == 20
+
+
+def test_one_row_of_several_axes_goes_to_its_place() -> None:
+    x, rows = np.zeros((4, 2, 3), np.float32), np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+    for dim, place in ((0, 2), (0, -1), (1, 1)):
+        source = rows if dim == 0 else np.broadcast_to(rows[:, :1], (4, 1, 3))
+        wanted = x.copy()
+        wanted[(slice(None),) * dim + (place,)] = source.squeeze(dim)
+        assert Tensor(x).index_copy(dim, Tensor([place]), Tensor(source.copy())).tolist() == wanted.tolist()
