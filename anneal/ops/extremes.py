@@ -18,7 +18,8 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import DTypeLike
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, detached, elementwise, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink,
+    Number, broadcast, detached, elementwise, inverse, iota, named, pad, permute, reduce_axis, reduce_node, reshape,
+    shrink,
 )  # fmt: skip
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes, folded, reduced
@@ -392,14 +393,13 @@ def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
         return x._new(u)
     order = [i for i in range(len(u.shape)) if i != at] + [at]
     moved = permute(u, order)
-    back = sorted(range(len(order)), key=order.__getitem__)
     n = moved.shape[-1]
     if isinstance(n, UOp):  # what follows the end changes nothing before it
         moved = _filled(moved, (0, most(n) - n), fold.nothing(u.dtype))
         scanned = shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
     else:
         scanned = _scan(moved, fold)
-    return x._new(permute(scanned, back))
+    return x._new(permute(scanned, inverse(order)))
 
 
 class _Fold(NamedTuple):
