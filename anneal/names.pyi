@@ -23,7 +23,7 @@ from anneal.ops.activations import sigmoid as sigmoid, logsigmoid as logsigmoid,
 from anneal.ops.angles import sin as sin, cos as cos, tan as tan, tanh as tanh, sinh as sinh, cosh as cosh, asin as asin, acos as acos, atan as atan, atan2 as atan2, asinh as asinh, acosh as acosh, atanh as atanh, hypot as hypot, sinc as sinc, deg2rad as deg2rad, rad2deg as rad2deg
 from anneal.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention, linear as linear, embedding as embedding, dropout as dropout, glu as glu, bilinear as bilinear, gumbel_softmax as gumbel_softmax
 from anneal.ops.convolution import conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d
-from anneal.ops.creation import full as full, zeros as zeros, ones as ones, empty as empty, eye as eye, tri as tri, arange as arange, linspace as linspace, logspace as logspace, tril_indices as tril_indices, triu_indices as triu_indices, hann_window as hann_window, bartlett_window as bartlett_window, kaiser_window as kaiser_window, hamming_window as hamming_window, blackman_window as blackman_window, from_numpy as from_numpy, zeros_like as zeros_like, ones_like as ones_like, full_like as full_like, empty_like as empty_like, meshgrid as meshgrid
+from anneal.ops.creation import full as full, zeros as zeros, ones as ones, empty as empty, eye as eye, tri as tri, arange as arange, linspace as linspace, logspace as logspace, tril_indices as tril_indices, triu_indices as triu_indices, hann_window as hann_window, hamming_window as hamming_window, blackman_window as blackman_window, bartlett_window as bartlett_window, kaiser_window as kaiser_window, from_numpy as from_numpy, zeros_like as zeros_like, ones_like as ones_like, empty_like as empty_like, full_like as full_like, meshgrid as meshgrid
 from anneal.ops.dynamic import nonzero_static as nonzero_static, argwhere as argwhere, masked_select as masked_select
 from anneal.ops.elementwise import add as add, sub as sub, mul as mul, div as div, floor_divide as floor_divide, remainder as remainder, fmod as fmod, divmod as divmod, pow as pow, maximum as maximum, minimum as minimum, lerp as lerp, addcmul as addcmul, addcdiv as addcdiv, clamp as clamp
 from anneal.ops.extremes import diff as diff
@@ -194,22 +194,28 @@ def clip_(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tens
     number has no gradient; one that equals a bound's element shares it evenly with that."""
 @overload
 def max(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+    is one."""
 @overload
 def max(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+    is one."""
 @overload
 def max(x: Tensor, dim: Tensor) -> Tensor:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+    is one."""
 @overload
 def min(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+    is one."""
 @overload
 def min(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+    is one."""
 @overload
 def min(x: Tensor, dim: Tensor) -> Tensor:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+    is one."""
 def amax(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
 def amin(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
@@ -899,17 +905,17 @@ class Methods(Handle):
     def hann_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
         r"""Half a cosine's swing up and down."""
     @staticmethod
-    def bartlett_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
-        r"""A triangle: straight up to 1 and down again."""
-    @staticmethod
-    def kaiser_window(window_length: int, periodic: bool=True, beta: float=12.0, *, device: str | None=None) -> Tensor:
-        r"""Bessel's function i0 of `beta` times a half circle, over that of beta."""
-    @staticmethod
     def hamming_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
         r"""0.54 less 0.46 times a cosine."""
     @staticmethod
     def blackman_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
         r"""0.42 less half a cosine, plus 0.08 of one of twice the frequency."""
+    @staticmethod
+    def bartlett_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
+        r"""A triangle: straight up to 1 and down again."""
+    @staticmethod
+    def kaiser_window(window_length: int, periodic: bool=True, beta: float=12.0, *, device: str | None=None) -> Tensor:
+        r"""Bessel's function i0 of `beta` times a half circle, over that of beta."""
     @staticmethod
     def from_numpy(array: np.ndarray[Any, Any], device: str | None=None) -> Tensor:
         r"""A copy of an array, of its dtype: it does not see later changes of the array, whose memory torch shares."""
@@ -917,10 +923,10 @@ class Methods(Handle):
         r"""Zeros of this tensor's shape, dtype and device."""
     def ones_like(self, dtype: DTypeLike | None=None, requires_grad: bool | None=None, device: str | None=None) -> Tensor:
         r"""Ones of this tensor's shape, dtype and device."""
-    def full_like(self, fill_value: Number, dtype: DTypeLike | None=None, requires_grad: bool | None=None, device: str | None=None) -> Tensor:
-        r"""A tensor filled with one value, in this tensor's shape, dtype and device."""
     def empty_like(self, dtype: DTypeLike | None=None, requires_grad: bool | None=None, device: str | None=None) -> Tensor:
         r"""Another name of `zeros_like`."""
+    def full_like(self, fill_value: Number, dtype: DTypeLike | None=None, requires_grad: bool | None=None, device: str | None=None) -> Tensor:
+        r"""A tensor filled with one value, in this tensor's shape, dtype and device."""
     @overload
     def nonzero(self, *, as_tuple: Literal[False]=False, size: int | None=None, fill_value: int=-1) -> Tensor:
         r"""The positions of elements that are not 0, in order, as int32: (count, axes), or a vector for each axis."""
@@ -1014,22 +1020,28 @@ class Methods(Handle):
         number has no gradient; one that equals a bound's element shares it evenly with that."""
     @overload
     def max(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+        is one."""
     @overload
     def max(self, dim: int, keepdim: bool=False) -> ValuesIndices:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+        is one."""
     @overload
     def max(self, dim: Tensor) -> Tensor:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+        is one."""
     @overload
     def min(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+        is one."""
     @overload
     def min(self, dim: int, keepdim: bool=False) -> ValuesIndices:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+        is one."""
     @overload
     def min(self, dim: Tensor) -> Tensor:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+        is one."""
     def amax(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
     def amin(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
