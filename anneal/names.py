@@ -262,14 +262,15 @@ cast_dtype grad_enabled in_single no_grad""",
 Generator bernoulli categorical default_generator host_generator host_normal host_uniform manual_seed multinomial
 normal rand rand_like randint randn randn_like random_bits randperm uniform""",
         "images": """
-MODES OUTSIDE SAMPLED affine_grid channel_shuffle fold grid_sample interpolate pixel_shuffle pixel_unshuffle""",
+MODES OUTSIDE SAMPLED affine_grid channel_shuffle fold grid_sample interpolate keys_kernel overlapped pixel_shuffle
+pixel_unshuffle sampled""",
         "statistics": """
 Histogram cdist corrcoef cosine_similarity cov cumulative_trapezoid dist gradient histc histogram kthvalue
 matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid vander""",
         "anneal.backend": """
 Array""",
         "arguments": """
-Integer alias checked deferred family function locate rows_of several shorten viewing""",
+Integer alias checked deferred family function init_of locate rows_of several shorten viewing""",
         "checks": """
 Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor said whole""",
         "angles": """

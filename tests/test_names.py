@@ -72,9 +72,7 @@ def test_a_prompt_is_offered_what_users_call() -> None:
 NAMING = ("*.py", "ops/*.py", "tensor/*.py", "nn/*.py", "linalg/*.py", "array_api/*.py")
 # Names that three files or more write by hand, and what the others are: a list that may only shrink.
 NAMED_OFTEN = {
-    "arguments and settings of layers, limits and printing have these names": (
-        "dropout full max mode stride threshold"
-    ),
+    "arguments and settings of layers, limits and printing have these names": ("dropout full max stride threshold"),
     "values of arguments, the modes of images and of padding and the reductions of losses, have these names": (
         "linear mean sum zeros"
     ),

@@ -297,15 +297,9 @@ def register_kl(type_p: type, type_q: type) -> Callable[[F], F]:
     return keep
 
 
-def _of(*kinds: type) -> Callable[[F], F]:
-    """A decorator: the function is the divergence of two distributions of one of the classes."""
-
-    def keep(function: F) -> F:
-        for kind in kinds:
-            _TABLE[kind, kind] = function
-        return function
-
-    return keep
+def _of(kind: type) -> Callable[[F], F]:
+    """A decorator: the function is the divergence of two distributions of the class."""
+    return register_kl(kind, kind)
 
 
 def _line(kind: type) -> tuple[type, ...]:
@@ -410,7 +404,8 @@ def _pareto(p: Any, q: Any) -> Any:
     return (p.scale >= q.scale).where(found, math.inf)
 
 
-@_of(Categorical, discrete.OneHotCategorical)
+@_of(Categorical)
+@_of(discrete.OneHotCategorical)
 def _categorical(p: Any, q: Any) -> Any:
     t = p.probs * (p.logits - q.logits)
     t = (q.probs == 0.0).where(math.inf, t)
@@ -453,7 +448,7 @@ def _independent(p: Any, q: Any) -> Any:
 _OWN = (continuous.HalfCauchy, discrete.Multinomial, discrete.OneHotCategorical)
 
 
-@register_kl(TransformedDistribution, TransformedDistribution)
+@_of(TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise MissingMethodError("kl_divergence: no formula for different transforms")

@@ -183,12 +183,7 @@ class SoftmaxTransform(Transform):
     """
 
     domain, codomain, _same = c.real_vector, c.simplex, ("",)
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.softmax(-1)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.log()
+    _call, _inverse = staticmethod(ops.softmax), staticmethod(ops.log)
 
 
 class IndependentTransform(Transform):

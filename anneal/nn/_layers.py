@@ -517,13 +517,12 @@ class _InstanceNorm(_ChannelNorm):
             )
         whole = x if x.ndim == self.axes + 2 else x.unsqueeze(0)
         mean, var = self.running_mean, self.running_var
-        if mean is None or var is None:
+        if mean is None or var is None or self.training:
             y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
-        elif self.training:
-            y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
-            self._note(whole.detach(), mean, var)
         else:
             y = F.batch_norm(whole, mean, var, self.weight, self.bias, False, 0.0, self.eps)
+        if self.training and mean is not None and var is not None:
+            self._note(whole.detach(), mean, var)
         return y if whole is x else y.squeeze(0)
 
     def _note(self, x: Tensor, mean: Tensor, var: Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, NamedTuple
 
 from anneal.errors import ShapeError
@@ -279,7 +280,7 @@ class PoissonNLLLoss(_OfPair, function=F.poisson_nll_loss):
     reduction: str = "mean"
 
 
-class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, kw_only=True):
+class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
     """`functional.gaussian_nll_loss` of means, values and variances.
 
     All three are of one shape, or a variance for each row. With `full` the loss includes its constant term.
@@ -288,6 +289,7 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, kw_only=True):
     Tensor(2., dtype=float32)
     """
 
+    _: KW_ONLY
     full: bool = False
     eps: float = 1e-06
     reduction: str = "mean"
@@ -335,13 +337,14 @@ class MultiLabelMarginLoss(_OfPair, function=F.multilabel_margin_loss):
     reduction: str = "mean"
 
 
-class TripletMarginWithDistanceLoss(_Loss, kw_only=True):
+class TripletMarginWithDistanceLoss(_Loss):
     """`functional.triplet_margin_with_distance_loss` for a given distance.
 
     >>> TripletMarginWithDistanceLoss()(Tensor([[0.0]]), Tensor([[0.0]]), Tensor([[3.0]]))
     Tensor(0., dtype=float32)
     """
 
+    _: KW_ONLY
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = None
     margin: float = 1.0
     swap: bool = False

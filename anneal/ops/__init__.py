@@ -24,7 +24,7 @@ HELP = {  # modules, and what stands in the families' files beside their functio
     "pooling": "per_axis",
     "precision": "cast_dtype in_single",
     "random": "Generator default_generator host_generator host_normal host_uniform",
-    "images": "MODES OUTSIDE SAMPLED",
+    "images": "MODES OUTSIDE SAMPLED keys_kernel overlapped sampled",
     "statistics": "Histogram",
 }
 
@@ -39,6 +39,7 @@ else:
         deferred,
         family,
         function,
+        init_of,
         locate,
         rows_of,
         several,

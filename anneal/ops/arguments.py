@@ -157,40 +157,29 @@ class _Kind:
 
 
 _NONE = type(None)
-_KINDS: dict[str, _Kind] = {
-    "int": _Kind(whole),
-    "int | None": _Kind(whole, _NONE),
-    "Integer": _Kind(_integer, int),
-    "Integer | None": _Kind(_integer, int, _NONE),
-    "bool": _Kind(flag, bool),
-    "bool | None": _Kind(flag, bool, _NONE),
-    "float": _Kind(number, float),
-    "float | None": _Kind(number, float, _NONE),
-    "int | float": _Kind(_value, float, bool),
-    "Number": _Kind(_value, float, bool),
-    "Number | None": _Kind(_value, float, bool, _NONE),
-    "Number | UOp": _Kind(_value, float, bool, UOp),
-    "Number | UOp | None": _Kind(_value, float, bool, UOp, _NONE),
-    "float | str": _Kind(_number_or_text, float, str),
-    "str": _Kind(_text, str),
-    "str | None": _Kind(_text, str, _NONE),
-    "Tensor": _Kind(need_tensor),
-    "Tensor | None": _Kind(need_tensor, _NONE),
-    "Axes": _Kind(_whole_or_wholes, _NONE),
-    "Axes | bool": _Kind(_whole_or_wholes, _NONE, bool),
-    "int | Sequence[int] | None": _Kind(_whole_or_wholes, _NONE),
-    "int | Sequence[int]": _Kind(_whole_or_wholes),
-    "Sequence[int]": _Kind(_wholes),
-    "Sequence[int] | None": _Kind(_wholes, _NONE),
-    "Sizes": _Kind(_whole_or_wholes),
-    "Sizes | None": _Kind(_whole_or_wholes, _NONE),
-    "Sizes | str": _Kind(_whole_or_text, str),
-    "Outputs": _Kind(_outputs),
-    "Shape": _Kind(_sizes),
-    "float | Sequence[float]": _Kind(_number_or_numbers, float),
-    "float | Sequence[float] | None": _Kind(_number_or_numbers, float, _NONE),
-    "Generator | None": _Kind(_generator, _NONE),
-}
+_ROWS: Sequence[tuple[Any, ...]] = (  # an annotation, and its kind; each is there with "| None", too
+    ("int", whole),
+    ("Integer", _integer, int),
+    ("bool", flag, bool),
+    ("float", number, float),
+    ("int | float", _value, float, bool),
+    ("Number", _value, float, bool),
+    ("Number | UOp", _value, float, bool, UOp),
+    ("float | str", _number_or_text, float, str),
+    ("str", _text, str),
+    ("Tensor", need_tensor),
+    ("Axes", _whole_or_wholes, _NONE),
+    ("Axes | bool", _whole_or_wholes, _NONE, bool),
+    ("int | Sequence[int]", _whole_or_wholes),
+    ("Sequence[int]", _wholes),
+    ("Sizes", _whole_or_wholes),
+    ("Sizes | str", _whole_or_text, str),
+    ("Outputs", _outputs),
+    ("Shape", _sizes),
+    ("float | Sequence[float]", _number_or_numbers, float),
+    ("Generator", _generator),
+)
+_KINDS = {name: _Kind(*row) for name, *row in _ROWS} | {f"{name} | None": _Kind(*row, _NONE) for name, *row in _ROWS}
 _DEVICE_KIND = _Kind(_device, str, Place, _NONE)
 _TENSOR, _OR_NONE = _KINDS["Tensor"], _KINDS["Tensor | None"]
 _TENSOR.plain, _OR_NONE.plain = here.context.tensors.classes, here.context.tensors.classes_or_none
@@ -369,9 +358,10 @@ def rows_of(
     inner: Any = op
     code = inner.__code__
     given, alone = code.co_varnames[2 : code.co_argcount], code.co_varnames[code.co_argcount :]
-    alone, first = alone[: code.co_kwonlyargcount], code.co_posonlyargcount - 2
-    own = ", ".join([*given[: max(first, 0)], *"/" * (first > 0), *given[max(first, 0) :], *"*" * bool(alone), *alone])
-    call = ", ".join([*given, *[f"{name}={name}" for name in alone]])
+    alone, first = alone[: code.co_kwonlyargcount], max(code.co_posonlyargcount - 2, 0)
+    several = [f"*{name}" for name in arguments_of(code)[code.co_argcount + len(alone) :]]
+    own = ", ".join([*given[:first], *"/" * bool(first), *given[first:], *(several or "*" * bool(alone)), *alone])
+    call = ", ".join([*given, *several, *[f"{name}={name}" for name in alone]])
     kinds = dict(list(inner.__annotations__.items())[2:])
     found = []
     for name, row in rows.items():
@@ -402,6 +392,42 @@ def family(
     (2.0, 'A quarter.')
     """
     return [function(**declared)(made) for made in rows_of(op, rows)]
+
+
+def init_of(cls: Any, body: str = "") -> Any:
+    """An `__init__` whose arguments are a class's annotated attributes, those behind `_: KW_ONLY` by name alone, behind
+    those of the class above, if its `__init__` is such a one. Its `row` has the arguments by place, those by name, and
+    the defaults.
+
+    `dataclass` itself takes four times as long, and marks a class for programs that would take instances apart.
+    Defaults leave the class `cls`. If `body` says nothing else, it keeps the arguments under their names, and calls
+    `__post_init__`.
+
+    >>> class _Step:
+    ...     length: "int"
+    ...     back: "bool" = False
+    ...     __post_init__ = lambda self: None
+    >>> _Step.__init__ = init_of(_Step)
+    >>> vars(_Step(3))
+    {'length': 3, 'back': False}
+    """
+    annotations = vars(cls).get("__annotations__", {}).items()
+    own = [(n, re.sub(r"InitVar\[(.*)\]", r"\1", kind)) for n, kind in annotations if "ClassVar" not in kind]
+    behind = [*[n for n, _ in own], "_"].index("_")
+    mine = {n: vars(cls)[n] for n, _ in own if n in vars(cls)}
+    for name in mine:
+        delattr(cls, name)
+    placed, named, defaults = getattr(cls.__init__, "row", ({}, {}, {}))
+    placed, named, defaults = placed | dict(own[:behind]), named | dict(own[behind + 1 :]), defaults | mine
+    arguments = ", ".join(["self", *placed, *"*" * bool(named), *named])
+    lines = [body] if body else [*[f"self.{n} = {n}" for n in (*placed, *named)], "self.__post_init__()"]
+    text = "\n    ".join([f"def __init__({arguments}):", *lines])
+    made: Any = FunctionType(compile(text, __file__, "exec").co_consts[0], {"__name__": cls.__module__}, "__init__")
+    made.__defaults__ = tuple([defaults[n] for n in placed if n in defaults])
+    made.__kwdefaults__ = {n: defaults[n] for n in named}
+    made.__annotations__, made.__qualname__ = placed | named | {"return": "None"}, f"{cls.__qualname__}.__init__"
+    made.row = placed, named, defaults
+    return made
 
 
 def viewing(op: F) -> F:

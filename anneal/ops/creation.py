@@ -13,7 +13,7 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
-from anneal.ops.arguments import function, number
+from anneal.ops.arguments import family, function, number
 from anneal.ops.checks import bound_int, int_args, is_tensor, need_tensor, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
@@ -46,54 +46,55 @@ def full(
     return fresh(u, device, requires_grad)
 
 
-@function(static=True)
-def zeros(
+def _filled(
+    name: str,
+    value: int,
     *shape: Any,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """A tensor of zeros.
+    return fresh(broadcast(const(_or_float(dtype), value), _sizes(shape)), device, requires_grad)
+
+
+zeros, ones, empty = family(
+    _filled,
+    {
+        "zeros": (
+            "zeros",
+            0,
+            """A tensor of zeros.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(2, 2)
     Tensor([[0., 0.],
             [0., 0.]], dtype=float32)
-    """
-    return fresh(broadcast(const(_or_float(dtype), 0), _sizes(shape)), device, requires_grad)
-
-
-@function(static=True)
-def ones(
-    *shape: Any,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool | None = None,
-) -> Tensor:
-    """A tensor of ones.
+    """,
+        ),
+        "ones": (
+            "ones",
+            1,
+            """A tensor of ones.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(2, 2, dtype="int32")
     Tensor([[1, 1],
             [1, 1]], dtype=int32)
-    """
-    return fresh(broadcast(const(_or_float(dtype), 1), _sizes(shape)), device, requires_grad)
-
-
-@function(static=True)
-def empty(
-    *shape: Any,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool | None = None,
-) -> Tensor:
-    """A tensor of unspecified values (zeros, as it happens).
+    """,
+        ),
+        "empty": (
+            "empty",
+            0,
+            """A tensor of unspecified values (zeros, as it happens).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.empty(2, 3).shape
     (2, 3)
-    """
-    return zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    """,
+        ),
+    },
+    static=True,
+)
 
 
 @function(static=True)
@@ -277,9 +278,11 @@ def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
     return tensor(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
 
 
-def _window(n: int, periodic: bool, parts: Sequence[float], device: str | None) -> Tensor:
-    """A sum of cosines of whole turns over a window of `n`."""
-    (n,) = _sizes((n,))
+def _window(
+    name: str, parts: Sequence[float], window_length: int, periodic: bool = True, *, device: str | None = None
+) -> Tensor:
+    """A sum of cosines of whole turns."""
+    (n,) = _sizes((window_length,))
     turns: Any = arange(n, device=device).cast(_FLOAT32) * (2 * math.pi / max(1, n if periodic else n - 1))
     out: Any = turns * 0.0 + parts[0]
     for k, part in enumerate(parts[1:], 1):
@@ -288,15 +291,42 @@ def _window(n: int, periodic: bool, parts: Sequence[float], device: str | None) 
     return window
 
 
-@function(static=True)
-def hann_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
-    """Half a cosine's swing up and down.
+hann_window, hamming_window, blackman_window = family(
+    _window,
+    {
+        "hann_window": (
+            "hann_window",
+            (0.5, -0.5),
+            """Half a cosine's swing up and down.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.hann_window(4).round(3)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
-    """
-    return _window(window_length, periodic, (0.5, -0.5), device)
+    """,
+        ),
+        "hamming_window": (
+            "hamming_window",
+            (0.54, -0.46),
+            """0.54 less 0.46 times a cosine.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.hamming_window(4).round(2)
+    Tensor([0.08, 0.54, 1.  , 0.54], dtype=float32)
+    """,
+        ),
+        "blackman_window": (
+            "blackman_window",
+            (0.42, -0.5, 0.08),
+            """0.42 less half a cosine, plus 0.08 of one of twice the frequency.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.blackman_window(4).round(2)
+    Tensor([-0.  ,  0.34,  1.  ,  0.34], dtype=float32)
+    """,
+        ),
+    },
+    static=True,
+)
 
 
 @function(static=True)
@@ -331,28 +361,6 @@ def kaiser_window(
 
 
 @function(static=True)
-def hamming_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
-    """0.54 less 0.46 times a cosine.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.hamming_window(4).round(2)
-    Tensor([0.08, 0.54, 1.  , 0.54], dtype=float32)
-    """
-    return _window(window_length, periodic, (0.54, -0.46), device)
-
-
-@function(static=True)
-def blackman_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
-    """0.42 less half a cosine, plus 0.08 of one of twice the frequency.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.blackman_window(4).round(2)
-    Tensor([-0.  ,  0.34,  1.  ,  0.34], dtype=float32)
-    """
-    return _window(window_length, periodic, (0.42, -0.5, 0.08), device)
-
-
-@function(static=True)
 def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor:
     """A copy of an array, of its dtype: it does not see later changes of the array, whose memory torch shares.
 
@@ -367,35 +375,53 @@ def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor
 # -- like another -----------------------------------------------------------------------------------------------------
 
 
-def _alike(x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: bool | None, device: str | None) -> Tensor:
+def _like(
+    name: str,
+    value: Number,
+    x: Tensor,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool | None = None,
+    device: str | None = None,
+) -> Tensor:
     kind = x.uop.dtype if dtype is None else as_dtype(dtype)
     return x._made._fresh(broadcast(fitting(kind, value), x.shape), device or x.device, requires_grad)
 
 
-@function
-def zeros_like(
-    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
-) -> Tensor:
-    """Zeros of this tensor's shape, dtype and device.
+zeros_like, ones_like, empty_like = family(
+    _like,
+    {
+        "zeros_like": (
+            "zeros_like",
+            0,
+            """Zeros of this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros_like(Tensor([1, 2]))
     Tensor([0, 0], dtype=int32)
-    """
-    return _alike(x, 0, dtype, requires_grad, device)
-
-
-@function
-def ones_like(
-    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
-) -> Tensor:
-    """Ones of this tensor's shape, dtype and device.
+    """,
+        ),
+        "ones_like": (
+            "ones_like",
+            1,
+            """Ones of this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.5, 2.5]).ones_like()
     Tensor([1., 1.], dtype=float32)
-    """
-    return _alike(x, 1, dtype, requires_grad, device)
+    """,
+        ),
+        "empty_like": (
+            "empty_like",
+            0,
+            """Another name of `zeros_like`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).empty_like().dtype
+    dtypes.int32
+    """,
+        ),
+    },
+)
 
 
 @function
@@ -412,20 +438,7 @@ def full_like(
     >>> Tensor([1, 2]).full_like(7)
     Tensor([7, 7], dtype=int32)
     """
-    return _alike(x, fill_value, dtype, requires_grad, device)
-
-
-@function
-def empty_like(
-    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
-) -> Tensor:
-    """Another name of `zeros_like`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([1, 2]).empty_like().dtype
-    dtypes.int32
-    """
-    return _alike(x, 0, dtype, requires_grad, device)
+    return _like("full_like", fill_value, x, dtype, requires_grad, device)
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:

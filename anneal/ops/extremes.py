@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import axes_of, axis_of, is_tensor, said, whole
 from anneal.ops.elementwise import binary, choose, halved, real_node
 from anneal.ops.indexing import gathered
@@ -18,7 +18,8 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import DTypeLike
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, detached, elementwise, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink,
+    Number, broadcast, detached, elementwise, inverse, iota, named, pad, permute, reduce_axis, reduce_node, reshape,
+    shrink,
 )  # fmt: skip
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes, folded, reduced
@@ -35,11 +36,31 @@ def _extreme(x: Tensor, op: Op, where: Any, keepdim: bool) -> Tensor:
     return reduced(x, op, x._kept(), where, keepdim)
 
 
-@function
-def max(
-    x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: Axes = None
+def _extremes(
+    name: str, op: Op, x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: Axes = None
 ) -> Tensor | ValuesIndices:
-    """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
+    if is_tensor(dim):
+        if keepdim or axis is not None:
+            kept = f"the {name}imum of two tensors keeps all axes"
+            raise ShapeError(f"{name}: an axis is an int, not {said(dim)}; {kept}")
+        return halved(binary(x, op, dim))
+    if dim is None:
+        return _extreme(x, op, axis, keepdim)
+    at = one_dim(dim, axis, x.ndim)
+    values = _extreme(x, op, at, keepdim)
+    indices = _position(x, op, at, True)
+    values = selected(x, values, indices, at)
+    return ValuesIndices(values, x._new_plain(reshape(indices.uop, values.shape)))
+
+
+max, min = family(
+    _extremes,
+    {
+        "max": (
+            "max",
+            Op.MAX,
+            """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+    is one.
 
     Args:
         dim: one axis, by position or by name as in torch: gives `(values, indices)`, of several largest the first, to
@@ -55,42 +76,23 @@ def max(
     ValuesIndices(values=Tensor([5, 7], dtype=int32), indices=Tensor([1, 0], dtype=int32))
     >>> x.max(axis=1), x.max().item()
     (Tensor([5, 7], dtype=int32), 7)
-    """
-    return _extremes(x, "max", Op.MAX, dim, keepdim, axis)
-
-
-@function
-def min(
-    x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: Axes = None
-) -> Tensor | ValuesIndices:
-    """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
+    """,
+        ),
+        "min": (
+            "min",
+            Op.MIN,
+            """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
+    is one.
 
     Arguments, results and errors as for `max`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 5], [7, 3]]).min(dim=1).indices
     Tensor([0, 1], dtype=int32)
-    """
-    return _extremes(x, "min", Op.MIN, dim, keepdim, axis)
-
-
-def _extremes(x: Tensor, name: str, op: Op, dim: Any, keepdim: bool, axis: Axes) -> Tensor | ValuesIndices:
-    if is_tensor(dim):
-        return _other(x, name, dim, keepdim, axis)
-    if dim is None:
-        return _extreme(x, op, axis, keepdim)
-    at = one_dim(dim, axis, x.ndim)
-    values = _extreme(x, op, at, keepdim)
-    indices = _position(x, op, at, True)
-    values = selected(x, values, indices, at)
-    return ValuesIndices(values, x._new_plain(reshape(indices.uop, values.shape)))
-
-
-def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Tensor:
-    """The larger or smaller of two: a tensor where an axis may stand."""
-    if keepdim or axis is not None:
-        raise ShapeError(f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes")
-    return halved(binary(x, Op.MAX if name == "max" else Op.MIN, other))
+    """,
+        ),
+    },
+)
 
 
 @function(array_api="max", neutral="lowest")
@@ -128,34 +130,39 @@ def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> MinMax:
     return MinMax(amin(x, axis, keepdim), amax(x, axis, keepdim))
 
 
-@function
-def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
-    """The largest element that is not nan; nan where every element is.
+def _nan_extreme(op: Op, least: float, x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+    if not x.uop.dtype.is_float:
+        return _extreme(x, op, axis, keepdim)
+    nan = x.isnan()
+    best = _extreme(choose(nan, least, x), op, axis, keepdim)
+    return choose(nan.all(axis, keepdim), math.nan, best)
+
+
+nanmax, nanmin = family(
+    _nan_extreme,
+    {
+        "nanmax": (
+            Op.MAX,
+            -math.inf,
+            """The largest element that is not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmax()
     Tensor(3., dtype=float32)
-    """
-    return _nan_extreme(x, Op.MAX, axis, keepdim)
-
-
-@function
-def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
-    """The smallest element that is not nan; nan where every element is.
+    """,
+        ),
+        "nanmin": (
+            Op.MIN,
+            math.inf,
+            """The smallest element that is not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmin()
     Tensor(1., dtype=float32)
-    """
-    return _nan_extreme(x, Op.MIN, axis, keepdim)
-
-
-def _nan_extreme(x: Tensor, op: Op, axis: Axes, keepdim: bool) -> Tensor:
-    if not x.uop.dtype.is_float:
-        return _extreme(x, op, axis, keepdim)
-    nan = x.isnan()
-    best = _extreme(choose(nan, -math.inf if op is Op.MAX else math.inf, x), op, axis, keepdim)
-    return choose(nan.all(axis, keepdim), math.nan, best)
+    """,
+        ),
+    },
+)
 
 
 def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
@@ -392,14 +399,13 @@ def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
         return x._new(u)
     order = [i for i in range(len(u.shape)) if i != at] + [at]
     moved = permute(u, order)
-    back = sorted(range(len(order)), key=order.__getitem__)
     n = moved.shape[-1]
     if isinstance(n, UOp):  # what follows the end changes nothing before it
         moved = _filled(moved, (0, most(n) - n), fold.nothing(u.dtype))
         scanned = shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
     else:
         scanned = _scan(moved, fold)
-    return x._new(permute(scanned, back))
+    return x._new(permute(scanned, inverse(order)))
 
 
 class _Fold(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_tensor, number_first
 from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.made import DTypeLike
@@ -20,36 +21,37 @@ from anneal.uop import by_rule, dtypes, promote
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@function
-def fmax(x: Tensor, other: Any) -> Tensor:
-    """The larger of two elements; of a number and nan, the number. At a tie each side has half the gradient.
+def _not_nan(before: Any, bound: str, x: Tensor, other: Any) -> Tensor:
+    o = x._lift(other)
+    out: Tensor = choose(before(x, o) | o.isnan(), x, o)
+    return out._new(by_rule("equal", out.uop, getattr(x, bound)(o).uop)) if out.requires_grad else out
+
+
+fmax, fmin = family(
+    _not_nan,
+    {
+        "fmax": (
+            operator.ge,
+            "maximum",
+            """The larger of two elements; of a number and nan, the number. At a tie each side has half the gradient.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan")]).fmax(Tensor([0.5, 2.0]))
     Tensor([1., 2.], dtype=float32)
-    """
-    return _not_nan(x, "fmax", other)
-
-
-@function
-def fmin(x: Tensor, other: Any) -> Tensor:
-    """The smaller of two elements; of a number and nan, the number.
+    """,
+        ),
+        "fmin": (
+            operator.le,
+            "minimum",
+            """The smaller of two elements; of a number and nan, the number.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 5.0]).fmin(3.0)
     Tensor([3., 3.], dtype=float32)
-    """
-    return _not_nan(x, "fmin", other)
-
-
-def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
-    o = x._lift(other)
-    mine = x >= o if name == "fmax" else x <= o
-    out: Tensor = choose(mine | o.isnan(), x, o)
-    if not out.requires_grad:
-        return out
-    same = (x.maximum(o) if name == "fmax" else x.minimum(o)).uop
-    return out._new(by_rule("equal", out.uop, same))
+    """,
+        ),
+    },
+)
 
 
 @function(in_place=True)
@@ -455,46 +457,53 @@ def new_full(
     return out.requires_grad_() if requires_grad else out
 
 
-@function
-def new_zeros(
-    x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
+def _new_filled(
+    name: str,
+    value: int,
+    x: Tensor,
+    *size: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """Zeros with this tensor's dtype and device, unless others are given.
+    return x.new_full(int_args(size), value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+new_zeros, new_ones, new_empty = family(
+    _new_filled,
+    {
+        "new_zeros": (
+            "new_zeros",
+            0,
+            """Zeros with this tensor's dtype and device, unless others are given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_zeros(2)
     Tensor([0, 0], dtype=int32)
-    """
-    shape = int_args(size)
-    return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
-
-
-@function
-def new_ones(
-    x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """Ones with this tensor's dtype and device, unless others are given.
+    """,
+        ),
+        "new_ones": (
+            "new_ones",
+            1,
+            """Ones with this tensor's dtype and device, unless others are given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_ones(2)
     Tensor([1, 1], dtype=int32)
-    """
-    shape = int_args(size)
-    return x.new_full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)
-
-
-@function
-def new_empty(
-    x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """A tensor of unspecified values, with this tensor's dtype and device, unless others are given.
+    """,
+        ),
+        "new_empty": (
+            "new_empty",
+            0,
+            """A tensor of unspecified values, with this tensor's dtype and device, unless others are given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_empty(2, 3).shape
     (2, 3)
-    """
-    shape = int_args(size)
-    return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    """,
+        ),
+    },
+)
 
 
 @function

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import is_tensor, need_tensor
 from anneal.ops.elementwise import by_slopes, choose, floats_of, real_node
 from anneal.ops.functions import by_slope, polynomial
@@ -471,57 +471,64 @@ def _y(x: Tensor, order: int) -> Tensor:
     return choose(x < 0.0, math.nan, choose(x.eq(0.0), -math.inf, choose(small, near, far)))
 
 
-def _pair(x: Tensor, function: Any, order: int) -> tuple[Tensor, Tensor]:
-    """A function of an order, and its slope."""
-    zero, one = function(x, 0), function(x, 1)
-    if order == 0:
-        return zero, -one
-    at_0 = x.eq(0.0)
-    return one, zero - choose(at_0, 0.5, one / choose(at_0, 1.0, x))
+def _bessel(kind: Any, order: int, x: Tensor) -> Tensor:
+    def with_slope(x: Tensor) -> tuple[Tensor, Tensor]:
+        zero, one = kind(x, 0), kind(x, 1)
+        if order == 0:
+            return zero, -one
+        at_0 = x.eq(0.0)
+        return one, zero - choose(at_0, 0.5, one / choose(at_0, 1.0, x))
+
+    return by_slope(x, with_slope)
 
 
-@function(special=True, method=False)
-def bessel_j0(x: Tensor) -> Tensor:
-    """The Bessel function of the first kind of order 0.
+bessel_j0, bessel_j1, bessel_y0, bessel_y1 = family(
+    _bessel,
+    {
+        "bessel_j0": (
+            _j,
+            0,
+            """The Bessel function of the first kind of order 0.
 
     >>> from anneal.tensor import Tensor
     >>> bessel_j0(Tensor([0.0, 5.0])).round(4)
     Tensor([ 1.    , -0.1776], dtype=float32)
-    """
-    return by_slope(x, lambda x: _pair(x, _j, 0))
-
-
-@function(special=True, method=False)
-def bessel_j1(x: Tensor) -> Tensor:
-    """The Bessel function of the first kind of order 1.
+    """,
+        ),
+        "bessel_j1": (
+            _j,
+            1,
+            """The Bessel function of the first kind of order 1.
 
     >>> from anneal.tensor import Tensor
     >>> bessel_j1(Tensor([0.5, 2.0]))
     Tensor([0.2423, 0.5767], dtype=float32)
-    """
-    return by_slope(x, lambda x: _pair(x, _j, 1))
-
-
-@function(special=True, method=False)
-def bessel_y0(x: Tensor) -> Tensor:
-    """The Bessel function of the second kind of order 0: -inf at 0, nan below.
+    """,
+        ),
+        "bessel_y0": (
+            _y,
+            0,
+            """The Bessel function of the second kind of order 0: -inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
     >>> bessel_y0(Tensor([0.5, 2.0]))
     Tensor([-0.4445,  0.5104], dtype=float32)
-    """
-    return by_slope(x, lambda x: _pair(x, _y, 0))
-
-
-@function(special=True, method=False)
-def bessel_y1(x: Tensor) -> Tensor:
-    """The Bessel function of the second kind of order 1: -inf at 0, nan below.
+    """,
+        ),
+        "bessel_y1": (
+            _y,
+            1,
+            """The Bessel function of the second kind of order 1: -inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
     >>> bessel_y1(Tensor([0.5, 2.0]))
     Tensor([-1.4715, -0.107 ], dtype=float32)
-    """
-    return by_slope(x, lambda x: _pair(x, _y, 1))
+    """,
+        ),
+    },
+    special=True,
+    method=False,
+)
 
 
 @function(special=True, method=False)

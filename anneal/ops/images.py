@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -146,8 +148,8 @@ def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, an
         if mode == "bilinear":
             weights = np.maximum(0.0, 1.0 - away)
         else:  # Keys's, with a = -0.5
-            near, far = (1.5 * away - 2.5) * away * away + 1, ((-0.5 * away + 2.5) * away - 4) * away + 2
-            weights = np.where(away < 1, near, np.where(away < 2, far, 0.0))
+            far = np.where(away < 2, keys_kernel(away, False, -0.5), 0.0)
+            weights = np.where(away < 1, keys_kernel(away, True, -0.5), far)
         weights /= weights.sum(1, keepdims=True)
         return weights
     place = apart * at if corners else apart * (at + 0.5) - 0.5
@@ -197,17 +199,21 @@ def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, index), axis))
 
 
+def keys_kernel(d: Any, near: bool, a: float = -0.75) -> Any:
+    """The weight of what lies `d` away in a cubic convolution (Keys, 1981) of slope `a`: `near`, if that is at most 1,
+    else 2.
+
+    >>> keys_kernel(0.5, True), keys_kernel(1.5, False)
+    (0.59375, -0.09375)
+    """
+    return ((a + 2) * d - (a + 3)) * d * d + 1 if near else ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+
 def cubic(t: Any) -> tuple[Any, Any, Any, Any]:
-    """Keys's weights (a = -0.75) of four neighbours, for what lies `t` after the second."""
-    a = -0.75
-
-    def near(d: Any) -> Any:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: Any) -> Any:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return far(t + 1), near(t), near(1 - t), far(2 - t)
+    """The weights of four neighbours in a cubic convolution, as torch's bicubic interpolation has them, `t` behind the
+    second.
+    """
+    return keys_kernel(t + 1, False), keys_kernel(t, True), keys_kernel(1 - t, True), keys_kernel(2 - t, False)
 
 
 @function(functional=True)
@@ -275,16 +281,29 @@ def fold(
             f"fold: shape {x.shape} is not (batch, channels*{math.prod(k)}, {math.prod(counts)}): an image of {out} "
             f"has {counts[0]} x {counts[1]} windows of {k}"
         )
-    windows = x.reshape(batch, columns // math.prod(k), *k, *counts)
-    total: Any = None
-    for i in range(k[0]):
-        for j in range(k[1]):
-            piece: Any = windows[:, :, i, j]
-            for axis, (n, step, first, size) in enumerate(zip(counts, s, (i * d[0], j * d[1]), whole, strict=True), 2):
-                piece = _spread(piece, axis, n, step, first, size)
-            total = piece if total is None else total + piece
-    image: Tensor = total.shrink([None, None, (p[0], p[0] + out[0]), (p[1], p[1] + out[1])])
-    return image
+    whole_image = overlapped(x.reshape(batch, columns // math.prod(k), *k, *counts), whole, s, d)
+    return whole_image.shrink([None, None, (p[0], p[0] + out[0]), (p[1], p[1] + out[1])])
+
+
+def overlapped(windows: Tensor, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Tensor:
+    """An image of `sizes`: `windows` (batch, channels, *kernel, *counts) added up where they lie, `strides` apart and
+    with `dilations` between their elements.
+
+    >>> from anneal.tensor import Tensor
+    >>> overlapped(Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), [3], [1], [1])
+    Tensor([[[1., 5., 4.]]], dtype=float32)
+    """
+    axes = len(sizes)
+    kernel, counts = windows.shape[2 : 2 + axes], windows.shape[2 + axes :]
+    pieces = []
+    for place in itertools.product(*map(range, kernel)):
+        piece: Any = windows[(slice(None), slice(None), *place)]
+        firsts = [i * d for i, d in zip(place, dilations, strict=True)]
+        for axis, of in enumerate(zip(counts, strides, firsts, sizes, strict=True), 2):
+            piece = _spread(piece, axis, *of)
+        pieces.append(piece)
+    total: Tensor = functools.reduce(operator.add, pieces)
+    return total
 
 
 def _spread(x: Any, axis: int, n: int, step: int, first: int, size: int) -> Any:
@@ -370,14 +389,38 @@ def grid_sample(
     for k, size in zip(range(axes - 1, -1, -1), sizes, strict=True):
         at: Any = grid[..., k].reshape(x.shape[0], -1)
         places.append((at + 1.0) * ((size - 1) / 2) if corners else (at + 1.0) * (size / 2) - 0.5)
-    read = _Reader(x, padding_mode, corners)
-    if mode == "bicubic":
-        out = _by_cubes(read, places)
-    else:
-        places = [read.inside(at, n) for at, n in zip(places, sizes, strict=True)]
-        out = read.at([at.round() for at in places]) if mode == "nearest" else _by_lines(read, places)
-    result: Tensor = out.reshape(*x.shape[:2], *grid.shape[1:-1])
+    result: Tensor = sampled(x, places, mode, padding_mode, corners).reshape(*x.shape[:2], *grid.shape[1:-1])
     return result
+
+
+def sampled(x: Tensor, places: Sequence[Any], mode: str, padding_mode: str, corners: bool = False) -> Any:
+    """The elements (n, c, m) of images x (n, c, ...) at places, one row of floats (n, m) for each axis.
+
+    `mode`, `padding_mode` and `corners` are those of `grid_sample`, for images of any number of axes. Between pixels
+    each neighbour weighs what the place is nearer to it; of Keys's 4 by 4 neighbours each is moved inside, else the
+    place is.
+
+    >>> from anneal.tensor import Tensor
+    >>> sampled(Tensor([[[1.0, 3.0]]]), [Tensor([[0.25]])], "bilinear", "zeros").tolist()
+    [[[1.5]]]
+    """
+    read, cubes = _Reader(x, padding_mode, corners), mode == "bicubic"
+    if not cubes:
+        places = [read.inside(at, n) for at, n in zip(places, read.sizes, strict=True)]
+    if mode == "nearest":
+        return read.at([at.round() for at in places])
+    axes: list[Any] = []
+    for at, n in zip(places, read.sizes, strict=True):
+        low = at.detach().floor()
+        part = at - low
+        weights = cubic(part) if cubes else (1.0 - part, part)
+        steps = [low + float(step) for step in range(-cubes, len(weights) - cubes)]
+        axes.append(list(zip([read.inside(at, n) for at in steps] if cubes else steps, weights, strict=True)))
+    terms = []
+    for taps in itertools.product(*axes):
+        weight = functools.reduce(operator.mul, [share for _, share in taps])
+        terms.append(read.at([near for near, _ in taps]) * weight.unsqueeze(1))
+    return functools.reduce(operator.add, terms)
 
 
 class _Reader:
@@ -410,38 +453,11 @@ class _Reader:
         for at, n in zip(places, self.sizes, strict=True):
             here = (at >= 0.0) & (at <= n - 1.0)
             inside = here if inside is None else inside & here
-            step = at.detach().clip(0.0, n - 1.0)
-            index = step if index is None else index * float(n) + step
-        index = inside.where(index.cast("int32"), -1)  # out of range reads 0
+            step = at.detach().clip(0.0, n - 1.0).cast("int32")
+            index = step if index is None else index * n + step
+        index = inside.where(index, -1)  # out of range reads 0
         wide = index.unsqueeze(1).expand(*self.flat.shape[:2], index.shape[-1])
         return gathered(self.flat, 2, wide.uop)
-
-
-def _by_lines(read: _Reader, places: list[Any]) -> Any:
-    """Between the neighbours along every axis: each weighs what the place is nearer to it."""
-    low = [at.detach().floor() for at in places]
-    parts = [at - below for at, below in zip(places, low, strict=True)]
-    total: Any = None
-    for corner in itertools.product((0.0, 1.0), repeat=len(places)):
-        weight: Any = None
-        for up, part in zip(corner, parts, strict=True):
-            share = part if up else 1.0 - part
-            weight = share if weight is None else weight * share
-        term = read.at([below + up for below, up in zip(low, corner, strict=True)]) * weight.unsqueeze(1)
-        total = term if total is None else total + term
-    return total
-
-
-def _by_cubes(read: _Reader, places: list[Any]) -> Any:
-    """Bicubic values: of 4 by 4 neighbours, by Keys's weights; each neighbour is moved inside, not the place."""
-    low = [at.detach().floor() for at in places]
-    weights = [cubic(at - below) for at, below in zip(places, low, strict=True)]
-    total: Any = None
-    for i, j in itertools.product(range(4), repeat=2):
-        near = [read.inside(b + (k - 1.0), n) for b, k, n in zip(low, (i, j), read.sizes, strict=True)]
-        term = read.at(near) * (weights[0][i] * weights[1][j]).unsqueeze(1)
-        total = term if total is None else total + term
-    return total
 
 
 @function(functional="channel_shuffle native_channel_shuffle", method=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
@@ -283,26 +284,30 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     at = axis_of(dim, x.ndim)
     i = index_node(x, index)
     given = written(x, source)
-    if not x.ndim:  # a row of one element
-        return (
-            x.reshape(1)
-            .index_add(0, x._new_plain(reshape(i, (math.prod(i.shape),))), given.reshape(-1), alpha)
-            .reshape(())
-        )
-    if not i.shape:
+    if x.ndim and not i.shape:
         i = reshape(i, (1,))
         given = given if given.ndim == x.ndim else given.unsqueeze(at)
-    order = [at, *[a for a in range(x.ndim) if a != at]]
-    s = x.shape
-    wanted = (*s[:at], *i.shape, *s[at + 1 :])
+    given = given * alpha if alpha != 1 else given
+    return by_rows(x, "index_add", at, i, given, ShapeError, lambda *rows: added_rows(x, "index_add", *rows))
+
+
+def by_rows(
+    x: Tensor, name: str, at: int, i: UOp, given: Tensor, error: type[ShapeError], write: Callable[..., UOp]
+) -> Tensor:
+    """This tensor with values at the positions `i` of an axis: `write` takes its rows along that axis, the positions
+    and the values' rows, and gives the new rows. Raises `error` for a shape of the values that does not fit.
+    """
+    if not x.ndim:  # a row of one element
+        i = reshape(i, (math.prod(i.shape),))
+        return by_rows(x.reshape(1), name, 0, i, given.reshape(-1), error, write).reshape(())
+    wanted = (*x.shape[:at], *i.shape, *x.shape[at + 1 :])
     if len(i.shape) != 1 or given.shape != wanted:
-        raise ShapeError(f"index_add: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
-    i = places(x, "index_add", i, at)
-    value = permute((given * alpha if alpha != 1 else given).uop.cast(x.uop.dtype), order)
-    rest = value.shape[1:]
-    value = reshape(value, (i.shape[0], math.prod(rest)))
-    out = added_rows(x, "index_add", permute(x.uop, order), i, value)
-    return x._new(permute(out, inverse(order)), given)
+        raise error(f"{name}: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
+    i = places(x, name, i, at)
+    order = [at, *[a for a in range(x.ndim) if a != at]]
+    value = permute(given.uop.cast(x.uop.dtype), order)
+    value = reshape(value, (i.shape[0], math.prod(value.shape[1:])))
+    return x._new(permute(write(permute(x.uop, order), i, value), inverse(order)), given)
 
 
 # -- masks ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, number_first, said
 from anneal.ops.elementwise import beside, choose
-from anneal.ops.indexing import added_rows, index_node, places, scattered, written
+from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
 from anneal.ops.nodes import (  # isort: skip
     broadcast, inverse, iota, lay_out, pad, permute, put_rows, reduce_node, reshape, shrink, take_rows,
@@ -150,24 +151,9 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2, 0]), Tensor([7, 8]))
     Tensor([8, 2, 7], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
-    i = index_node(x, index)
-    given = written(x, source)
-    if not x.ndim:  # a row of one element
-        flat = x._new_plain(reshape(i, (math.prod(i.shape),)))
-        return x.reshape(1).index_copy(0, flat, given.reshape(-1)).reshape(())
-    s = x.shape
-    wanted = (*s[:at], *i.shape, *s[at + 1 :])
-    if len(i.shape) != 1 or given.shape != wanted:
-        raise PositionError(
-            f"index_copy: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
-        )
-    i = places(x, "index_copy", i, at)
-    order = [at, *[a for a in range(x.ndim) if a != at]]
-    rows = permute(x.uop, order)
-    value = permute(given.uop.cast(x.uop.dtype), order)
-    value = reshape(value, (i.shape[0], math.prod(value.shape[1:])))
-    return x._new(permute(put_rows(rows, i, value, given.requires_grad), inverse(order)), given)
+    at, i, given = axis_of(dim, x.ndim), index_node(x, index), written(x, source)
+    write = functools.partial(put_rows, slopes=given.requires_grad)
+    return by_rows(x, "index_copy", at, i, given, PositionError, write)
 
 
 @function(in_place=True)
@@ -470,7 +456,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     border = ((0, off), (off, 0)) if offset > 0 else ((off, 0), (0, off))
     u = pad(reshape(u, (*rest, n, n)), (*plain, *border))
     order = [i for i in range(len(s) + 1) if i not in (a, b)] + [a, b]
-    return x._new(permute(u, sorted(range(len(order)), key=order.__getitem__)))
+    return x._new(permute(u, inverse(order)))
 
 
 @function

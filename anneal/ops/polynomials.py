@@ -56,6 +56,11 @@ def _polynomial(
     return result
 
 
+def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
+    """The polynomial that follows a, and b before it, of all four kinds."""
+    return x * a * 2.0 - b
+
+
 (
     chebyshev_polynomial_t,
     chebyshev_polynomial_u,
@@ -70,7 +75,7 @@ def _polynomial(
     {
         "chebyshev_polynomial_t": (
             lambda x: x,
-            lambda x, k, a, b: x * a * 2.0 - b,
+            _chebyshev,
             """Chebyshev's polynomial of the first kind of degree `n`: cos(n * t) at x = cos(t).
 
     `n` is an int, or a tensor that broadcasts, which is computed now and refused by ShapeError inside jit. 0 for a
@@ -83,7 +88,7 @@ def _polynomial(
         ),
         "chebyshev_polynomial_u": (
             lambda x: x * 2.0,
-            lambda x, k, a, b: x * a * 2.0 - b,
+            _chebyshev,
             """Chebyshev's polynomial of the second kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
@@ -93,7 +98,7 @@ def _polynomial(
         ),
         "chebyshev_polynomial_v": (
             lambda x: x * 2.0 - 1.0,
-            lambda x, k, a, b: x * a * 2.0 - b,
+            _chebyshev,
             """Chebyshev's polynomial of the third kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
@@ -103,7 +108,7 @@ def _polynomial(
         ),
         "chebyshev_polynomial_w": (
             lambda x: x * 2.0 + 1.0,
-            lambda x, k, a, b: x * a * 2.0 - b,
+            _chebyshev,
             """Chebyshev's polynomial of the fourth kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor

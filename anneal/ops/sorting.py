@@ -16,7 +16,7 @@ from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
-from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, permute, reshape, sorted_places
+from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, inverse, keys, permute, reshape, sorted_places
 from anneal.ops.precision import kept
 from anneal.ops.reduce import Axes
 from anneal.uop import Op, UOp, by_rule, const, dtypes
@@ -52,7 +52,7 @@ def argsort(x: Tensor, dim: int | None = None, descending: bool = False, stable:
         return x._new_plain(const(_INT32, 0))
     order = [i for i in range(len(ranked.shape)) if i != at] + [at]
     place = sorted_places(permute(ranked, order))
-    return x._new_plain(permute(place, sorted(range(len(order)), key=order.__getitem__)))
+    return x._new_plain(permute(place, inverse(order)))
 
 
 @function

@@ -9,20 +9,10 @@ from anneal.doors import same_under
 from anneal.optim import lr_scheduler, swa_utils
 from anneal.optim._adam import SGD, Adam, AdamW, clip_grad_norm_, clip_grad_value_
 from anneal.optim._base import Optimizer, ParameterGroup
-from anneal.optim._formulas import (
-    ASGD,
-    Adadelta,
-    Adafactor,
-    Adagrad,
-    Adamax,
-    Lion,
-    Muon,
-    NAdam,
-    RAdam,
-    RMSprop,
-    Rprop,
-    SparseAdam,
-)
+
+from anneal.optim._formulas import (  # isort: skip
+    ASGD, Adadelta, Adafactor, Adagrad, Adamax, Lion, Muon, NAdam, RAdam, RMSprop, Rprop, SparseAdam,
+)  # fmt: skip
 from anneal.optim._lbfgs import LBFGS, ZeroRedundancyOptimizer
 
 __all__ = [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import KW_ONLY, InitVar
+from typing import Any, dataclass_transform
 
 from anneal.errors import SettingError
+from anneal.ops import init_of
 from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows, settings_among
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import DType, UOp
@@ -62,8 +64,26 @@ def _correction(share: tuple[Any, Any, Any], step: Tensor) -> Tensor:
     return rest
 
 
-class Formula(Optimizer):
+@dataclass_transform(eq_default=False)
+class _Row(Optimizer):
+    """Base of optimisers whose annotated attributes are what `__init__` takes, in the order of a dataclass."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if "__init__" not in vars(cls) and cls.__module__.startswith("anneal."):
+            cls.__init__ = init_of(cls, "self._begin(locals())")  # type: ignore[method-assign]
+        super().__init_subclass__(**options)
+
+    def _begin(self, given: dict[str, Any]) -> None:
+        Optimizer.__init__(self, given["params"], settings_among(given))
+
+
+class Formula(_Row):
     """An optimiser whose subclasses compute each parameter's new value in `_formula`."""
+
+    params: InitVar[Parameters]
+    _: KW_ONLY
+    maximize: InitVar[bool] = False
+    foreach: InitVar[bool | None] = None
 
     _decays = True  # whether weight_decay is applied before the formula: it joins the gradient,
     _decoupled = False  # or is taken away from the parameter
@@ -90,7 +110,13 @@ class Formula(Optimizer):
                 self._put(t, new.uop, done)
 
 
-class RMSprop(Formula):
+class _Captured(Formula):
+    _: KW_ONLY
+    capturable: InitVar[bool] = False
+    differentiable: InitVar[bool] = False
+
+
+class RMSprop(_Captured):
     """RMSprop (Hinton, 2012) as torch computes it.
 
     Args:
@@ -103,22 +129,12 @@ class RMSprop(Formula):
     True
     """
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 1e-2
+    alpha: InitVar[float] = 0.99
+    eps: InitVar[float] = 1e-8
+    weight_decay: InitVar[float] = 0.0
+    momentum: InitVar[float] = 0.0
+    centered: InitVar[bool] = False
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         a = group["alpha"]
@@ -144,21 +160,14 @@ class Adagrad(Formula):
     True
     """
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        differentiable: bool = False,
-        fused: bool | None = None,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 1e-2
+    lr_decay: InitVar[float] = 0.0
+    weight_decay: InitVar[float] = 0.0
+    initial_accumulator_value: InitVar[float] = 0.0
+    eps: InitVar[float] = 1e-10
+    _: KW_ONLY
+    differentiable: InitVar[bool] = False
+    fused: InitVar[bool | None] = None
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         step = s.count()
@@ -167,7 +176,7 @@ class Adagrad(Formula):
         return p - lr / (1 + (step - 1) * group["lr_decay"]) * g / (total.sqrt() + group["eps"])
 
 
-class Adadelta(Formula):
+class Adadelta(_Captured):
     """Adadelta (Zeiler, 2012) as torch computes it.
 
     Args:
@@ -179,20 +188,10 @@ class Adadelta(Formula):
     True
     """
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 1.0
+    rho: InitVar[float] = 0.9
+    eps: InitVar[float] = 1e-6
+    weight_decay: InitVar[float] = 0.0
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         rho, eps = group["rho"], group["eps"]
@@ -202,7 +201,7 @@ class Adadelta(Formula):
         return p - lr * change
 
 
-class Adamax(Formula):
+class Adamax(_Captured):
     """Adamax (Kingma and Ba, 2015), Adam with the largest gradient in place of the mean square.
 
     >>> w = Tensor([1.0], requires_grad=True)
@@ -211,20 +210,10 @@ class Adamax(Formula):
     True
     """
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 2e-3
+    betas: InitVar[tuple[float, float]] = (0.9, 0.999)
+    eps: InitVar[float] = 1e-8
+    weight_decay: InitVar[float] = 0.0
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
@@ -235,7 +224,7 @@ class Adamax(Formula):
         return p - lr / _correction(first, step) * mean / most
 
 
-class NAdam(Formula):
+class NAdam(_Captured):
     """NAdam (Dozat, 2016), Adam that looks ahead, as torch computes it.
 
     Args:
@@ -247,22 +236,12 @@ class NAdam(Formula):
     True
     """
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum_decay: float = 4e-3,
-        decoupled_weight_decay: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 2e-3
+    betas: InitVar[tuple[float, float]] = (0.9, 0.999)
+    eps: InitVar[float] = 1e-8
+    weight_decay: InitVar[float] = 0.0
+    momentum_decay: InitVar[float] = 4e-3
+    decoupled_weight_decay: InitVar[bool] = False
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
@@ -278,7 +257,7 @@ class NAdam(Formula):
         return p - lr * (1 - mu) / (1 - product) * g / size - ahead
 
 
-class RAdam(Formula):
+class RAdam(_Captured):
     """RAdam (Liu and others, 2019), Adam whose first steps are rectified, as torch computes it.
 
     Args:
@@ -290,21 +269,11 @@ class RAdam(Formula):
     True
     """
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 1e-3
+    betas: InitVar[tuple[float, float]] = (0.9, 0.999)
+    eps: InitVar[float] = 1e-8
+    weight_decay: InitVar[float] = 0.0
+    decoupled_weight_decay: InitVar[bool] = False
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
@@ -321,7 +290,7 @@ class RAdam(Formula):
         return p - lr * (mean / _correction(first, step)) * sure.where(size, 1.0)
 
 
-class Rprop(Formula):
+class Rprop(_Captured):
     """Resilient backpropagation (Riedmiller and Braun, 1993): signs of gradients and a step of each element's own.
 
     Args:
@@ -333,19 +302,9 @@ class Rprop(Formula):
     True
     """
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50.0),
-        *,
-        maximize: bool = False,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        differentiable: bool = False,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 1e-2
+    etas: InitVar[tuple[float, float]] = (0.5, 1.2)
+    step_sizes: InitVar[tuple[float, float]] = (1e-6, 50.0)
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         less, more = group["etas"]
@@ -358,7 +317,7 @@ class Rprop(Formula):
         return p - g.sign() * size
 
 
-class ASGD(Formula):
+class ASGD(_Captured):
     """Averaged stochastic gradient descent (Polyak and Juditsky, 1992): the state `ax` has the mean.
 
     Args:
@@ -370,21 +329,11 @@ class ASGD(Formula):
     True
     """
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        lambd: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        differentiable: bool = False,
-        capturable: bool = False,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 1e-2
+    lambd: InitVar[float] = 1e-4
+    alpha: InitVar[float] = 0.75
+    t0: InitVar[float] = 1e6
+    weight_decay: InitVar[float] = 0.0
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         step = s.count()
@@ -418,19 +367,11 @@ class Adafactor(Formula):
             return (*t.shape[:-1], 1)
         return (*t.shape[:-2], 1, t.shape[-1]) if name == "col_var" else super()._shape_of(t, name)
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        beta2_decay: float = -0.8,
-        eps: tuple[float | None, float] = (None, 1e-3),
-        d: float = 1.0,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 1e-2
+    beta2_decay: InitVar[float] = -0.8
+    eps: InitVar[tuple[float | None, float]] = (None, 1e-3)
+    d: InitVar[float] = 1.0
+    weight_decay: InitVar[float] = 0.0
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         eps1, eps2 = group["eps"]
@@ -465,17 +406,9 @@ class Lion(Formula):
 
     _decoupled = True
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-    ) -> None:
-        super().__init__(params, settings_among(locals()))
+    lr: InitVar[float] = 1e-4
+    betas: InitVar[tuple[float, float]] = (0.9, 0.99)
+    weight_decay: InitVar[float] = 0.0
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         (b1, rest1, _), (b2, rest2, _) = s.share("betas"), s.share("betas", 1)
@@ -508,7 +441,7 @@ class SparseAdam(Formula):
         eps: float = 1e-8,
         maximize: bool = False,
     ) -> None:
-        super().__init__(params, settings_among(locals()))
+        self._begin(locals())
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         step = s.count()
@@ -555,7 +488,7 @@ class Muon(Formula):
             raise SettingError(f'Muon: adjust_lr_fn is "original" or "match_rms_adamw", not {adjust_lr_fn!r}')
         if not 0 < ns_steps < 100:
             raise SettingError(f"Muon: ns_steps is a number of 1 to 99, not {ns_steps}")
-        super().__init__(params, settings_among(locals()))
+        self._begin(locals())
         for t in self.params:
             if t.ndim != 2:
                 raise SettingError(f"Muon: trains matrices, not a parameter of shape {t.shape}")

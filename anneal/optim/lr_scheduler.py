@@ -11,19 +11,20 @@ import bisect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, dataclass_transform
 
 from anneal.errors import SettingError
+from anneal.ops import init_of
 from anneal.optim._base import Optimizer
 from anneal.optim._schedule import CosineAnnealingWarmRestarts, CyclicLR, LRScheduler, OneCycleLR
+
+Factor = Callable[[int], float]
 
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
     "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
     "ReduceLROnPlateau", "SequentialLR", "StepLR", "WarmupCosine", "warmup_cosine",
 ]  # fmt: skip
-
-Factor = Callable[[int], float]
 
 
 def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float = 0.0) -> float:
@@ -51,7 +52,20 @@ class _Lambdas(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
 
-class _Factors(LRScheduler):
+@dataclass_transform(eq_default=False)
+class _Row(LRScheduler):
+    """Base of schedules whose annotated attributes are what `__init__` takes, and keeps."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if "optimizer" in vars(cls).get("__annotations__", {}) and cls.__module__.startswith("anneal."):
+            cls.__init__ = init_of(cls)  # type: ignore[method-assign]
+        super().__init_subclass__(**options)
+
+    def __post_init__(self) -> None:
+        LRScheduler.__init__(self, self.optimizer, self.last_epoch)
+
+
+class _Factors(_Row):
     """A schedule that multiplies the present rates by a factor in step n, which makes of the first ones a share."""
 
     def _factor(self, n: int) -> float:
@@ -108,9 +122,10 @@ class StepLR(_Factors):
     [1.0, 1.0, 0.1, 0.1]
     """
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
-        self.step_size, self.gamma = step_size, gamma
-        super().__init__(optimizer, last_epoch)
+    optimizer: Optimizer
+    step_size: int
+    gamma: float = 0.1
+    last_epoch: int = -1
 
     def _factor(self, n: int) -> float:
         return 1.0 if not n or n % self.step_size else self.gamma
@@ -152,11 +167,15 @@ class ConstantLR(_Factors):
     [0.5, 0.5, 1.0, 1.0]
     """
 
-    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
-        if not 0 <= factor <= 1:
-            raise SettingError(f"ConstantLR: factor is a number of 0 to 1, not {factor}")
-        self.factor, self.total_iters = factor, total_iters
-        super().__init__(optimizer, last_epoch)
+    optimizer: Optimizer
+    factor: float = 1 / 3
+    total_iters: int = 5
+    last_epoch: int = -1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.factor <= 1:
+            raise SettingError(f"ConstantLR: factor is a number of 0 to 1, not {self.factor}")
+        super().__post_init__()
 
     def get_lr(self) -> list[float]:
         if not self.last_epoch:
@@ -177,18 +196,17 @@ class LinearLR(_Factors):
     [0.25, 0.5, 0.75, 1.0]
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ) -> None:
-        if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
-            raise SettingError(f"LinearLR: factors are numbers of 0 to 1, not {start_factor} and {end_factor}")
-        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
-        super().__init__(optimizer, last_epoch)
+    optimizer: Optimizer
+    start_factor: float = 1 / 3
+    end_factor: float = 1.0
+    total_iters: int = 5
+    last_epoch: int = -1
+
+    def __post_init__(self) -> None:
+        first, last = self.start_factor, self.end_factor
+        if not 0 < first <= 1 or not 0 <= last <= 1:
+            raise SettingError(f"LinearLR: factors are numbers of 0 to 1, not {first} and {last}")
+        super().__post_init__()
 
     def _factor(self, n: int) -> float:
         if not n or n > self.total_iters:
@@ -210,9 +228,9 @@ class ExponentialLR(_Factors):
     [1.0, 0.5, 0.25, 0.125]
     """
 
-    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
-        self.gamma = gamma
-        super().__init__(optimizer, last_epoch)
+    optimizer: Optimizer
+    gamma: float
+    last_epoch: int = -1
 
     def _factor(self, n: int) -> float:
         return self.gamma if n else 1.0
@@ -231,9 +249,10 @@ class PolynomialLR(_Factors):
     [1.0, 0.75, 0.5, 0.25]
     """
 
-    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
-        self.total_iters, self.power = total_iters, power
-        super().__init__(optimizer, last_epoch)
+    optimizer: Optimizer
+    total_iters: int = 5
+    power: float = 1.0
+    last_epoch: int = -1
 
     def _factor(self, n: int) -> float:
         total = self.total_iters
@@ -243,7 +262,7 @@ class PolynomialLR(_Factors):
         return float((1.0 - min(self.total_iters, n) / self.total_iters) ** self.power)
 
 
-class CosineAnnealingLR(LRScheduler):
+class CosineAnnealingLR(_Row):
     """A schedule of rates along half a cosine down to `eta_min` in `T_max` steps, and up again (Loshchilov and Hutter,
     2017).
 
@@ -254,9 +273,10 @@ class CosineAnnealingLR(LRScheduler):
     [1.0, 0.5, 0.0, 0.5]
     """
 
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
-        self.T_max, self.eta_min = T_max, eta_min
-        super().__init__(optimizer, last_epoch)
+    optimizer: Optimizer
+    T_max: int
+    eta_min: float = 0.0
+    last_epoch: int = -1
 
     def get_lr(self) -> list[float]:
         n, low, rates = self.last_epoch, self.eta_min, self._rates()

@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 else:
     __getattr__ = opened_later(__name__)
 
-__all__ = [
-    "DType", "Generator", "MemoryReport", "MinMax", "Tensor", "ValuesIndices", "Variable", "as_dtype",
-    "broadcast_shapes", "broadcast_tensors", "default_device", "dtypes", "empty_cache", "grad", "grad_enabled",
-    "hessian", "host_call", "jacfwd", "jacrev", "jit", "jvp", "manual_seed", "memory", "meshgrid", "no_grad", "realize",
-    "set_default_device", "set_printoptions", "tree_leaves", "tree_map", "upload", "value_and_grad", "vjp", "vmap",
-]  # fmt: skip
-
 
 class _Made(ModuleType):
     """This room, which as `anneal.tensor(data)` is torch's function of that name."""
@@ -51,4 +44,10 @@ class _Made(ModuleType):
         return Tensor(data, device, dtype, requires_grad)
 
 
+__all__ = [
+    "DType", "Generator", "MemoryReport", "MinMax", "Tensor", "ValuesIndices", "Variable", "as_dtype",
+    "broadcast_shapes", "broadcast_tensors", "default_device", "dtypes", "empty_cache", "grad", "grad_enabled",
+    "hessian", "host_call", "jacfwd", "jacrev", "jit", "jvp", "manual_seed", "memory", "meshgrid", "no_grad", "realize",
+    "set_default_device", "set_printoptions", "tree_leaves", "tree_map", "upload", "value_and_grad", "vjp", "vmap",
+]  # fmt: skip
 sys.modules[__name__].__class__ = _Made

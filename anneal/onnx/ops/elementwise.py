@@ -83,6 +83,15 @@ def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:
     return row.reshape(*[count if i == axis else 1 for i in range(ndim)])
 
 
+def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Callable[..., Any]]]:
+    """Functions of Tensors and of arrays by operators' names, from their names: "Add=add Mul=mul/multiply ..."."""
+    found = {}
+    for name, names in [word.split("=") for word in words.split()]:
+        on_device, *on_host = names.split("/")
+        found[name] = getattr(Tensor, on_device), getattr(np, (on_host or [on_device])[0])
+    return found
+
+
 # -- operators of one value --------------------------------------------------------------------------------------------
 
 # Those that are methods of Tensor, and for which what is on the host is moved to the device.
@@ -92,19 +101,8 @@ _METHODS = (
 # name: on a device, on the host
 UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Any] | None]] = {
     **{name: (getattr(Tensor, name.lower()), None) for name in _METHODS.split()},
-    "Abs": (Tensor.abs, np.abs),
-    "BitwiseNot": (Tensor.bitwise_not, np.bitwise_not),
-    "Ceil": (Tensor.ceil, np.ceil),
-    "Exp": (Tensor.exp, np.exp),
-    "Floor": (Tensor.floor, np.floor),
-    "IsNaN": (Tensor.isnan, np.isnan),
-    "Log": (Tensor.log, np.log),
-    "Neg": (Tensor.neg, np.negative),
-    "Not": (Tensor.logical_not, np.logical_not),
-    "Reciprocal": (Tensor.reciprocal, np.reciprocal),
-    "Round": (Tensor.round, np.round),
-    "Sign": (Tensor.sign, np.sign),
-    "Sqrt": (Tensor.sqrt, np.sqrt),
+    **_functions("Abs=abs BitwiseNot=bitwise_not Ceil=ceil Exp=exp Floor=floor IsNaN=isnan Log=log Neg=neg/negative"),
+    **_functions("Not=logical_not Reciprocal=reciprocal Round=round Sign=sign Sqrt=sqrt"),
 }
 
 
@@ -115,8 +113,8 @@ def _unary(name: str, on_device: Callable[[Tensor], Tensor], on_host: Callable[[
         made.host(lambda node, x: on_host(x))
 
 
-for _name, _functions in UNARY.items():
-    _unary(_name, *_functions)
+for _name, _one in UNARY.items():
+    _unary(_name, *_one)
 
 # with attributes: on a device
 PARAMETRIC: dict[str, Callable[..., Tensor]] = {
@@ -211,21 +209,13 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
 
 
 BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Array], Any]]] = {
-    "Add": (Tensor.add, np.add),
-    "And": (Tensor.logical_and, np.logical_and),
-    "BitwiseAnd": (Tensor.bitwise_and, np.bitwise_and),
-    "BitwiseOr": (Tensor.bitwise_or, np.bitwise_or),
-    "BitwiseXor": (Tensor.bitwise_xor, np.bitwise_xor),
+    **_functions("Add=add And=logical_and BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor"),
+    **_functions(
+        "Greater=gt/greater GreaterOrEqual=ge/greater_equal Less=lt/less LessOrEqual=le/less_equal Mul=mul/multiply"
+    ),
+    **_functions("Or=logical_or Sub=sub/subtract Xor=logical_xor"),
     "Div": (_divide, _truncated),
     "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool)),
-    "Greater": (Tensor.gt, np.greater),
-    "GreaterOrEqual": (Tensor.ge, np.greater_equal),
-    "Less": (Tensor.lt, np.less),
-    "LessOrEqual": (Tensor.le, np.less_equal),
-    "Mul": (Tensor.mul, np.multiply),
-    "Or": (Tensor.logical_or, np.logical_or),
-    "Sub": (Tensor.sub, np.subtract),
-    "Xor": (Tensor.logical_xor, np.logical_xor),
 }
 
 
@@ -299,12 +289,6 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
 # -- any number of inputs ---------------------------------------------------------------------------------------------
 
-VARIADIC: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Array], Any]]] = {
-    "Max": (Tensor.maximum, np.maximum),
-    "Min": (Tensor.minimum, np.minimum),
-    "Sum": (Tensor.add, np.add),
-}
-
 
 def _variadic(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
     """Register a function of inputs taken two at a time; they broadcast since version 8."""
@@ -315,7 +299,7 @@ def _variadic(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host:
     op(name, raw=True)(computed)
 
 
-for _name, _both in VARIADIC.items():
+for _name, _both in _functions("Max=maximum Min=minimum Sum=add").items():
     _variadic(_name, *_both)
 
 

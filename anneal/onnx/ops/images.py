@@ -14,7 +14,8 @@ from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.elementwise import Array, axes_of, ints, iota, is_float, total_of
 from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
 from anneal.onnx.registry import op
-from anneal.tensor import Tensor, dtypes
+from anneal.ops import OUTSIDE, SAMPLED, keys_kernel, sampled
+from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import divided_size
 
@@ -52,7 +53,7 @@ def _kernel(mode: str, distance: Array, a: float) -> Array:
     d = np.abs(distance)
     if mode == "linear":
         return np.asarray(np.maximum(1 - d, 0))
-    return np.where(d <= 1, _cubic(d, a, True), np.where(d < 2, _cubic(d, a, False), 0))
+    return np.where(d <= 1, keys_kernel(d, True, a), np.where(d < 2, keys_kernel(d, False, a), 0))
 
 
 def _taps(
@@ -262,83 +263,19 @@ def resize(
 # -- reading at places ------------------------------------------------------------------------------------------------
 
 
-def _reflected(x: Tensor, n: int, corners: int) -> Tensor:
-    """Places reflected at both ends of an axis until they are inside."""
-    low, span = (0.0, n - 1.0) if corners else (-0.5, float(n))
-    if not span:
-        return x.zeros_like()
-    away = (x - low).abs()
-    rest, turns = away.remainder(span), away.floor_divide(span)
-    return (turns.remainder(2) == 0).where(rest, span - rest) + low
-
-
-def _inside(place: Tensor, n: int, padding: str, corners: int) -> tuple[Tensor, Tensor | None]:
-    """Whole places as positions of an axis, and whether they are on it where those beyond it read 0."""
-    if padding == "zeros":
-        return place.clamp(0, n - 1), (place >= 0) & (place <= n - 1)
-    if padding == "reflection":
-        place = _reflected(place, n, corners)
-    return place.clamp(0, n - 1), None
-
-
-def sampled(
-    x: Tensor, places: Sequence[Tensor], mode: str, padding: str = "zeros", corners: int = 0, a: float = -0.75
-) -> Tensor:
-    """(batch, channels, sizes...) read at places, (batch, k) for each axis, between elements: (batch, channels, k)."""
-    sizes = x.shape[2:]
-    flat = x.reshape(*x.shape[:2], -1)
-    axes: list[list[tuple[Tensor, Tensor | None, Tensor | None]]] = []
-    for place, n in zip(places, sizes, strict=True):
-        low = place.round() if mode == "nearest" else place.floor()
-        part = place - low
-        if mode == "nearest":
-            steps: list[tuple[int, Tensor | None]] = [(0, None)]
-        elif mode == "linear":
-            steps = [(0, 1 - part), (1, part)]
-        else:
-            steps = [(i, _cubic((part - i).abs(), a, i in (0, 1))) for i in (-1, 0, 1, 2)]
-        axes.append([(*_inside(low + i, n, padding, corners), w) for i, w in steps])
-    parts = []
-    for taps in itertools.product(*axes):
-        index = weight = valid = None
-        for (position, seen, w), n in zip(taps, sizes, strict=True):
-            position = position.cast(dtypes.int32)
-            index = position if index is None else index * n + position
-            valid = seen if valid is None else valid if seen is None else valid & seen
-            weight = w if weight is None else weight if w is None else weight * w
-        assert index is not None
-        part = flat.gather(2, index.unsqueeze(1).expand(index.shape[0], x.shape[1], index.shape[1]))
-        if weight is not None:
-            part = part * weight.unsqueeze(1).cast(x.dtype)
-        if valid is not None:
-            part = valid.unsqueeze(1).where(part, part.zeros_like())
-        parts.append(part)
-    return total_of(parts)
-
-
-def _cubic(d: Any, a: float, near: bool) -> Any:
-    """Keys's weight of an element that lies d away: nearer than 1, or between 1 and 2."""
-    if near:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-
 @op("GridSample")
 def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
     """Images read at places from -1 to 1; of any number of axes since version 20, which renamed the modes."""
-    kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    if kind not in ("nearest", "linear", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
+    kind = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    if kind not in SAMPLED or padding_mode not in OUTSIDE:
         raise node.fail(f"mode {mode!r} with padding_mode {padding_mode!r}")
     places = []
     for i, n in enumerate(x.shape[2:]):
         at = grid[..., x.ndim - 3 - i].reshape(x.shape[0], -1)
-        place = (at + 1) * ((n - 1) / 2) if align_corners else ((at + 1) * n - 1) * 0.5
-        if kind != "cubic" and padding_mode == "border":
-            place = place.clamp(0, n - 1)
-        if kind != "cubic" and padding_mode == "reflection":
-            place = _reflected(place, n, align_corners)
-        places.append(place)
-    return sampled(x, places, kind, padding_mode, align_corners).reshape(*x.shape[:2], *grid.shape[1:-1])
+        places.append((at + 1) * ((n - 1) / 2) if align_corners else ((at + 1) * n - 1) * 0.5)
+    read = sampled(x, places, kind, padding_mode, bool(align_corners))
+    out: Tensor = read.reshape(*x.shape[:2], *grid.shape[1:-1]).cast(x.dtype)
+    return out
 
 
 @op("AffineGrid", values=("size",))
@@ -484,7 +421,7 @@ def deform_conv(
         inside = np.repeat(inside, kw) if axis == 0 else np.tile(inside, kh)
         here = node.constant(inside.astype(np.int32)).reshape(1, -1, 1, 1) + start
         places.append((moved[:, :, axis] + here.cast(x.dtype)).reshape(n * offset_group, -1))
-    read = sampled(x.reshape(n * offset_group, each, *x.shape[2:]), places, "linear")
+    read = sampled(x.reshape(n * offset_group, each, *x.shape[2:]), places, "bilinear", "zeros")
     read = read.reshape(n, offset_group, each, kh * kw, oh * ow)
     if mask is not None:
         read = read * mask.reshape(n, offset_group, 1, kh * kw, oh * ow)

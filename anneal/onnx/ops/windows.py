@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.elementwise import Array, counted, ints, iota, total_of
 from anneal.onnx.registry import op, rows
+from anneal.ops import overlapped
 from anneal.tensor import Tensor, dtypes
 
 Pairs = tuple[tuple[int, int], ...]
@@ -203,34 +203,10 @@ def col2im(
 ) -> Tensor:
     """Columns put back where windows took them, overlapping ones added: a sum over the places of the kernel."""
     image, kernel = ints(image_shape), ints(block_shape)
-    axes, n = len(image), x.shape[0]
     w = window_of(node, image, how, kernel)
-    channels = x.shape[1] // math.prod(kernel)
-    columns = x.reshape(n, channels, *kernel, *w.out)
-    parts = []
+    columns = x.reshape(x.shape[0], x.shape[1] // math.prod(kernel), *kernel, *w.out)
     padded = [size + sum(pair) for size, pair in zip(image, w.pads, strict=True)]
-    for place in itertools.product(*[range(k) for k in kernel]):
-        part = columns[(slice(None), slice(None), *place)]
-        for i in range(axes):
-            part = _spread(part, 2 + i, w.strides[i])
-            first = place[i] * w.dilations[i]
-            sides = [(0, 0)] * part.ndim
-            sides[2 + i] = (first, padded[i] - first - part.shape[2 + i])
-            part = part.pad(sides)
-        parts.append(part)
-    return _bordered(total_of(parts), tuple([(-b, -e) for b, e in w.pads]))
-
-
-def _spread(x: Tensor, axis: int, step: int) -> Tensor:
-    """The elements of an axis `step` apart, zeros between."""
-    if step == 1:
-        return x
-    n = x.shape[axis]
-    x = x.unsqueeze(axis + 1)
-    sides = [(0, 0)] * x.ndim
-    sides[axis + 1] = (0, step - 1)
-    shape = (*x.shape[:axis], n * step, *x.shape[axis + 2 :])
-    return x.pad(sides).reshape(*shape).narrow(axis, 0, (n - 1) * step + 1)
+    return _bordered(overlapped(columns, padded, w.strides, w.dilations), tuple([(-b, -e) for b, e in w.pads]))
 
 
 # -- pools ------------------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.control import PATIENCE, filled
 from anneal.onnx.ops.elementwise import Array, Value, axis_of, ints, plus
-from anneal.onnx.ops.images import grid_sample, sampled
+from anneal.onnx.ops.images import grid_sample
 from anneal.onnx.ops.indexing import unique
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
 from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
+from anneal.ops import sampled
 from anneal.tensor import Tensor, dtypes
 
 
@@ -76,8 +77,7 @@ def crop_and_resize(
         at = at if mode == "bilinear" else (at + 0.5).floor()
         places.append(at.reshape(*shape).expand(count, *sizes).reshape(count, -1))
     assert inside is not None
-    kind = "linear" if mode == "bilinear" else "nearest"
-    y = sampled(images, places, kind, "border", 1).reshape(count, x.shape[1], *sizes)
+    y = sampled(images, places, mode, "border", True).reshape(count, x.shape[1], *sizes)
     return inside.unsqueeze(1).where(y, extrapolation_value)
 
 
