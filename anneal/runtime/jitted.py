@@ -267,6 +267,7 @@ class Jit(Generic[P, R]):
             if (now := self._last.get(key)) is not None:
                 now.read, now.returned = record.owners(), [weakref.ref(r) for r in results]
             return result
+        self._last[key].read = record.owners()  # it may be captured again, with assignments pending
         assert guards is not None
         device = get_device(results[0].device if results else record.device())
         name, graded = _name_of(self.function), record.taken(False)
@@ -313,7 +314,8 @@ class Jit(Generic[P, R]):
                 del self.captures[key]  # a guard failed: it starts anew
             captured.close()
         last = self._last.get(key) or _Last([], {})
-        realize([live for r in last.read if (live := r()) is not None])
+        read = [live for r in last.read if (live := r()) is not None]
+        realize([*read, *here.context.tensors.replaced.values()])
         realize(_pending_gradients())
         return last
 
