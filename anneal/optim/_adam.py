@@ -315,7 +315,9 @@ def _finite(total: Tensor, wanted: bool) -> Tensor:
 def get_total_norm(
     tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
-    """The joint norm of `tensors`, shape (); the other arguments and the error are as for `clip_grad_norm_`.
+    """The joint norm of `tensors`, shape ().
+
+    `norm_type`, `error_if_nonfinite`, `foreach` and the error are as for `clip_grad_norm_`.
 
     >>> get_total_norm([Tensor([3.0]), Tensor([[0.0, 4.0]])]).item()
     5.0

@@ -385,11 +385,9 @@ def jacrev(
 
 
 @_typed_as(grad)
-def jacfwd(
-    f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False, chunk_size: int | None = None
-) -> TypedFunction[..., Any]:
+def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in forward
-    mode: for few arguments. The other arguments and the tree of the result are as for `jacrev`.
+    mode: for few arguments. `has_aux` and the tree of the result are as for `jacrev`.
 
     >>> from anneal.tensor import Tensor
     >>> jacfwd(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
