@@ -95,7 +95,7 @@ class Module(Hooked, Moved):
             forbid_in_capture(
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )
-            outdate_captures(f"{type(self).__name__}.{name} was set", value)
+            outdate_captures(f"{type(self).__name__}.{name} was set")
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:

@@ -55,8 +55,6 @@ class Tensors:
             weakref.WeakValueDictionary()
         )  # leaves with hooks, by id
         self.outdated = ""  # the last of those changes, in words
-        # what took a tensor's place in a module, by id: a call that is captured next has not read it before
-        self.replaced: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
         self.recordings: list[Any] = []  # the runs of jit functions that any thread records
         # Results of calls of the host that graphs go on reading, by their nodes: a value that is read in every round of
         # a loop is computed from the loop's beginning each time, and the calls in it are made once. Each holds the
@@ -174,17 +172,13 @@ def compile_seconds() -> float:
     return here.context.compile_seconds
 
 
-def outdate_captures(why: str, value: Any = None) -> None:
+def outdate_captures(why: str) -> None:
     """Make captured functions capture again: a value that they read has changed where no guard sees it.
 
     Args:
         why: the reason, as text.
-        value: what they will read. A tensor is computed before they do: a lazy one would be a part of the call, and
-            what the call assigns to it be lost with each replay.
     """
     tensors = here.context.tensors
-    if isinstance(value, Handle):
-        tensors.replaced[id(value)] = value
     tensors.outdated = why
     tensors.generation += 1
 
