@@ -24,6 +24,10 @@ def _register(m: Any, net: Any, group: Any) -> None:
     net[1].running_var.mul_(2)
 
 
+def _zero(m: Any, net: Any, group: Any) -> None:
+    net[1].running_mean.zero_()
+
+
 def _zero_and_decay(m: Any, net: Any, group: Any) -> None:
     net[1].running_mean.zero_()
     group["weight_decay"] = 0.5
@@ -59,7 +63,7 @@ def _load(m: Any, net: Any, group: Any) -> None:
 
 
 CHANGES = (
-    _set_buffer, _register, _zero_and_decay, _zero_and_set, _zero_and_freeze, _data, _parts, _load,
+    _set_buffer, _register, _zero, _zero_and_decay, _zero_and_set, _zero_and_freeze, _data, _parts, _load,
 )  # fmt: skip
 
 
@@ -110,6 +114,49 @@ def replaced(lazily: bool) -> Callable[[Any, Compile], Any]:
                 own.seen = m.ones(3) * i if lazily else m.tensor([1.0, 2.0, 3.0])
             found += [numbers(step(wave(m, 3, shift=i))), numbers(own.seen)]
         return found
+
+    return run
+
+
+def held(where: str, change: str) -> Callable[[Any, Compile], Any]:
+    """A training by an optimiser that the step finds in a dict or a list, whose state changes between steps."""
+
+    def run(m: Any, compiled: Compile) -> Any:
+        net = start(m, m.nn.Linear(2, 1))
+        optimizer = m.optim.Adam(net.parameters(), lr=0.1)
+        box: dict[str, Any] = {"o": optimizer, "several": [optimizer], "seen": m.zeros(2)}
+
+        def of_dict(x: Any) -> Any:
+            box["o"].zero_grad()
+            loss = (net(x) ** 2).sum()
+            loss.backward()
+            box["o"].step()
+            return loss
+
+        def of_list(x: Any) -> Any:
+            for o in box["several"]:
+                o.zero_grad()
+            loss = (net(x) ** 2).sum()
+            loss.backward()
+            for o in box["several"]:
+                o.step()
+            with m.no_grad():
+                box["seen"].add_(1)
+            return loss
+
+        call, found = compiled(of_dict if where == "dict" else of_list), []
+        for i in range(8):
+            if i in (1, 4, 6):
+                state = optimizer.state[net.weight]
+                if change == "clear":
+                    optimizer.state.clear()
+                elif change == "replace":
+                    state["exp_avg"] = m.zeros(1, 2)
+                else:
+                    state["exp_avg"].zero_()
+                box["seen"] = m.zeros(2)
+            found += [call(wave(m, 3, 2, shift=i)).item(), numbers(box["seen"])]
+        return [found, *net.parameters()]
 
     return run
 
@@ -177,6 +224,11 @@ def functions(m: Any, compiled: Compile) -> Any:
 PROGRAMS: dict[str, Callable[[Any, Compile], Any]] = {
     **{f"{c.__name__.strip('_')} {t}": changed(c, t) for c in CHANGES for t in ((1,), (4,), (3, 4, 6))},
     **{f"replaced, {'lazy' if lazy else 'known'}": replaced(lazy) for lazy in (False, True)},
+    **{
+        f"{change} the state, in a {where}": held(where, change)
+        for where in ("dict", "list")
+        for change in ("clear", "replace", "zero")
+    },
     **{
         f"averages, {name}, {buffers}": averaged(make, buffers)
         for buffers in (False, True)
