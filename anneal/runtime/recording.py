@@ -176,8 +176,8 @@ class Recording:
 
     def began(self, results: set[int]) -> bool:
         """True if the run wrote to tensors, but for those of `results`, whose memory it had not read."""
-        known = {id(r()) for r in self.owners()} | results
-        return any(t is not None and id(t) not in known for t in [r() for r in self.realized])
+        known = {id(None)} | results | {id(r()) for r in self.owners()}
+        return not {id(r()) for r in self.realized} <= known
 
     def device(self) -> str:
         """The name of the device on which it ran. Raises JitError if it ran nothing."""
