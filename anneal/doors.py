@@ -37,6 +37,7 @@ def opened_later(
         found = getattr(import_module(file if "." in file else f"{package}.{file}"), other or name)
         if other and make is not None:
             found = make(found, name)
+            found.__module__, found.__qualname__ = package, name  # where `pickle` finds it
         setattr(sys.modules[package], name, found)
         return found
 

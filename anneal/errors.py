@@ -28,7 +28,7 @@ class AnnealError(Exception):
         │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
         │   ├── GroupError       (also RuntimeError) a participant of a group that is missing, or differs
         │   ├── JitError         (also RuntimeError) a value in a jit function that would be frozen when captured
-        │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
+        │   ├── DataError        (also ValueError, RuntimeError) a missing, unwritable or corrupt file
         │   │   └── OnnxError        a model file that is broken, or cannot be run; lists all faults
         │   ├── SettingError     (also ValueError) an environment variable or flag with a wrong value
         │   └── MissingMethodError (also NotImplementedError) a class without a method that its user must define
@@ -107,7 +107,7 @@ class JitError(UserError, RuntimeError):
     """Something inside a jit function would be frozen at its captured value."""
 
 
-class DataError(UserError, ValueError):
+class DataError(UserError, ValueError, RuntimeError):
     """A file that is missing, unwritable or corrupt."""
 
     exit_code = 4

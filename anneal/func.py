@@ -10,8 +10,8 @@ from anneal.tensor import Tensor
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp, vmap
 
 __all__ = [
-    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "stack_module_state", "vjp",
-    "vmap",
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 
@@ -54,6 +54,16 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
         return slope, value
 
     return turned
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """`func(*primals)`, and its derivative there: the function from tangents of `primals` to that of the result.
+
+    >>> value, slope = linearize(lambda x: x * x, Tensor([3.0]))
+    >>> value, slope(Tensor([0.5]))
+    (Tensor([9.], dtype=float32), Tensor([3.], dtype=float32))
+    """
+    return func(*primals), lambda *tangents: jvp(func, primals, tangents)[1]
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

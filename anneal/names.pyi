@@ -1536,8 +1536,9 @@ class Methods(Handle):
         r"""Element-wise |x - other| <= atol + rtol * |other|, as bool; equal infinities are close (and nans, if equal_nan)."""
     def allclose(self, other: Operand, rtol: float=1e-05, atol: float=1e-08, equal_nan: bool=False) -> bool:
         r"""True if `isclose` holds for all pairs of elements; the shapes broadcast. Gives a Python bool, computed now."""
-    def isin(self, values: Operand) -> Tensor:
-        r"""True for each element that is one of `values`, which are compared one by one."""
+    def isin(self, values: Operand, *, assume_unique: bool=False, invert: bool=False) -> Tensor:
+        r"""True for each element that is one of `values`, which are compared one by one; with `invert` for each other one.
+        `assume_unique` is ignored."""
     def bitwise_and(self, other: Operand) -> Tensor:
         r"""The bitwise and; logical and on bools. Raises DTypeError for floats."""
     def bitwise_and_(self, other: Operand) -> Tensor:

@@ -241,7 +241,7 @@ class AveragedModel(Module):
         pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
         copied = list(zip(self.module.buffers(), model.buffers(), strict=True))
         if self.use_buffers:
-            pairs, copied = pairs + [(a, b) for a, b in copied if a.dtype.is_float], []
+            pairs, copied = pairs + copied, []
         with no_grad():
             means, values = [a for a, _ in pairs], [b.detach().to(device=a.device) for a, b in pairs]
             if self.avg_fn is not None:

@@ -420,12 +420,13 @@ class Module(Hooked, Moved):
             name: t for name, m, own, t in self._tensors() if own not in m._unsaved and getattr(t, "persistent", True)
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadedKeys:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
         """Take the values of `state`: tensors or arrays by name, in torch's layout; tensors of torch are read, too.
 
         Args:
             state: as `state_dict`, `safe_load` or `safe_open` give it, or as torch's `state_dict` does.
             strict: every name must be there and no other.
+            assign: tensors take the places of the module's, with their dtypes and devices: make optimisers afterwards.
 
         Returns:
             The missing and the unexpected names.
@@ -460,8 +461,9 @@ class Module(Hooked, Moved):
                 f"load_state_dict: {type(self).__name__} does not fit the state: {'; '.join([*faults, *wrong])}"
                 + ("" if wrong or not faults else " (strict=False ignores missing and unexpected names)")
             )
-        for name in filter(state.__contains__, mine):
-            _load(mine[name], state[name])
+        for name, m, own, t in list(self._tensors()):
+            if name in mine and name in state:
+                _load(m, own, t, state[name], assign)
         if not (here.assigned or here.depth or here.tracing):
             realize(list(mine.values()))  # an average of weights, kept lazy, would grow with each that is loaded
         return LoadedKeys(missing, unexpected)
@@ -583,12 +585,15 @@ def _named(module: Module, what: str, target: str, found: Mapping[str, Tensor]) 
     return found[target]
 
 
-def _load(t: Tensor, value: Tensor | npt.NDArray[Any]) -> None:
+def _load(m: Module, name: str, t: Tensor, value: Tensor | npt.NDArray[Any], assign: bool) -> None:
     if not isinstance(value, (Tensor, np.ndarray)) and hasattr(value, "detach"):  # torch's, may require a gradient
         value = value.detach().cpu()
-    if isinstance(value, Tensor) and value.device == t.device:
+    if assign:
+        value = value if isinstance(value, Tensor) else Tensor(value)
+        keep = isinstance(value, Parameter) or not m._is_parameter(t)
+        setattr(m, name, value if keep else Parameter(value.detach(), t.requires_grad))
+    elif isinstance(value, Tensor) and value.device == t.device:
         t.assign(value.detach())
-        return
-    array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-    # Cast on the host: the device may not have the dtype that a file has, such as int64.
-    t.assign(Tensor(array, dtype=t.dtype, device=t.device))
+    else:  # cast on the host: the device may not have the dtype that a file has, such as int64
+        array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+        t.assign(Tensor(array, dtype=t.dtype, device=t.device))

@@ -141,8 +141,9 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
 
 @function
 @number_first
-def isin(x: Tensor, values: Operand) -> Tensor:
-    """True for each element that is one of `values`, which are compared one by one.
+def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """True for each element that is one of `values`, which are compared one by one; with `invert` for each other one.
+    `assume_unique` is ignored.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
@@ -153,7 +154,8 @@ def isin(x: Tensor, values: Operand) -> Tensor:
     mine = x._new(reshape(x.uop, (*x.shape, 1)))
     hit = mine.eq(v._new(reshape(v.uop, (n,)))).uop
     hit = broadcast(hit, (*x.shape, n))
-    return x._new_plain(reshape(reduce_axis(hit, Op.MAX, (x.ndim,)) if n != 1 else hit, x.shape))
+    found = x._new_plain(reshape(reduce_axis(hit, Op.MAX, (x.ndim,)) if n != 1 else hit, x.shape))
+    return ~found if invert else found
 
 
 # -- logic and bits ---------------------------------------------------------------------------------------------------

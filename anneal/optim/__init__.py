@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import same_under
 from anneal.optim import lr_scheduler, swa_utils
-from anneal.optim._adam import SGD, Adam, AdamW, clip_grad_norm_, clip_grad_value_
+from anneal.optim._adam import SGD, Adam, AdamW, clip_grad_norm_, clip_grad_value_, get_total_norm
 from anneal.optim._base import Optimizer, ParameterGroup
 
 from anneal.optim._formulas import (  # isort: skip
@@ -18,7 +18,7 @@ from anneal.optim._lbfgs import LBFGS, ZeroRedundancyOptimizer
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "Muon", "NAdam",
     "Optimizer", "ParameterGroup", "RAdam", "RMSprop", "Rprop", "SparseAdam", "ZeroRedundancyOptimizer",
-    "clip_grad_norm_", "clip_grad_value_", "lr_scheduler", "swa_utils",
+    "clip_grad_norm_", "clip_grad_value_", "get_total_norm", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:

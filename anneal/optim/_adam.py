@@ -303,9 +303,28 @@ def clip_grad_norm_(
     total, scaled = call_late(_scaled_to, (grads, max_norm, norm_type), {}, _scaled_to)
     for t, g in zip(tensors, scaled, strict=True):
         t.grad = g
-    if error_if_nonfinite and not math.isfinite(float(total.item())):
+    return _finite(total, error_if_nonfinite)
+
+
+def _finite(total: Tensor, wanted: bool) -> Tensor:
+    if wanted and not math.isfinite(float(total.item())):
         raise GradientError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
-    return total  # type: ignore[no-any-return]
+    return total
+
+
+def get_total_norm(
+    tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
+    """The joint norm of `tensors`, shape ().
+
+    `norm_type`, `error_if_nonfinite`, `foreach` and the error are as for `clip_grad_norm_`.
+
+    >>> get_total_norm([Tensor([3.0]), Tensor([[0.0, 4.0]])]).item()
+    5.0
+    """
+    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    total = given[0]._new_plain(_joint_norm(given, norm_type)) if given else Tensor(0.0)
+    return _finite(total, error_if_nonfinite)
 
 
 def _with_gradients(params: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

@@ -158,6 +158,8 @@ class Guards:
         elif (clock := _clock(value)) is not None:
             self._is_unguarded(f"the clock ({clock})")
         elif not isinstance(value, (type, ModuleType)):
+            if isinstance(groups := getattr(value, "__dict__", {}).get("param_groups"), list):  # in a container
+                self._look_at_optimiser(value, groups)
             inner = getattr(value, "__wrapped__", None)  # of a jit function, a cached one, ...
             if inner is not None:
                 self._look(inner, depth)

@@ -235,6 +235,7 @@ class Jit(Generic[P, R]):
         self._replayed = None
         last = self._begin_anew(key, captured)
         changed = last.guards is not None and last.guards.failed()
+        moved = captured is not None or last.stamp != _stamp()
         first = key not in self.captures or (captured is None and changed)
         if changed or last.stamp != _stamp():
             last.guards = None
@@ -263,10 +264,13 @@ class Jit(Generic[P, R]):
             why = why or f"{traced}, and gradients flow through it"
         if any(r._leaf and r._wants and not any(r is a for a in again) for r in results) and guards is not None:
             why = why or "it gives a leaf that requires a gradient, and another one in each call"
-        if not self._is_settled(key, guards, record, call, last, why):
+        # A tensor that took the place of one of state, and was lazy, was a part of the run: a replay would begin there.
+        moved = moved and record.began({id(r) for r in results} - {id(r) for r in again})
+        if not self._is_settled(key, guards, record, call, last, why, moved):
             if (now := self._last.get(key)) is not None:
-                now.read, now.returned = record.owners(), [weakref.ref(r) for r in results]
+                now.read, now.returned = record.touched(), [weakref.ref(r) for r in results]
             return result
+        self._last[key].read = record.touched()  # it may be captured again, with assignments pending
         assert guards is not None
         device = get_device(results[0].device if results else record.device())
         name, graded = _name_of(self.function), record.taken(False)
@@ -282,7 +286,14 @@ class Jit(Generic[P, R]):
             return made.results(call.storages)  # type: ignore[no-any-return]
 
     def _is_settled(
-        self, key: Any, guards: Guards | None, record: Recording, call: GivenCall, last: _Last, why: str | None
+        self,
+        key: Any,
+        guards: Guards | None,
+        record: Recording,
+        call: GivenCall,
+        last: _Last,
+        why: str | None,
+        began: bool,
     ) -> bool:
         """True if a run becomes a capture; if not, what is to be known of it by the next is noted, or `why` calls like
         it run as they stand."""
@@ -297,6 +308,8 @@ class Jit(Generic[P, R]):
         now = self._last[key] = _Last(made, record.constants, returned=last.returned, drawn=record.drawn)
         if guards is None:
             now.guards, now.stamp = after, _stamp()
+        elif began:
+            now.stamp = _stamp()
         elif self._settled(now, guards, record, call, last):
             return True
         record.taken(True)

@@ -169,6 +169,16 @@ class Recording:
         found = {id(s): s.owner for step in self.steps for s in step.inputs if s.owner is not None}
         return list(found.values())
 
+    def touched(self) -> list[weakref.ref[Handle]]:
+        """The tensors whose memory the run read, and those that it computed: an assignment to one of them that is
+        pending is no part of the next run."""
+        return [*self.owners(), *self.realized]
+
+    def began(self, results: set[int]) -> bool:
+        """True if the run wrote to tensors, but for those of `results`, whose memory it had not read."""
+        known = {id(None)} | results | {id(r()) for r in self.owners()}
+        return not {id(r()) for r in self.realized} <= known
+
     def device(self) -> str:
         """The name of the device on which it ran. Raises JitError if it ran nothing."""
         for step in self.steps:

@@ -5,7 +5,7 @@ uniform floats are equal bit for bit on every device; normal numbers (Box-Muller
 
 The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again.
 Inside a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw new
-numbers; such calls count from 2**31, apart from the calls outside.
+numbers: those that the same calls draw without jit.
 """
 
 from typing import TYPE_CHECKING

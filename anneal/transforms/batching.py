@@ -358,6 +358,7 @@ def vmap(
     randomness: Literal["different", "same"] = "different",
     in_dims: Any = ...,
     out_dims: Any = ...,
+    chunk_size: int | None = None,
 ) -> TypedFunction[P, R]:
     """The function that applies `f` to every example of its arguments at once, as a loop would one by one.
 
@@ -369,6 +370,7 @@ def vmap(
         axis_size: the number of examples; needed only if no argument says it.
         randomness: whether random numbers drawn inside are "different" for every example or the "same".
         in_dims, out_dims: torch's names for `in_axes` and `out_axes`.
+        chunk_size: ignored: all examples are computed at once.
 
     Raises TransformError for axes that do not fit the arguments, ShapeError for sizes that differ or an axis that is
     not there.

@@ -353,12 +353,14 @@ def _check_floats(name: str, tree: Any, what: str, tensors: Sequence[Tensor]) ->
 
 
 @_typed_as(grad)
-def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+def jacrev(
+    f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False, chunk_size: int | None = None
+) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in reverse
     mode: for few results.
 
     The tree of the result, each leaf replaced by the tree of the arguments `argnums`, with tensors of shape
-    `(*result's shape, *argument's shape)`. With `has_aux`, a pair of that and aux.
+    `(*result's shape, *argument's shape)`. With `has_aux`, a pair of that and aux. `chunk_size` is ignored.
 
     >>> from anneal.tensor import Tensor
     >>> jacrev(lambda x: x * x)(Tensor([1.0, 2.0]))

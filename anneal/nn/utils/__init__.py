@@ -14,13 +14,13 @@ from anneal.nn._module import Module
 from anneal.nn.parameter import Parameter
 from anneal.nn.utils import parametrizations, parametrize, prune, rnn
 from anneal.nn.utils.parametrizations import SpectralNorm, axis, lengths
-from anneal.optim import clip_grad_norm_, clip_grad_value_
+from anneal.optim import clip_grad_norm_, clip_grad_value_, get_total_norm
 from anneal.tensor import Tensor, no_grad
 
 __all__ = [
-    "clip_grad_norm_", "clip_grad_value_", "fuse_conv_bn_eval", "parameters_to_vector", "parametrizations",
-    "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init", "spectral_norm",
-    "vector_to_parameters", "weight_norm",
+    "clip_grad_norm_", "clip_grad_value_", "fuse_conv_bn_eval", "get_total_norm", "parameters_to_vector",
+    "parametrizations", "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn",
+    "skip_init", "spectral_norm", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
 
