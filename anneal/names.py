@@ -369,7 +369,7 @@ forget simplify""",
         "again": """
 Again over_memory""",
         "bodies": """
-Choice DeviceCall Loop Rules While chosen extended has_variables looped repeated_while""",
+Choice DeviceCall Loop Rules While chosen extended has_variables looped parameters_like repeated_while""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
         "jitted": """
@@ -396,7 +396,7 @@ PASSES PERMUTATION donate indexed kernel_graph overwrites_rows run_passes simpli
         "plan": """
 PlanPart Stage clear_cache graph in_parts live_nodes origins parametrise plan_for refused stages""",
         "records": """
-Call Cut Kernel Origin Plan Schedule members_of name_of standalone""",
+Call Cut Kernel Origin Plan Plans Schedule members_of name_of standalone""",
     },
     "anneal.special": {
         "anneal.ops": """

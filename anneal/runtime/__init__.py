@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         extended,
         has_variables,
         looped,
+        parameters_like,
         repeated_while,
     )
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
@@ -106,7 +107,8 @@ __all__ = [
     "forbid_in_jit", "forget_become", "found_sizes", "has_leaf", "has_variables", "here", "host_storage", "is_call",
     "is_computed_late", "is_hole", "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered",
     "needed", "new_outputs", "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number",
-    "numbering_of", "numbers_of", "observed", "outdate_captures", "over_memory", "plan_of", "realize", "realize_new",
-    "reduced", "register_late", "repeated_while", "resolve_device", "said", "seen", "set_default_device",
-    "set_float32_products", "sources_of", "storage_of", "tensor_class", "tracing", "upload", "values", "watched",
+    "numbering_of", "numbers_of", "observed", "outdate_captures", "over_memory", "parameters_like", "plan_of",
+    "realize", "realize_new", "reduced", "register_late", "repeated_while", "resolve_device", "said", "seen",
+    "set_default_device", "set_float32_products", "sources_of", "storage_of", "tensor_class", "tracing", "upload",
+    "values", "watched",
 ]  # fmt: skip

@@ -3,23 +3,22 @@ launched, and the loops between its launches, are noted when it first runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from anneal.backend import get_device
 from anneal.rewrite import over, rebuild
 from anneal.runtime.bodies import has_variables, sized
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched
 from anneal.runtime.nodes import buffer_leaf, memory_of, storage_of
 from anneal.runtime.repeats import StepsAgain
-from anneal.schedule import Origin, Plan
-from anneal.uop import GraphFunction, Op, UOp, toposort
-from anneal.uop.sizes import bound_sizes, bound_to
-
-Values = Mapping[str, int]  # of Variables
+from anneal.schedule import Plans
+from anneal.uop import GraphFunction, Known, Nodes, Op, UOp, toposort
+from anneal.uop.sizes import Sizes, bound_sizes, bound_to
 
 
-def over_memory(roots: Sequence[UOp], known: dict[UOp, UOp], values: Values) -> list[UOp]:
+def over_memory(roots: Nodes, known: Known, values: Sizes) -> list[UOp]:
     """Graphs over other nodes, with the values that Variables have now.
 
     Args:
@@ -52,11 +51,11 @@ class Again:
         self._steps: dict[Any, StepsAgain] = {}  # by which of the leaves are one memory
 
     @property
-    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
+    def plans(self) -> Plans:
         """The plans that were made, each with where the nodes come from that it computes."""
         return [found for steps in self._steps.values() for found in steps.plans]
 
-    def __call__(self, leaves: Sequence[UOp], values: Values) -> list[UOp]:
+    def __call__(self, leaves: Nodes, values: Sizes) -> list[UOp]:
         """The nodes of the results, in memory where they are computed; memory of former ones is written anew once
         nobody has them.
 
@@ -73,7 +72,7 @@ class Again:
                 out[n] = u
         return out
 
-    def graphs(self, leaves: Sequence[UOp], values: Values, numbers: Sequence[int] | None = None) -> list[UOp]:
+    def graphs(self, leaves: Nodes, values: Sizes, numbers: Sequence[int] | None = None) -> list[UOp]:
         """The results, or those with these numbers, as graphs of memory.
 
         Args:
@@ -84,7 +83,7 @@ class Again:
         roots = f.results if numbers is None else [f.results[n] for n in numbers]
         return over_memory(roots, dict(zip(f.parameters, leaves, strict=True)), values if self._symbolic else {})
 
-    def _run(self, leaves: Sequence[UOp], values: Values) -> list[UOp]:
+    def _run(self, leaves: Nodes, values: Sizes) -> list[UOp]:
         memory: list[Any] = list(map(storage_of, leaves))
         first: dict[int, int] = {}
         pattern = tuple([first.setdefault(id(s), n) for n, s in enumerate(memory)])  # two may be one memory
@@ -93,13 +92,13 @@ class Again:
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            steps = StepsAgain(memory, first, launched)
+            steps = StepsAgain(memory, first, launched, tells=True)
             made = steps.computed(list(wanted), self.device, self._calls)
             if steps.complete:
                 self._steps[pattern] = steps
             return made
         here.context.plans_found += len(steps.plans)
-        written = steps.again(self.device, memory, values)
+        written = steps.again(get_device(self.device), memory, True, values)
         made = [written[n] for n in steps.results]
         if not (self._calls or self._symbolic):
             return made

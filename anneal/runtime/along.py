@@ -4,17 +4,15 @@ does, or be computed several times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from anneal.runtime.context import here
-from anneal.runtime.handle import Handle
+from anneal.runtime.handle import Handle, Handles
 from anneal.runtime.numbering import Numbering, carried, mask_of
 from anneal.uop import Op, UOp, toposort
 
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
 
 
-def with_others(tensors: Sequence[Handle], numbering: Numbering | None, but: Sequence[Handle] = ()) -> Sequence[Handle]:
+def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()) -> Handles:
     """`tensors`, and what is to be computed along with them: tensors that were assigned, and those from which a loop
     will go on. Left lazy, their graphs would grow by all that the loop does. Of `but` none is added.
 
@@ -55,25 +53,16 @@ def _left(numbering: Numbering) -> list[Handle]:
         old = late.numbering
         sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}
         live = [(t, t.late) for r in old.tensors if (t := r()) is not None and not t._wants]
-        same = [t for t, other in live if other is not None and other.numbering is old and _has(other.template, sums)]
+        same = [
+            t
+            for t, other in live
+            if other is not None and other.numbering is old and not sums.isdisjoint(toposort((other.template,)))
+        ]
         if len(same) <= 1:
             old.tensors = []  # nothing is shared there, and it is not looked for again
         found += same
     numbering.behind.clear()
     return found
-
-
-def _has(root: UOp, nodes: set[UOp]) -> bool:
-    """True if one of some nodes is in a graph."""
-    met: list[UOp] = []
-
-    def look(u: UOp) -> bool:
-        if u in nodes:
-            met.append(u)
-        return bool(met)
-
-    toposort((root,), until=look)
-    return bool(met)
 
 
 def _grows(t: Handle) -> bool:

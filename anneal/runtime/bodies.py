@@ -15,11 +15,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.steps import HostFunction
-from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, arena, const, dtypes, toposort
+
+from anneal.uop import (  # isort: skip
+    MOVEMENT, SYMBOLIC, DType, GraphFunction, Known, Nodes, Op, Some, Src, UOp, arena, const, dtypes, toposort, Shape,
+)  # fmt: skip
 from anneal.uop.sizes import Size, any_symbolic, free_of, symbolic_arg, with_variables
 
-Nodes = Sequence[UOp]
-Some = Sequence[UOp | None]
 Pair = tuple[UOp, UOp]  # what stands for a value in a body, and the node that is passed for it
 
 # Ops that stay in a body though their source is computed before the loop: they move values, and cost nothing.
@@ -28,7 +29,7 @@ _VALUES = frozenset((Op.HOST_CALL, Op.CONTIGUOUS))
 _CONSTANTS = frozenset((Op.CONST, Op.IOTA))
 
 
-Pruned = tuple["DeviceCall", tuple[UOp, ...], dict[int, int]]
+Pruned = tuple["DeviceCall", Src, dict[int, int]]
 
 
 class Rules(NamedTuple):
@@ -79,16 +80,16 @@ class DeviceCall(HostFunction):
         return not self.variables and all(f.pure for f in below)
 
     @cached_property
-    def variables(self) -> tuple[UOp, ...]:
+    def variables(self) -> Src:
         """The Variables that its sizes and bodies have, bound or not."""
-        found: dict[UOp, UOp] = {}
+        found: Known = {}
         roots = [u for b in self.bodies for u in (*b.parameters, *b.results)]
         if SYMBOLIC.seen and (has_variables(toposort(roots)) or symbolic_arg(self._sizes)):
             self.sized(lambda v: found.setdefault(v, v))
         return tuple(found)
 
     @property
-    def _sizes(self) -> tuple[Any, ...]:
+    def _sizes(self) -> Shape:
         """The sizes beside those of the bodies."""
         return tuple([shape for shape, _ in self.results])
 
@@ -97,7 +98,7 @@ class DeviceCall(HostFunction):
         """The call without the values of its Variables, by which its plan is known."""
         return self.sized(free_of) if self.variables else self
 
-    def sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
+    def sized(self, f: Callable[[UOp], UOp], known: Known | None = None) -> Self:
         """The call with `f` applied to its Variables, bound or not; `known` gets what nodes of its bodies become."""
         if not SYMBOLIC.seen:
             return self
@@ -109,7 +110,7 @@ class DeviceCall(HostFunction):
         results = [(with_variables(shape, f), dtype) for shape, dtype in self.results]
         return replace(self, results=tuple(results), bodies=tuple(bodies))
 
-    def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
+    def for_reverse(self, src: Src) -> list[UOp]:
         """Nodes of the results that its reverse alone reads.
 
         Args:
@@ -117,7 +118,7 @@ class DeviceCall(HostFunction):
         """
         return []
 
-    def pruned(self, src: tuple[UOp, ...], wanted: Collection[int]) -> Pruned:
+    def pruned(self, src: Src, wanted: Collection[int]) -> Pruned:
         """The call of the results `wanted` alone, by number; of its sources `src` those that it takes; and the numbers
         of the results in it."""
         return self, src, {n: n for n in wanted}
@@ -150,13 +151,13 @@ class Loop(DeviceCall):
         """
         return cls("loop", (), _nowhere, name, again=again)
 
-    def sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
+    def sized(self, f: Callable[[UOp], UOp], known: Known | None = None) -> Self:
         known = {} if known is None else known
         new = super().sized(f, known)
         return replace(new, length=with_variables(self.length, f), inside=_found(self.inside, known))
 
     @property
-    def _sizes(self) -> tuple[Any, ...]:
+    def _sizes(self) -> Shape:
         return (*super()._sizes, self.length)
 
     @property
@@ -164,7 +165,7 @@ class Loop(DeviceCall):
         """The computation of a turn."""
         return self.bodies[0]
 
-    def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
+    def for_reverse(self, src: Src) -> list[UOp]:
         return self.nodes(src)[len(self.results) - self.extra :]
 
     def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
@@ -172,7 +173,7 @@ class Loop(DeviceCall):
         first, second = self.constants, self.constants + self.carried
         return values[:first], values[first:second], values[second:]
 
-    def pruned(self, src: tuple[UOp, ...], wanted: Collection[int]) -> Pruned:
+    def pruned(self, src: Src, wanted: Collection[int]) -> Pruned:
         """The loop of the results `wanted` alone, without what none of them needs of its sources `src` and of what is
         carried."""
         body, n = self.body, self.carried
@@ -196,7 +197,7 @@ class Loop(DeviceCall):
         kept = sorted(live)
         split = Loop.parts(self, [k in taken for k in range(len(parameters))])
         given = [body.parameters[0], *[parameters[k] for k in taken]]
-        known: dict[UOp, UOp] = {}
+        known: Known = {}
         numbered = abstracted("body", given, [body.results[k] for k in kept], known)
         like = replace(self, inside=_found(self.inside, known))
         loop = _loop(numbered, like, sum(split[0]), sum(split[1]), self.length, self.reverse)
@@ -211,6 +212,10 @@ class While(DeviceCall):
     """
 
     constants: int = 0
+
+    def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Of `values` in the order of the sources those of the constants, and of what is carried; of slices none."""
+        return values[: self.constants], values[self.constants :], ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,7 +237,7 @@ def has_variables(nodes: Nodes) -> bool:
     return any_symbolic(nodes) or any(u.arg[0].variables for u in nodes if u.op is Op.HOST_CALL)
 
 
-def sized(roots: Nodes, f: Callable[[UOp], UOp], known: dict[UOp, UOp]) -> tuple[UOp, ...]:
+def sized(roots: Nodes, f: Callable[[UOp], UOp], known: Known) -> Src:
     """Graphs with `f` applied to the Variables in their sizes, bound or not.
 
     Args:
@@ -240,7 +245,7 @@ def sized(roots: Nodes, f: Callable[[UOp], UOp], known: dict[UOp, UOp]) -> tuple
         known: nodes that are not looked into, and what they become; what others become is added.
     """
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.BIND or u.op is Op.VARIABLE:
             return f(u)
         inner = _function(u)
@@ -257,26 +262,36 @@ def _nowhere(*_: Any) -> Any:
     raise UserError("a loop is computed on a device, not from arrays")
 
 
-def abstracted(name: str, given: Nodes, results: Nodes, known: dict[UOp, UOp] | None = None) -> GraphFunction:
+def parameters_like(several: Nodes, tag: Any) -> Src:
+    """Parameters like some nodes, in their order.
+
+    Args:
+        several: the nodes.
+        tag: the parameters'.
+    """
+    return tuple([UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag) for n, u in enumerate(several)])
+
+
+def abstracted(name: str, given: Nodes, results: Nodes, known: Known | None = None) -> GraphFunction:
     """The Function of the nodes that are `given`, in this order, whose results are these graphs over them.
 
     Args:
         name: the Function's.
         known: nodes that are not looked into, and what they become; what others become is added.
     """
-    parameters = tuple([UOp(Op.PARAM, u.dtype, (), (n, u.shape), "body") for n, u in enumerate(given)])
+    parameters = parameters_like(given, "body")
     known = {} if known is None else known
     known.update(zip(given, parameters, strict=True))
     return GraphFunction(name, (), parameters, tuple([rebuild(r, over, known) for r in results]))
 
 
-def _found(nodes: Collection[UOp], known: dict[UOp, UOp]) -> frozenset[UOp]:
+def _found(nodes: Collection[UOp], known: Known) -> frozenset[UOp]:
     return frozenset([known[u] for u in nodes if u in known])
 
 
 def closed(
     results: Nodes, given: Collection[UOp], depends: Callable[[UOp], bool] | None
-) -> tuple[list[UOp], set[UOp], dict[UOp, UOp]]:
+) -> tuple[list[UOp], set[UOp], Known]:
     """The nodes that `results` read besides `given`, which of `given` they read, and nodes that stay as they are.
 
     `depends` tells whether a node depends on one of `given`; it is found by a walk if it is None. What depends on none
@@ -290,7 +305,7 @@ def closed(
         depends = below.__contains__
     outside: list[UOp] = []
     read: set[UOp] = set()
-    stay: dict[UOp, UOp] = {}
+    stay: Known = {}
     constants: dict[UOp, bool] = {}
     seen: set[UOp] = set()
     stack = list(reversed(results))
@@ -323,7 +338,7 @@ def _constant(u: UOp, known: dict[UOp, bool]) -> bool:
     return known[u]
 
 
-def _kinds(nodes: Nodes) -> list[tuple[tuple[Any, ...], DType]]:
+def _kinds(nodes: Nodes) -> list[tuple[Shape, DType]]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
@@ -390,6 +405,18 @@ def looped(
     return ends, nodes[len(moving) : len(results)]
 
 
+def _two_bodies(
+    lead: Nodes, given: Sequence[Pair], tail: Nodes, depends: Callable[[UOp], bool] | None, first: Nodes, second: Nodes
+) -> tuple[list[UOp], tuple[GraphFunction, ...]]:
+    """Two bodies, of these results, that take the same: what leads, what the results read of what is `given` and
+    besides, whose nodes come with them, and what is at the end."""
+    outside, read, stay = closed([*first, *second], {*lead, *[p for p, _ in given], *tail}, depends)
+    taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
+    body = abstracted("body", [*lead, *[p for p, _ in taken], *tail], [*first, *second], stay)
+    parts = body.results[: len(first)], body.results[len(first) :]
+    return [u for _, u in taken], tuple([GraphFunction("body", (), body.parameters, part) for part in parts])
+
+
 def repeated_while(
     name: str,
     turn: UOp,
@@ -401,17 +428,9 @@ def repeated_while(
     """The last values of what a `While` carries: `name`, `turn`, `constants`, `carried` and `depends` are as in
     `looped`, and `goes_on` is a graph."""
     results = [after for _, _, after in carried]
-    given = {turn, *[p for p, *_ in (*constants, *carried)]}
-    outside, read, stay = closed([goes_on, *results], given, depends)
-    fixed = [(p, u) for p, u in constants if p in read] + [(u, u) for u in outside]
-    body = abstracted("body", [turn, *[p for p, *_ in (*fixed, *carried)]], [goes_on, *results], stay)
-    bodies = (
-        GraphFunction("body", (), body.parameters, body.results[:1]),
-        GraphFunction("body", (), body.parameters, body.results[1:]),
-    )
-    kinds = tuple(_kinds(results))
-    call = While("while", kinds, _nowhere, name, bodies=bodies, constants=len(fixed))
-    return call.nodes((*[u for _, u in fixed], *[first for _, first, _ in carried]))
+    fixed, bodies = _two_bodies([turn], constants, [p for p, *_ in carried], depends, [goes_on], results)
+    call = While("while", tuple(_kinds(results)), _nowhere, name, bodies=bodies, constants=len(fixed))
+    return call.nodes((*fixed, *[first for _, first, _ in carried]))
 
 
 def chosen(
@@ -428,16 +447,9 @@ def chosen(
         predicate: the node that chooses.
         depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
     """
-    first, second = ways
-    outside, read, stay = closed([*first, *second], {p for p, _ in given}, depends)
-    taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
-    body = abstracted("body", [p for p, _ in taken], [*first, *second], stay)
-    bodies = (
-        GraphFunction("body", (), body.parameters, body.results[: len(first)]),
-        GraphFunction("body", (), body.parameters, body.results[len(first) :]),
-    )
-    call = Choice("choice", tuple(_kinds(first)), _nowhere, name, bodies=bodies)
-    return call.nodes((predicate, *[u for _, u in taken]))
+    taken, bodies = _two_bodies((), given, (), depends, *ways)
+    call = Choice("choice", tuple(_kinds(ways[0])), _nowhere, name, bodies=bodies)
+    return call.nodes((predicate, *taken))
 
 
 def extended(loop: Loop, rows: Nodes) -> Loop:

@@ -24,23 +24,23 @@ from anneal.runtime.context import here
 from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, seen, storage_of
 from anneal.runtime.steps import Collective, Exchange, HostCall, HostFunction
 from anneal.schedule import BUILDING
-from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort
+from anneal.uop import SYMBOLIC, DType, Known, Nodes, Op, Shape, Src, UOp, arena, toposort
 from anneal.uop.sizes import Values, bound_sizes, bound_to, mapped, note_value, symbolic_arg, variables_of, widest
 
 FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
 # some nodes, and what is called with their leaves as soon as these are computed
-Between = tuple[Sequence[UOp], Callable[[Sequence[UOp]], None]]
+Between = tuple[Nodes, Callable[[Nodes], None]]
 # (nodes, those of them that are lazy, device, what comes between) -> the nodes as leaves: one launch, or one in parts
-Launched = Callable[[Sequence[UOp], list[UOp], str, Sequence[Between]], list[UOp]]
+Launched = Callable[[Nodes, list[UOp], str, Sequence[Between]], list[UOp]]
 # a call -> the values of Variables that it found
 Called = Callable[[HostCall], Mapping[str, int]]
 # calls that need no other's results, each with the nodes of its results
-Wave = dict[tuple[HostFunction, tuple[UOp, ...]], list[UOp]]
+Wave = dict[tuple[HostFunction, Src], list[UOp]]
 
 
 def around_host_calls(
-    uops: Sequence[UOp], lazy: list[UOp], device_name: str, launched: Launched, called: Called, dry: bool = False
+    uops: Nodes, lazy: list[UOp], device_name: str, launched: Launched, called: Called, dry: bool = False
 ) -> list[UOp]:
     """Compute `uops` on one device, the calls of the host first; `lazy` are those of them that are not in memory.
 
@@ -91,16 +91,14 @@ def around_host_calls(
     return launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name, ())
 
 
-def called_now(function: HostFunction, inputs: Sequence[UOp], device_name: str, called: Called) -> list[UOp]:
+def called_now(function: HostFunction, inputs: Nodes, device_name: str, called: Called) -> list[UOp]:
     """Call a function with leaves in memory, by `called`: its results as leaves."""
     computed, results = _Computed(called, dry=False), function.nodes(())
     computed.call(function, {u: n for n, u in enumerate(results)}, inputs, device_name)
     return [computed.nodes[u] for u in results]
 
 
-def _wanted(
-    function: HostFunction, src: tuple[UOp, ...], nodes: Sequence[UOp], keeps: bool
-) -> tuple[HostFunction, tuple[UOp, ...], dict[UOp, int]]:
+def _wanted(function: HostFunction, src: Src, nodes: Nodes, keeps: bool) -> tuple[HostFunction, Src, dict[UOp, int]]:
     """The call that gives these results of one, its sources, and the numbers of the results in it. Where results are
     kept, a loop gives those that somebody has, and what its reverse will read, as well."""
     if not isinstance(function, DeviceCall):
@@ -115,7 +113,7 @@ def _wanted(
 
 
 def _keep(
-    kept: WeakKeyDictionary[UOp, tuple[UOp | None, Sequence[UOp]]],
+    kept: WeakKeyDictionary[UOp, tuple[UOp | None, Nodes]],
     results: Mapping[UOp, int],
     leaves: Mapping[UOp, UOp],
     roots: Collection[UOp],
@@ -134,7 +132,7 @@ class _Computed:
 
     def __init__(self, called: Called, dry: bool) -> None:
         self.called, self.dry = called, dry
-        self.nodes: dict[UOp, UOp] = {}  # the results of calls as leaves, and the nodes over them
+        self.nodes: Known = {}  # the results of calls as leaves, and the nodes over them
         self.found: dict[str, int] = {}
         self.under_way: dict[int, Exchange] = {}  # what waits for the exchanges of a wave that have started, by number
         # what a replay finds anew is told from what stays as it is
@@ -144,7 +142,7 @@ class _Computed:
         """`root` over the memory that is there."""
         return rebuild(root, self._in_its_place, self.nodes)
 
-    def _in_its_place(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def _in_its_place(self, u: UOp, src: Src) -> UOp:
         """`u` over memory and sizes that were not there before, with the line that `u` has."""
         arg = u.arg
         if self.found:
@@ -159,7 +157,7 @@ class _Computed:
         return bound_sizes(sizes, self.found, self.tag, free=True) if self.found and symbolic_arg(sizes) else sizes
 
     def early(
-        self, calls: Sequence[tuple[HostFunction, Any, Any]], sources: Sequence[Sequence[UOp]], device_name: str
+        self, calls: Sequence[tuple[HostFunction, Any, Any]], sources: Sequence[Nodes], device_name: str
     ) -> list[Between]:
         """The starts of a wave's exchanges, if there are several: each comes as soon as its inputs are computed, while
         the rest is computed. Other calls of the wave wait for all of it."""
@@ -170,7 +168,7 @@ class _Computed:
             found.append((sources[n], partial(self.call, start, {}, device_name=device_name)))
         return found
 
-    def call(self, function: HostFunction, nodes: Mapping[UOp, int], inputs: Sequence[UOp], device_name: str) -> None:
+    def call(self, function: HostFunction, nodes: Mapping[UOp, int], inputs: Nodes, device_name: str) -> None:
         """Call a function: leaves take the place of `nodes`, its results by their numbers."""
         given = [s for u in inputs if (s := storage_of(u)) is not None]
         outputs = [Storage(math.prod(widest(shape)), dtype, device_name) for shape, dtype in function.results]
@@ -210,11 +208,11 @@ class _Computed:
 # -- the order of calls -------------------------------------------------------------------------------------------
 
 
-_NOTHING: tuple[UOp | None, Sequence[UOp]] = (None, ())
+_NOTHING: tuple[UOp | None, Nodes] = (None, ())
 
 
 def _waves(
-    lazy: Sequence[UOp], kept: Mapping[UOp, tuple[UOp | None, Sequence[UOp]]] | None, known: dict[UOp, UOp]
+    lazy: Nodes, kept: Mapping[UOp, tuple[UOp | None, Nodes]] | None, known: Known
 ) -> tuple[dict[UOp, int], list[Wave]]:
     """The calls below `lazy` in the order in which they can be made, and after how many of them each node can be.
 
@@ -246,14 +244,14 @@ def _waves(
     return depth, waves
 
 
-def _with_sizes(lazy: Sequence[UOp], givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
+def _with_sizes(lazy: Nodes, givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, Src]]:
     """The nodes below `lazy`, each after those that it needs: its sources, and the calls that find its sizes.
 
     Raises ShapeError where a size is needed to find it.
     """
     entered: set[UOp] = set()
     left: set[UOp] = set()
-    stack: list[tuple[UOp, tuple[UOp, ...] | None]] = [(u, None) for u in reversed(lazy)]
+    stack: list[tuple[UOp, Src | None]] = [(u, None) for u in reversed(lazy)]
     while stack:
         u, needs = stack.pop()
         if needs is not None:
@@ -303,7 +301,7 @@ def exchanges(u: UOp) -> bool:
 
 def call_host(
     function: HostFunction,
-    kinds: Sequence[tuple[tuple[Any, ...], DType]],
+    kinds: Sequence[tuple[Shape, DType]],
     device: AnyDevice,
     inputs: Sequence[OpaqueBuffer],
     outputs: Sequence[OpaqueBuffer],
@@ -355,7 +353,7 @@ def call_host(
 
 def exchange_over(
     function: HostFunction,
-    kinds: Sequence[tuple[tuple[Any, ...], DType]],
+    kinds: Sequence[tuple[Shape, DType]],
     device: AnyDevice,
     inputs: Sequence[OpaqueBuffer],
     outputs: Sequence[OpaqueBuffer],
@@ -377,7 +375,7 @@ def exchange_over(
     return run
 
 
-def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:
+def _now(shape: Shape, values: Mapping[str, int]) -> Shape:
     """A shape with its Variables bound to these values."""
     return bound_sizes(shape, values) if SYMBOLIC.seen and symbolic_arg(shape) else shape
 
@@ -387,8 +385,6 @@ class released:
 
     Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
     """
-
-    __slots__ = ("_held", "_locks")
 
     def __init__(self, *locks: Any) -> None:
         self._locks = locks

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, is_
 from typing import Any
 
 from anneal import schedule
-from anneal.backend import AnyDevice, Array, OpaqueBuffer, Program, Storage, numpy_dtype
+from anneal.backend import AnyDevice, Array, Program, Storage, numpy_dtype
 from anneal.errors import JitError
-from anneal.runtime.bodies import DeviceCall
-from anneal.runtime.calls import call_host, exchange_over
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
-from anneal.runtime.handle import Handle
+from anneal.runtime.handle import Handle, Ref
 from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
 from anneal.runtime.nests import emptied, filled
 from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
-from anneal.runtime.recording import CopyBack, Kept, Read, Recording, Staging, Written, in_turn
+from anneal.runtime.recording import CopyBack, Kept, Read, Recording, Staging, Written, in_turn, over
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
-from anneal.runtime.turns import BoundCall, bound
-from anneal.schedule import Origin, Plan
-from anneal.uop import Op, UOp, Users
-from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
+from anneal.runtime.turns import BoundCall, BoundHostCall, bound
+from anneal.schedule import Plan, Plans
+from anneal.uop import Op, Shape, UOp, Users
+from anneal.uop.sizes import Sizes, Values, bound_sizes, symbolic_arg, variables_of
 
 _LEAF, _UOP, _VIEWS = attrgetter("leaf"), attrgetter("uop"), attrgetter("_views")
 
@@ -47,39 +44,13 @@ class Recorded:
     state: list[Handle]
     guards: Guards
     bound: dict[str, int]
-    graded: list[tuple[weakref.ref[Handle], Any]]
+    graded: list[tuple[Ref, Any]]
 
 
 Source = Callable[[Sequence[Any]], Handle]  # what makes a result of a replay, given the memory of its arguments
 
 
-class _BoundHostCall:
-    """A call of the host bound to buffers. What it finds of sizes, the capture is told."""
-
-    __slots__ = ("bound", "device", "function", "give", "inputs", "kinds", "outputs", "over", "values")
-
-    def __init__(
-        self, step: HostCall, device: AnyDevice, bound: dict[str, int], give: Callable[[dict[str, int]], None]
-    ) -> None:
-        self.function, self.device = step.function, device
-        self.kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
-        self.inputs: list[OpaqueBuffer] = [s.ensure() for s in step.inputs]
-        self.outputs: list[OpaqueBuffer] = [s.ensure() for s in step.outputs]
-        self.values = step.values
-        self.bound = bound  # the capture's values of Variables, which a replay changes
-        self.give = give
-        self.over = exchange_over(self.function, self.kinds, device, self.inputs, self.outputs)
-
-    def run(self) -> None:
-        if self.over is not None:
-            self.over()
-            return
-        values = {n: self.bound[n] if tag is not None else self.values[n] for n, tag in _tags(self.values).items()}
-        if found := call_host(self.function, self.kinds, self.device, self.inputs, self.outputs, values):
-            self.give(found)
-
-
-def _tags(values: Mapping[str, int]) -> dict[str, Any]:
+def _tags(values: Sizes) -> dict[str, Any]:
     """The kind of binding that each Variable's value came from."""
     return values.tags if isinstance(values, Values) else dict.fromkeys(values)
 
@@ -104,7 +75,7 @@ class Capture:
         self.reads: dict[int, Read] = {}  # by storage
         self.state: dict[int, Written] = {}  # by storage: tensors that outlive the call and show an output of it
         self._rounds = Rounds()
-        self._new: dict[int, tuple[Storage, tuple[Any, ...]]] = {}  # results of a round by storage: a blank, its shape
+        self._new: dict[int, tuple[Storage, Shape]] = {}  # results of a round by storage: a blank, its shape
         self._written: list[UOp] = []  # the leaves of what was written last, while the results are handed out
         internal = {id(s) for step in run.recording.steps for s in step.outputs}
         given = {id(s): n for n, s in enumerate(run.arguments)}
@@ -310,21 +281,13 @@ class Capture:
         """A step bound to memory; `where` has that of what changes its storage."""
         if isinstance(step, CopyBack):
             return step
-        inputs, outputs = ([where.get(id(s), s) for s in several] for several in (step.inputs, step.outputs))
-        if isinstance(step, Launch):
-            assert scratch is not None
-            made = Execution(
-                Launch(step.plan, inputs, outputs, step.values),
-                self.device,
-                programs,
-                scratch=scratch.take(step.plan.temporaries),
-            )
-            made.give(self.bound)
-            return made
-        call = replace(step, inputs=inputs, outputs=outputs)
-        if isinstance(step.function, DeviceCall):
-            return bound(call, self.device, self.bound)
-        return _BoundHostCall(call, self.device, self.bound, self._give)
+        now = over(step, where)
+        if isinstance(step, HostCall):
+            return bound(now, self.device, self.bound, self._give)
+        assert scratch is not None
+        made = Execution(now, self.device, programs, scratch=scratch.take(step.plan.temporaries))
+        made.give(self.bound)
+        return made
 
     def laid_out(self) -> tuple[list[Execution], list[CopyBack], list[Storage | None]]:
         """The launches bound to a round's memory, the copies after them, and the memory of each result, None if it has
@@ -351,7 +314,7 @@ class Capture:
         """Run with these values of Variables from here on."""
         self.bound.update(values)
         for run in {id(b): b for made in self._rounds for b in made.bound}.values():
-            if isinstance(run, (Execution, BoundCall)):
+            if isinstance(run, (Execution, BoundCall, BoundHostCall)):
                 run.give(values)
 
     def _donated(
@@ -369,7 +332,7 @@ class Capture:
         plan, done = schedule.donate(plan, wanted, self.device.cost_model.concurrent)
         return plan, {k for k, value in enumerate(plan.outputs) if value in done}
 
-    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
+    def plans(self) -> Plans:
         """The plans that a replay runs, each with where the nodes come from that it computes, by place."""
         return [(step.plan, found) for step, found in zip(self.launches, self.origins)]
 
@@ -549,7 +512,7 @@ class Capture:
             self._watch()
 
 
-def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[str, int]) -> None:
+def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Sizes) -> None:
     """Raise JitError for a Variable that has several values in a run, of which a replay would know one."""
     finders: dict[str, HostCall] = {}
     for call in calls:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +21,7 @@ from anneal import settings
 from anneal.backend import DEVICES, HOST, Place, get_device, set_precision
 from anneal.errors import JitError
 from anneal.runtime.handle import Handle
-from anneal.uop import DType, UOp
+from anneal.uop import DType, Nodes, UOp
 
 if TYPE_CHECKING:
     from anneal.runtime.steps import Launch, Step
@@ -60,7 +60,7 @@ class Tensors:
         # a loop is computed from the loop's beginning each time, and the calls in it are made once. Each holds the
         # nodes of what the reverse of its call reads, which nobody else has; memory of a result that a tensor shows is
         # that tensor's.
-        self.kept: weakref.WeakKeyDictionary[UOp, tuple[UOp | None, Sequence[UOp]]] = weakref.WeakKeyDictionary()
+        self.kept: weakref.WeakKeyDictionary[UOp, tuple[UOp | None, Nodes]] = weakref.WeakKeyDictionary()
 
     def live_leaves(self) -> list[Handle]:
         """The live tensors on which requires_grad was set."""

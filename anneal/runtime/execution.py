@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
@@ -15,9 +14,9 @@ from anneal.errors import DeviceError, UserError
 from anneal.runtime.along import with_others
 from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
-from anneal.runtime.handle import Handle, LateValue
+from anneal.runtime.handle import Handle, Handles, LateValue
 from anneal.runtime.late import become_late, keep_run, known_run
-from anneal.runtime.launch import Round, Run, execute, rounds_of
+from anneal.runtime.launch import execute, rounds_of
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, needed, note_constants, seen, storage_of
 
 from anneal.runtime.numbering import (  # isort: skip
@@ -28,14 +27,14 @@ from anneal.runtime.repeats import StepsAgain
 from anneal.runtime.steps import Exchange, Launch
 from anneal.runtime.turns import called
 from anneal.schedule import Plan
-from anneal.uop import SYMBOLIC, Line, Op, UOp, toposort
-from anneal.uop.sizes import Values
+from anneal.uop import SYMBOLIC, Known, Line, Nodes, Op, Src, UOp, toposort
+from anneal.uop.sizes import Sizes, Values
 
-# a plan and what it reads -> its results, or None where it is not run
-First = Callable[[Plan, list[Storage]], list[Storage] | None]
+# a plan, what it reads and values of Variables -> its results, or None where it is not run
+First = Callable[[Plan, list[Storage], Sizes], list[Storage] | None]
 
 
-def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
+def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
     if lazy and here.context.tensors.host_calls:
@@ -44,7 +43,7 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
 
 
 def launched(
-    uops: Sequence[UOp],
+    uops: Nodes,
     lazy: list[UOp],
     device_name: str,
     between: Sequence[Between] = (),
@@ -55,7 +54,7 @@ def launched(
     `first` may run the plan as the first launch of those to come, which write the same memory. With something `between`
     there is a launch for each part of the plan that ends where that is called.
     """
-    done: dict[UOp, UOp] = {}
+    done: Known = {}
     if not lazy:
         for nodes, start in between:
             start(nodes)
@@ -75,7 +74,7 @@ def launched(
             context.plans_made += 1
         context.compile_seconds += planned - begun
         found = schedule.origins(sink) if here.observers else ()
-        outputs = None if first is None else first(plan, inputs)
+        outputs = None if first is None else first(plan, inputs, values)
         if between:
             outputs = _in_parts(sink, Launch(plan, inputs, (), values, found), device, lazy, between)
         elif outputs is None:
@@ -93,9 +92,7 @@ def launched(
     return [done.get(u, u) for u in uops]
 
 
-def _in_parts(
-    sink: UOp, step: Launch, device: AnyDevice, lazy: Sequence[UOp], between: Sequence[Between]
-) -> list[Storage]:
+def _in_parts(sink: UOp, step: Launch, device: AnyDevice, lazy: Nodes, between: Sequence[Between]) -> list[Storage]:
     """Execute a launch part by part; each of `between` is called once its nodes are computed, and computing goes on.
 
     Args:
@@ -122,7 +119,7 @@ def _tell(
     plan: Plan,
     device: AnyDevice,
     inputs: list[Storage],
-    values: Mapping[str, int],
+    values: Sizes,
     hit: bool,
     planning: float,
     running: float,
@@ -161,7 +158,7 @@ def tracing() -> Iterator[list[Handle]]:
         here.tracing.pop()
 
 
-def realize(tensors: Sequence[Handle]) -> None:
+def realize(tensors: Handles) -> None:
     """Compute every lazy tensor of `tensors`; afterwards each is a leaf that shows its own memory.
 
     >>> from anneal.tensor import Tensor
@@ -191,10 +188,10 @@ def realize(tensors: Sequence[Handle]) -> None:
 
 
 def realize_new(
-    tensors: Sequence[Handle],
+    tensors: Handles,
     numbering: Numbering,
-    changed: Sequence[Handle],
-    templates: Sequence[UOp],
+    changed: Handles,
+    templates: Nodes,
     lines: Sequence[Line],
 ) -> None:
     """Give the tensors `changed` the values of `templates`, made at `lines`, and compute them with every lazy one of
@@ -228,9 +225,7 @@ def realize_new(
     realize([*tensors, *changed])
 
 
-def _realize_on(
-    group: Sequence[Handle], name: str, compute: Callable[[list[UOp], str], list[UOp]] = realize_uops
-) -> None:
+def _realize_on(group: Handles, name: str, compute: Callable[[list[UOp], str], list[UOp]] = realize_uops) -> None:
     """Compute lazy tensors of one device, by `compute`."""
     wanted: dict[UOp, None] = {}
     lazy = [t.uop for t in group]
@@ -243,9 +238,7 @@ def _realize_on(
     _show(group, lazy, made, list(map(memory_of, made)))
 
 
-def _show(
-    group: Sequence[Handle], before: Sequence[UOp | LateValue], leaves: Sequence[UOp], storages: Sequence[Storage]
-) -> None:
+def _show(group: Handles, before: Sequence[UOp | LateValue], leaves: Nodes, storages: Sequence[Storage]) -> None:
     """Have tensors show memory, in place of the nodes, or records, that they had `before`.
 
     Args:
@@ -269,7 +262,7 @@ def _show(
         watch += [weakref.ref(t) for t in group]
 
 
-def _ran_again(group: Sequence[Handle], name: str) -> bool:
+def _ran_again(group: Handles, name: str) -> bool:
     """Compute tensors of one device whose templates say what a launch of them would be, as one like it was before or
     as the first of its kind; False where that cannot be said."""
     if any(t.late is None and t.uop.op is Op.HOST_CALL for t in group):
@@ -283,26 +276,30 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     if _repeated(group, name, templates, numbering, ()):
         return True
     lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
-    if here.context.tensors.host_calls and any(map(has_calls, templates)):
-        return _ran_loops(group, name, templates, numbering)
-    rounds: list[Round] = []
+    loops = here.context.tensors.host_calls and any(map(has_calls, templates))
+    others, looped = _looped(group, numbering) if loops else ([], ())
+    for t, late in others:
+        late.node_of(t)  # what nodes read is kept
+    if loops and not _loops_again(group, numbering):
+        return False
+    nodes = [numbering.node(u) for u in looped]
+    numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
+    memory = [u.arg for n in numbers if (u := numbering.leaves[n]) is not None]
+    steps = StepsAgain(memory, {id(s): n for n, s in enumerate(memory)}, launched, _are_plain(group))
+    found: list[UOp] = []
 
-    def first(plan: Plan, inputs: list[Storage]) -> list[Storage] | None:
-        # bound to the memory that later rounds read and write, so that none of them binds it again
-        numbers = {id(u.arg): n for n, u in enumerate(numbering.leaves) if u is not None}
-        if not all(id(s) in numbers for s in inputs):
-            return None
-        run = Run(plan, [numbers[id(s)] for s in inputs], [u.shape for u in templates])
-        if not schedule.stages(plan):
-            rounds.append(run.again(get_device(name), inputs, _are_plain(group)))
-        keep_run(_key(name, templates), run, templates)
-        return rounds[0].storages if rounds else None
+    def compute(wanted: list[UOp], device: str) -> list[UOp]:
+        place = {u: n for n, u in enumerate(dict.fromkeys((*wanted, *nodes)))}
+        made = steps.computed(list(place), device, loops)
+        found.extend([made[place[u]] for u in nodes])
+        steps.results = [steps.results[place[u]] for u in (*wanted, *nodes)]
+        return made[: len(wanted)]
 
-    try:
-        _realize_on(group, name, lambda wanted, _: launched(wanted, wanted, name, (), first))
-    finally:
-        for made in rounds:
-            made.done()
+    _realize_on(group, name, compute)
+    _keep(nodes, found)
+    if steps.complete:
+        key = name, get_device(name).cost_model, *templates
+        keep_run((*key, looped) if loops else key, (steps, numbers), templates)
     for t, line in zip(group, lines, strict=True):
         if (storage := storage_of(t.uop)) is not None:
             storage.line = line
@@ -312,7 +309,7 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
 # -- programs with loops: a run of them is launches and loops in turn ------------------------------------------------
 
 
-def _looped(group: Sequence[Handle], numbering: Numbering) -> tuple[list[tuple[Handle, Late]], tuple[UOp, ...]]:
+def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, Late]], Src]:
     """Late tensors beside `group` that may be computed after it, of the same loops, and the templates of what loops
     give them."""
     mine = set(map(id, group))
@@ -325,69 +322,20 @@ def _looped(group: Sequence[Handle], numbering: Numbering) -> tuple[list[tuple[H
     return others, tuple(found)
 
 
-def _keep(nodes: Sequence[UOp], leaves: Sequence[UOp]) -> None:
+def _keep(nodes: Nodes, leaves: Nodes) -> None:
     """Have results of loops taken from memory for as long as somebody has the graphs that read them."""
     for u, leaf in zip(nodes, leaves, strict=True):
         rows = u.arg[0].for_reverse(u.src)
         here.context.tensors.kept[u] = leaf, () if u in rows else rows
 
 
-def _loops_again(group: Sequence[Handle], numbering: Numbering) -> bool:
+def _loops_again(group: Handles, numbering: Numbering) -> bool:
     """True if none of the loops has run for another realize, and what they give is needed by late tensors alone."""
     late = all(t.late is not None or is_realized(t.uop) for t in group)
     if not (late and _are_plain(group)):
         return False
     # another thread may add to what is kept meanwhile: its references are listed at once
     return all(u is None or u not in numbering.known for u in [r() for r in here.context.tensors.kept.keyrefs()])
-
-
-def _ran_loops(group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering) -> bool:
-    """Compute tensors with loops below as the first of their kind; False where that cannot be said of a later one."""
-    others, looped = _looped(group, numbering)
-    for t, late in others:
-        late.node_of(t)  # what nodes read is kept
-    if not _loops_again(group, numbering):
-        return False
-    nodes = [numbering.node(u) for u in looped]
-    numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
-    memory = [u.arg for n in numbers if (u := numbering.leaves[n]) is not None]
-    steps = StepsAgain(memory, {id(s): n for n, s in enumerate(memory)}, launched)
-    found: list[UOp] = []
-
-    def compute(wanted: list[UOp], device: str) -> list[UOp]:
-        place = {u: n for n, u in enumerate(dict.fromkeys((*wanted, *nodes)))}
-        made = steps.computed(list(place), device, True)
-        found.extend([made[place[u]] for u in nodes])
-        steps.results = [steps.results[place[u]] for u in (*wanted, *nodes)]
-        return made[: len(wanted)]
-
-    _realize_on(group, name, compute)
-    _keep(nodes, found)
-    if steps.complete:
-        keep_run((*_key(name, templates), looped), (steps, numbers), templates)
-    return True
-
-
-def _repeated_loops(
-    group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering, lines: Sequence[Line]
-) -> bool:
-    """As `_repeated`, of a program with loops."""
-    if not _loops_again(group, numbering) or here.meter is not None or settings.current().debug >= 2:
-        return False
-    others, looped = _looped(group, numbering)
-    run: tuple[StepsAgain, list[int]] | None = known_run((*_key(name, templates), looped))
-    if run is None:
-        return False
-    steps, numbers = run
-    here.context.plans_found += len(steps.plans)
-    for t, late in others:
-        late.node_of(t)
-    before = _shown_by(group)
-    made = steps.again(name, [u.arg for n in numbers if (u := numbering.leaves[n]) is not None], {})
-    leaves = [made[n] for n in steps.results]
-    _keep([numbering.node(u) for u in looped], leaves[len(group) :])
-    _show_again(group, before, leaves[: len(group)], list(map(memory_of, leaves[: len(group)])), lines)
-    return True
 
 
 def _exchanged(t: Handle, name: str) -> bool:
@@ -415,7 +363,7 @@ def _exchanged(t: Handle, name: str) -> bool:
     return True
 
 
-def begun(exchange: Exchange, inputs: Sequence[UOp], device_name: str, now: bool = False) -> Callable[[], list[UOp]]:
+def begun(exchange: Exchange, inputs: Nodes, device_name: str, now: bool = False) -> Callable[[], list[UOp]]:
     """Start an exchange of leaves in memory; what is returned waits for its results, and gives them as leaves.
 
     Both halves are steps of their own, so that launches between them run meanwhile; with `now` it is made at once.
@@ -431,62 +379,56 @@ def begun(exchange: Exchange, inputs: Sequence[UOp], device_name: str, now: bool
     return lambda: called_now(ending, (), device_name, called)
 
 
-def _are_plain(group: Sequence[Handle]) -> bool:
+def _are_plain(group: Handles) -> bool:
     """True if nothing but values is to be noted of tensors: a gradient may go on through memory of the others."""
     return not here.grad or not any(t._wants and not t._leaf and not t._spent for t in group)
 
 
-def _key(name: str, templates: Sequence[UOp]) -> tuple[Any, ...]:
-    """The key of a launch."""
-    return (name, get_device(name).cost_model, *templates)
-
-
-def _repeated(
-    group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering, lines: Sequence[Line]
-) -> bool:
-    """Give tensors of one device the values of templates, if such a launch was before. `lines` are those of the last of
-    the tensors, where they are others than the tensors'."""
+def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering, lines: Sequence[Line]) -> bool:
+    """Give tensors of one device the values of templates, if such a computation was before. `lines` are those of the
+    last of the tensors, where they are others than the tensors'."""
+    context, level = here.context, settings.current().debug
     if here.watchers:
         return False
-    run: Run | None = known_run(_key(name, templates))
+    device = get_device(name)
+    key = name, device.cost_model, *templates
+    run: tuple[StepsAgain, list[int]] | None = known_run(key)
+    others: list[tuple[Handle, Late]] = []
+    looped: Src = ()
     if run is None:
-        loops = here.context.tensors.host_calls and any(map(has_calls, templates))
-        return loops and _repeated_loops(group, name, templates, numbering, lines)
-    if here.meter is not None and not here.meter.knows(run.plan):
+        if not (context.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
+            return False
+        others, looped = _looped(group, numbering)
+        run = known_run((*key, looped))
+        if run is None or here.meter is not None or level >= 2:
+            return False
+    steps, numbers = run
+    if here.meter is not None and not all(here.meter.knows(plan) for plan, _ in steps.plans):
         return False  # who measures is shown the graph once
     begun = time.perf_counter()
-    context, device, leaves = here.context, get_device(name), numbering.leaves
-    inputs = [leaves[n].arg for n in run.numbers]  # type: ignore[union-attr]  # the templates read them
-    context.plans_found += 1
-    before = _shown_by(group)
-    made = run.again(device, inputs, _are_plain(group))
-    _show_again(group, before, made.leaves, made.storages, lines)
-    made.done()
-    if (level := settings.current().debug) >= 2:
-        _tell(level, run.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
+    context.plans_found += len(steps.plans)
+    for t, value in others:
+        value.node_of(t)
+    before = [t.uop if (late := t.late) is None else late for t in group]
+    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]]
+    leaves = numbering.leaves
+    memory = [leaves[n].arg for n in numbers]  # type: ignore[union-attr]  # the templates read them
+    made = steps.again(device, memory, _are_plain(group), {})
+    mine = steps.results[: len(group)]
+    if looped:
+        _keep([numbering.node(u) for u in looped], [made[n] for n in steps.results[len(group) :]])
+    storages = list(map(memory.__getitem__, mine))  # one step of Python, however many they are
+    for storage, line in zip(storages, [*by_tensor, *lines], strict=True):
+        storage.line = line
+    _show(group, before, list(map(made.__getitem__, mine)), storages)
+    for step in steps.steps if level >= 2 else ():
+        if step.plan is not None:
+            inputs = [memory[n] for n in step.numbers]
+            _tell(level, step.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
     return True
 
 
-def _shown_by(group: Sequence[Handle]) -> list[UOp | LateValue]:
-    """The nodes, or records, that tensors have."""
-    return [t.uop if (late := t.late) is None else late for t in group]
-
-
-def _show_again(
-    group: Sequence[Handle],
-    before: Sequence[UOp | LateValue],
-    leaves: Sequence[UOp],
-    storages: Sequence[Storage],
-    lines: Sequence[Line],
-) -> None:
-    """`_show` of what was computed as before; `lines` as for `_repeated`."""
-    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]]
-    for storage, line in zip(storages, [*by_tensor, *lines], strict=True):
-        storage.line = line
-    _show(group, before, leaves, storages)
-
-
-def upload(tensors: Sequence[Handle]) -> None:
+def upload(tensors: Handles) -> None:
     """Realize `tensors`, and put values that wait on the host, an array's or a file's, into the device's memory now."""
     realize(tensors)
     for t in tensors:
@@ -495,7 +437,7 @@ def upload(tensors: Sequence[Handle]) -> None:
             s.ensure()
 
 
-def values(tensors: Sequence[Handle]) -> list[Array]:
+def values(tensors: Handles) -> list[Array]:
     """The values of several tensors as fresh arrays, computed together and read with one wait for each device."""
     realize(tensors)
     out: list[Array | None] = [None] * len(tensors)
@@ -532,7 +474,7 @@ def memory(device: str | None = None) -> MemoryReport:
     return memory_report(default_device() if device is None else get_device(device).name)
 
 
-def plan_of(tensors: Sequence[Handle], max_buffers: int = 128) -> Plan:
+def plan_of(tensors: Handles, max_buffers: int = 128) -> Plan:
     """The plan that realizing `tensors` would run on an adapter with `max_buffers` storage buffers.
 
     No device is opened.

@@ -10,7 +10,7 @@ one of those tensors in place leaves it the old values.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,12 +23,12 @@ from anneal.runtime.capture import Capture, Recorded, Source, aliases_of
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import rebuild
-from anneal.runtime.handle import Handle
+from anneal.runtime.handle import Handle, Handles
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
 from anneal.runtime.recording import ARGUMENT, Recording
-from anneal.schedule import Origin, Plan
-from anneal.uop import GraphFunction, Op, UOp, toposort
-from anneal.uop.sizes import bound_sizes
+from anneal.schedule import Plan, Plans
+from anneal.uop import GraphFunction, Known, Op, UOp, toposort
+from anneal.uop.sizes import Sizes, bound_sizes
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class Traced:
     backward: Any
 
 
-def _seen_by_others(results: Sequence[tuple[Handle, UOp]], passing: set[int], state: Sequence[Handle]) -> str | None:
+def _seen_by_others(results: Sequence[tuple[Handle, UOp]], passing: set[int], state: Handles) -> str | None:
     """The reason why a run is not captured that assigned this `state`, by what tensors are views of; `passing` are the
     ids of the results that were not there before."""
     if any(t._is_part() or is_realized(t.uop) for t in state):
@@ -60,9 +60,9 @@ def trace(
     name: str,
     record: Recording,
     results: Sequence[tuple[Handle, UOp]],
-    again: Sequence[Handle],
+    again: Handles,
     given: Sequence[Storage],
-    bound: Mapping[str, int],
+    bound: Sizes,
 ) -> Traced | str:
     """The run that is recorded, whose results have these nodes and are not computed yet; or a reason why it is not
     captured.
@@ -90,7 +90,7 @@ def trace(
     whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
     order = toposort(graphs, until=whole.__contains__)
     wanting = {shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
-    sizes: dict[UOp, UOp] = {}
+    sizes: Known = {}
     sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):
         return "it has a Variable with a value that no argument brings"
@@ -118,7 +118,7 @@ def trace(
     return Traced(leaves, function, list(lazy), state, flowing, backward)
 
 
-def unmarked(result: Any, results: Sequence[Handle], state: Sequence[Handle], bound: Mapping[str, int]) -> Any:
+def unmarked(result: Any, results: Handles, state: Handles, bound: Sizes) -> Any:
     """The result of a run with the sizes that code outside has: neither these nor graphs tell that they came from
     arguments.
 
@@ -128,7 +128,7 @@ def unmarked(result: Any, results: Sequence[Handle], state: Sequence[Handle], bo
         state: tensors that the run assigned.
         bound: the values of the arguments' Variables.
     """
-    known: dict[UOp, UOp] = {}
+    known: Known = {}
     for t in (*results, *state):
         (t.uop,) = over_memory([t.uop], known, bound)
         s = storage_of(t.uop)
@@ -180,7 +180,7 @@ class Flowing(Capture):
         """True if something that the capture depends on is another now."""
         return any([r() is None for r in self._seen]) or super().outdated()  # noqa: C419  # a generator takes longer
 
-    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
+    def plans(self) -> Plans:
         """The plans that replays run, forward and backward."""
         return [found for again in (self._forward, *self._backward.known()) for found in again.plans]
 
@@ -198,7 +198,7 @@ class Flowing(Capture):
     def close(self) -> None:
         """Let go of what the capture holds: calls whose backward is to come have what that needs."""
 
-    def replay(self, arguments: Sequence[Handle], bound: Mapping[str, int]) -> Any:
+    def replay(self, arguments: Handles, bound: Sizes) -> Any:
         """The results for `arguments`, one tensor for each memory, whose Variables have these values: asks for
         BUILDING."""
         here.effects += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
@@ -172,7 +172,7 @@ class Handle:
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
     _spent: bool  # its backward was taken
     _base: View | None  # of a view: what it is a part of (`_part_of`)
-    _views: list[weakref.ref[Handle]] | None  # of what has views: those, and some that are gone
+    _views: list[Ref] | None  # of what has views: those, and some that are gone
     _grad: Any  # a handle, None, or an Inside
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
     _used: int  # SEEN or UNSEEN once graphs may have it
@@ -344,6 +344,8 @@ class Handle:
         raise NotImplementedError
 
 
+Handles = Sequence[Handle]
+Ref = weakref.ref[Handle]
 _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
 
 

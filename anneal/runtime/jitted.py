@@ -22,10 +22,10 @@ from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.flowing import Flowing, Traced, trace, unmarked
 from anneal.runtime.guards import ArrayGiven, Draws, Failure, Guards, described, difference, flatten, with_tensors
-from anneal.runtime.handle import Handle, Inside
+from anneal.runtime.handle import Handle, Inside, Ref
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
 from anneal.runtime.recording import GivenCall, Recording, copied, recording
-from anneal.schedule import BUILDING, Origin, Plan
+from anneal.schedule import BUILDING, Plans
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -59,8 +59,8 @@ class _Last:
     guards: Guards | None = None  # what it saw after it; None where the next run's numbers may be others
     stamp: tuple[int, int] = (0, 0)  # the generation, and the count of flags
     doubted: bool = False  # whether its numbers were others than those of the run before
-    read: Sequence[weakref.ref[Handle]] = ()  # tensors
-    returned: Sequence[weakref.ref[Handle]] = ()
+    read: Sequence[Ref] = ()  # tensors
+    returned: Sequence[Ref] = ()
     drawn: Mapping[Any, Any] = field(default_factory=dict)  # as a Recording has it
 
 
@@ -141,7 +141,7 @@ class Jit(Generic[P, R]):
         count = sum(c is not None for c in self.captures.values())
         return f"<jit function {_name_of(self.function)}, {count} capture{'s' if count != 1 else ''}>"
 
-    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
+    def plans(self) -> Plans:
         """The plans that replays run, capture by capture, each with the origins of what it computes, by place."""
         return [found for capture in self.captures.values() if capture is not None for found in capture.plans()]
 

@@ -27,7 +27,7 @@ from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
 from anneal.runtime.numbering import (  # isort: skip
     CALLS, LEAF, LEARNED, Late, Numbering, at_once, forget_templates, is_computed_late, is_open, mask_of, numbering_of,
 )  # fmt: skip
-from anneal.runtime.uses import Given, Unknown, plainly
+from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
@@ -92,6 +92,10 @@ CODES.also.append(forget)
 # result reads memory that none of its arguments reads.
 
 
+# an argument by its number, its template, and its flags where it has other values
+Change = tuple[int, UOp, tuple[bool, bool, bool] | None]
+
+
 @dataclass(slots=True)
 class _Entry:
     """The result of a call: tensors of these templates, by the class that makes them, or some of its arguments."""
@@ -102,7 +106,7 @@ class _Entry:
     line: Line
     # arguments that have another node since, their numbers and templates: of the same values (`Tensor._kept`), or of
     # others, and then with their flags as after an in-place op
-    changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]]
+    changed: list[Change]
     checks: list[tuple[Any, ...]]  # looks at values that the host has: (function, template, further arguments)
     given: Given | None  # what it was called with, if a gradient may flow through it
     steps: list[Any] | None  # of views of the first argument: the way to each result (`View.step`)
@@ -141,9 +145,7 @@ class _Named(Protocol):
     __name__: str
 
 
-def call(
-    function: _Named, args: tuple[Any, ...], options: dict[str, Any], run: Callable[..., Any], changes: bool = False
-) -> Any:
+def call(function: _Named, args: Args, options: Options, run: Run, changes: bool = False) -> Any:
     """`run(*args, **options)`, or late tensors with the same values.
 
     `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first. With
@@ -198,14 +200,12 @@ def call(
     return _given(n, entry, tensors, run)
 
 
-def _as_it_stands(function: _Named, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _as_it_stands(function: _Named, run: Run, args: Args, options: Options) -> Any:
     """The call, where nothing is late. The ops of a call of many see to their views themselves."""
     return run(*args, **options) if hasattr(function, "refuse") else plainly(run, args, options)
 
 
-def _ungraded(
-    state: dict[str, Any], function: _Named, args: tuple[Any, ...], options: dict[str, Any], run: Callable[..., Any]
-) -> None:
+def _ungraded(state: dict[str, Any], function: _Named, args: Args, options: Options, run: Run) -> None:
     """An in-place op under no_grad: what one of `x.data` is to `x`."""
     state["grad"], before = False, state["grad"]
     try:
@@ -219,7 +219,7 @@ def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
     return all(flags is None or not tensors[i]._is_part() for i, _, flags in entry.changed)
 
 
-def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[..., Any]) -> Any:
+def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Run) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
     device, line = tensors[0]._device, entry.line
     if entry.one is not None:
@@ -263,9 +263,7 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[...
     return out[0] if entry.many is None else filled(entry.many, iter(out))
 
 
-def _missed(
-    n: Numbering, function: _Named, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], line: Line
-) -> Any:
+def _missed(n: Numbering, function: _Named, run: Run, args: Args, options: Options, line: Line) -> Any:
     """A call of something that has no template."""
     begun = time.perf_counter()
     try:
@@ -291,9 +289,9 @@ def _learn(
     n: Numbering,
     key: tuple[Any, ...],
     tensors: list[Handle],
-    run: Callable[..., Any],
-    args: tuple[Any, ...],
-    options: dict[str, Any],
+    run: Run,
+    args: Args,
+    options: Options,
     line: Line,
     of_many: bool,
 ) -> tuple[Any, str]:
@@ -370,10 +368,10 @@ def _described(
 
 def _changed(
     n: Numbering, tensors: list[Handle], given: list[UOp], in_place: set[int], sources: int
-) -> list[tuple[int, UOp, tuple[bool, bool, bool] | None]] | None:
+) -> list[Change] | None:
     """The arguments that a call gave other nodes, as in `_Entry`; None where those read memory that no argument does,
     or show memory, since who else shows it counts there."""
-    changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]] = []
+    changed: list[Change] = []
     for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
         if t.uop is not u or i in in_place:
             template = n.learn(t.uop)
@@ -460,8 +458,6 @@ Varies = Callable[[Any, Any], bool]  # whether what stands at a place of a call 
 
 class _Site:
     """A place in a program that gives a number: the values of the round that runs and of those before."""
-
-    __slots__ = ("calls", "last", "now", "rounds", "seen", "varies")
 
     def __init__(self) -> None:
         self.begin()

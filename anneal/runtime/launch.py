@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +19,8 @@ from anneal.runtime.context import here
 from anneal.runtime.nodes import base_of, buffer_leaf
 from anneal.runtime.steps import Launch
 from anneal.schedule import BUILDING, Origin, Plan, Stage, stages
-from anneal.uop import DType, Users, arena
+from anneal.uop import DType, Shape, Users, arena
+from anneal.uop.sizes import Sizes
 
 _ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a while
 _SMALL = 1 << 16  # bytes of results in use that are copied, so that the others' memory can be written anew
@@ -32,8 +33,6 @@ class Holding:
     """A holder of device memory, which `close` gives back: at the latest when nobody uses the holder, unless the
     process ends.
     """
-
-    __slots__ = ()
 
     def close(self) -> None:
         raise NotImplementedError
@@ -55,8 +54,6 @@ class Execution(Holding):
         step: the launch that is bound.
         programs: its compiled kernels, if there are any yet.
     """
-
-    __slots__ = ("_again", "batch", "buffers", "device", "plan", "programs", "temporaries", "values")
 
     def __init__(
         self,
@@ -94,14 +91,11 @@ class Execution(Holding):
             if self.values:
                 found.give(self.values)
             return
-        begun = time.perf_counter()
-        calls = zip(self.programs, self.plan.calls, strict=True)
-        self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
-        here.context.compile_seconds += time.perf_counter() - begun
+        self.batch = _prepared(self.device, self.programs, self.plan.calls, self.buffers, self.values)
         if self._again:
             self.device.keep(self.programs, self.buffers, self.batch)
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Sizes) -> None:
         """Run with these values of the variables from the next time on."""
         mine = {name: values.get(name, old) for name, old in self.values.items()}
         if mine != self.values:
@@ -127,8 +121,6 @@ class Execution(Holding):
 class Staged(Holding):
     """A launch that `run()` executes once, in the stages of its plan: each gives back the memory that no later one
     needs, and memory for results is asked for by the one that writes them."""
-
-    __slots__ = ("buffers", "device", "programs", "scratch", "stages", "step")
 
     waits = False
 
@@ -159,11 +151,8 @@ class Staged(Holding):
                 self.scratch.update(zip(stage.taken, taken))
             for v, piece in plan.memory:
                 self.buffers[v] = self.scratch.get(piece)
-            begun = time.perf_counter()
-            calls = zip(self.programs[stage.begin : stage.end], plan.calls[stage.begin : stage.end], strict=True)
-            batch = device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], values)
-            here.context.compile_seconds += time.perf_counter() - begun
-            batch.run()
+            now = slice(stage.begin, stage.end)
+            _prepared(device, self.programs[now], plan.calls[now], self.buffers, values).run()
             device.free_all([self.scratch.pop(n) for n in stage.left])
 
     def timed(self) -> Timed:
@@ -175,6 +164,14 @@ class Staged(Holding):
         left, self.scratch = list(self.scratch.values()), {}
         if left:
             self.device.free_all(left)
+
+
+def _prepared(device: AnyDevice, programs: Sequence[Program], calls: Any, buffers: Sequence[Any], values: Sizes) -> Any:
+    """The batch of some calls of kernels, with these buffers by value."""
+    begun = time.perf_counter()
+    batch = device.prepare([(p, [buffers[v] for v in c.args]) for p, c in zip(programs, calls, strict=True)], values)
+    here.context.compile_seconds += time.perf_counter() - begun
+    return batch
 
 
 def compiled(plan: Plan, device: AnyDevice, often: bool = False) -> list[Program]:
@@ -209,7 +206,7 @@ def execute(
     plan: Plan,
     device: AnyDevice,
     inputs: Sequence[Storage],
-    values: Mapping[str, int] | None = None,
+    values: Sizes | None = None,
     origins: Sequence[Origin] = (),
     programs: Sequence[Program] | None = None,
     outputs: list[Storage] | None = None,
@@ -268,9 +265,7 @@ class Round:
     The device knows of it, and has it freed when it needs unused memory.
     """
 
-    __slots__ = ("__weakref__", "_users", "_writing", "bound", "leaves", "nbytes", "storages")
-
-    def __init__(self, kinds: Kinds, device: AnyDevice, shapes: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(self, kinds: Kinds, device: AnyDevice, shapes: Sequence[Shape]) -> None:
         self.bound: list[Bound] = []
         self.storages = [_reused(Storage(size, dtype, device.name)) for size, dtype in kinds]
         with arena().located():
@@ -358,8 +353,6 @@ class Scratch(Holding):
     The device knows of it, and has it freed when it needs memory.
     """
 
-    __slots__ = ("__weakref__", "_device", "_writing", "buffers", "nbytes")
-
     def __init__(self, device: AnyDevice) -> None:
         self._device = device
         self.buffers: list[OpaqueBuffer] = []
@@ -426,8 +419,6 @@ class Rounds(list[Round]):
     """The rounds of all launches that leave results of the same sizes: steps of other structures, which take turns,
     leave parameters in the memory that each of them was bound to."""
 
-    __slots__ = ("__weakref__",)
-
     def next(self, device: AnyDevice, new: Callable[[], Round], least: int = 1) -> Round:
         """A round to be written: an unused one, or a new one. The caller has the device's lock.
 
@@ -448,48 +439,7 @@ class Rounds(list[Round]):
         return made
 
 
-def rounds_of(device: AnyDevice, kinds: Kinds, shapes: Sequence[tuple[Any, ...]]) -> tuple[Rounds, partial[Round]]:
+def rounds_of(device: AnyDevice, kinds: Kinds, shapes: Sequence[Shape]) -> tuple[Rounds, partial[Round]]:
     """The rounds of a device that hold results of these `kinds` and `shapes`, and what makes one."""
     rounds = device.of_launches.setdefault((tuple(kinds), tuple(shapes)), Rounds())
     return rounds, partial(Round, kinds, device, shapes)
-
-
-class Run:
-    """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
-
-    __slots__ = ("_device", "_left", "_new", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
-
-    def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
-        self.plan, self.numbers, self.shapes = plan, numbers, shapes
-        self._programs: Sequence[Program] = ()  # on `_device`, once it has run again
-        self._device: AnyDevice | None = None
-
-    def again(
-        self, device: AnyDevice, inputs: list[Storage], keep: bool, values: Mapping[str, int] | None = None
-    ) -> Round:
-        """Run once more on a device, with these values of Variables. The results are shown, and then the round is
-        done. With `keep` their memory may be another round's: nothing but the values may be noted in it."""
-        if self._device is not device:
-            check_outputs(self.plan, device)
-            self._programs = compiled(self.plan, device)
-            self._left = device.runs_before_often(self._programs)  # how many, until it has run often
-            kinds = [(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs]
-            self._device = device
-            self._rounds, self._new = rounds_of(device, kinds, self.shapes)
-            self._scratch = device.of_launches.setdefault(id(self.plan), Scratch(device))
-        if self._left:
-            self._left -= 1
-            if not self._left:
-                self._programs = compiled(self.plan, device, often=True)
-        scratch, temporaries = self._scratch, self.plan.temporaries
-        with device.lock:
-            current = self._rounds.next(device, self._new) if keep else self._new()
-            try:
-                memory = scratch.take(temporaries)
-                execute(self.plan, device, inputs, values, (), self._programs, current.storages, memory)
-            except BaseException:
-                current.done()
-                raise
-            finally:
-                scratch.done(temporaries)
-            return current

@@ -15,22 +15,19 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anneal.backend import Timed
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
 from anneal.runtime.context import here, nothing
-
-if TYPE_CHECKING:
-    from anneal.backend import Timed
-    from anneal.runtime.launch import Execution, Staged
-    from anneal.runtime.steps import Launch
-    from anneal.schedule import Plan
-    from anneal.uop import UOp
+from anneal.runtime.launch import Execution, Staged
+from anneal.runtime.steps import Launch
+from anneal.schedule import Plan
+from anneal.uop import UOp
 
 FAR = 0.15  # two times that differ by more than this part of the larger need a reason
 _RUNS = 2048  # of a plan whose times are kept: beyond, every second one, then every fourth
@@ -182,24 +179,20 @@ class _Run:
 
 
 class _Kept:
-    """Times in the order in which they were measured: all of them, until they are many, and then some of them, as dense
+    """Rows in the order in which they were measured: all of them, until they are many, and then some of them, as dense
     at the end as at the beginning."""
 
-    __slots__ = ("every", "seen", "values")
-
-    def __init__(self) -> None:
-        self.values: tuple[array[float], ...] = (array("d"), array("d"), array("d"), array("d"))
+    def __init__(self, most: int) -> None:
+        self.most, self.rows = most, list[Any]()
         self.seen, self.every = 0, 1
 
-    def add(self, *values: float) -> None:
+    def add(self, row: Any) -> None:
         self.seen += 1
-        if self.seen % self.every:
-            return
-        for kept, value in zip(self.values, values):
-            kept.append(value)
-        if len(self.values[0]) >= _RUNS:
+        if self.seen % self.every == 0:
+            self.rows.append(row)
+        if len(self.rows) >= self.most:
             self.every *= 2
-            self.values = tuple([kept[1::2] for kept in self.values])
+            self.rows = self.rows[1::2]
 
 
 class Track:
@@ -210,18 +203,12 @@ class Track:
         launches: the number of its launches.
     """
 
-    __slots__ = (
-        "_disturbed", "_every", "_last", "_samples", "_seen", "_steps", "beside", "first", "launches", "meter", "own",
-        "round", "runs", "took", "total",
-    )  # fmt: skip
-
     def __init__(self, meter: Meter, launches: int) -> None:
         self.meter, self.launches = meter, launches
         self.runs, self.total, self.first, self.took = 0, 0.0, 0.0, 0.0  # all, the first, and the last
         self.beside = False
-        self.own, self._steps = _Kept(), _Kept()
-        self._samples: list[Timed | _Run] = []
-        self._seen, self._every = 0, 1  # how many samples there were, and every which is kept
+        self.own, self._steps = _Kept(_RUNS), _Kept(_RUNS)
+        self._samples = _Kept(max(_SAMPLES, _TIMES // max(1, launches)))
         self.round = -1  # the step in which it ran last
         self._last = (0.0, 0.0, 0.0)  # when the run before began, and what had been launched, and lain between, by then
         self._disturbed = -1
@@ -237,7 +224,7 @@ class Track:
         """
         before, was, lain = self._last
         if self._disturbed == disturbed:
-            self._steps.add(now - before, between - lain, launched - was - self.took, self.took)
+            self._steps.add((now - before, between - lain, launched - was - self.took, self.took))
         self._last, self._disturbed = (now, launched, between), disturbed
 
     def sampled(self, timed: Timed) -> None:
@@ -246,24 +233,17 @@ class Track:
         Args:
             timed: what each of them took.
         """
-        self._seen += 1
-        if self._seen % self._every == 0 or self._seen == 1:
-            self._samples.append(timed)
-        if len(self._samples) > max(_SAMPLES, _TIMES // self.launches):  # thinned evenly; the first run stays first
-            del self._samples[1::2]
-            self._every *= 2
+        self._samples.add(timed)
 
     @property
     def counts(self) -> tuple[int, int]:
         """The number of runs in which kernels were timed, and of others that were measured."""
-        return len(self._samples), self.own.seen
+        return len(self._samples.rows), self.own.seen
 
     def _later(self) -> list[_Run]:
         """The runs whose kernels were timed, without the first, once there are others."""
-        for n, x in enumerate(self._samples):
-            if not isinstance(x, _Run):
-                self._samples[n] = _Run(x.seconds, *x.each())
-        found = [x for x in self._samples if isinstance(x, _Run)]
+        found = [x if isinstance(x, _Run) else _Run(x.seconds, *x.each()) for x in self._samples.rows]
+        self._samples.rows[:] = found
         return found[1:] if len(found) > 3 else found
 
     def of(self, launches: Sequence[int]) -> Spread | None:
@@ -279,13 +259,12 @@ class Track:
         later = self._later()
         sums = [sum(x.each) for x in later]
         # the runs in the middle: one in which another process came between says nothing of a kernel's part
-        middle = [later[n].each for n in sorted(range(len(sums)), key=sums.__getitem__)]
-        middle = middle[len(middle) // 4 : len(middle) - len(middle) // 4]
+        middle = [later[n].each for n in _middle(sums)]
         whole = sum(map(sum, middle)) or 1.0
-        run = Spread.of(self.own.values[0])
+        run = Spread.of(self.own.rows)
         if run is None and self.runs and not self.beside:
             run = Spread.of([self.first])
-        step, between, others, _ = self._steps.values
+        step, between, others, _ = self._columns()
         return Times(
             runs=self.runs, first=None if self.beside else self.first, run=run, step=Spread.of(step),
             others=None if self.beside else Spread.of(others), python=None if self.beside else Spread.of(between),
@@ -297,17 +276,25 @@ class Track:
             launches=self.launches, parts={} if self.beside else self._parts(),
         )  # fmt: skip
 
+    def _columns(self) -> list[list[float]]:
+        return [[row[n] for row in self._steps.rows] for n in range(4)]
+
     def _parts(self) -> dict[str, float]:
         """The parts of a step. Of the steps in the middle: medians of parts do not add up where steps differ."""
-        step, between, others, took = self._steps.values
-        middle = sorted(range(len(step)), key=step.__getitem__)
-        middle = middle[len(middle) // 4 : len(middle) - len(middle) // 4]
+        step, between, others, took = self._columns()
+        middle = _middle(step)
         whole = sum([step[n] for n in middle])
         if not whole:
             return {}
         named = (("kernels", took), ("other plans", others), ("between kernels", between))
         found = {name: sum([part[n] for n in middle]) / whole for name, part in named}
         return {name: x for name, x in found.items() if x >= 0.005 or name != "other plans"}
+
+
+def _middle(times: Sequence[float]) -> list[int]:
+    """The numbers of the times between the quartiles, from the smallest on."""
+    order = sorted(range(len(times)), key=times.__getitem__)
+    return order[len(order) // 4 : len(order) - len(order) // 4]
 
 
 class Meter:

@@ -14,8 +14,8 @@ import numpy as np
 from anneal.backend import Array, Storage
 from anneal.frozen import frozen
 from anneal.runtime.context import here
-from anneal.runtime.handle import Handle
-from anneal.uop import SYMBOLIC, DType, Op, UOp, toposort, users_line
+from anneal.runtime.handle import Handle, Ref
+from anneal.uop import SYMBOLIC, DType, Op, Shape, Src, UOp, toposort, users_line
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
 
 WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
@@ -50,7 +50,7 @@ def base_of(u: UOp) -> UOp:
     return u.src[0] if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER else u
 
 
-def sources_of(u: UOp) -> tuple[UOp, ...]:
+def sources_of(u: UOp) -> Src:
     """The nodes from which the node `u` was computed; a realised tensor's buffer remembers its graph as `origin`."""
     if u.op is Op.BUFFER:
         origin = getattr(u.arg, "origin", None)
@@ -75,7 +75,7 @@ def is_call(u: UOp) -> bool:
     return made.src[-1].arg.derivative.captured is not None
 
 
-def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
+def buffer_leaf(storage: Storage, shape: Shape) -> UOp:
     """The leaf that shows `storage` as an array of `shape`."""
     flat = UOp(Op.BUFFER, storage.dtype, (), storage)
     if SYMBOLIC.seen and symbolic_arg(shape):
@@ -84,7 +84,7 @@ def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
     return flat if shape == flat.shape else UOp(Op.RESHAPE, storage.dtype, (flat,), shape)
 
 
-def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+def bound_shape(shape: Shape) -> tuple[int, ...]:
     """The sizes of this run.
 
     Args:
@@ -96,7 +96,7 @@ def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return evaluator(mapped(shape, lambda u: unbound(u, values)))(values)
 
 
-def needed(shape: tuple[Any, ...]) -> int:
+def needed(shape: Shape) -> int:
     """The number of elements, from the first on, that hold an array of `shape` with its padded rows in memory."""
     if not (SYMBOLIC.seen and symbolic_arg(shape)):
         return math.prod(shape)
@@ -109,7 +109,7 @@ def needed(shape: tuple[Any, ...]) -> int:
     return end
 
 
-def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
+def seen(memory: Array, shape: Shape) -> Array:
     """The first elements of memory, `needed(shape)` or more, as the array of `shape`, without what pads its rows."""
     if not (SYMBOLIC.seen and symbolic_arg(shape)):
         return memory[: math.prod(shape)].reshape(shape)
@@ -122,7 +122,7 @@ def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
     return np.lib.stride_tricks.as_strided(bits, now, steps[::-1]).copy().view(memory.dtype)
 
 
-def laid_out(array: Array, shape: tuple[Any, ...]) -> Array:
+def laid_out(array: Array, shape: Shape) -> Array:
     """`array` as memory for `shape` holds it: rows as long as the longest can be, zeros after their ends."""
     room = widest(shape)
     if array.shape == room:
@@ -252,15 +252,14 @@ def forget_become(t: Handle) -> None:
         here.became[:] = [x for x in here.became if x is not t]
 
 
-class _Assigned(weakref.ref[Handle]):
+class _Assigned(Ref):
     """A tensor that was assigned, with the numbering that knows its graph: if none were left of what was late there,
     a loop that assigns part after part would have the growing graph learnt anew in each round."""
 
-    __slots__ = ("numbering",)
     numbering: Any
 
 
-def _let_go(r: weakref.ref[Handle]) -> None:
+def _let_go(r: Ref) -> None:
     if isinstance(r, _Assigned):
         r.numbering = None
 

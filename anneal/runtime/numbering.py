@@ -13,9 +13,9 @@ from typing import Any
 from anneal import rewrite, settings
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here, nothing
-from anneal.runtime.handle import SEEN, Handle, LateValue
+from anneal.runtime.handle import SEEN, Handle, LateValue, Ref
 from anneal.runtime.nodes import is_call, is_realized
-from anneal.uop import SYMBOLIC, Line, Op, Recent, UOp, arena, line_of, toposort
+from anneal.uop import SYMBOLIC, Known, Line, Op, Recent, Src, UOp, arena, line_of, toposort
 from anneal.uop.sizes import symbolic_arg
 
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
@@ -28,7 +28,7 @@ _PARAM, _BUFFER, _RESHAPE, _CONTIGUOUS, _HOST_CALL = Op.PARAM, Op.BUFFER, Op.RES
 LEAF, CALLS, _FIRST = 2, 4, 8
 _OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
-_moved: Recent[tuple[UOp, tuple[UOp, ...]], UOp] = Recent(1 << 13)  # templates in other numberings
+_moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
 _tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
 _rounds: Recent[Any, int] = Recent(
     _MAX_LINES
@@ -75,8 +75,6 @@ class Log(list[tuple[Any, ...]]):
     that one's leaves. It holds no tensor and no memory.
     """
 
-    __slots__ = ("leaves",)
-
     leaves: list[weakref.ref[UOp] | None]
 
     def node(self, template: UOp) -> UOp:
@@ -107,9 +105,9 @@ class Numbering:
             tag = _tags[home] = (_HOLE, home)
         self.tag: tuple[Any, ...] = tag
         self.leaves: list[UOp | None] = []
-        self.known: dict[UOp, UOp] = {}
-        self.nodes: dict[UOp, UOp] = {}
-        self.tensors: list[weakref.ref[Handle]] = []
+        self.known: Known = {}
+        self.nodes: Known = {}
+        self.tensors: list[Ref] = []
         self.log: Log | None = None  # from the first call on of a tensor that a gradient flows through
         self.misses, self.spent, self.why = (
             0,
@@ -236,14 +234,7 @@ class Numbering:
         """
         if not u.weak:
             return u
-        again, buffer = arena().again, _BUFFER
-
-        def visit(v: UOp, src: tuple[UOp, ...]) -> UOp:
-            if v.op is buffer:
-                return self.template(v)
-            return v if src == v.src else again(v, src, v.arg)
-
-        return rebuild(u, visit, self.known)
+        return _filled(u, self.template, self.known, _BUFFER)
 
     def _moved(self, late: LateValue, goes_on: bool = True) -> UOp | None:
         """The template here of a tensor that is late in another numbering; None where another thread has computed the
@@ -312,7 +303,7 @@ class Numbering:
             if (late := t.late) is not None and late.numbering is self and has_leaf(late.template):
                 late.node_of(t)
 
-    def _needed(self) -> tuple[int, list[weakref.ref[Handle]]]:
+    def _needed(self) -> tuple[int, list[Ref]]:
         """The numbers of the memory that late tensors need, as bits, and those tensors."""
         needed, live = 0, []
         for r in self.tensors:
@@ -344,12 +335,12 @@ class Numbering:
             self.limit = max(_LET_GO, 2 * self.nbytes)
 
 
-def _filled(template: UOp, fill: Callable[[UOp], UOp], known: dict[UOp, UOp]) -> UOp:
-    """A template with other nodes in place of its numbers; `known` as for `rebuild`."""
+def _filled(template: UOp, fill: Callable[[UOp], UOp], known: Known, op: Op = _PARAM) -> UOp:
+    """A template with other nodes in place of its numbers, or of nodes of another op; `known` as for `rebuild`."""
     again = arena().again
 
-    def visit(v: UOp, src: tuple[UOp, ...]) -> UOp:
-        if v.op is _PARAM:
+    def visit(v: UOp, src: Src) -> UOp:
+        if v.op is op:
             return fill(v)
         return v if src == v.src else again(v, src, v.arg)
 

@@ -14,11 +14,11 @@ from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import Draws, rebuild
-from anneal.runtime.handle import Handle, Inside
+from anneal.runtime.handle import Handle, Inside, Ref
 from anneal.runtime.launch import copy_of
 from anneal.runtime.nodes import Constants, Made, base_of, buffer_leaf, memory_of, sources_of
 from anneal.runtime.steps import Step
-from anneal.uop import Op, UOp, dtypes, references
+from anneal.uop import Nodes, Op, UOp, dtypes, references
 from anneal.uop.sizes import bound_sizes
 
 ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
@@ -26,8 +26,6 @@ ARGUMENT = "argument"  # the tag of the bindings that a captured function is cal
 
 class Graded:
     """A leaf whose gradient a run set: `old`, what it was before; and how the last of what was set stands."""
-
-    __slots__ = ("dropped", "old", "read", "ref", "set", "used")
 
     def __init__(self, t: Handle) -> None:
         self.ref, self.old = weakref.ref(t), t._grad
@@ -47,8 +45,8 @@ class Recording:
     def __init__(self, kept: bool) -> None:
         self.kept = kept
         self.steps: list[Step] = []
-        self.realized: list[weakref.ref[Handle]] = []
-        self.assigned: list[weakref.ref[Handle]] = []
+        self.realized: list[Ref] = []
+        self.assigned: list[Ref] = []
         self.made: list[Made] = []  # from host data
         self.frozen: list[Made] = []  # those of them that the run before made of other values
         self.graded: dict[int, Graded] = {}  # by id, the tensors whose gradient was set
@@ -57,7 +55,7 @@ class Recording:
         self.expected: Mapping[Any, Any] = {}  # those of the run before
         self.draws: Draws | None = None  # while it runs, where it is to become a capture
         self.passed: list[UOp] = []  # nodes whose backward was taken for the last time
-        self.given: list[weakref.ref[Handle]] = []  # copies of arguments, which have no gradient of their own
+        self.given: list[Ref] = []  # copies of arguments, which have no gradient of their own
         self.read_outside: Handle | None = None  # a tensor whose gradient was read, and had been taken before
 
     def note_grad(self, t: Handle, value: Any) -> None:
@@ -101,10 +99,10 @@ class Recording:
             why = "an argument requires a gradient, and it takes gradients itself"
         return why
 
-    def taken(self, kept: bool) -> list[tuple[weakref.ref[Handle], Inside | None]]:
+    def taken(self, kept: bool) -> list[tuple[Ref, Inside | None]]:
         """The leaves whose gradient the run set, each with what it shows afterwards: a gradient stays inside. `kept`:
         the function's next call may go on with it."""
-        graded: list[tuple[weakref.ref[Handle], Inside | None]] = []
+        graded: list[tuple[Ref, Inside | None]] = []
         for g in self.graded.values():
             leaf = g.ref()
             if leaf is not None:
@@ -164,7 +162,7 @@ class Recording:
         self.steps.clear()
         self.passed.clear()
 
-    def owners(self) -> list[weakref.ref[Handle]]:
+    def owners(self) -> list[Ref]:
         """The tensors whose memory the run read."""
         found = {id(s): s.owner for step in self.steps for s in step.inputs if s.owner is not None}
         return list(found.values())
@@ -187,7 +185,7 @@ class Recording:
         raise JitError("a jit function ran nothing: it must realize or return at least one tensor")
 
 
-def _below(roots: Sequence[UOp], stop: set[UOp]) -> set[UOp]:
+def _below(roots: Nodes, stop: set[UOp]) -> set[UOp]:
     """The nodes that `roots` were computed from, they themselves among them, but for those below nodes of `stop`."""
     seen: set[UOp] = set()
     stack = [u for u in roots if u not in stop]
@@ -269,8 +267,6 @@ def _duplicate(s: Storage) -> Storage:
 class Staging:
     """Memory of a capture's own that values are copied into before the kernels read it."""
 
-    __slots__ = ("_loaded", "memory")
-
     def __init__(self, memory: Storage) -> None:
         self.memory = memory
         memory.reused = True
@@ -295,8 +291,6 @@ class Staging:
 class Kept:
     """Memory of a result that stays the capture's, of a symbolic shape or a call's: each replay gives a copy of it."""
 
-    __slots__ = ("storage",)
-
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
 
@@ -307,8 +301,6 @@ class Read:
     They read `bound`, the buffer it showed at the capture, for as long as it shows that one (another function may be
     updating it there); memory of their own once it shows something else.
     """
-
-    __slots__ = ("bound", "own", "ref", "storage")
 
     def __init__(self, tensor: Handle, storage: Storage) -> None:
         self.ref = weakref.ref(tensor)
@@ -342,8 +334,6 @@ class Written:
 
     `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when they have no other user.
     """
-
-    __slots__ = ("alone", "flat", "flat_alone", "leaf", "ref", "storage")
 
     def __init__(self, tensor: Handle, storage: Storage) -> None:
         self.ref = weakref.ref(tensor)
@@ -404,8 +394,6 @@ def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
 class CopyBack:
     """The step that takes new values of state from where they were computed to where the tensor shows them."""
 
-    __slots__ = ("aside", "device", "state")
-
     def __init__(self, device: AnyDevice, state: Written, aside: Storage) -> None:
         self.device, self.state, self.aside = device, state, aside
 
@@ -435,9 +423,15 @@ def in_turn(steps: Sequence[Any], kept: Collection[int]) -> list[Any]:
         for s in {id(s): s for s in (*step.inputs, *step.outputs)}.values():
             if last[id(s)] == n and id(s) in place:
                 free.setdefault((s.size, s.dtype), []).append(place[id(s)])
-    return [step if isinstance(step, CopyBack) else _over(step, place) for step in steps]
+    return [step if isinstance(step, CopyBack) else over(step, place) for step in steps]
 
 
-def _over(step: Any, place: Mapping[int, Storage]) -> Any:
+def over(step: Any, place: Mapping[int, Storage]) -> Any:
+    """A step over other memory.
+
+    Args:
+        step: the step.
+        place: the memory, by the ids of storages whose place it takes.
+    """
     inputs, outputs = ([place.get(id(s), s) for s in several] for several in (step.inputs, step.outputs))
     return replace(step, inputs=inputs, outputs=outputs)

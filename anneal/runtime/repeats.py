@@ -2,65 +2,77 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from anneal import schedule
-from anneal.backend import AnyDevice, Storage, get_device
+from anneal.backend import AnyDevice, Program, Storage, get_device
 from anneal.runtime.calls import around_host_calls
 from anneal.runtime.context import here
-from anneal.runtime.launch import Round, Run, rounds_of
+from anneal.runtime.launch import Round, Scratch, check_outputs, compiled, execute, rounds_of
 from anneal.runtime.nodes import memory_of
 from anneal.runtime.steps import HostCall
-from anneal.runtime.turns import BoundCall, called, planned_call
-from anneal.schedule import Origin, Plan
-from anneal.uop import UOp
-from anneal.uop.sizes import widest
-
-_KEPT = 4  # bound calls of one round: what a loop reads takes turns, too
+from anneal.runtime.turns import called, planned_call
+from anneal.schedule import Plan, Plans
+from anneal.uop import Nodes, Shape, UOp
+from anneal.uop.sizes import Sizes, widest
 
 
-class _CallAgain:
-    """A loop, or a choice, that was: what it is, and the numbers of what it reads."""
+class Run:
+    """A step that was, a launch of a plan or a loop: what it does, the numbers of what it reads, and the shapes of its
+    results."""
 
-    __slots__ = ("_device", "_kinds", "_new", "_rounds", "_shapes", "_step", "numbers")
+    def __init__(self, does: Plan | HostCall, numbers: list[int], shapes: list[Shape]) -> None:
+        self.numbers, self._shapes = numbers, shapes
+        self._device: AnyDevice | None = None  # on which it has run again
+        if isinstance(does, HostCall):
+            self.plan, self._call = None, replace(does, inputs=(), outputs=())
+            self._kinds = [(s.size, s.dtype) for s in does.outputs]
+        else:
+            self.plan = does
+            self._kinds = [(does.values[v].size, does.values[v].dtype) for v in does.outputs]
 
-    def __init__(self, step: HostCall, numbers: list[int]) -> None:
-        self._step, self.numbers = replace(step, inputs=(), outputs=()), numbers
-        self._kinds = [(s.size, s.dtype) for s in step.outputs]
-        self._shapes = [widest(shape) for shape, _ in step.function.results]
-        self._device: AnyDevice | None = None
+    def _begin(self, device: AnyDevice) -> None:
+        """Compile it for a device."""
+        if self.plan is None:
+            self._planned = planned_call(self._call, device)
+        else:
+            check_outputs(self.plan, device)
+            self._programs: Sequence[Program] = compiled(self.plan, device)
+            self._left = device.runs_before_often(self._programs)  # how many, until it has run often
+            self._scratch = device.of_launches.setdefault(id(self.plan), Scratch(device))
+        self._rounds, self._new = rounds_of(device, self._kinds, self._shapes)
+        self._device = device
 
-    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool, values: Mapping[str, int]) -> Round:
-        """Call once more: as for `Run`."""
+    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool, values: Sizes) -> Round:
+        """Run once more on a device, with these values of Variables. The results are shown, and then the round is
+        done. With `keep` their memory may be another round's: nothing but the values may be noted in it."""
         if self._device is not device:
-            self._rounds, self._new = rounds_of(device, self._kinds, self._shapes)
-            self._device = device
+            self._begin(device)
+        plan = self.plan
+        if plan is not None and self._left:
+            self._left -= 1
+            if not self._left:
+                self._programs = compiled(plan, device, often=True)
         with device.lock:
             made = self._rounds.next(device, self._new) if keep else self._new()
-        now = {name: values[name] for name in self._step.values}
-        step = replace(self._step, inputs=inputs, outputs=made.storages, values=now)
-        try:
-            self._bound_to(made, step, device).run()
-        except BaseException:
-            made.done()
-            raise
-        for observe in here.observers:
-            observe(step)
+            try:
+                if plan is None:
+                    now = {name: values[name] for name in self._call.values}
+                    self._planned.kept_onto(inputs, made.storages, now).run()
+                else:
+                    memory = self._scratch.take(plan.temporaries)
+                    execute(plan, device, inputs, values, (), self._programs, made.storages, memory)
+            except BaseException:
+                made.done()
+                raise
+            finally:
+                if plan is not None:
+                    self._scratch.done(plan.temporaries)
+        for observe in here.observers if plan is None else ():
+            observe(replace(self._call, inputs=inputs, outputs=made.storages, values=now))
         return made
-
-    def _bound_to(self, made: Round, step: HostCall, device: AnyDevice) -> BoundCall:
-        """The call bound to a round's memory, for as long as the round has it."""
-        given, taken = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
-        for b in made.bound:
-            if isinstance(b, BoundCall) and all(map(operator.is_, (*b.inputs, *b.outputs), (*given, *taken))):
-                b.give(step.values)
-                return b
-        new = planned_call(step, device).onto(given, taken, step.values)
-        made.bound = [*made.bound[1 - _KEPT :], new]
-        return new
 
 
 class StepsAgain:
@@ -71,14 +83,24 @@ class StepsAgain:
         memory: that of the leaves, while they are made.
         number: of memory, by its id.
         launched: computes graphs without calls, as that of `execution.py` does.
+        keep: whether nothing but the values is noted in the results' memory.
+        tells: whether it is noted where the nodes of its plans come from; then the first run has memory of its own.
     """
 
-    def __init__(self, memory: list[Storage], number: dict[int, int], launched: Callable[..., list[UOp]]) -> None:
-        self.memory, self._number, self.launch = memory, number, launched
-        self.steps: list[Run | _CallAgain] = []
-        self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # with where their nodes come from
+    def __init__(
+        self,
+        memory: list[Storage],
+        number: dict[int, int],
+        launched: Callable[..., list[UOp]],
+        keep: bool = True,
+        tells: bool = False,
+    ) -> None:
+        self.memory, self._number, self.launch, self._keep, self._tells = memory, number, launched, keep, tells
+        self.steps: list[Run] = []
+        self.plans: Plans = []
         self.results: list[int] = []
         self.complete = True  # whether all that they read has a number
+        self._rounds: list[Round] = []
 
     def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:
         """Compute graphs, note the steps, and return the leaves.
@@ -88,31 +110,43 @@ class StepsAgain:
             device: the name of the device.
             calls: whether there are loops in them.
         """
-        made = (
-            around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
-            if calls
-            else self._launched(wanted, wanted, device, ())
-        )
+        try:
+            made = (
+                around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
+                if calls
+                else self._launched(wanted, wanted, device, ())
+            )
+        finally:
+            for done in self._rounds:
+                done.done()
+            self._rounds.clear()
         self.results = self._numbers(map(memory_of, made))
         self.memory.clear()
         self._number.clear()
         return made
 
-    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device: str, _: Any) -> list[UOp]:
-        kept: list[tuple[Plan, list[Storage]]] = []
-        made = self.launch(uops, lazy, device, (), lambda plan, inputs: kept.append((plan, inputs)))
-        leaves = dict(zip(uops, made, strict=True))
-        for plan, inputs in kept:
-            self.plans.append((plan, schedule.origins(schedule.graph(lazy))))
-            self.steps.append(Run(plan, self._numbers(inputs), [widest(u.shape) for u in lazy]))
+    def _launched(self, uops: Nodes, lazy: list[UOp], device: str, _: Any) -> list[UOp]:
+        def first(plan: Plan, inputs: list[Storage], values: Sizes) -> list[Storage] | None:
+            run = Run(plan, self._numbers(inputs), [widest(u.shape) for u in lazy])
+            self.steps.append(run)
+            self.plans.append((plan, schedule.origins(schedule.graph(lazy)) if self._tells else ()))
+            if self._tells or schedule.stages(plan) or not self.complete:
+                return None
+            # bound to the memory that later rounds read and write, so that none of them binds it again
+            self._rounds.append(run.again(get_device(device), inputs, self._keep, values))
+            return self._rounds[-1].storages
+
+        made = self.launch(uops, lazy, device, (), first)
+        if lazy:
+            leaves = dict(zip(uops, made, strict=True))
             self._note([memory_of(leaves[u]) for u in lazy])
         return made
 
-    def _called(self, step: HostCall) -> Mapping[str, int]:
+    def _called(self, step: HostCall) -> Sizes:
         found = called(step)
         for observe in here.observers:
             observe(step)
-        self.steps.append(_CallAgain(step, self._numbers(step.inputs)))
+        self.steps.append(Run(step, self._numbers(step.inputs), [widest(s) for s, _ in step.function.results]))
         self._note(step.outputs)
         return found
 
@@ -126,19 +160,20 @@ class StepsAgain:
         self.complete = self.complete and -1 not in found
         return found
 
-    def again(self, device: str, memory: list[Storage], values: Mapping[str, int]) -> list[UOp]:
+    def again(self, device: AnyDevice, memory: list[Storage], keep: bool, values: Sizes) -> list[UOp]:
         """Take all steps once more: leaves by number, None for those that were there.
 
         Args:
-            device: the name of the device.
+            device: the device.
             memory: other leaves' memory, which what is written is added to.
+            keep: as for `Run`.
             values: of Variables.
         """
         rounds: list[Round] = []
         leaves: list[Any] = [None] * len(memory)
         try:
             for step in self.steps:
-                done = step.again(get_device(device), [memory[n] for n in step.numbers], True, values)
+                done = step.again(device, list(map(memory.__getitem__, step.numbers)), keep, values)
                 rounds.append(done)
                 memory += done.storages
                 leaves += done.leaves

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from anneal.backend import Array, Reader, Storage, numpy_dtype
 from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.frozen import frozen
-from anneal.uop import DType, Op, Recent, UOp
-from anneal.uop.sizes import evaluator, is_symbolic, size_text, symbolic_arg, variables_of
+from anneal.schedule import Origin, Plan
+from anneal.uop import DType, Nodes, Op, Recent, Shape, Some, Src, UOp
+from anneal.uop.sizes import Sizes, evaluator, is_symbolic, size_text, symbolic_arg, variables_of
 
-if TYPE_CHECKING:
-    from anneal.schedule import Origin, Plan
-
-Shape = tuple[Any, ...]  # of ints and symbolic sizes
 VmapMethod = Literal["sequential", "expand_dims", "broadcast_all"] | None
 # (inputs, outputs, cotangents of the outputs) -> a cotangent for each input, or None for one that gets none
-HostGradient = Callable[[Sequence[UOp], Sequence[UOp], Sequence[UOp]], Sequence[UOp | None]]
+HostGradient = Callable[[Nodes, Nodes, Nodes], Some]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +38,7 @@ class Launch:
     plan: Plan
     inputs: Sequence[Storage]
     outputs: Sequence[Storage]
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Sizes = field(default_factory=dict)
     origins: Sequence[Origin] = ()
 
     @property
@@ -52,8 +49,6 @@ class Launch:
 
 class _Identity:
     """The key of something that cannot be hashed: it equals itself alone."""
-
-    __slots__ = ("of",)
 
     def __init__(self, of: object) -> None:
         self.of = of
@@ -93,7 +88,7 @@ class HostFunction:
     name: str = field(default="function", compare=False)
     gradient: HostGradient | None = field(default=None, compare=False, repr=False)
     vmap_method: VmapMethod = "sequential"
-    sizes: tuple[UOp, ...] = ()  # the Variables whose values a call finds
+    sizes: Src = ()  # the Variables whose values a call finds
 
     @property
     def pure(self) -> bool:
@@ -101,11 +96,11 @@ class HostFunction:
         return False
 
     @property
-    def variables(self) -> tuple[UOp, ...]:
+    def variables(self) -> Src:
         """The Variables whose values matter to a call, besides those of its arguments' shapes."""
         return self.sizes
 
-    def nodes(self, src: tuple[UOp, ...]) -> list[UOp]:
+    def nodes(self, src: Src) -> list[UOp]:
         """A call with these sources, as a node for each result.
 
         Args:
@@ -121,7 +116,7 @@ class HostFunction:
         """
         return self.called(given, {})[0]
 
-    def called(self, given: Sequence[Array], values: Mapping[str, int]) -> tuple[list[Array], dict[str, int]]:
+    def called(self, given: Sequence[Array], values: Sizes) -> tuple[list[Array], dict[str, int]]:
         """The results for these arrays, and the values of Variables that they tell; `values` are those known before.
 
         Raises ShapeError or DTypeError for a result that is not as it was said to be.
@@ -212,7 +207,7 @@ class HostFunction:
         )
 
 
-def found_sizes(name: str, results: Sequence[tuple[Shape, DType]], inputs: Sequence[Shape]) -> tuple[UOp, ...]:
+def found_sizes(name: str, results: Sequence[tuple[Shape, DType]], inputs: Sequence[Shape]) -> Src:
     """The Variables of the results' shapes that a call finds: those without a value that no input has.
 
     Raises ShapeError for one that stands in an expression alone, from which it could not be told.
@@ -251,10 +246,10 @@ class HostCall:
 
     function: HostFunction
     inputs: Sequence[Storage]
-    shapes: Sequence[tuple[Any, ...]]
+    shapes: Sequence[Shape]
     outputs: Sequence[Storage]
-    values: Mapping[str, int] = field(default_factory=dict)
-    found: Mapping[str, int] = field(default_factory=dict)
+    values: Sizes = field(default_factory=dict)
+    found: Sizes = field(default_factory=dict)
 
     @property
     def kernels(self) -> int:
@@ -391,8 +386,6 @@ def reduced(parts: Sequence[Array], op: Reduction, size: int) -> Array:
 class UnderWay:
     """An exchange between its start and its end. Arrays that are still on their way from a device are waited for at the
     end, in the order in which the exchanges were started; `coming` are those of the group."""
-
-    __slots__ = ("_begin", "_coming", "_reader", "_wait")
 
     def __init__(self, begin: Begin, coming: deque[UnderWay]) -> None:
         self._begin, self._coming = begin, coming

@@ -6,8 +6,7 @@ buffers: turns are the same calls each time, so many of them are bound, and subm
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
@@ -20,15 +19,15 @@ from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
 from anneal.errors import CompilerError, ShapeError
 from anneal.rewrite import applied
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
-from anneal.runtime.calls import around_host_calls, call_host
+from anneal.runtime.calls import around_host_calls, call_host, exchange_over
 from anneal.runtime.context import here
-from anneal.runtime.launch import Holding, compiled, new_outputs
+from anneal.runtime.launch import Holding, check_outputs, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import GraphFunction, Op, Recent, UOp, dtypes
-from anneal.uop.sizes import Values, evaluator, most
+from anneal.uop import GraphFunction, Known, Nodes, Op, Recent, UOp, dtypes
+from anneal.uop.sizes import Sizes, Values, evaluator, most
 
-_KEPT = 4  # bound calls of one loop: rounds take turns
+_KEPT = 16  # bound calls of one loop: rounds take turns, and layers of one size are one loop
 _TOGETHER = 256  # calls of kernels that are bound, and submitted, together: several turns
 
 Buffers = Sequence[OpaqueBuffer]
@@ -43,7 +42,7 @@ class _Steps:
         rows: memory into which a root that is an update of it is written.
     """
 
-    def __init__(self, roots: Sequence[UOp], device: AnyDevice, rows: Sequence[Storage] = ()) -> None:
+    def __init__(self, roots: Nodes, device: AnyDevice, rows: Sequence[Storage] = ()) -> None:
         self.device = device
         self.steps: list[tuple[Launch, list[Program]] | tuple[HostCall, BoundCall | None]] = []
         self._rows = rows
@@ -55,8 +54,8 @@ class _Steps:
         made = around_host_calls(list(wanted), list(wanted), device.name, self._launched, self._called, dry=True)
         self.results: list[Storage] = [s for u in made if (s := storage_of(u)) is not None]
 
-    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device_name: str, between: Any) -> list[UOp]:
-        done: dict[UOp, UOp] = {}
+    def _launched(self, uops: Nodes, lazy: list[UOp], device_name: str, between: Any) -> list[UOp]:
+        done: Known = {}
         if lazy:
             device = self.device
             # what is carried has two buffers, so that nothing but rows is overwritten
@@ -66,8 +65,7 @@ class _Steps:
             here.context.plans_made += not hit
             below = {n: storage_of(u.src[0]) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
             over = {n: s for n, s in below.items() if s is not None and any(s is r for r in self._rows)}
-            for v in plan.outputs:
-                device.check_size(plan.values[v].size, plan.values[v].dtype)
+            check_outputs(plan, device)
             if over:
                 place = {id(s): n for n, s in enumerate(inputs)}
                 pairs = {plan.outputs[n]: place[id(s)] for n, s in over.items()}
@@ -79,13 +77,13 @@ class _Steps:
             done = {u: buffer_leaf(s, u.shape) for u, s in zip(lazy, outputs, strict=True)}
         return [done.get(u, u) for u in uops]
 
-    def _called(self, call: HostCall) -> Mapping[str, int]:
+    def _called(self, call: HostCall) -> Sizes:
         if call.function.sizes:
             raise ShapeError(f"{call.function.title}: finds a size, which it cannot do in the body of a loop")
         self.steps.append((call, _planned(call, self.device)))
         return {}
 
-    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer], values: Mapping[str, int]) -> Iterator[_Work]:
+    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer], values: Sizes) -> Iterator[_Work]:
         """The calls of kernels, and other work, with the buffers of memory in `where`, by the storage's id; it is given
         those that are made, which are added to `own`."""
         device = self.device
@@ -104,7 +102,7 @@ class _Steps:
                 inputs, outputs = [buffer(s) for s in step.inputs], [buffer(s) for s in step.outputs]
                 planned = cast("BoundCall | None", made)
                 yield (
-                    _HostCallInside(step, device, inputs, outputs, values)
+                    BoundHostCall(step, device, inputs, outputs, values)
                     if planned is None
                     else planned.onto(inputs, outputs, values)
                 )
@@ -129,7 +127,7 @@ class _Steps:
 class _Part:
     """Work in order, with calls of kernels that follow each other bound together."""
 
-    def __init__(self, items: Sequence[_Work], device: AnyDevice, values: Mapping[str, int]) -> None:
+    def __init__(self, items: Sequence[_Work], device: AnyDevice, values: Sizes) -> None:
         self._values = values
         self._work: list[Any] = []
         self._others: list[Any] = []  # that are in other parts, too
@@ -138,7 +136,7 @@ class _Part:
             self._work += [device.prepare(together, values)] if are_kernels else together
             self._others += [] if are_kernels else together
 
-    def run(self, values: Mapping[str, int]) -> None:
+    def run(self, values: Sizes) -> None:
         """Do it, with these values of Variables."""
         for x in self._others if values == self._values else self._work:
             x.give(values)
@@ -153,6 +151,11 @@ def _placeholder(u: UOp, device: AnyDevice) -> tuple[UOp, Storage]:
     return buffer_leaf(storage, u.shape), storage
 
 
+def _places(*several: tuple[Sequence[Storage], Buffers]) -> dict[int, Any]:
+    """The buffers of memory, by the storages' ids."""
+    return {id(s): b for storages, buffers in several for s, b in zip(storages, buffers, strict=True)}
+
+
 class BoundCall(Holding):
     """A call that is planned and compiled, and then bound to buffers; memory of its own is given back with `close`.
 
@@ -161,37 +164,39 @@ class BoundCall(Holding):
 
     def __init__(self, device: AnyDevice) -> None:
         self.device = device
-        self.values: Mapping[str, int] = {}  # of the call's Variables
+        self.values: Sizes = {}  # of the call's Variables
         self.inputs: list[OpaqueBuffer] = []
         self.outputs: list[OpaqueBuffer] = []
         self.own: list[OpaqueBuffer] = []
         self.nbytes = 0  # of kept ones: of the buffers that they are bound to
         self._ready = self._running = False
-        self._kept: list[BoundCall] = []
+        self._kept: dict[tuple[int, ...], BoundCall] = {}  # by the ids of the buffers
 
-    def onto(self, inputs: Buffers, outputs: Buffers, values: Mapping[str, int]) -> Self:
+    def onto(self, inputs: Buffers, outputs: Buffers, values: Sizes) -> Self:
         """The same call bound to these buffers, with these values of its Variables."""
         new = copy(self)
-        new.inputs, new.outputs, new.own, new._kept = list(inputs), list(outputs), [], []
+        new.inputs, new.outputs, new.own, new._kept = list(inputs), list(outputs), [], {}
         new.values = dict(values)
         new._forget()
         return new
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Sizes) -> None:
         """Run with these values of the Variables from the next time on."""
         self.values = {name: values.get(name, old) for name, old in self.values.items()}
 
-    def kept_onto(self, inputs: Sequence[Storage], outputs: Sequence[Storage], values: Mapping[str, int]) -> BoundCall:
+    def kept_onto(self, inputs: Sequence[Storage], outputs: Sequence[Storage], values: Sizes) -> BoundCall:
         """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
         given, taken = [s.ensure() for s in inputs], [s.ensure() for s in outputs]
+        key = tuple(map(id, (*given, *taken)))
         with self.device.lock:
-            for b in self._kept:
-                if all(map(operator.is_, (*b.inputs, *b.outputs), (*given, *taken))) and b.nbytes:
-                    b.give(values)
-                    return b
+            found = self._kept.get(key)
+            if found is not None and found.nbytes:
+                found.give(values)
+                return found
             new = self.onto(given, taken, values)
             new.nbytes = sum([s.size * s.dtype.itemsize for s in (*inputs, *outputs)]) + 1
-            self._kept = [*[b for b in self._kept if b.nbytes][1 - _KEPT :], new]
+            live = [(k, b) for k, b in self._kept.items() if b.nbytes and k != key]
+            self._kept = {**dict(live[1 - _KEPT :]), key: new}
             self.device.keep_idle(new)
             return new
 
@@ -235,6 +240,10 @@ class BoundCall(Holding):
     def _forget(self) -> None:
         """Let go of what is bound to buffers."""
 
+    def _whole(self, steps: _Steps, where: dict[int, Any]) -> _Part:
+        """All work of some steps, bound together."""
+        return _Part(list(steps.bound(where, self.own, self.values)), self.device, self.values)
+
     def _new(self, storages: Sequence[Storage]) -> list[OpaqueBuffer]:
         made: list[OpaqueBuffer] = []
         self.device.alloc_all([(s.size, s.dtype) for s in storages], made)
@@ -245,6 +254,9 @@ class BoundCall(Holding):
 class _Turns(BoundCall):
     """The state that turns have in common: the turn's number, and what is carried, in two buffers each."""
 
+    carried: list[Storage]
+    pairs: list[list[OpaqueBuffer]]
+
     def __init__(self, device: AnyDevice) -> None:
         super().__init__(device)
         self.number = _placeholder(UOp(Op.PARAM, dtypes.int32, (), (0, ()), "body"), device)
@@ -253,6 +265,10 @@ class _Turns(BoundCall):
         """The buffers of the number and of what is carried: those of the results, and others."""
         count, other = self._new([self.number[1]] * 2)
         return [[count, *ends], [other, *self._new(carried)]]
+
+    def _place(self, where: dict[int, Any], odd: int, after: Sequence[Storage]) -> None:
+        """Have a turn read the first of the two buffers and write what it computes to the second, or back."""
+        where |= _places(((self.number[1], *self.carried), self.pairs[odd]), (after, self.pairs[1 - odd]))
 
     def _begin(self, number: int, sources: Buffers, first: Buffers, carried: Sequence[Storage]) -> None:
         """Count from `number`, and carry the first values."""
@@ -298,20 +314,15 @@ class _BoundLoop(_Turns):
 
     def _prepare(self) -> None:
         n = self.loop.carried
-        self.where: dict[int, Any] = {id(s): b for s, b in zip(self.sources, self.inputs, strict=True)}
-        self.where.update((id(s), b) for s, b in zip(self.rows, self.outputs[n:], strict=True))
+        self.where = _places((self.sources, self.inputs), (self.rows, self.outputs[n:]))
         self.carried = list(self.loop.parts(self.sources)[1])
         self.pairs = self._pairs(self.carried, self.outputs[:n])
 
     def _turn(self, odd: int) -> list[_Work]:
         """The work of a turn from the first of the two buffers to the second, or back."""
         if not self.turns[odd]:
-            where = self.where
-            before = (self.number[1], *self.carried)
-            where.update((id(s), b) for s, b in zip(before, self.pairs[odd], strict=True))
-            after = self.steps.results[: len(before)]
-            where.update((id(s), b) for s, b in zip(after, self.pairs[1 - odd], strict=True))
-            self.turns[odd] = list(self.steps.bound(where, self.own, self.values))
+            self._place(self.where, odd, self.steps.results[: 1 + len(self.carried)])
+            self.turns[odd] = list(self.steps.bound(self.where, self.own, self.values))
         return self.turns[odd]
 
     def _part(self, count: int, odd: int) -> _Part:
@@ -363,16 +374,10 @@ class _BoundWhile(_Turns):
     def _prepare(self) -> None:
         self.carried = self.sources[self.constants :]
         self.pairs = self._pairs(self.carried, self.outputs)
-        where: dict[int, Any] = {id(s): b for s, b in zip(self.sources, self.inputs, strict=True)}
+        where = _places((self.sources, self.inputs))
         for odd in (0, 1):
-            before = (self.number[1], *self.carried)
-            where.update((id(s), b) for s, b in zip(before, self.pairs[odd], strict=True))
-            where.update((id(s), b) for s, b in zip(self.body.results, self.pairs[1 - odd], strict=True))
-            condition, body = [
-                _Part(list(x.bound(where, self.own, self.values)), self.device, self.values)
-                for x in (self.condition, self.body)
-            ]
-            self.turns.append((condition, body))
+            self._place(where, odd, self.body.results)
+            self.turns.append((self._whole(self.condition, where), self._whole(self.body, where)))
         self.goes_on = where[id(self.condition.results[0])]
 
     def _run(self) -> None:
@@ -406,31 +411,46 @@ class _BoundChoice(BoundCall):
 
     def _prepare(self) -> None:
         for steps, sources in self.bodies:
-            where: dict[int, Any] = {id(s): b for s, b in zip(sources, self.inputs[1:], strict=True)}
-            where.update((id(s), b) for s, b in zip(steps.results, self.outputs, strict=True))
-            self.ways.append(_Part(list(steps.bound(where, self.own, self.values)), self.device, self.values))
+            where = _places((sources, self.inputs[1:]), (steps.results, self.outputs))
+            self.ways.append(self._whole(steps, where))
 
     def _run(self) -> None:
         first = self.device.download(self.inputs[0], 1, dtypes.bool_).item()
         self.ways[0 if first else 1].run(self.values)
 
 
-class _HostCallInside:
-    """A call of the host in a body."""
+class BoundHostCall:
+    """A call of the host bound to buffers; `tell` is given the values of Variables that it finds.
+
+    Args:
+        step: the call.
+        values: of Variables.
+    """
 
     def __init__(
-        self, step: HostCall, device: AnyDevice, inputs: Buffers, outputs: Buffers, values: Mapping[str, int]
+        self,
+        step: HostCall,
+        device: AnyDevice,
+        inputs: Buffers,
+        outputs: Buffers,
+        values: Sizes,
+        tell: Callable[[dict[str, int]], None] | None = None,
     ) -> None:
         kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
-        self._given = (step.function, kinds, device, inputs, outputs)
+        self._given, self._values, self._tell = (step.function, kinds, device, inputs, outputs), step.values, tell
         self.give(values)
+        self._over = exchange_over(*self._given)
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Sizes) -> None:
         """Run with these values of Variables from the next time on."""
-        self._values = values
+        self._values = {**self._values, **values}
 
     def run(self) -> None:
-        call_host(*self._given, self._values)
+        """Make the call."""
+        if self._over is not None:
+            self._over()
+        elif (found := call_host(*self._given, self._values)) and self._tell is not None:
+            self._tell(found)
 
 
 _KINDS: dict[type[DeviceCall], Callable[..., BoundCall]] = {Loop: _BoundLoop, While: _BoundWhile, Choice: _BoundChoice}
@@ -463,15 +483,23 @@ def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
     return found
 
 
-def bound(step: HostCall, device: AnyDevice, values: Mapping[str, int]) -> BoundCall:
-    """A loop, or a choice, bound to its memory, with these values of its Variables: `run()` makes it."""
+def bound(
+    step: HostCall, device: AnyDevice, values: Sizes, tell: Callable[[dict[str, int]], None]
+) -> BoundCall | BoundHostCall:
+    """A call bound to its memory, with these values of its Variables: `run()` makes it, and tells those that it finds.
+
+    Args:
+        step: a loop, a choice, or a call of the host.
+    """
     inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
+    if not isinstance(step.function, DeviceCall):
+        return BoundHostCall(step, device, inputs, outputs, values, tell)
     made = planned_call(step, device).onto(inputs, outputs, step.values)
     made.give(values)
     return made
 
 
-def called(step: HostCall) -> Mapping[str, int]:
+def called(step: HostCall) -> Sizes:
     """Make a call now; the values of Variables that it found."""
     device = get_device((step.outputs or step.inputs)[0].device)
     if isinstance(step.function, DeviceCall):

@@ -14,11 +14,15 @@ from typing import Any
 from anneal.errors import GradientError
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
-from anneal.runtime.handle import SEEN, UNSEEN, Handle
+from anneal.runtime.handle import SEEN, UNSEEN, Handle, Handles
 from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import storage_of
 from anneal.runtime.numbering import Log, Numbering, numbering_of
-from anneal.uop import UOp, arena
+from anneal.uop import Nodes, UOp, arena
+
+Run = Callable[..., Any]  # a call of an op, as it stands
+Args = tuple[Any, ...]
+Options = dict[str, Any]
 
 
 class Given:
@@ -41,7 +45,7 @@ class Given:
         self.tensors = [(template, type(t), t._wants, t._device) for t, template in rows]
         self.results, self.changed, self.grad, self.autocast = results, changed, here.grad, here.autocast
 
-    def made_again(self, log: Log, run: Callable[..., Any], given: Sequence[Handle | None]) -> list[Any]:
+    def made_again(self, log: Log, run: Run, given: Sequence[Handle | None]) -> list[Any]:
         """The new results, and the arguments that the call changes, of the same call with some other tensors."""
         tensors = [
             _stand_in(cls, log.node(template), wants, device) if t is None else t
@@ -69,9 +73,7 @@ class Unknown:
         self.nodes = [t.uop for t in self.tensors]
         self.used = [t._used or SEEN for t in self.tensors]
 
-    def made_by(
-        self, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], ends: bool = True
-    ) -> Any:
+    def made_by(self, run: Run, args: Args, options: Options, ends: bool = True) -> Any:
         """The result of the call, which is noted with it if it `ends` here."""
         outer, here.became = here.became, self.became
         try:
@@ -93,7 +95,7 @@ class Unknown:
             _note(self.n, self.tensors, self.nodes, made)
 
 
-def plainly(run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def plainly(run: Run, args: Args, options: Options) -> Any:
     """A call as it stands; what it calls is part of it."""
     here.defers = False
     try:
@@ -102,7 +104,7 @@ def plainly(run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
         here.defers = True
 
 
-def note_call(tensors: Sequence[Handle], nodes: Sequence[UOp], made: Sequence[Handle]) -> None:
+def note_call(tensors: Handles, nodes: Nodes, made: Handles) -> None:
     """A call that is no op's, of tensors that had these `nodes`, gave the tensors `made`."""
     n = numbering_of()
     if n is None:
@@ -112,7 +114,7 @@ def note_call(tensors: Sequence[Handle], nodes: Sequence[UOp], made: Sequence[Ha
         _note(n, tensors, nodes, made)
 
 
-def _note(n: Numbering, tensors: Sequence[Handle], nodes: Sequence[UOp], made: Sequence[Handle]) -> None:
+def _note(n: Numbering, tensors: Handles, nodes: Nodes, made: Handles) -> None:
     given = list(map(n.learn, nodes)), [n.learn(t.uop) for t in made]
     (n.log or n.begin_log()).append((None, given, *map(weakref.ref, tensors), *map(weakref.ref, made)))
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         refused,
         stages,
     )
-    from anneal.schedule.records import Call, Cut, Kernel, Origin, Plan, Schedule, members_of, name_of, standalone
+    from anneal.schedule.records import (  # isort: skip
+        Call, Cut, Kernel, Origin, Plan, Plans, Schedule, members_of, name_of, standalone,
+    )  # fmt: skip
 else:
     __getattr__ = opened_later(__name__)

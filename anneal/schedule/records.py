@@ -229,6 +229,9 @@ class Origin(NamedTuple):
     provenance: Provenance
 
 
+Plans = list[tuple[Plan, Sequence[Origin]]]  # each with where the nodes come from that it computes
+
+
 def live_order(sink: UOp, parametrise: Callable[[UOp], object]) -> list[UOp]:
     """The nodes below `sink` by place."""
     if not SYMBOLIC.seen:

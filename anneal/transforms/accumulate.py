@@ -23,7 +23,7 @@ from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.trace import leaf_nodes, leaves
 from anneal.transforms.walks import backward_phase, gradient as gradient_of, number_of
-from anneal.uop import Op, UOp, arena, const
+from anneal.uop import Nodes, Op, Some, Src, UOp, arena, const
 
 if TYPE_CHECKING:
     from anneal.transforms.captured import PendingCall
@@ -122,7 +122,7 @@ def _call_after() -> None:
         call()
 
 
-def _nodes_of(live: list[Tensor]) -> list[tuple[UOp, ...]]:
+def _nodes_of(live: list[Tensor]) -> list[Src]:
     """The nodes of each leaf. Raises GradientError for two leaves of one."""
     nodes = [leaf_nodes(t) for t in live]
     owners: dict[UOp, Tensor] = {}
@@ -144,9 +144,7 @@ def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return several
 
 
-def _added(
-    through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: list[Tensor], nodes: list[tuple[UOp, ...]]
-) -> bool:
+def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: list[Tensor], nodes: list[Src]) -> bool:
     """Add the gradients to those of the leaves, given the cotangents of some nodes; whether there is one. Those of a
     result that gradients are to flow `through` want gradients themselves."""
     found = iter(gradient_of(seeds, [n for group in nodes for n in group]))
@@ -173,7 +171,7 @@ def _known(
     result: Tensor,
     seed: UOp,
     live: list[Tensor],
-    nodes: list[tuple[UOp, ...]],
+    nodes: list[Src],
     retain: bool,
 ) -> bool | None:
     """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added.
@@ -254,9 +252,7 @@ def _is_pending(grad: Any) -> bool:
     return grad is not None and (isinstance(grad, Inside) or grad.late is not None or not is_realized(grad.uop))
 
 
-def _computed(
-    made: Sequence[UOp | None], seen: Sequence[tuple[Tensor, UOp, UOp]], result: Tensor
-) -> list[Tensor | None]:
+def _computed(made: Some, seen: Sequence[tuple[Tensor, UOp, UOp]], result: Tensor) -> list[Tensor | None]:
     """`_given` of nodes: they were computed, and what they called (hooks, functions) is not called a second time."""
     for (t, _, _), u in zip(seen, made):
         if u is not None:
@@ -292,7 +288,7 @@ def _given(
     return given
 
 
-def _calls_below(numbering: Numbering, root: UOp, origins: Sequence[UOp]) -> dict[UOp, PendingCall]:
+def _calls_below(numbering: Numbering, root: UOp, origins: Nodes) -> dict[UOp, PendingCall]:
     """The memory below a template that is a result of a captured call, with the call; what a gradient goes on through
     has the graphs of `origins`."""
     graphs = dict(zip(origins[::2], origins[1::2], strict=True))
@@ -312,10 +308,10 @@ def _calls_below(numbering: Numbering, root: UOp, origins: Sequence[UOp]) -> dic
 
 def _through(
     result: Tensor,
-    calls: Sequence[UOp],
+    calls: Nodes,
     given: list[Tensor | None],
     live: list[Tensor],
-    nodes: list[tuple[UOp, ...]],
+    nodes: list[Src],
     retain: bool,
 ) -> bool:
     """Add the gradients that go through captured calls, given the cotangents of their results; whether there is one."""

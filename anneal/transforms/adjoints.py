@@ -67,9 +67,7 @@ def shrunk(g: UOp, x: UOp, y: UOp, pairs: Pairs) -> UOp:
 def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
     """The part of `g` outside of the replaced part."""
     g = spread(g, y.shape)
-    ends = zip(begins, v.shape, y.shape, strict=True)
-    inside = pad(spread(const(dtypes.bool_, True), v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
-    return inside.where(g.const_like(0), g)
+    return placed(const(dtypes.bool_, True), y, v, begins).where(g.const_like(0), g)
 
 
 def part(g: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:

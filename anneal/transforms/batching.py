@@ -17,15 +17,15 @@ from anneal.rewrite import substitute
 from anneal.runtime import DeviceCall, HostGradient
 
 from anneal.transforms.trace import (  # isort: skip
-    P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, flatten, paths_of, rebuild, results_of,
+    P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
 from anneal.transforms.walks import Derivative, derivative_of, differentiated, stand_in
-from anneal.uop import ALL, ALU, Op, UOp, arena, by_rule, const, covering, dtypes, toposort
+from anneal.uop import ALL, ALU, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
-Sources = Sequence[UOp]
 Flags = Sequence[bool]
-Rule = Callable[[UOp, Sources, Flags, Size], UOp]
+Flagged = list[tuple[UOp, bool]]  # nodes, each with whether it has an axis of examples
+Rule = Callable[[UOp, Nodes, Flags, Size], UOp]
 
 
 def repeated(u: UOp, n: Size) -> UOp:
@@ -42,7 +42,7 @@ def _full(s: UOp, batched: bool, n: Size) -> UOp:
 # -- elementwise ------------------------------------------------------------------------------------------------------
 
 
-def _elementwise(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _elementwise(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """The same op. A source of shape () stands for all elements of its example."""
     shape = (n, *y.shape)
     wide = []
@@ -86,19 +86,19 @@ _MOVED: dict[Op, Callable[[UOp, Size], Any]] = {
 }
 
 
-def _movement(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _movement(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     made: UOp = getattr(nodes, y.op.name.lower())(sources[0], _MOVED[y.op](y, n))
     return made
 
 
-def _update(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _update(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     return UOp(y.op, y.dtype, tuple([_full(s, b, n) for s, b in zip(sources, batched, strict=True)]), (0, *y.arg))
 
 
 # -- indexed reads and writes -----------------------------------------------------------------------------------------
 
 
-def _gather(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _gather(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """A batch of gathers: if only the index differs, examples are more positions; else each reads its own part."""
     (x, index), axis = sources, y.arg
     if batched[0]:
@@ -121,7 +121,7 @@ def _gather(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return nodes.permute(read, back)
 
 
-def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _scatter_add(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """A batch of scatters: if only the values differ, examples are more columns; else more rows, one below another."""
     index, value = sources
     rows = y.arg[0]
@@ -155,7 +155,7 @@ _AXES = frozenset(("first", "standardize"))
 _ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "share"))
 
 
-def _function(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _function(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """A call whose derivative functions know, for `n` examples. Raises TransformError for a number that is symbolic."""
     derivative = derivative_of(y)
     assert derivative is not None
@@ -176,20 +176,20 @@ def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[boo
     """The derivative of a call for `n` examples, from that for one."""
     shared = (*flags[:inputs], *flags[inputs + count :])  # inputs and saved values
 
-    def pull(xs: Sources, ys: Sources, saved: Sources, given: Sequence[UOp | None]) -> Sequence[UOp | None]:
-        def of_one(i: Sources, o: Sources, c: Sources) -> Sequence[UOp | None]:
+    def pull(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
+        def of_one(i: Nodes, o: Nodes, c: Nodes) -> Some:
             made = d.pull(i[:inputs], o, i[inputs:], c)
             return [*made, *[None] * len(saved)]
 
         zeros = [nodes.spread(const(y.dtype, 0), y.shape) if g is None else g for y, g in zip(ys, given, strict=True)]
         return _of_each(of_one, shared, n)((*xs, *saved), ys, zeros)[:inputs]
 
-    def push(xs: Sources, ys: Sources, saved: Sources, given: Sequence[UOp | None]) -> Sequence[UOp | None]:
+    def push(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
         assert d.push is not None
         there = [t for t in given if t is not None]
         wide = [t if f else repeated(t, n) for t, f in zip(given, shared) if t is not None]
 
-        def of_one(i: Sources) -> Sequence[UOp | None]:
+        def of_one(i: Nodes) -> Some:
             tangents = iter(i[len(i) - len(there) :])
             each = [None if t is None else next(tangents) for t in given]
             assert d.push is not None
@@ -202,7 +202,7 @@ def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[boo
     return Derivative(d.name, pull, None if d.push is None else push)
 
 
-def _call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     function, number = y.arg
     if function.name == "function":
         return _function(y, sources, batched, n)
@@ -221,7 +221,7 @@ def _call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return by_rule(function.name, *wide, arguments=arguments)
 
 
-def _host_call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _host_call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """A call of the host for `n` examples, as its function's `vmap_method` says. Raises TransformError for one that
     cannot be made.
     """
@@ -243,10 +243,10 @@ def _host_call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
 def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostGradient:
     """The gradient of a call for `n` examples, from that for one."""
 
-    def of_all(inputs: Sequence[UOp], outputs: Sequence[UOp], cotangents: Sequence[UOp]) -> Sequence[UOp | None]:
+    def of_all(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Some:
         first, second = len(inputs), len(inputs) + len(outputs)
 
-        def of_one(given: Sources) -> Sequence[UOp | None]:
+        def of_one(given: Nodes) -> Some:
             return gradient(given[:first], given[first:second], given[second:])
 
         every = [*batched, *[True] * (len(outputs) + len(cotangents))]
@@ -263,14 +263,12 @@ def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostG
     return of_all
 
 
-def _mapped(
-    function: Callable[[Sources], Sequence[UOp | None]], given: Sources, batched: Flags, n: Size
-) -> list[tuple[UOp, bool] | None]:
+def _mapped(function: Callable[[Nodes], Some], given: Nodes, batched: Flags, n: Size) -> list[tuple[UOp, bool] | None]:
     """The nodes of a function of one example, mapped over all examples, and for each of them True if it has an axis of
     examples.
     """
     mark = arena().watermark()
-    fronts: dict[UOp, UOp] = {}
+    fronts: Known = {}
 
     def one(u: UOp, has: bool) -> UOp:
         if not has:
@@ -305,7 +303,7 @@ covering(
 )
 
 
-def batch(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def batch(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """The node of `n` examples for the node `y` of one. Raises TransformError for an op without a rule."""
     rule = BATCHING.get(y.op)
     if rule is None:
@@ -315,15 +313,13 @@ def batch(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return rule(y, sources, batched, n)
 
 
-def rewritten(
-    young: set[UOp], roots: Sequence[UOp], fronts: dict[UOp, UOp], n: Size, different: bool
-) -> list[tuple[UOp, bool]]:
+def rewritten(young: set[UOp], roots: Nodes, fronts: Known, n: Size, different: bool) -> Flagged:
     """The node of all examples for each of `roots`, and whether it has an axis of them. `fronts` has all examples for
     each stand-in; `young` are the nodes that may depend on one. `different`: random words are another for each example.
     """
     new = dict(fronts)
-    calls: dict[Any, list[tuple[UOp, bool]]] = {}  # loops of all examples, by function and sources
-    same: dict[UOp, UOp] = {}  # results of such loops that are the same for all examples, and nodes over them
+    calls: dict[Any, Flagged] = {}  # loops of all examples, by function and sources
+    same: Known = {}  # results of such loops that are the same for all examples, and nodes over them
     a = arena()
     with a.untracked():
         for y in toposort(roots, until=lambda u: u in fronts or u not in young):
@@ -402,7 +398,7 @@ def vmap(
 
 def _examples(
     trace: Trace, given: tuple[tuple[Any, ...], dict[str, Any]], in_axes: Any, axis_size: int | None
-) -> tuple[Any, dict[UOp, UOp], Size]:
+) -> tuple[Any, Known, Size]:
     """The arguments with stand-ins for one example, for each stand-in all examples along a first axis, and their
     number.
     """
@@ -413,15 +409,15 @@ def _examples(
             f"vmap: in_axes has {len(axes)} entries, but the call has {len(args)} positional arguments; give one for "
             "each"
         )
-    where = [*paths_of(args, "argument "), *paths_of(kwargs, "argument ")]
+    where = [*named_leaves(args, "argument "), *named_leaves(kwargs, "argument ")]
     along = [
         *broadcast_prefix("vmap", axes, args, "in_axes", "the arguments"),
         *broadcast_prefix("vmap", 0, kwargs, "in_axes", "the arguments"),
     ]
     sizes: dict[Size, str] = {} if axis_size is None else {axis_size: f"axis_size is {axis_size}"}
     inner: list[Any] = []
-    fronts: dict[UOp, UOp] = {}
-    for value, at, name in zip(flatten(given), along, where, strict=True):
+    fronts: Known = {}
+    for (name, value), at in zip(where, along, strict=True):
         if at is None:
             inner.append(value)
             continue

@@ -9,7 +9,7 @@ and where somebody looks at graphs, the gradient is the graph of what the call r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,12 +17,12 @@ from anneal import runtime
 from anneal.errors import GradientError, JitError
 from anneal.ops.nodes import spread
 from anneal.rewrite import over, rebuild, value_of
-from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, memory_of, over_memory
+from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, memory_of, over_memory, parameters_like
 from anneal.schedule import BUILDING
-from anneal.transforms.walks import Derivative, Some, backward_phase, differentiated, number_of, paths, pull_back
-from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, arena, const, toposort
+from anneal.transforms.walks import Derivative, backward_phase, differentiated, number_of, paths, pull_back
+from anneal.uop import ALU, MOVEMENT, GraphFunction, Known, Nodes, Op, Some, Src, UOp, arena, const, toposort
+from anneal.uop.sizes import Sizes
 
-Values = Mapping[str, int]  # of Variables
 _STEPS = 8  # of a loop, which are known again
 _NUMBERS = 4  # cotangents that are numbers have backward passes of their own, up to so many
 
@@ -35,9 +35,9 @@ class Backward:
         self.name, self.device = function.name.partition(" ")[0], device
         self.holes, self.inputs = function.parameters, list(inputs)
         self.results = results = [function.results[n] for n in flowing]
-        self.cotangents = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="cotangent") for n, u in enumerate(results)]
+        self.cotangents = parameters_like(results, "cotangent")
         # stand for the results' values, which a result does not hold itself
-        self.values = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="result") for n, u in enumerate(results)]
+        self.values = parameters_like(results, "result")
         order = toposort(results)
         functions = [u.arg.derivative for u in order if u.op is Op.BUFFER]
         if any(d.hooks is not None or d.name.startswith("a backward hook") for d in functions):
@@ -60,9 +60,9 @@ class Backward:
         below = toposort([*plain, *results])
         self.alone = runtime.has_variables(below) or any(u.op is Op.HOST_CALL for u in below)
         self.residuals = residuals(plain, self.cotangents)
-        self.kept = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="kept") for n, u in enumerate(self.residuals)]
+        self.kept = parameters_like(self.residuals, "kept")
 
-    def gradients(self, cotangents: Some) -> list[UOp | None]:
+    def gradients(self, cotangents: Some) -> Some:
         """The gradients of the inputs, as graphs over the holes."""
         targets = [self.holes[n] for n in self.inputs]
         seeds = [(u, c) for u, c in zip(self.results, cotangents, strict=True) if c is not None]
@@ -73,7 +73,7 @@ class Backward:
                 None if g is None else spread(g, t.shape).cast(t.dtype) for t, g in zip(targets, found, strict=True)
             ]
 
-    def begin(self, leaves: Sequence[UOp], kept: Sequence[UOp], sizes: Values) -> list[UOp]:
+    def begin(self, leaves: Nodes, kept: Nodes, sizes: Sizes) -> list[UOp]:
         """The nodes that the results of a call are to remember; the call read `leaves`, keeps what it `kept`, and its
         Variables had these values."""
         here.context.tensors.derivatives = True
@@ -88,7 +88,7 @@ class Backward:
         """The backward passes so far."""
         return [again for again, *_ in self._passes.values()]
 
-    def run(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some, sizes: Values) -> list[UOp | None]:
+    def run(self, leaves: Nodes, kept: Nodes, given: Some, sizes: Sizes) -> Some:
         """The gradients of the inputs in memory, for these cotangents."""
         here.effects += 1
         with BUILDING:
@@ -100,13 +100,13 @@ class Backward:
                 cotangents = [t.uop for t in tensors]
             return self._placed(there, again([*leaves, *kept, *cotangents], sizes))
 
-    def graphs(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some, sizes: Values) -> list[UOp | None]:
+    def graphs(self, leaves: Nodes, kept: Nodes, given: Some, sizes: Sizes) -> Some:
         """The gradients of the inputs as graphs of memory."""
         again, wanted, there = self._pass_for(given)
         nodes = [*leaves, *kept, *[given[n] for n in wanted]]
         return self._placed(there, again.graphs(nodes, sizes))  # type: ignore[arg-type]
 
-    def _placed(self, there: Sequence[int], made: Sequence[UOp]) -> list[UOp | None]:
+    def _placed(self, there: Sequence[int], made: Nodes) -> Some:
         known = dict(zip(there, made, strict=True))
         return [known.get(n) for n in range(len(self.inputs))]
 
@@ -161,9 +161,7 @@ class PendingCall:
         sizes: the values of its Variables.
     """
 
-    __slots__ = ("_backward", "_kept", "_lazy", "_leaves", "_sizes", "alone")
-
-    def __init__(self, backward: Backward, leaves: Sequence[UOp], kept: Sequence[UOp], sizes: Values) -> None:
+    def __init__(self, backward: Backward, leaves: Nodes, kept: Nodes, sizes: Sizes) -> None:
         self._backward, self._leaves, self._sizes = backward, list(leaves), dict(sizes)
         self._kept: list[UOp] | None = list(kept)
         self._lazy = False
@@ -208,7 +206,7 @@ class PendingCall:
         finally:
             self._lazy = False
 
-    def pull(self, inputs: Sequence[UOp], _: Any, __: Any, given: Some) -> Some:
+    def pull(self, inputs: Nodes, _: Any, __: Any, given: Some) -> Some:
         """The gradients of the call's inputs."""
         if self._kept is None:
             raise GradientError(
@@ -255,11 +253,11 @@ def _key(given: Some, numbers: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([None if g is None else ("number", x) for g, x in zip(given, numbers, strict=True)])
 
 
-def _plain(roots: Sequence[UOp]) -> list[UOp]:
+def _plain(roots: Nodes) -> list[UOp]:
     """Graphs without what only gradients need."""
-    known: dict[UOp, UOp] = {}
+    known: Known = {}
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.CALL:
             return value_of(UOp(Op.CALL, u.dtype, src, u.arg))
         return src[0] if u.op is Op.DETACH else over(u, src)
@@ -280,7 +278,7 @@ _INFINITE = 1 << 62
 Gate = tuple[UOp, bool]  # the side of a node on which its sources are, or that of its readers
 
 
-def residuals(gradients: Sequence[UOp], cotangents: Sequence[UOp]) -> list[UOp]:
+def residuals(gradients: Nodes, cotangents: Nodes) -> list[UOp]:
     """The nodes to keep for these gradients, which are functions of memory (PARAM nodes) and of the cotangents."""
     late = set(cotangents)
     read: dict[UOp, None] = {}
@@ -306,7 +304,7 @@ class _Cut:
     """The minimal cut between dear nodes and those that are `read`; what is `there` is no part of the graph. `room` is
     what more may flow, from gate to gate."""
 
-    def __init__(self, below: Sequence[UOp], read: dict[UOp, None], there: set[UOp]) -> None:
+    def __init__(self, below: Nodes, read: dict[UOp, None], there: set[UOp]) -> None:
         self.below, self.read = below, read
         self.room: dict[Gate, dict[Gate, int]] = {}
         for u in below:
@@ -333,11 +331,8 @@ class _Cut:
                 if a not in reach and self.room[a][b] > 0:
                     reach.add(a)
                     rest.append(a)
-        return [u for u in self.below if (u, True) in reach and (u, False) not in reach and self._is_fed(u)]
-
-    def _is_fed(self, u: UOp) -> bool:
-        """True if something flows through a node: else it is computed of memory alone."""
-        return self.room[u, True].get((u, False), 0) > 0
+        cut = [u for u in self.below if (u, True) in reach and (u, False) not in reach]
+        return [u for u in cut if self.room[u, True][u, False] > 0]  # else it is computed of memory alone
 
     def _push(self, start: Gate) -> bool:
         """Let as much as there is room for flow from one gate to a node that is read; whether there was some."""

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from anneal.errors import GradientError, MissingMethodError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
 from anneal.runtime import emptied, filled, here, is_hole, note_call
-from anneal.transforms.trace import flatten, like, rebuild
-from anneal.transforms.walks import Derivative, Nodes, Some, differentiated, paths, pull_back, stand_in
-from anneal.uop import Op, UOp, arena
+from anneal.transforms.trace import Fun, flatten, like, rebuild
+from anneal.transforms.walks import Derivative, differentiated, transposed
+from anneal.uop import Nodes, Op, Some, UOp
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _Made(NamedTuple):
+    """A call as its derivative needs it: no tensor is held here."""
+
+    plain: tuple[Any, ...]  # the arguments that are not differentiated
+    slots: tuple[Any, ...]  # the others, without their tensors
+    shape: Any  # the result without its tensors
+    kinds: list[bool]  # which tensors of the result are floats
+    residuals: Any  # what `_run` gave, without its tensors
 
 
 class _Custom(Generic[P, R]):
@@ -25,6 +35,8 @@ class _Custom(Generic[P, R]):
 
     _how: str  # it gets its derivative, for messages
     _rule: Any = None
+    _pull: Any = None  # the derivative of a call that was made, as functions of tensors
+    _push: Any = None
 
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> None:
         functools.update_wrapper(self, fun)
@@ -47,7 +59,8 @@ class _Custom(Generic[P, R]):
                 raise TransformError(f"{self.name}: returns a tree of tensors, and {type(leaf).__name__} is none")
         floats, saved = [y for y in leaves if y.dtype.is_float], list[Tensor]()
         plain, kinds = tuple([a for n, a in enumerate(args) if n in at]), [y.dtype.is_float for y in leaves]
-        pull, push = self._derivatives(plain, emptied(given), emptied(out), kinds, emptied(residuals, saved))
+        call = _Made(plain, emptied(given), emptied(out), kinds, emptied(residuals, saved))
+        pull, push = [f and functools.partial(f, call) for f in (self._pull, self._push)]
         nodes = [t.uop for t in inputs]
         found = iter(attached(self.name, inputs, nodes, floats, saved, pull, push) if floats else ())
         result: R = rebuild(out, iter([next(found) if is_float else y for y, is_float in zip(leaves, kinds)]))
@@ -56,18 +69,6 @@ class _Custom(Generic[P, R]):
     def _run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The result, and what its derivative is to have."""
         return self.fun(*args, **kwargs), ()
-
-    def _derivatives(
-        self, plain: tuple[Any, ...], slots: tuple[Any, ...], shape: Any, kinds: list[bool], residuals: Any
-    ) -> tuple[PullTensors | None, PushTensors | None]:
-        """The derivative of a call as functions of tensors.
-
-        Args:
-            plain: the arguments that are not differentiated; `slots` are the others, without their tensors.
-            shape: the result without its tensors; `kinds` says which are floats.
-            residuals: what `_run` gave, without its tensors.
-        """
-        raise NotImplementedError
 
 
 class custom_vjp(_Custom[P, R]):
@@ -91,7 +92,7 @@ class custom_vjp(_Custom[P, R]):
 
     _how = "defvjp(fwd, bwd)"
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+    def defvjp(self, fwd: Fun, bwd: Fun) -> None:
         """Set `fwd`, the forward function with residuals, and `bwd`, which maps residuals and a cotangent to
         cotangents.
         """
@@ -101,24 +102,16 @@ class custom_vjp(_Custom[P, R]):
         out, residuals = self._rule[0](*args, **kwargs)
         return out, residuals
 
-    def _derivatives(
-        self, plain: tuple[Any, ...], slots: tuple[Any, ...], shape: Any, kinds: list[bool], residuals: Any
-    ) -> tuple[PullTensors | None, PushTensors | None]:
-        (_, bwd), name = self._rule, self.name
-
-        def pull(_: Any, outputs: Sequence[Tensor], rest: Sequence[Tensor], cotangents: Sequence[Any]) -> list[Any]:
-            found = iter([y.zeros_like() if g is None else g for y, g in zip(outputs, cotangents, strict=True)])
-            whole = filled(shape, iter([next(found) if is_float else None for is_float in kinds]))
-            made = bwd(*plain, filled(residuals, iter(rest)), whole)
-            several = made if isinstance(made, (tuple, list)) else (made,)
-            if len(several) != len(slots):
-                raise GradientError(
-                    f"custom_vjp: bwd of {name} gives {len(several)} cotangents for {len(slots)} arguments: a tuple "
-                    "with one for each, None for zero"
-                )
-            return _of_tensors(name, slots, several)
-
-        return pull, None
+    def _pull(self, call: _Made, _: Any, outputs: Tensors, rest: Tensors, cotangents: Sequence[Any]) -> list[Any]:
+        found = iter([y.zeros_like() if g is None else g for y, g in zip(outputs, cotangents, strict=True)])
+        whole = filled(call.shape, iter([next(found) if is_float else None for is_float in call.kinds]))
+        several = _several(self._rule[1](*call.plain, filled(call.residuals, iter(rest)), whole))
+        if len(several) != len(call.slots):
+            raise GradientError(
+                f"custom_vjp: bwd of {self.name} gives {len(several)} cotangents for {len(call.slots)} arguments: a "
+                "tuple with one for each, None for zero"
+            )
+        return _of_tensors(self.name, call.slots, several)
 
 
 class custom_jvp(_Custom[P, R]):
@@ -141,11 +134,11 @@ class custom_jvp(_Custom[P, R]):
 
     _how = "defjvp(rule)"
 
-    def defjvp(self, rule: Callable[..., Any]) -> None:
+    def defjvp(self, rule: Fun) -> None:
         """Set `rule`, which maps primals and tangents to the result and its tangent."""
         self._rule = rule
 
-    def defjvps(self, *rules: Callable[..., Any] | None) -> None:
+    def defjvps(self, *rules: Fun | None) -> None:
         """Set `rules`, one for each argument, whose tangents add up; None where nothing flows."""
 
         def of_all(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -158,18 +151,16 @@ class custom_jvp(_Custom[P, R]):
 
         self._rule = of_all
 
-    def _derivatives(
-        self, plain: tuple[Any, ...], slots: tuple[Any, ...], shape: Any, kinds: list[bool], residuals: Any
-    ) -> tuple[PullTensors | None, PushTensors | None]:
-        rule, name = self._rule, self.name
+    def _push(self, call: _Made, xs: Tensors, _: Any, __: Any, tangents: Sequence[Any]) -> list[Any]:
+        each = [x.zeros_like() if t is None else t for x, t in zip(xs, tangents, strict=True)]
+        _, tangent = self._rule(*call.plain, filled(call.slots, iter(xs)), filled(call.slots, iter(each)))
+        parts = like("custom_jvp", call.shape, tangent, f"the tangent of {self.name}", "the result")
+        return [p for p, is_float in zip(parts, call.kinds, strict=True) if is_float]
 
-        def push(xs: Sequence[Tensor], _: Any, __: Any, tangents: Sequence[Any]) -> list[Any]:
-            each = [x.zeros_like() if t is None else t for x, t in zip(xs, tangents, strict=True)]
-            _, tangent = rule(*plain, filled(slots, iter(xs)), filled(slots, iter(each)))
-            parts = like("custom_jvp", shape, tangent, f"the tangent of {name}", "the result")
-            return [p for p, is_float in zip(parts, kinds, strict=True) if is_float]
 
-        return None, push
+def _several(made: Any) -> list[Any]:
+    """The results of a function that gives one or several."""
+    return list(made) if isinstance(made, (tuple, list)) else [made]
 
 
 def _of_tensors(name: str, given: tuple[Any, ...], made: Sequence[Any]) -> list[Any]:
@@ -190,7 +181,7 @@ def _of_tensors(name: str, given: tuple[Any, ...], made: Sequence[Any]) -> list[
 # Torch's class for an op with a derivative of its own.
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 
 class FunctionCtx:
@@ -305,13 +296,14 @@ def _results(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], places: list[int], nodes: list[Any], out: Any
 ) -> Any:
     """The results with their derivative."""
-    several = list(out) if isinstance(out, (tuple, list)) else [out]
+    several = _several(out)
     at = [n for n, y in enumerate(several) if is_tensor(y) and y.dtype.is_float and id(y) not in ctx._plain]
     if not at:
         return out
     if cls.backward is Function.backward and cls.jvp is Function.jvp:
         raise GradientError(f"{cls.__name__}: a gradient is wanted, and the class defines neither backward nor jvp")
-    call = _Call(cls, ctx, len(args), places, several, at)
+    others = [(y.shape, y.dtype, y.device) if is_tensor(y) and n not in at else None for n, y in enumerate(several)]
+    call = _Call(cls, ctx, len(args), places, at, others)
     made = attached(
         cls.__name__,
         [args[n] for n in places],
@@ -331,41 +323,39 @@ def _results(
     return type(out)(results) if isinstance(out, (tuple, list)) else results[0]
 
 
+@dataclass(eq=False)
 class _Call:
     """A call of a Function, as its derivative needs it: no tensor is held here."""
 
-    def __init__(
-        self, cls: type[Function], ctx: FunctionCtx, count: int, places: list[int], several: list[Any], at: list[int]
-    ) -> None:
-        self.cls, self.ctx, self.count, self.places, self.at = cls, ctx, count, places, at
-        self.others = [
-            (y.shape, y.dtype, y.device) if is_tensor(y) and n not in at else None for n, y in enumerate(several)
-        ]
-        self.kept: dict[str, Any] = {}
+    cls: type[Function]
+    ctx: FunctionCtx
+    count: int  # of arguments
+    places: list[int]  # of the tensors among them
+    at: list[int]  # the numbers of the results through which gradients flow
+    others: list[Any]  # the shape, dtype and device of other tensors among the results
 
     def take_saved(self) -> list[Tensor]:
         """The tensors saved in `ctx`, which gets them back for each derivative."""
         found = {name: value for name, value in vars(self.ctx).items() if any(map(is_tensor, flatten(value)))}
-        self.kept = {name: emptied(value) for name, value in found.items()}
+        self.kept: dict[str, Any] = {name: emptied(value) for name, value in found.items()}
         vars(self.ctx).update(self.kept)
         return [x for x in flatten(found) if is_tensor(x)]
 
-    def with_ctx(self, saved: Sequence[Tensor], f: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+    def with_ctx(self, saved: Sequence[Tensor], f: Fun, given: Sequence[Any]) -> list[Any]:
         """The results of `f(ctx, *given)` as a list, with the saved tensors in `ctx`."""
         state = vars(self.ctx)
         state.update(filled(self.kept, iter(saved)))
         try:
-            made = f(self.ctx, *given)
+            return _several(f(self.ctx, *given))
         finally:
             state.update(self.kept)
-        return list(made) if isinstance(made, (tuple, list)) else [made]
 
     def pull(self, _: Any, outputs: Sequence[Tensor], saved: Sequence[Tensor], given: Sequence[Any]) -> list[Any]:
         """The gradients of the tensors among the arguments."""
-        zeros = self.ctx._zeros
-        found = [zeros_of(*y) if zeros and y is not None else None for y in self.others]
+        fills = self.ctx._zeros
+        found = [zeros(*y[0], dtype=y[1], device=y[2]) if fills and y is not None else None for y in self.others]
         for n, y, g in zip(self.at, outputs, given, strict=True):
-            found[n] = y.zeros_like() if g is None and zeros else g
+            found[n] = y.zeros_like() if g is None and fills else g
         grads = self.with_ctx(saved, self.cls.backward, found)
         if len(grads) < self.count or any(g is not None for g in grads[self.count :]):
             raise GradientError(
@@ -383,10 +373,6 @@ class _Call:
         return [made[n] for n in self.at]
 
 
-def zeros_of(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
-    return zeros(*shape, dtype=dtype, device=device)
-
-
 def once_differentiable(backward: F) -> F:
     """A `backward` of which no derivative is taken: its results are values, and asking for theirs is an error."""
 
@@ -395,8 +381,7 @@ def once_differentiable(backward: F) -> F:
         inputs = [g for g in grads if is_tensor(g)]
         nodes = [g.uop for g in inputs]
         with no_grad():
-            made = backward(ctx, *grads)
-        several = list(made) if isinstance(made, (tuple, list)) else [made]
+            several = _several(backward(ctx, *grads))
         at = [n for n, c in enumerate(several) if is_tensor(c)]
         if inputs and at:
 
@@ -463,12 +448,16 @@ def attached(
         back = [place[where][n] for where, n in kinds]
         # their own derivatives are those of the nodes; to the function they are plain values
         values = [None if g is None else tensors([g], [True])[0] for g in given]
-        with _by_the_way():
+        grad, defers = here.grad, here.defers
+        here.grad, here.defers = True, False  # differentiable, and not remembered as a call
+        try:
             return f(xs, ys, back, values)
+        finally:
+            here.grad, here.defers = grad, defers
 
     def pulled(i: Nodes, o: Nodes, s: Nodes, given: Some) -> Some:
         if pull is None:
-            return _transposed(lambda t: pushed(i, o, s, t), i, given)
+            return transposed(lambda t: pushed(i, o, s, t), i, given)
         made = call(pull, i, o, s, [None if g is None else spread(g, u.shape) for g, u in zip(given, o, strict=True)])
         return [_fitting(f"{name}: the gradient", n, c, u) for n, (c, u) in enumerate(zip(made, i, strict=True))]
 
@@ -497,19 +486,6 @@ def _kind(x: Tensor, inputs: Tensors, results: Tensors, others: list[Tensor]) ->
     return "other", len(others) - 1
 
 
-@contextmanager
-def _by_the_way() -> Iterator[None]:
-    """A block for a user's function that runs while a gradient is taken: differentiable, and not remembered as a
-    call.
-    """
-    grad, defers = here.grad, here.defers
-    here.grad, here.defers = True, False
-    try:
-        yield
-    finally:
-        here.grad, here.defers = grad, defers
-
-
 def _fitting(what: str, n: int, c: Any, x: UOp) -> UOp | None:
     """A cotangent or tangent as the node it belongs to wants it; what was broadcast is summed. Errors name the place.
 
@@ -528,19 +504,3 @@ def _fitting(what: str, n: int, c: Any, x: UOp) -> UOp | None:
         wide = [i for i in range(len(u.shape)) if i < extra or x.shape[i - extra] != u.shape[i]]
         u = reshape(reduce_axis(u, Op.ADD, tuple(wide)), x.shape)
     return u.cast(x.dtype)
-
-
-def _transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> Some:
-    """The transpose of a linear map from tangents of the inputs to those of the results, at the cotangents `given`."""
-    mark = arena().watermark()
-    tangents = [stand_in(x.dtype, x.shape) if x.dtype.is_float else None for x in inputs]
-    made = linear(tangents)
-    stand_ins = [t for t in tangents if t is not None]
-    order = [(u, u.src) for u in arena().since(mark)]
-    seeds = [(t, g) for t, g in zip(made, given, strict=True) if t is not None and g is not None]
-    found = pull_back(seeds, *paths(order, stand_ins))
-    out: list[UOp | None] = []
-    for t, x in zip(tangents, inputs, strict=True):
-        g = None if t is None else found.get(t)
-        out.append(None if g is None else spread(g, x.shape).cast(x.dtype))
-    return out

@@ -12,7 +12,9 @@ from anneal.ops.nodes import spread
 from anneal.transforms.batching import vmap
 from anneal.transforms.trace import P, R, Trace, TypedFunction, as_tensor, flatten, like, paths_of, rebuild, results_of
 from anneal.transforms.walks import Path, backward_phase, paths, pull_back, push_forward
-from anneal.uop import UOp, const
+from anneal.uop import Known, UOp, const
+
+Fun = Callable[..., Any]
 
 # For type checkers alone. A function with annotations keeps its parameters and its result. What a lambda takes stays
 # open, and no checker complains: an argument to differentiate is therefore bound by Any, not by Tensor.
@@ -76,7 +78,7 @@ def grad(
 ) -> TypedFunction[Concatenate[A, B, C, P], tuple[A, B, C]]: ...
 @overload
 def grad(f: Callable[P, Any], argnums: Numbers, has_aux: bool = False) -> TypedFunction[P, Any]: ...
-def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+def grad(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that gives the gradient of `f` with respect to its arguments `argnums`.
 
     `f` returns one float tensor of one element (with `has_aux`, a pair of it and any tree). An argument is a tensor or
@@ -131,7 +133,7 @@ def value_and_grad(
 def value_and_grad(
     f: Callable[P, Any], argnums: Numbers, has_aux: bool = False
 ) -> TypedFunction[P, tuple[Any, Any]]: ...
-def value_and_grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+def value_and_grad(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns `(value, gradient)` of `f` with respect to its arguments `argnums`, as `grad`; with
     `has_aux`, `((value, aux), gradient)`.
 
@@ -142,7 +144,7 @@ def value_and_grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = 
     return _value_and_grad("value_and_grad", f, argnums, has_aux)
 
 
-def _value_and_grad(name: str, f: Callable[..., Any], argnums: Numbers, has_aux: bool) -> Callable[..., Any]:
+def _value_and_grad(name: str, f: Fun, argnums: Numbers, has_aux: bool) -> Fun:
     def with_gradient(*args: Any, **kwargs: Any) -> Any:
         trace = Trace(name)
         given = list(args)
@@ -189,9 +191,9 @@ def vjp(
     f: Callable[[*Ts], R], *primals: *Ts, has_aux: Literal[False] = False
 ) -> tuple[R, Callable[[R], tuple[*Ts]]]: ...
 @overload
-def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool) -> Any: ...
+def vjp(f: Fun, *primals: Any, has_aux: bool) -> Any: ...
 def vjp(  # type: ignore[misc]  # mypy takes Any for no star of types
-    f: Callable[..., Any], *primals: Any, has_aux: bool = False
+    f: Fun, *primals: Any, has_aux: bool = False
 ) -> Any:
     """`f(*primals)`, and the function that maps cotangents of the result to a tuple of cotangents of `primals`.
 
@@ -259,8 +261,8 @@ def jvp(
     f: Callable[..., R], primals: list[Any], tangents: Sequence[Any], has_aux: Literal[False] = False
 ) -> tuple[R, R]: ...
 @overload
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
-def jvp(f: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+def jvp(f: Fun, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
+def jvp(f: Fun, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     """`f(*primals)` and its derivative in the direction `tangents`: a pair of trees like the result.
 
     `primals` and `tangents` are tuples of trees of one structure. A tangent has the shape and dtype of its primal; None
@@ -280,10 +282,10 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fals
             )
     primals, tangents = tuple(primals), tuple(tangents)
     trace = Trace("jvp")
-    known: dict[UOp, UOp] = {}
+    known: Known = {}
     stand_ins = []
     wanted = like("jvp", primals, tangents, "tangents", "primals")
-    for value, where, v in zip(flatten(primals), paths_of(primals, "primals"), wanted, strict=True):
+    for where, value, v in zip(paths_of(primals, "primals"), flatten(primals), wanted, strict=True):
         t = as_tensor("jvp", where, value)
         place = "tangents" + where.removeprefix("primals")
         if not t.dtype.is_float:
@@ -354,7 +356,7 @@ def _check_floats(name: str, tree: Any, what: str, tensors: Sequence[Tensor]) ->
 
 @_typed_as(grad)
 def jacrev(
-    f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False, chunk_size: int | None = None
+    f: Fun, argnums: Numbers = 0, has_aux: bool = False, chunk_size: int | None = None
 ) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in reverse
     mode: for few results.
@@ -385,7 +387,7 @@ def jacrev(
 
 
 @_typed_as(grad)
-def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+def jacfwd(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in forward
     mode: for few arguments. `has_aux` and the tree of the result are as for `jacrev`.
 
@@ -397,8 +399,7 @@ def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         numbers = numbers_of("jacfwd", argnums, args)
         primals = tuple([args[n] for n in numbers])
-        named = zip(flatten(primals), paths_of(primals, "argument "), strict=True)
-        variables = [as_tensor("jacfwd", where, v) for v, where in named]
+        variables = results_of("jacfwd", primals, "argument ")
         _check_floats("jacfwd", primals, "argument ", variables)
         inner = _of(f, numbers, args, kwargs)
 
@@ -417,7 +418,7 @@ def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -
     return jacobian
 
 
-def _of(f: Callable[..., Any], numbers: list[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+def _of(f: Fun, numbers: list[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fun:
     """`f` as a function of the arguments `numbers` alone."""
 
     def function(*variables: Any) -> Any:
@@ -439,7 +440,7 @@ def hessian(
 ) -> TypedFunction[Concatenate[Tensor, P], tuple[Tensor, Aux]]: ...
 @overload
 def hessian(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[P, Any]: ...
-def hessian(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+def hessian(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns the second derivatives of `f` with respect to its arguments `argnums`, forward over
     reverse: `jacfwd(jacrev(f))`. `has_aux` is as for `grad`.
 

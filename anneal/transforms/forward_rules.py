@@ -43,12 +43,6 @@ def _forward_call(y: Any, g: Any, place: int) -> Any:
 
 FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {
     Op.CAST: _forward_cast,
-    Op.RESHAPE: lambda y, g, place: (UOp(Op.RESHAPE, g.dtype, (g,), y.arg),),  # reshape[shape](x) -> reshape[shape](g)
-    Op.PERMUTE: lambda y, g, place: (UOp(Op.PERMUTE, g.dtype, (g,), y.arg),),  # permute[axes](x) -> permute[axes](g)
-    Op.EXPAND: lambda y, g, place: (UOp(Op.EXPAND, g.dtype, (g,), y.arg),),  # expand[shape](x) -> expand[shape](g)
-    Op.PAD: lambda y, g, place: (UOp(Op.PAD, g.dtype, (g,), y.arg),),  # pad[pairs](x) -> pad[pairs](g)
-    Op.SHRINK: lambda y, g, place: (UOp(Op.SHRINK, g.dtype, (g,), y.arg),),  # shrink[pairs](x) -> shrink[pairs](g)
-    Op.FLIP: lambda y, g, place: (UOp(Op.FLIP, g.dtype, (g,), y.arg),),  # flip[axes](x) -> flip[axes](g)
     Op.CONTIGUOUS: lambda y, g, place: (g,),  # contiguous(x) -> g
     Op.REDUCE_AXIS: _forward_reduce_axis,
     Op.GATHER: lambda y, g, place: (UOp(Op.GATHER, g.dtype, (g, y.src[1]), y.arg) if place == 0 else None,),  # gather[axis](x, i) -> gather[axis](g, i), _

@@ -64,8 +64,6 @@ class Hooks:
     """A tensor's hooks by their numbers: those that may replace its gradient, and those that come after them: of a leaf
     they get the tensor with its `.grad`, of any other tensor the gradient."""
 
-    __slots__ = ("__weakref__", "after", "before", "gone", "owner")
-
     def __init__(self, owner: Tensor) -> None:
         self.owner = weakref.ref(owner)
         self.before: dict[int, _Hook] = {}

@@ -14,32 +14,33 @@ from anneal.ops import nodes
 from anneal.ops.nodes import spread
 from anneal.rewrite import over, rebuild
 from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, looped, repeated_while
-from anneal.transforms.batching import repeated, rewritten
+from anneal.transforms.batching import Flagged, Flags, repeated, rewritten
 from anneal.transforms.walks import paths, pull_back, push_forward, stand_in
-from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Some, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size
 
-Nodes = Sequence[UOp]
-Some = Sequence[UOp | None]
+Pairs = list[tuple[UOp, UOp]]  # what stands for a value in a body, and the node that is passed for it
+States = Sequence[tuple[UOp, UOp, UOp]]  # what stands for what is carried, its first value, and its next one
 
 # Ops whose results the reverse reads from memory: computing them again would take longer.
 _KEPT = frozenset((Op.REDUCE_AXIS, Op.HOST_CALL, Op.ARGSORT, Op.SCATTER_ADD, Op.SEGMENT_SUM))
 
 
-def _zero(u: UOp) -> UOp:
-    return spread(const(u.dtype, 0), u.shape)
+def _full(g: UOp | None, u: UOp) -> UOp:
+    """A cotangent, or a tangent, of a node, in its shape and dtype: zeros where there is none."""
+    return spread(const(u.dtype, 0) if g is None else g, u.shape).cast(u.dtype)
 
 
 def _like(u: UOp) -> UOp:
     return stand_in(u.dtype, u.shape)
 
 
-def _substituted(results: Nodes, known: dict[UOp, UOp]) -> list[UOp]:
+def _substituted(results: Nodes, known: Known) -> list[UOp]:
     known = dict(known)
     return [rebuild(r, over, known) for r in results]
 
 
-def _order(results: Nodes) -> list[tuple[UOp, tuple[UOp, ...]]]:
+def _order(results: Nodes) -> list[tuple[UOp, Src]]:
     return [(u, u.src) for u in toposort(results)]
 
 
@@ -49,7 +50,7 @@ def _order(results: Nodes) -> list[tuple[UOp, tuple[UOp, ...]]]:
 class _Pulled:
     """The reverse of a loop's body: graphs over its parameters and over what stands for cotangents."""
 
-    def __init__(self, loop: Loop, given: Sequence[bool]) -> None:
+    def __init__(self, loop: Loop, given: Flags) -> None:
         body, n = loop.body, loop.carried
         parameters = body.parameters[1:]
         self.constants, self.carried, self.slices = loop.parts(parameters)
@@ -66,17 +67,13 @@ class _Pulled:
             if not more:
                 break
 
-        def of(p: UOp) -> UOp:
-            g = grads.get(p)
-            return _zero(p) if g is None else spread(g, p.shape).cast(p.dtype)
-
         self.sums = {p: _like(p) for p in self.constants if p in grads}
-        self.nexts = [of(self.carried[k]) for k in self.ends]
-        self.parts = [of(p) for p in self.sums]
+        self.nexts = [_full(grads.get(p), p) for p in map(self.carried.__getitem__, self.ends)]
+        self.parts = [_full(grads.get(p), p) for p in self.sums]
         self.along = [p for p in self.slices if p in grads]
-        self.out = [of(p) for p in self.along]
+        self.out = [_full(grads.get(p), p) for p in self.along]
 
-    def _walk(self, results: Nodes, n: int, path: tuple[set[UOp], list[tuple[UOp, tuple[UOp, ...]]]]) -> dict[UOp, UOp]:
+    def _walk(self, results: Nodes, n: int, path: tuple[set[UOp], list[tuple[UOp, Src]]]) -> Known:
         seeds = [(results[k], g) for k, g in self.ends.items()]
         seeds += [(results[n + k], g) for k, g in self.rows.items()]
         return pull_back(seeds, *path)
@@ -166,12 +163,11 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
     cotangents = [(g, end) for k, g in pulled.rows.items() if (end := given[n + k]) is not None]
     along = [*zip(pulled.slices, slices, strict=True), *cotangents, *[(rows[u], made[k]) for u, k in place.items()]]
     after, more = _summed_after(parts, {*pulled.constants, *[p for p, _ in along], *out})
-    states = [
-        (g, _zero(g) if (end := given[k]) is None else end, following)
-        for (k, g), following in zip(pulled.ends.items(), nexts, strict=True)
+    states = [(g, _full(given[k], g), following) for (k, g), following in zip(pulled.ends.items(), nexts, strict=True)]
+    adding = [
+        (p, total, part) for (p, total), part in zip(pulled.sums.items(), parts, strict=True) if part not in after
     ]
-    adding = [(p, total, part) for (p, total), part in zip(pulled.sums.items(), parts, strict=True) if part not in after]
-    states += [(total, _zero(p), total + part) for p, total, part in adding]
+    states += [(total, _full(None, p), total + part) for p, total, part in adding]
     ends, stacked = looped(
         loop,
         loop.length,
@@ -228,7 +224,7 @@ def _summed_up(u: UOp) -> list[UOp]:
     return [v for v in dict.fromkeys(factors) if v.op is not Op.CONST]
 
 
-def _over_all_turns(part: UOp, arrays: dict[UOp, UOp], fixed: dict[UOp, UOp], length: Size) -> UOp:
+def _over_all_turns(part: UOp, arrays: Known, fixed: Known, length: Size) -> UOp:
     """The sum over all turns of a node whose values for each are in `arrays`: one product after the loop."""
     (made, many), *_ = rewritten(set(toposort((part,))), [part], arrays, length, False)
     (made,) = _substituted([made], fixed)
@@ -253,7 +249,7 @@ def _pull_choice(call: Choice, src: Nodes, given: Some) -> Some:
         path = paths(_order(body.results), [p for p in parameters if p.dtype.is_float])
         each.append(pull_back([(body.results[k], g) for k, g in seeds.items()], *path))
     wanted = [p for p in parameters if any(p in grads for grads in each)]
-    ways = [[spread(g.get(p, const(p.dtype, 0)), p.shape).cast(p.dtype) for p in wanted] for g in each]
+    ways = [[_full(g.get(p), p) for p in wanted] for g in each]
     pairs = [*zip(parameters, src[1:], strict=True), *[(g, c) for k, g in seeds.items() if (c := given[k]) is not None]]
     made = chosen(call.name, src[0], pairs, ways) if wanted else []
     found = dict(zip(wanted, made, strict=True))
@@ -263,78 +259,54 @@ def _pull_choice(call: Choice, src: Nodes, given: Some) -> Some:
 # -- forward mode -----------------------------------------------------------------------------------------------------
 
 
-def _pushed(results: Nodes, tangents: dict[UOp, UOp]) -> list[UOp | None]:
+def _pushed(results: Nodes, tangents: Known) -> Some:
     """The tangents of graphs, given those of what they read."""
     known = dict(tangents)
     push_forward(paths(_order(results), tangents)[1], list(results), known)
-    return [None if (t := known.get(r)) is None else spread(t, r.shape).cast(r.dtype) for r in results]
+    return [_full(known[r], r) if r in known else None for r in results]
 
 
-def _push_turns(
-    results: Nodes, constants: Nodes, carried: Nodes, slices: Nodes, given: Some
-) -> tuple[dict[UOp, UOp], list[UOp | None]]:
-    """Nodes that stand for tangents of parameters, and the tangents of a body's results; a carry with a tangent after a
-    turn has one before."""
-    known = {p: _like(p) for p, t in zip((*constants, *carried, *slices), given, strict=True) if t is not None}
-    while True:
-        made = _pushed(results, known)
+def _remade(
+    loop: Loop | While, constants: Pairs, states: States, slices: Pairs, rows: Nodes, beside: Nodes
+) -> tuple[list[UOp], list[UOp]]:
+    """The last values of what a loop like another carries, and its rows: as for `looped`, and for `repeated_while`;
+    `beside` is in place of what `_beside_results` gives."""
+    turn = loop.bodies[0].parameters[0]
+    if isinstance(loop, While):
+        return repeated_while(loop.name, turn, constants, states, beside[0]), []
+    return looped(loop, loop.length, loop.reverse, turn, constants, states, slices, rows, inside=beside)
+
+
+def _beside_results(loop: Loop | While) -> Nodes:
+    """The graphs over a turn's values that are no results of it."""
+    return loop.bodies[0].results if isinstance(loop, While) else list(loop.inside)
+
+
+def _push_turns(loop: Loop | While, src: Nodes, given: Some) -> Some:
+    body = loop.bodies[-1]
+    parameters = body.parameters[1:]
+    constants, carried, slices = loop.parts(parameters)
+    of, tangents = dict(zip(parameters, src, strict=True)), dict(zip(parameters, given, strict=True))
+    known = {p: _like(p) for p, t in tangents.items() if t is not None}
+    while True:  # a carry with a tangent after a turn has one before
+        made = _pushed(body.results, known)
         more = [p for p, t in zip(carried, made) if t is not None and p not in known]
         if not more:
-            return known, made
+            break
         known.update((p, _like(p)) for p in more)
 
-
-def _push_loop(loop: Loop, src: Nodes, given: Some) -> Some:
-    body, n = loop.body, loop.carried
-    constants, carried, slices = loop.parts(body.parameters[1:])
-    known, made = _push_turns(body.results, constants, carried, slices, given)
-    of = dict(zip(body.parameters[1:], src, strict=True))
-    tangents = dict(zip(body.parameters[1:], given, strict=True))
-
-    def both(parameters: Nodes) -> list[tuple[UOp, UOp]]:
+    def both(parameters: Nodes) -> Pairs:
         pairs = [(p, of[p]) for p in parameters]
         return pairs + [(known[p], t) for p in parameters if p in known and (t := tangents[p]) is not None]
 
-    states = [(p, of[p], body.results[k]) for k, p in enumerate(carried)]
+    states = [(p, of[p], after) for p, after in zip(carried, body.results)]
     moving = [k for k, p in enumerate(carried) if p in known]
-    for k in moving:
-        p = carried[k]
-        first, after = tangents[p], made[k]
-        states.append((known[p], _zero(p) if first is None else first, _zero(p) if after is None else after))
-    rows = [k for k in range(n, len(made)) if made[k] is not None]
-    ends, out = looped(
-        loop,
-        loop.length,
-        loop.reverse,
-        body.parameters[0],
-        both(constants),
-        states,
-        both(slices),
-        [t for k in rows if (t := made[k]) is not None],
-        inside=loop.inside,
-    )
-    found: dict[int, UOp] = dict(zip(moving, ends[n:], strict=True))
-    found.update(zip(rows, out, strict=True))
+    states += [(known[p], _full(tangents[p], p), _full(made[k], p)) for k in moving for p in (carried[k],)]
+    rows = {k: t for k, t in enumerate(made) if t is not None and k >= len(carried)}
+    beside = _beside_results(loop)
+    ends, out = _remade(loop, both(constants), states, both(slices), list(rows.values()), beside)
+    found = dict(zip([*moving, *rows], [*ends[len(carried) :], *out], strict=True))
     return [found.get(k) for k in range(len(body.results))]
-
-
-def _push_while(loop: While, src: Nodes, given: Some) -> Some:
-    condition, body = loop.bodies
-    turn, parameters = body.parameters[0], body.parameters[1:]
-    constants, carried = parameters[: loop.constants], parameters[loop.constants :]
-    known, made = _push_turns(body.results, constants, carried, (), given)
-    of, tangents = dict(zip(parameters, src, strict=True)), dict(zip(parameters, given, strict=True))
-    fixed = [(p, of[p]) for p in constants]
-    fixed += [(known[p], t) for p in constants if p in known and (t := tangents[p]) is not None]
-    states = [(p, of[p], r) for p, r in zip(carried, body.results, strict=True)]
-    moving = [k for k, p in enumerate(carried) if p in known]
-    for k in moving:
-        p = carried[k]
-        first, after = tangents[p], made[k]
-        states.append((known[p], _zero(p) if first is None else first, _zero(p) if after is None else after))
-    ends = repeated_while(loop.name, turn, fixed, states, condition.results[0])
-    found = dict(zip(moving, ends[len(carried) :], strict=True))
-    return [found.get(k) for k in range(len(carried))]
 
 
 def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
@@ -345,7 +317,7 @@ def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
     if not wanted:
         return [None] * len(call.results)
     results = call.bodies[0].results
-    full = [[_zero(results[k]) if (t := way[k]) is None else t for k in wanted] for way in ways]
+    full = [[_full(way[k], results[k]) for k in wanted] for way in ways]
     pairs = [*zip(parameters, src[1:], strict=True)]
     pairs += [(known[p], t) for p, t in zip(parameters, given[1:], strict=True) if t is not None]
     found = dict(zip(wanted, chosen(call.name, src[0], pairs, full), strict=True))
@@ -358,7 +330,7 @@ def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
 class _Many:
     """Parameters, those of which some have an axis of examples in front: what stands for them then."""
 
-    def __init__(self, parameters: Nodes, flags: Sequence[bool], n: Size, different: bool) -> None:
+    def __init__(self, parameters: Nodes, flags: Flags, n: Size, different: bool) -> None:
         self.n, self.different = n, different
         self.of = {p: stand_in(p.dtype, (n, *p.shape)) for p, f in zip(parameters, flags, strict=True) if f}
 
@@ -366,7 +338,7 @@ class _Many:
         """One more has such an axis."""
         self.of[p] = stand_in(p.dtype, (self.n, *p.shape))
 
-    def rewritten(self, results: Nodes) -> list[tuple[UOp, bool]]:
+    def rewritten(self, results: Nodes) -> Flagged:
         """Graphs of all examples, each with whether it has the axis."""
         return rewritten(set(toposort(results)), results, self.of, self.n, self.different)
 
@@ -378,7 +350,7 @@ class _Many:
         """A graph with the axis, whether it had one or not."""
         return made[0] if made[1] else repeated(made[0], self.n)
 
-    def settled(self, carried: Nodes, results: Callable[[], list[tuple[UOp, bool]]]) -> list[tuple[UOp, bool]]:
+    def settled(self, carried: Nodes, results: Callable[[], Flagged]) -> Flagged:
         """The results for all examples, where what has the axis after a turn has it before."""
         while True:
             made = results()
@@ -388,9 +360,7 @@ class _Many:
             for p in more:
                 self.add(p)
 
-    def states(self, carried: Nodes, of: dict[UOp, UOp], flags: Collection[UOp], made: list[tuple[UOp, bool]]) -> list[
-        tuple[UOp, UOp, UOp]
-    ]:
+    def states(self, carried: Nodes, of: Known, flags: Collection[UOp], made: Flagged) -> list[tuple[UOp, UOp, UOp]]:
         """The carries, with their first values and next ones."""
         out = []
         for p, after in zip(carried, made):
@@ -406,60 +376,35 @@ def _front(u: UOp, axis: int) -> UOp:
     return nodes.permute(u, (1, 0, *range(2, len(u.shape)))) if axis else u
 
 
-def _batch_loop(loop: Loop, src: Nodes, batched: Sequence[bool], n: Size, different: bool) -> list[tuple[UOp, bool]]:
-    body = loop.body
-    parameters = body.parameters[1:]
+def _batch_turns(loop: Loop | While, src: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
+    results = loop.bodies[-1].results
+    parameters = loop.bodies[-1].parameters[1:]
     constants, carried, slices = loop.parts(parameters)
     many = _Many(parameters, batched, n, different)
     of = dict(zip(parameters, src, strict=True))
     flags = {p for p, f in zip(parameters, batched, strict=True) if f}
-    both = many.settled(carried, lambda: many.rewritten([*body.results, *loop.inside]))
-    made = both[: len(body.results)]
-    ends, out = looped(
+
+    def of_a_turn() -> Flagged:
+        found = many.rewritten([*results, *_beside_results(loop)])
+        # examples that are done keep their values, each its own, until all are
+        return [(many.full(x), True) for x in found] if isinstance(loop, While) and found[-1][1] else found
+
+    made = many.settled(carried, of_a_turn)
+    beside = [u for u, _ in made[len(results) :]]
+    if isinstance(loop, While) and made[-1][1]:
+        made = [(_beside(beside[0], p).where(u, many.of[p]), True) for p, (u, _) in zip(carried, made)]
+        beside = [nodes.reshape(nodes.reduce_axis(beside[0].cast(dtypes.int32), Op.MAX, (0,)), ()).ne(0)]
+    rows = made[len(carried) : len(results)]
+    ends, out = _remade(
         loop,
-        loop.length,
-        loop.reverse,
-        body.parameters[0],
         [(many.at(p), of[p]) for p in constants],
         many.states(carried, of, flags, made),
         [(many.at(p), _front(of[p], 1) if p in flags else of[p]) for p in slices],
-        [u for u, _ in made[loop.carried :]],
-        inside=[u for u, _ in both[len(made) :]],
+        [u for u, _ in rows],
+        beside,
     )
-    rows = [(_front(u, 1) if has else u, has) for u, (_, has) in zip(out, made[loop.carried :], strict=True)]
-    return [*[(u, p in many.of) for u, p in zip(ends, carried, strict=True)], *rows]
-
-
-def _batch_while(loop: While, src: Nodes, batched: Sequence[bool], n: Size, different: bool) -> list[tuple[UOp, bool]]:
-    condition, body = loop.bodies
-    turn, parameters = body.parameters[0], body.parameters[1:]
-    constants, carried = parameters[: loop.constants], parameters[loop.constants :]
-    many = _Many(parameters, batched, n, different)
-    of = dict(zip(parameters, src, strict=True))
-    flags = {p for p, f in zip(parameters, batched, strict=True) if f}
-    test: list[tuple[UOp, bool]] = []
-
-    def results() -> list[tuple[UOp, bool]]:
-        test[:] = many.rewritten(condition.results)
-        made = many.rewritten(body.results)
-        return [(u, has or test[0][1]) if has or not test[0][1] else (repeated(u, n), True) for u, has in made]
-
-    made = many.settled(carried, results)
-    goes_on = test[0][0]
-    if test[0][1]:  # examples that are done keep their values until all are
-        made = [
-            (_beside(goes_on, p).where(many.full(u), many.of[p]), True)
-            for p, u in zip(carried, made, strict=True)
-        ]
-        goes_on = nodes.reshape(nodes.reduce_axis(goes_on.cast(dtypes.int32), Op.MAX, (0,)), ()).ne(0)
-    ends = repeated_while(
-        loop.name,
-        turn,
-        [(many.at(p), of[p]) for p in constants],
-        many.states(carried, of, flags, made),
-        goes_on,
-    )
-    return [(u, p in many.of) for u, p in zip(ends, carried, strict=True)]
+    stacked = [(_front(u, 1) if has else u, has) for u, (_, has) in zip(out, rows, strict=True)]
+    return [*[(u, p in many.of) for u, p in zip(ends, carried, strict=True)], *stacked]
 
 
 def _beside(predicate: UOp, u: UOp) -> UOp:
@@ -468,7 +413,7 @@ def _beside(predicate: UOp, u: UOp) -> UOp:
     return nodes.expand(nodes.reshape(predicate, (shape[0], *[1] * len(u.shape))), shape)
 
 
-def _batch_choice(call: Choice, src: Nodes, batched: Sequence[bool], n: Size, different: bool) -> list[tuple[UOp, bool]]:
+def _batch_choice(call: Choice, src: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
     parameters = call.bodies[0].parameters
     many = _Many(parameters, batched[1:], n, different)
     ways = [many.rewritten(body.results) for body in call.bodies]
@@ -476,15 +421,13 @@ def _batch_choice(call: Choice, src: Nodes, batched: Sequence[bool], n: Size, di
         known = dict(zip([many.at(p) for p in parameters], src[1:], strict=True))
         first, second = [_substituted([many.full(r) for r in way], known) for way in ways]
         kinds = call.bodies[0].results
-        return [
-            (_beside(src[0], r).where(a, b), True) for r, a, b in zip(kinds, first, second, strict=True)
-        ]
+        return [(_beside(src[0], r).where(a, b), True) for r, a, b in zip(kinds, first, second, strict=True)]
     has = [a[1] or b[1] for a, b in zip(*ways, strict=True)]
     full = [[many.full(r) if h else r[0] for r, h in zip(way, has, strict=True)] for way in ways]
     pairs = [(many.at(p), u) for p, u in zip(parameters, src[1:], strict=True)]
     return list(zip(chosen(call.name, src[0], pairs, full), has, strict=True))
 
 
-Loop.rules = Rules(_pull_loop, _push_loop, _batch_loop)
-While.rules = Rules(_pull_while, _push_while, _batch_while)
+Loop.rules = Rules(_pull_loop, _push_turns, _batch_turns)
+While.rules = Rules(_pull_while, _push_turns, _batch_turns)
 Choice.rules = Rules(_pull_choice, _push_choice, _batch_choice)

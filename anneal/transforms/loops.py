@@ -17,17 +17,18 @@ from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
 from anneal.runtime import UNSEEN, Loop, chosen, here, looped, repeated_while
 from anneal.transforms.loop_rules import rows_for_reverse
-from anneal.transforms.trace import Trace, as_tensor, flatten, like, paths_of, rebuild
-from anneal.uop import Op, UOp, arena, const, dtypes
+from anneal.transforms.trace import Fun, Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
+from anneal.uop import Nodes, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import Size, least, size, size_text
 
 Tensors = Sequence["Tensor"]
-# (what stands for a turn's number, for what is carried, for slices) -> what is carried on, and rows
-Turn = Callable[["Tensor", list["Tensor"], list["Tensor"]], tuple[Any, list["Tensor"]]]
+# (what stands for a turn's number, for the tree of what is carried, for slices) -> what is carried on, and rows
+Turn = Callable[["Tensor", Any, list["Tensor"]], tuple[Any, list["Tensor"]]]
+Ends = tuple[list["Tensor"], list["Tensor"]]  # the leaves of the carry at a loop's end, and the rows
 
 
 def scan(
-    f: Callable[..., Any],
+    f: Fun,
     init: Any,
     xs: Any = None,
     length: Size | None = None,
@@ -56,25 +57,19 @@ def scan(
     >>> scan(lambda total, x: (total + x, total * 10), 0.0, Tensor([1.0, 2.0, 3.0]))
     (Tensor(6., dtype=float32), Tensor([ 0., 10., 30.], dtype=float32))
     """
-    values = flatten(init)
-    device = _device([*values, *flatten(xs)])
-    arrays = [_given("scan", w, v, device) for w, v in zip(paths_of(xs, "xs"), flatten(xs), strict=True)]
+    device = _device((init, xs))
+    arrays = _tensors("scan", xs, "xs", device)
     count = _length(arrays, paths_of(xs, "xs"), length)
     kept: list[Any] = [None]  # the tree of the rows
 
-    def body(carry: Any, x: Any) -> tuple[Any, list[Tensor]]:
-        out = f(carry, x)
+    def turn(_: Tensor, carry: Any, parts: list[Tensor]) -> tuple[Any, list[Tensor]]:
+        out = f(carry, rebuild(xs, iter(parts)))
         if not isinstance(out, tuple) or len(out) != 2:
             raise TransformError(f"scan: the body returns a pair (carry, y), not a {type(out).__name__}")
         kept[0] = out[1]
-        names = paths_of(out[1], "y")
-        return out[0], [_given("scan", w, v, device) for w, v in zip(names, flatten(out[1]), strict=True)]
+        return out[0], _tensors("scan", out[1], "y", device)
 
-    def turn(_: Tensor, carry: list[Tensor], parts: list[Tensor]) -> tuple[Any, list[Tensor]]:
-        return body(rebuild(init, iter(carry)), rebuild(xs, iter(parts)))
-
-    first = _First("scan", init, [_given("scan", w, v, device) for w, v in zip(paths_of(init, "init"), values)], values)
-    ends, rows = _run(first, turn, arrays, count, reverse, unroll)
+    ends, rows = _run(_first("scan", init, "init", device, turn, arrays, reverse), count, unroll)
     return rebuild(init, iter(ends)), rebuild(kept[0], iter(rows))
 
 
@@ -98,21 +93,11 @@ def fori_loop(
         )
         return ends[2]
     count = _counted(lower, upper)
-    values = flatten(init_val)
-    device = _device(values)
-    first = _First(
-        "fori_loop",
-        init_val,
-        [_given("fori_loop", w, v, device) for w, v in zip(paths_of(init_val, "init_val"), values, strict=True)],
-        values,
-    )
 
-    def turn(number: Tensor, carry: list[Tensor], _: list[Tensor]) -> tuple[Any, list[Tensor]]:
-        return body_fun(
-            number if isinstance(lower, int) and not lower else number + lower, rebuild(init_val, iter(carry))
-        ), []
+    def turn(number: Tensor, carry: Any, _: list[Tensor]) -> tuple[Any, list[Tensor]]:
+        return body_fun(number if isinstance(lower, int) and not lower else number + lower, carry), []
 
-    ends, _ = _run(first, turn, [], count, False, unroll or 1)
+    ends, _ = _run(_first("fori_loop", init_val, "init_val", _device(init_val), turn), count, unroll or 1)
     return rebuild(init_val, iter(ends))
 
 
@@ -143,41 +128,26 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     >>> while_loop(lambda x: x < 100.0, lambda x: x * 3, Tensor(2.0))
     Tensor(162., dtype=float32)
     """
-    values = flatten(init_val)
-    device = _device(values)
-    names = paths_of(init_val, "init_val")
-    tensors = [_given("while_loop", w, v, device) for w, v in zip(names, values, strict=True)]
-    first = _First("while_loop", init_val, tensors, values)
-
-    def turn(_: Tensor, carry: list[Tensor], __: list[Tensor]) -> tuple[Any, list[Tensor]]:
-        return body_fun(rebuild(init_val, iter(carry))), []
-
+    device = _device(init_val)
+    first = _first("while_loop", init_val, "init_val", device, lambda _, carry, __: (body_fun(carry), []))
     goes_on: list[Tensor] = []
 
-    def test(carry: list[Tensor]) -> None:
-        value = cond_fun(rebuild(init_val, iter(carry)))
-        goes_on[:] = [_given("while_loop", "the condition", value, device)]
+    def test(carry: Any) -> None:
+        goes_on[:] = [_given("while_loop", "the condition", cond_fun(carry), device)]
         t = goes_on[0]
         if t.shape != () or t.dtype is not dtypes.bool_:
             raise ShapeError(
                 f"while_loop: cond_fun returns a boolean scalar, and gave {t.dtype.name} of shape {t.shape}"
             )
 
-    if not tensors:
+    if not first.tensors:
         raise TransformError("while_loop: init_val has no tensor or number, so that its condition would never change")
-    made = _traced(first, turn, [], test)
-    ends = repeated_while(
-        "while_loop",
-        made.turn,
-        [],
-        list(zip(made.carried, [t.uop for t in first.tensors], [t.uop for t in made.after], strict=True)),
-        goes_on[0].uop,
-        made.trace.depends(),
-    )
+    made = _traced(first, test)
+    ends = repeated_while("while_loop", made.turn, [], made.carried, goes_on[0].uop, made.trace.depends())
     return rebuild(init_val, iter(_results(ends, made.wants, first.tensors)))
 
 
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
     """`true_fun(*operands)` where `pred` is true, else `false_fun(*operands)`: `jax.lax.cond`.
 
     Both are called once, to be traced, and give trees of one structure, of equal shapes and dtypes. One of them is run:
@@ -189,13 +159,11 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     >>> cond(x.sum() > 2, lambda x: x * 10, lambda x: x, x)
     Tensor([10., 20.], dtype=float32)
     """
-    device = _device([pred, *flatten(operands)])
+    device = _device((pred, operands))
     p = _given("cond", "the predicate", pred, device)
     if p.shape != ():
         raise ShapeError(f"cond: the predicate is a scalar, and has shape {p.shape}; vmap takes one for each example")
-    tensors = [
-        _given("cond", w, v, device) for w, v in zip(paths_of(operands, "operand "), flatten(operands), strict=True)
-    ]
+    tensors = _tensors("cond", operands, "operand ", device)
     trace = Trace("cond")
     stands = [trace.example(t, t.shape) for t in (p, *tensors)][1:]
     given = rebuild(operands, iter(stands))
@@ -224,17 +192,32 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 class _First(NamedTuple):
-    """The beginning of a loop: a tree, its leaves as tensors, and as they were given."""
+    """The beginning of a loop, a tree, its leaves as tensors, and as they were given; its turn, the arrays whose slices
+    turns are given, and whether the last slice comes first."""
 
     name: str
     tree: Any
     tensors: list[Any]
     values: list[Any]
+    turn: Turn
+    arrays: Tensors
+    reverse: bool
 
 
-def _device(values: Sequence[Any]) -> str | None:
+def _device(tree: Any) -> str | None:
     """The device of the first tensor among the leaves."""
-    return next((v.device for v in values if is_tensor(v)), None)
+    return next((v.device for v in flatten(tree) if is_tensor(v)), None)
+
+
+def _tensors(name: str, tree: Any, what: str, device: str | None) -> list[Any]:
+    """The leaves as tensors on the loop's device; `what` the tree is called in messages."""
+    return [_given(name, where, v, device) for where, v in named_leaves(tree, what)]
+
+
+def _first(
+    name: str, tree: Any, what: str, device: str | None, turn: Turn, arrays: Tensors = (), reverse: bool = False
+) -> _First:
+    return _First(name, tree, _tensors(name, tree, what, device), flatten(tree), turn, arrays, reverse)
 
 
 def _given(name: str, where: str, value: Any, device: str | None) -> Any:
@@ -289,21 +272,21 @@ def _alike(name: str, where: str, first: str, a: Tensor, second: str, b: Tensor)
 
 
 class _Traced(NamedTuple):
-    """A turn that was traced: nodes that stand for what goes in, tensors that come out, and which want gradients."""
+    """A turn that was traced: nodes that stand for its number, for what is carried, with the first values and the next
+    ones, and for slices, with their arrays; the rows, and which of what is carried wants gradients."""
 
     trace: Trace
     turn: UOp
-    carried: list[UOp]
-    parts: list[UOp]
-    after: list[Any]
+    carried: list[tuple[UOp, UOp, UOp]]
+    slices: list[tuple[UOp, UOp]]
     rows: list[Any]
     wants: list[bool]
 
 
-def _traced(first: _First, turn: Turn, arrays: Tensors, test: Callable[[list[Any]], None] | None = None) -> _Traced:
+def _traced(first: _First, test: Callable[[Any], None] | None = None) -> _Traced:
     """A turn of the body. It is traced again where what is carried wants a gradient after a turn, and did not before,
     or where a Python number is carried on in a wider dtype."""
-    name, tree, tensors, values = first
+    name, tree, tensors, values, turn, arrays, _ = first
     wants = [t._wants and grad_enabled() for t in tensors]
     basis = tensors[0] if tensors else arrays[0] if arrays else made.tensor(0)
     while True:
@@ -314,13 +297,11 @@ def _traced(first: _First, turn: Turn, arrays: Tensors, test: Callable[[list[Any
         here.turns.append(trace)
         try:
             if test is not None:
-                trace.run(test, (list(carried),), {}, grad=False)
-            out, rows = trace.run(turn, (number, list(carried), list(parts)), {}, grad=False)
+                trace.run(test, (rebuild(tree, iter(carried)),), {}, grad=False)
+            out, rows = trace.run(turn, (number, rebuild(tree, iter(carried)), list(parts)), {}, grad=False)
         finally:
             here.turns.pop()
-        ends = _same(name, tree, out, "the carry that the body gives", "the carry that it takes")
-        names = paths_of(tree, "the carry")
-        after = [_given(name, w, v, basis.device) for w, v in zip(names, ends, strict=True)]
+        after = _carry(first, out, basis.device)
         wider = [
             k
             for k, (v, t, a) in enumerate(zip(values, tensors, after, strict=True))
@@ -333,14 +314,15 @@ def _traced(first: _First, turn: Turn, arrays: Tensors, test: Callable[[list[Any
         if again == wants and not wider:
             break
         wants = again
-    for where, t, a in zip(names, tensors, after, strict=True):
-        _alike(name, where, "the body takes it", t, "the body gives it", a)
+    _check_carry(first, after)
     trace.check_escapes([*after, *rows])
     here.context.tensors.host_calls = True
-    return _Traced(trace, number.uop, [t.uop for t in carried], [t.uop for t in parts], after, rows, wants)
+    nodes = [[t.uop for t in each] for each in (carried, tensors, after, parts, arrays)]
+    states = list(zip(*nodes[:3], strict=True))
+    return _Traced(trace, number.uop, states, list(zip(*nodes[3:], strict=True)), rows, wants)
 
 
-def _results(nodes: Sequence[UOp], wants: Sequence[bool], inputs: Tensors) -> list[Any]:
+def _results(nodes: Nodes, wants: Sequence[bool], inputs: Tensors) -> list[Any]:
     """Nodes as tensors, through which gradients flow where they are wanted."""
     basis = inputs[0]
     for t in inputs:
@@ -356,9 +338,7 @@ def _results(nodes: Sequence[UOp], wants: Sequence[bool], inputs: Tensors) -> li
     return out
 
 
-def _run(
-    first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bool, unroll: int | bool
-) -> tuple[list[Tensor], list[Tensor]]:
+def _run(first: _First, count: Size, unroll: int | bool) -> Ends:
     """The carry of a loop at its end, and its rows; where a file is written that has no loops, all turns are one."""
     name = first.name
     if isinstance(count, UOp):
@@ -368,7 +348,7 @@ def _run(
                 f"{name}: {size_text(count)} turns cannot be written out one by one, since their number is known only "
                 f"in a run, and {what}: give a length that is an int"
             )
-        return _looped(first, turn, arrays, count, reverse)
+        return _looped(first, count)
     if 0 < here.unrolls < count:
         raise TransformError(
             f"{name}: its {count} turns would be written out one by one, since what is exported has no loops, and at "
@@ -376,42 +356,39 @@ def _run(
         )
     together = count if unroll is True or here.unrolls else max(1, int(unroll))
     if together == 1 or count == 0:
-        return _looped(first, turn, arrays, count, reverse)
-    return _unrolled(first, turn, arrays, count, reverse, together)
+        return _looped(first, count)
+    return _unrolled(first, count, together)
 
 
-def _looped(
-    first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bool
-) -> tuple[list[Tensor], list[Tensor]]:
+def _looped(first: _First, count: Size) -> Ends:
     """The carry of a loop at its end, as tensors, and its rows."""
-    made_once = _traced(first, turn, arrays)
-    after, rows = [t.uop for t in made_once.after], [t.uop for t in made_once.rows]
+    trace, turn, carried, slices, rows, wants = _traced(first)
+    given = [*first.tensors, *first.arrays]
     if count == 0:
-        device = first.tensors[0].device if first.tensors else arrays[0].device if arrays else None
-        return first.tensors, [zeros(0, *r.shape, dtype=r.dtype, device=device) for r in made_once.rows]
-    wants = [*made_once.wants, *[t._wants for t in made_once.rows]]
+        device = given[0].device if given else None
+        return first.tensors, [zeros(0, *r.shape, dtype=r.dtype, device=device) for r in rows]
+    wants = [*wants, *[t._wants for t in rows]]
     ends, out = looped(
         Loop.named(first.name),
         count,
-        reverse,
-        made_once.turn,
+        first.reverse,
+        turn,
         [],
-        list(zip(made_once.carried, [t.uop for t in first.tensors], after, strict=True)),
-        list(zip(made_once.parts, [x.uop for x in arrays], strict=True)),
-        rows,
-        made_once.trace.depends(),
+        carried,
+        slices,
+        [t.uop for t in rows],
+        trace.depends(),
         rows_for_reverse if any(wants) else None,
-        made_once.trace.inside,
+        trace.inside,
     )
-    inputs = [*first.tensors, *arrays] or [made.tensor(0)]
+    inputs = given or [made.tensor(0)]
     results = _results([*ends, *out], wants, inputs)
     return results[: len(ends)], results[len(ends) :]
 
 
-def _unrolled(
-    first: _First, turn: Turn, arrays: Tensors, count: int, reverse: bool, together: int
-) -> tuple[list[Tensor], list[Tensor]]:
+def _unrolled(first: _First, count: int, together: int) -> Ends:
     """The same, where `together` turns are one turn of the loop; those left over are the last to run."""
+    _, tree, carry, _, turn, arrays, reverse = first
     times, rest = divmod(count, together)
     if times == 1:
         times, rest = 0, count
@@ -419,37 +396,49 @@ def _unrolled(
     begin = rest if reverse else 0
     order = list(range(together))[:: -1 if reverse else 1]
 
-    def turns(number: Tensor, carry: list[Any], parts: list[Any]) -> tuple[Any, list[Any]]:
+    def turns(number: Tensor, state: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
         rows: dict[int, list[Any]] = {}
         for k in order:
-            state, rows[k] = turn(number * together + (begin + k), carry, [p[k] for p in parts])
-            carry = _carried_on(first, state)
-        return rebuild(first.tree, iter(carry)), [stack(list(each)) for each in zip(*[rows[k] for k in sorted(rows)])]
+            state, rows[k] = turn(number * together + (begin + k), state, [p[k] for p in parts])
+            state = rebuild(tree, iter(_carried_on(first, state)))
+        return state, _stacked(rows)
 
-    carry, pieces = first.tensors, []
+    pieces = []
     if times:
         chunks = [x[begin : begin + whole].reshape(times, together, *x.shape[1:]) for x in arrays]
-        carry, rows = _looped(first, turns, chunks, times, reverse)
+        carry, rows = _looped(first._replace(turn=turns, arrays=chunks), times)
         pieces = [[r.reshape(whole, *r.shape[2:]) for r in rows]]
     left = range(rest)[::-1] if reverse else range(whole, count)
     single: dict[int, list[Any]] = {}
     for n in left:
         basis = (carry or arrays or [made.tensor(0)])[0]
-        state, single[n] = turn(made.tensor(n, device=basis.device), list(carry), [x[n] for x in arrays])
+        state, single[n] = turn(made.tensor(n, device=basis.device), rebuild(tree, iter(carry)), [x[n] for x in arrays])
         carry = _carried_on(first, state)
     if single:
-        tail = [stack(list(each)) for each in zip(*[single[n] for n in sorted(single)])]
-        pieces = [tail, *pieces] if reverse else [*pieces, tail]
+        pieces = [_stacked(single), *pieces] if reverse else [*pieces, _stacked(single)]
     rows = [cat(list(each)) if len(each) > 1 else each[0] for each in zip(*pieces)]
     return list(carry), rows
 
 
+def _stacked(rows: dict[int, list[Any]]) -> list[Any]:
+    """The rows of several turns, by the turns' numbers."""
+    return [stack(list(each)) for each in zip(*[rows[k] for k in sorted(rows)])]
+
+
 def _carried_on(first: _First, state: Any) -> list[Any]:
     """The leaves of a carry, which are of the shapes and dtypes of the first."""
-    name, tree, tensors, _ = first
-    names = paths_of(tree, "the carry")
-    ends = _same(name, tree, state, "the carry that the body gives", "the carry that it takes")
-    out = [_given(name, w, v, tensors[0].device) for w, v in zip(names, ends, strict=True)]
-    for where, t, a in zip(names, tensors, out, strict=True):
-        _alike(name, where, "the body takes it", t, "the body gives it", a)
+    out = _carry(first, state, first.tensors[0].device if first.tensors else None)
+    _check_carry(first, out)
     return out
+
+
+def _carry(first: _First, state: Any, device: str | None) -> list[Any]:
+    """The leaves of a carry that the body gives, as tensors. Raises TransformError for another structure."""
+    ends = _same(first.name, first.tree, state, "the carry that the body gives", "the carry that it takes")
+    return [_given(first.name, w, v, device) for w, v in zip(paths_of(first.tree, "the carry"), ends, strict=True)]
+
+
+def _check_carry(first: _First, after: Tensors) -> None:
+    """Raise ShapeError or DTypeError where a carry is of another shape or dtype after a turn."""
+    for where, t, a in zip(paths_of(first.tree, "the carry"), first.tensors, after, strict=True):
+        _alike(first.name, where, "the body takes it", t, "the body gives it", a)

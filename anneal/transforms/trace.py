@@ -21,10 +21,11 @@ from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import detached, reshape
 from anneal.runtime import base_of, flat, here, mapped, sources_of
 from anneal.transforms.walks import Path, stand_in
-from anneal.uop import DType, Op, UOp, arena, toposort, unique
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, arena, toposort, unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Fun = Callable[..., Any]
 _R_co = TypeVar("_R_co", covariant=True)
 
 
@@ -50,7 +51,8 @@ def _parts(tree: Any) -> list[tuple[str, Any]] | None:
     return None
 
 
-def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+def named_leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of `tree`, in order, each after its path from `name`."""
     stack = [(name, tree)]
     while stack:
         where, node = stack.pop()
@@ -67,7 +69,7 @@ def paths_of(tree: Any, name: str = "") -> list[str]:
     >>> paths_of({"w": [1, 2], "b": None}, "p")
     ["p['w'][0]", "p['w'][1]"]
     """
-    return [where for where, _ in _leaves(tree, name)]
+    return [where for where, _ in named_leaves(tree, name)]
 
 
 def flatten(tree: Any) -> list[Any]:
@@ -151,7 +153,7 @@ def broadcast_prefix(name: str, prefix: Any, tree: Any, what: str, reference: st
     return out
 
 
-def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def tree_map(function: Fun, tree: Any, *others: Any) -> Any:
     """`function` of every leaf of `tree` (and of the parts of `others` in its place), in the same structure.
 
     Raises TransformError if another tree has another structure.
@@ -175,7 +177,7 @@ def leaves() -> list[Tensor]:
     return here.context.tensors.live_leaves()  # type: ignore[return-value]
 
 
-def leaf_nodes(tensor: Tensor) -> tuple[UOp, ...]:
+def leaf_nodes(tensor: Tensor) -> Src:
     """The nodes that stand for a leaf in graphs built so far: its present one and, if it was realised since, that.
 
     Args:
@@ -198,13 +200,11 @@ def as_tensor(name: str, where: str, value: Any) -> Tensor:
 
 def results_of(name: str, tree: Any, whose: str = "the function's result") -> list[Tensor]:
     """The tensors of what a function returned."""
-    return [as_tensor(name, where, v) for where, v in zip(paths_of(tree, whose), flatten(tree), strict=True)]
+    return [as_tensor(name, where, v) for where, v in named_leaves(tree, whose)]
 
 
 class Trace:
     """The stand-ins of one call; `name` is the transform's, for messages."""
-
-    __slots__ = ("_above", "_assigned", "_mark", "_tracers", "inside", "name", "nodes", "originals")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -224,10 +224,7 @@ class Trace:
         Args:
             argument: a tree. where: its name in messages.
         """
-        return rebuild(
-            argument,
-            iter([self._variable(v, p) for p, v in zip(paths_of(argument, where), flatten(argument), strict=True)]),
-        )
+        return rebuild(argument, iter([self._variable(v, p) for p, v in named_leaves(argument, where)]))
 
     def _variable(self, value: Any, where: str) -> Tensor:
         t = as_tensor(self.name, where, value)
@@ -261,7 +258,7 @@ class Trace:
         self._tracers.append(weakref.ref(stand_in))
         return stand_in
 
-    def run(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
+    def run(self, f: Fun, args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
         """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for
         nothing. Results have their nodes: a view whose tensor was changed later gets one among those of this call.
         """
@@ -303,11 +300,11 @@ class Trace:
         mine = set(self.nodes)
         return [(u, sources_of(u)) for u in self._above if u not in mine]
 
-    def put_back(self, roots: Sequence[UOp]) -> list[UOp]:
+    def put_back(self, roots: Nodes) -> list[UOp]:
         """`roots` as graphs of the real arguments."""
         self.made()
         above = self._above
-        new: dict[UOp, UOp] = dict(zip(self.nodes, [t.uop for t in self.originals], strict=True))
+        new: Known = dict(zip(self.nodes, [t.uop for t in self.originals], strict=True))
         a = arena()
         with a.untracked():
             for u in toposort(roots, until=lambda u: u in new or u not in above):
@@ -315,7 +312,7 @@ class Trace:
                 new[u] = u.replace(src=tuple([new.get(s, s) for s in u.src])) if u.src else u
         return [new.get(u, u) for u in roots]
 
-    def finish(self, tensors: Sequence[Tensor], nodes: Sequence[UOp] | None = None) -> list[Tensor]:
+    def finish(self, tensors: Sequence[Tensor], nodes: Nodes | None = None) -> list[Tensor]:
         """Tensors like `tensors` (with other nodes, if they are given) as graphs of the real arguments.
 
         What the function assigned meanwhile becomes such a graph too.

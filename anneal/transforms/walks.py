@@ -21,6 +21,7 @@ from anneal.transforms.gradient_rules import GRADIENT
 
 from anneal.uop import (  # isort: skip
     ALU, MOVEMENT, REAL, Arena, DType, Op, UOp, arena, const, covering, dtypes, of_rule, promote, toposort, unique,
+    Nodes, Some, Src, Known, Shape,
 )  # fmt: skip
 from anneal.uop.sizes import product
 
@@ -31,10 +32,10 @@ FLAT = frozenset((Op.IDIV, Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.SIGN))
 STOPS = frozenset((Op.DETACH, Op.BITCAST))
 covering("the list of gradients, gradient.upat,", {**GRADIENT, **dict.fromkeys(FLAT)}, REAL)
 
-Path = list[tuple[UOp, tuple[UOp, ...]]]  # nodes with what they were computed from
+Path = list[tuple[UOp, Src]]  # nodes with what they were computed from
 
 
-def stand_in(dtype: DType, shape: tuple[Any, ...], what: str = "example") -> UOp:
+def stand_in(dtype: DType, shape: Shape, what: str = "example") -> UOp:
     """A node without values, unlike all others: of one of many examples, or what a file takes as input.
 
     Args:
@@ -46,7 +47,7 @@ def stand_in(dtype: DType, shape: tuple[Any, ...], what: str = "example") -> UOp
 # -- reverse mode -----------------------------------------------------------------------------------------------------
 
 
-def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Sequence[UOp]) -> list[UOp | None]:
+def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes) -> list[UOp | None]:
     """The cotangent of each of `targets`, given those of some nodes; nothing below a target is reached through it.
 
     Args:
@@ -85,7 +86,7 @@ def backward_phase() -> Iterator[None]:
         a.phase = phase
 
 
-def paths(order: Iterable[tuple[UOp, tuple[UOp, ...]]], targets: Iterable[UOp]) -> tuple[set[UOp], Path]:
+def paths(order: Iterable[tuple[UOp, Src]], targets: Iterable[UOp]) -> tuple[set[UOp], Path]:
     """The nodes of `order` (sources first) that depend on a target through floats: only they are worth a cotangent."""
     reach = set(targets)
     path = []
@@ -99,7 +100,7 @@ def paths(order: Iterable[tuple[UOp, tuple[UOp, ...]]], targets: Iterable[UOp]) 
     return reach, path
 
 
-def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
+def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> Known:
     """The cotangent of every node of `path`, given those of some (`seeds`: pairs of both); what `paths` found.
 
     What a node's rule makes bears the node's own line and module: those of the forward code whose gradient it is.
@@ -109,8 +110,8 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
         return _pulled_back(a, seeds, reach, path)
 
 
-def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
-    grads: dict[UOp, UOp] = {}
+def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> Known:
+    grads: Known = {}
     for root, seed in seeds:
         a.derive(root)
         grads[root] = _add(grads[root], seed) if root in grads else seed
@@ -137,7 +138,7 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
     return grads
 
 
-def _order(roots: Sequence[UOp], stop: set[UOp]) -> Path:
+def _order(roots: Nodes, stop: set[UOp]) -> Path:
     """Every node that `roots` depend on, with its sources, sources first; nodes of `stop` are left out."""
     out: Path = []
     seen = set(stop)
@@ -146,7 +147,7 @@ def _order(roots: Sequence[UOp], stop: set[UOp]) -> Path:
             continue
         seen.add(root)
         sources = sources_of(root)
-        stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
+        stack: list[tuple[UOp, Src, Iterator[UOp]]] = [(root, sources, iter(sources))]
         while stack:
             node, sources, rest = stack[-1]
             for child in rest:
@@ -163,7 +164,7 @@ def _order(roots: Sequence[UOp], stop: set[UOp]) -> Path:
     return out
 
 
-def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None, ...]:
+def _contributions(y: UOp, g: UOp, sources: Src) -> tuple[UOp | None, ...]:
     if y.op is Op.BUFFER:
         return (from_memory(g, sources[0].shape) if g.shape else g,)
     rule = GRADIENT.get(y.op)
@@ -201,7 +202,7 @@ def _add(a: UOp, b: UOp) -> UOp:
 # -- forward mode -----------------------------------------------------------------------------------------------------
 
 
-def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None:
+def push_forward(path: Path, roots: list[UOp], tangents: Known) -> None:
     """Add to `tangents` that of every node of `path` (sources first) on the way to `roots`; one not there is zero.
 
     Raises GradientError for an op without a rule.
@@ -210,7 +211,7 @@ def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None
     for y, sources in reversed(path):
         if y in needed:
             needed.update(sources)
-    calls: dict[Any, Sequence[UOp | None]] = {}  # the tangents of all results of a loop, by function and sources
+    calls: dict[Any, Some] = {}  # the tangents of all results of a loop, by function and sources
     for y, sources in path:
         if y not in needed or not y.dtype.is_float or y.op in STOPS or y.op in FLAT:
             continue
@@ -237,9 +238,11 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     if y.op is Op.BUFFER:
         return to_memory(tangent, y.shape)
     if y.op is Op.HOST_CALL and y.arg[0].gradient is not None:
-        return _of_call(y, place, tangent)
+        return _transposed(y, lambda cotangent: _of_host(y, {y.arg[1]: cotangent})[place], tangent)
     if (derivative := derivative_of(y)) is not None:
         return _of_function(y, derivative, place, tangent)
+    if y.op in MOVEMENT:
+        return UOp(y.op, tangent.dtype, (tangent,), y.arg)
     out: tuple[UOp | None, ...] | None = None
     if y.op in FORWARD and (out := FORWARD[y.op](y, tangent, place)) is not None:
         place = 0
@@ -286,42 +289,36 @@ def _of_function(y: UOp, derivative: Derivative, place: int, tangent: UOp) -> UO
     return _transposed(y, gradient, tangent)
 
 
-def _of_call(y: UOp, place: int, tangent: UOp) -> UOp | None:
-    """The same of a call of the host."""
-    function, number = y.arg
-    outputs = function.nodes(y.src)
-
-    def gradient(cotangent: UOp) -> UOp | None:
-        given = [cotangent if n == number else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
-        made: UOp | None = function.gradient(y.src, outputs, given)[place]
-        return made
-
-    return _transposed(y, gradient, tangent)
-
-
 def _transposed(y: UOp, gradient: Callable[[UOp], UOp | None], tangent: UOp) -> UOp | None:
-    """A tangent of `y` by the transpose of a gradient, which is linear in the cotangent of `y`.
+    """A tangent of `y` by the transpose of a gradient, which is linear in the cotangent of `y`."""
+    return transposed(lambda given: [gradient(c) for c in given if c is not None], [y], [tangent])[0]
 
-    A gradient that is linear without showing it (by a call of the host, or a choice by what is 0) has a transpose which
-    is the same for all cotangents, and is taken at 0.
 
-    Raises GradientError where something that the gradient is made of has no gradient.
+def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> Some:
+    """The transpose of a linear map from tangents of `inputs` to those of results, at the cotangents `given`; or of one
+    from cotangents, at tangents.
+
+    A map that is linear without showing it (by a call of the host, or a choice by what is 0) has a transpose which is
+    the same for all that it is given, and is taken at 0. Raises GradientError where something that the map is made of
+    has no gradient.
     """
     mark = arena().watermark()
-    cotangent = stand_in(y.dtype, y.shape)
-    made = gradient(cotangent)
-    if made is None or made is cotangent:
-        return None if made is None else tangent
+    stands = [stand_in(x.dtype, x.shape) if x.dtype.is_float else None for x in inputs]
+    made = linear(stands)
+    zeros = {t: spread(const(t.dtype, 0), t.shape) for t in stands if t is not None}
     order = [(u, u.src) for u in arena().since(mark)]
-    out = pull_back([(made, tangent)], *paths(order, [cotangent])).get(cotangent)
-    return None if out is None else substitute(out, {cotangent: spread(const(y.dtype, 0), y.shape)})
+    seeds = [(t, g) for t, g in zip(made, given, strict=True) if t is not None and g is not None]
+    found = pull_back(seeds, *paths(order, zeros))
+    out: list[UOp | None] = []
+    for t, x in zip(stands, inputs, strict=True):
+        g = None if t is None else found.get(t)
+        out.append(None if g is None else substitute(spread(g, x.shape).cast(x.dtype), zeros))
+    return out
 
 
 # -- derivatives by functions of Python -------------------------------------------------------------------------------
 
 
-Nodes = Sequence[UOp]
-Some = Sequence[UOp | None]
 # (inputs, results, saved, cotangents of results) -> those of inputs
 Pull = Callable[[Nodes, Nodes, Nodes, Some], Some]
 # (inputs, results, saved, tangents of inputs) -> those of results
@@ -335,8 +332,6 @@ class Derivative:
     there are, over (*values, *inputs, *saved, token). The token is memory that is never read: it has the Derivative,
     and what numbers memory numbers calls with it.
     """
-
-    __slots__ = ("_each", "captured", "hooks", "name", "pull", "push")
 
     def __init__(self, name: str, pull: Pull, push: Push | None = None) -> None:
         self.name, self.pull, self.push = name, pull, push
@@ -395,7 +390,7 @@ class Calls:
 
     __slots__ = ("_given", "first", "of")
 
-    def __init__(self, path: Sequence[tuple[UOp, tuple[UOp, ...]]]) -> None:
+    def __init__(self, path: Sequence[tuple[UOp, Src]]) -> None:
         self.first: set[UOp] = set()
         self.of: dict[UOp, Any] = {}
         self._given: dict[Any, dict[int, UOp]] = {}  # the cotangents that have come, by the result's number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from anneal.uop.node import UOp
+from anneal.uop.node import Src, UOp
 from anneal.uop.ops import Op
 
 
@@ -25,9 +25,7 @@ class GraphFunction:
 
     __slots__ = ("_hash", "arguments", "name", "parameters", "results")
 
-    def __init__(
-        self, name: str, arguments: Any = (), parameters: tuple[UOp, ...] = (), results: tuple[UOp, ...] = ()
-    ) -> None:
+    def __init__(self, name: str, arguments: Any = (), parameters: Src = (), results: Src = ()) -> None:
         self.name, self.arguments, self.parameters, self.results = name, arguments, parameters, results
         self._hash = hash((name, arguments, parameters, results))
 

@@ -9,7 +9,7 @@ import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
@@ -33,10 +33,10 @@ class _Slots:
     )  # fmt: skip
     op: Op
     dtype: DType
-    src: tuple[UOp, ...]
+    src: Src
     arg: Any
     tag: Any
-    shape: tuple[Any, ...]  # of ints, and of nodes where a size is symbolic (sizes.py)
+    shape: Shape  # of ints, and of nodes where a size is symbolic (sizes.py)
     vmin: Bound
     vmax: Bound
     ranges: int
@@ -65,7 +65,7 @@ class UOp(_Slots):
 
     __slots__ = ()
 
-    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
+    def __new__(cls, op: Op, dtype: DType, src: Src = (), arg: Any = None, tag: Any = None) -> UOp:
         key = (op, dtype, src, arg, tag) if op is not _CONST else _const_key(dtype, arg, tag)
         found = _current.nodes.get(key)
         if found is not None and (found.__class__ is UOp or (found := found()) is not None):
@@ -163,7 +163,7 @@ class UOp(_Slots):
                 return x.cast(dtype)
         return UOp(Op.CAST, dtype, (self,))
 
-    def replace(self, *, src: tuple[UOp, ...]) -> UOp:
+    def replace(self, *, src: Src) -> UOp:
         """The same node over other sources; folds if it is elementwise."""
         if src == self.src:
             return self
@@ -232,6 +232,13 @@ class UOp(_Slots):
 
     def __str__(self) -> str:
         return LATER.render(self)
+
+
+Src = tuple[UOp, ...]
+Shape = tuple[Any, ...]
+Nodes = Sequence[UOp]
+Some = Sequence[UOp | None]
+Known = dict[UOp, UOp]  # nodes, and what takes their places
 
 
 def _from_rows(rows: tuple[tuple[Op, DType, tuple[int, ...], Any, Any], ...]) -> UOp:
@@ -308,7 +315,7 @@ class Arena(Builder):
         """Untracked nodes that this thread makes from now on bear the provenance of `u`, whose place they take."""
         self._here.origin = u.provenance
 
-    def again(self, u: UOp, src: tuple[UOp, ...], arg: Any) -> UOp:
+    def again(self, u: UOp, src: Src, arg: Any) -> UOp:
         """A node like `u`, with its provenance, of other sources and another argument; not for constants."""
         return self.add((u.op, u.dtype, src, arg, u.tag), u.op, u.dtype, src, arg, u.tag, u.provenance)
 
@@ -317,7 +324,7 @@ class Arena(Builder):
         key: tuple[Any, ...],
         op: Op,
         dtype: DType,
-        src: tuple[UOp, ...],
+        src: Src,
         arg: Any,
         tag: Any,
         origin: Provenance | None = None,
@@ -539,7 +546,7 @@ def fold_by(rules: Mapping[Op, _Fold]) -> None:
     _ALU_FACTS.update({op: (rules.get(op), _BOOL if op in COMPARE else None, int(op is Op.WHERE)) for op in ALU})
 
 
-def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
+def alu(op: Op, src: Src, tag: Any = None) -> UOp:
     """The elementwise node `op(*src)`, folded by the creation rules. The dtype follows from the op."""
     rule, dtype, typed = _ALU_FACTS[op]
     if dtype is None:

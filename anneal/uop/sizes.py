@@ -20,6 +20,7 @@ from anneal.uop.node import UOp, const, toposort
 from anneal.uop.ops import SYMBOLIC, Op
 
 Size = int | UOp
+Sizes = Mapping[str, int]  # the values of Variables, by name
 Monomial = tuple[UOp, ...]
 Poly = dict[Monomial, int]
 
@@ -448,7 +449,7 @@ class Values(dict[str, int]):
         self.tags: dict[str, Any] = {}
 
 
-def bound_to(values: Mapping[str, int], tag: Any = None, free: bool = False) -> Callable[[UOp], UOp]:
+def bound_to(values: Sizes, tag: Any = None, free: bool = False) -> Callable[[UOp], UOp]:
     """A function that binds a variable, bound or not (`free`: only one that is not), to its value in `values`; `tag`
     tells these bindings from others.
     """
@@ -461,7 +462,7 @@ def bound_to(values: Mapping[str, int], tag: Any = None, free: bool = False) -> 
     return bound
 
 
-def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None, free: bool = False) -> Any:
+def bound_sizes(arg: Any, values: Sizes, tag: Any = None, free: bool = False) -> Any:
     """`arg` with the variables of its sizes bound as `bound_to` binds them."""
     return with_variables(arg, bound_to(values, tag, free))
 
@@ -507,7 +508,7 @@ _PYTHON = {
 
 
 @functools.lru_cache(4096)
-def evaluator(wanted: tuple[Size, ...]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], tuple[int, ...]]:
     """A function that gives the values of sizes from those of their variables.
 
     >>> n = variable("n", 1, 8)
@@ -525,4 +526,4 @@ def evaluator(wanted: tuple[Size, ...]) -> Callable[[Mapping[str, int]], tuple[i
             else:
                 text[x] = _PYTHON[x.op].format(*[text[s] for s in x.src])
         parts.append(text[u] if isinstance(u, UOp) else repr(int(u)))
-    return cast(Callable[[Mapping[str, int]], tuple[int, ...]], eval(f"lambda v: ({''.join(p + ', ' for p in parts)})"))
+    return cast(Callable[[Sizes], tuple[int, ...]], eval(f"lambda v: ({''.join(p + ', ' for p in parts)})"))

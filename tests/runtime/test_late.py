@@ -17,7 +17,7 @@ from anneal.backend import get_device
 from anneal.errors import JitError, PositionError, ShapeError
 from anneal.runtime import cache_statistics, emptied, filled
 from anneal.runtime.late import _calls, _learn
-from anneal.runtime.launch import Run
+from anneal.runtime.repeats import Run
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, autograd, functional as F, grad, jit, manual_seed, no_grad, realize, vmap
 from tests.fuzz.generate import program

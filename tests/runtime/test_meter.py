@@ -220,7 +220,7 @@ def test_many_runs_take_no_more_memory() -> None:
     for _ in range(count):
         meter.run(plan, launch)
     track = meter.tracks[plan]
-    assert max(len(track.own.values[0]), track.counts[0]) <= 8192
+    assert max(len(track.own.rows), track.counts[0]) <= 8192
     run = track.times().run
     assert run is not None
     assert run.median == pytest.approx(0.001 * count / 2, rel=0.01), "as many late ones as early ones"

@@ -14,12 +14,12 @@ from anneal.transforms.batching import BATCHING, batch
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.walks import push_forward, stand_in
-from anneal.uop import ALU, GraphFunction, Op, UOp, by_rule, dtypes
+from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, by_rule, dtypes
 
 
 def test_every_op_with_a_gradient_has_a_tangent_and_a_batching_rule() -> None:
-    # an elementwise op's tangent comes from its gradient rule
-    forward = FORWARD.keys() | (GRADIENT.keys() & ALU)
+    # an elementwise op's tangent comes from its gradient rule, and movement moves one
+    forward = FORWARD.keys() | MOVEMENT | (GRADIENT.keys() & ALU)
     assert GRADIENT.keys() == forward, sorted(o.name for o in GRADIENT.keys() ^ forward)
     missing = GRADIENT.keys() - BATCHING.keys()
     assert not missing, sorted(o.name for o in missing)
