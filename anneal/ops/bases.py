@@ -39,7 +39,7 @@ _READ: Final[dict[Any, Callable[[UOp, Any], UOp]]] = {
 
 # steps after which no element is there twice
 _APART: Final[frozenset[Any]] = frozenset((*_READ, "diagonal")) - {Op.EXPAND}
-_MOVES: Final[frozenset[Any]] = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP))  # that are no more than places
+_MOVES: Final[frozenset[Any]] = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.PAD))  # places, and no more
 
 # Nodes have no memory to share. A tensor from an op that gives a view in torch knows what it is a part of (`View`, in
 # `anneal/runtime/handle.py`): the root, and the movements between the two. A change of any of them goes to the root,

@@ -35,6 +35,10 @@ def parts_of_parts(x: Any, n: int, i: int, row: Any) -> None:
     part[i] *= row
 
 
+def every_second(x: Any, n: int, i: int, row: Any) -> None:
+    x[i % 4 :: 4] += row
+
+
 def rows_anywhere(x: Any, n: int, i: int, row: Any) -> None:
     x[PLACES[n][i]] = row
 
@@ -53,7 +57,8 @@ def numbers_anywhere(x: Any, n: int, i: int, row: Any) -> None:
 
 
 ALL: list[Change] = [
-    rows, columns, elements, parts_of_parts, rows_anywhere, added_anywhere, slices_anywhere, numbers_anywhere,
+    rows, columns, elements, parts_of_parts, every_second, rows_anywhere, added_anywhere, slices_anywhere,
+    numbers_anywhere,
 ]  # fmt: skip
 MOVING = (rows_anywhere, added_anywhere, slices_anywhere, numbers_anywhere)
 
