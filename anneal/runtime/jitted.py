@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
@@ -56,12 +56,12 @@ class _Last:
 
     made: list[Made]  # from host data
     constants: Constants  # the numbers that it computed with
+    drawn: Mapping[Any, Any]  # as a Recording has it
     guards: Guards | None = None  # what it saw after it; None where the next run's numbers may be others
     stamp: tuple[int, int] = (0, 0)  # the generation, and the count of flags
     doubted: bool = False  # whether its numbers were others than those of the run before
     read: Sequence[Ref] = ()  # tensors
     returned: Sequence[Ref] = ()
-    drawn: Mapping[Any, Any] = field(default_factory=dict)  # as a Recording has it
 
 
 class Jit(Generic[P, R]):
@@ -151,9 +151,7 @@ class Jit(Generic[P, R]):
         """
         lines = [f"  {_said(kind)}: not captured: {why}" for kind, why in self.uncaptured.items()]
         for (kind, _), captured in self.captures.items():
-            state = "ran once, and will be captured"
-            if captured is not None:
-                state = captured.said()
+            state = "ran once, and will be captured" if captured is None else captured.said()
             lines.append(f"  {_said(kind)}: {state}")
         lines += [f"  captured again: {r.cause}" for r in self.recaptures]
         name = _name_of(self.function)
@@ -305,7 +303,7 @@ class Jit(Generic[P, R]):
             return False
         record.frozen = differing(last.made, record.made)
         made = [replace(m, storage=None) for m in record.made]
-        now = self._last[key] = _Last(made, record.constants, returned=last.returned, drawn=record.drawn)
+        now = self._last[key] = _Last(made, record.constants, record.drawn, returned=last.returned)
         if guards is None:
             now.guards, now.stamp = after, _stamp()
         elif began:
@@ -325,7 +323,7 @@ class Jit(Generic[P, R]):
             if captured.generation == captured.tensors.generation:
                 del self.captures[key]  # a guard failed: it starts anew
             captured.close()
-        last = self._last.get(key) or _Last([], {})
+        last = self._last.get(key) or _Last([], {}, {})
         realize([live for r in last.read if (live := r()) is not None])
         realize(_pending_gradients())
         return last
@@ -374,8 +372,7 @@ class Jit(Generic[P, R]):
         """A call that is not captured. Where no gradient flows any more, the next one may be."""
         result = self._run(*args, **kwargs)
         if _FLOWS in self.uncaptured.get(kind, ""):
-            results = _tensors_of(result)
-            if not any(t._wants for t in results):
+            if not any(t._wants for t in _tensors_of(result)):
                 self.uncaptured.pop(kind, None)
         return result
 
@@ -383,8 +380,7 @@ class Jit(Generic[P, R]):
         """Run the function uncaptured, as at the first call: the graph of a replay is unknown."""
         with recording(kept=False) as record:
             result = self._run(*args, **kwargs)
-            results = _tensors_of(result)
-            realize(list({id(t): t for t in (*results, *record.pending())}.values()))
+            realize(list({id(t): t for t in (*_tensors_of(result), *record.pending())}.values()))
         return result
 
     def _keep(self, key: Any, made: Capture | None) -> None:
@@ -442,8 +438,7 @@ def _pending_gradients() -> list[Handle]:
     tensors = here.context.tensors
     elsewhere = {n for r in tensors.recordings for n in r.graded}
     found = [t._grad for t in tensors.live_leaves() if id(t) not in elsewhere]
-    there = [g for g in found if g is not None and not isinstance(g, Inside)]
-    return [g for g in there if not (tensors.host_calls and exchanges(g.uop))]
+    return [g for g in found if not (g is None or isinstance(g, Inside) or (tensors.host_calls and exchanges(g.uop)))]
 
 
 def _name_of(function: Any) -> str:
