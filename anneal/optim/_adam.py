@@ -13,7 +13,6 @@ from anneal.backend import HOST
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops.nodes import pad, reshape, shrink
 from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows, settings_among, update_phase
-from anneal.optim._states import kept_state
 from anneal.runtime import call_late, forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, const, dtypes
@@ -142,9 +141,9 @@ class Adam(Optimizer):
         together: dict[Tensor | None, list[Tensor]] = {}
         left: dict[Tensor | None, list[Tensor]] = {}
         new = [t for t in params if not self.state.get(id(t))] if self.state.get(id(group)) else []
-        count = kept_state(np.zeros(1, np.float32), params[0].device) if new else None
+        first = Tensor(np.zeros(1, np.float32), device=params[0].device) if new else None
         for t in new:  # the program put it there, or took its state away: it has made no step
-            self.state[t] = {_STEP: count}
+            self.state[t] = {_STEP: first}
         for t in group["params"]:
             (left if t.grad is None else together).setdefault(self.state.get(id(t), {}).get(_STEP), []).append(t)
         for shared, some in together.items():
