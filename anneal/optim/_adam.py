@@ -140,6 +140,10 @@ class Adam(Optimizer):
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         together: dict[Tensor | None, list[Tensor]] = {}
         left: dict[Tensor | None, list[Tensor]] = {}
+        new = [t for t in params if not self.state.get(id(t))] if self.state.get(id(group)) else []
+        first = Tensor(np.zeros(1, np.float32), device=params[0].device) if new else None
+        for t in new:  # the program put it there, or took its state away: it has made no step
+            self.state[t] = {_STEP: first}
         for t in group["params"]:
             (left if t.grad is None else together).setdefault(self.state.get(id(t), {}).get(_STEP), []).append(t)
         for shared, some in together.items():

@@ -220,10 +220,14 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
         self.state: dict[Any, dict[str, Any]] = States()
-        self.params: list[Tensor] = []
         self.found_inf: Tensor | None = None  # by GradScaler: whether the step is to change nothing
         for g in groups:
             self.add_param_group(g)
+
+    @property
+    def params(self) -> list[Tensor]:
+        """The parameters of all groups."""
+        return [t for group in self.param_groups for t in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"state": [self.state.get(id(x)) for x in self._owners()]}
@@ -278,7 +282,6 @@ class Optimizer:
             if self.param_groups:
                 outdate_captures("an optimiser got further parameters")
             self.param_groups.append(ParameterGroup(group, tensors[0].device))
-        self.params += tensors
         # A parameter that is still lazy is computed now: its first update must not depend on how it was made.
         realize(tensors)
 

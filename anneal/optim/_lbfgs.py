@@ -336,7 +336,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.group = world() if group is None else group
         self.clip, self.keep_gradients = clip, keep_gradients
         whole: Any = optimizer_class(params, **defaults)
-        self.params, self.defaults = whole.params, whole.defaults
+        self._whole: list[Tensor] = whole.params
+        self.defaults = whole.defaults
         self.shards: list[_Shard] = []
         groups = []
         for g in whole.param_groups:
@@ -349,6 +350,11 @@ class ZeroRedundancyOptimizer(Optimizer):
             groups.append({**g, "params": [s.part for s in mine]})
         self.optimizer = optimizer_class(groups, **defaults)
         self.param_groups, self.state = self.optimizer.param_groups, self.optimizer.state
+
+    @property
+    def params(self) -> list[Tensor]:
+        """The parameters, of which the groups have parts."""
+        return self._whole
 
     def step(self, *results: Any, reduce: Any = None) -> None:  # type: ignore[override]  # no closure
         """Update every parameter by the mean of the gradients, and compute, with `results`. `reduce` is not taken."""

@@ -161,6 +161,40 @@ def held(where: str, change: str) -> Callable[[Any, Compile], Any]:
     return run
 
 
+MEMBERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "append": lambda o, a, b: o.param_groups[0]["params"].append(b),
+    "put": lambda o, a, b: o.param_groups[0]["params"].__setitem__(0, b),
+    "set": lambda o, a, b: o.param_groups[0].update(params=[a, b]),
+    "add a group": lambda o, a, b: o.add_param_group({"params": [b]}),
+    "take state": lambda o, a, b: o.state.pop(a, None),
+}
+
+
+def member(kind: str, how: str) -> Callable[[Any, Compile], Any]:
+    """A training whose optimiser gets another parameter, or loses the state of one, in the middle."""
+
+    def run(m: Any, compiled: Compile) -> Any:
+        a, b = m.nn.Parameter(m.ones(2)), m.nn.Parameter(m.ones(2) * 2)
+        optimizer = getattr(m.optim, kind)([a], lr=0.1)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = ((a * x) ** 2).sum() + ((b * x) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        found: list[Any] = []
+        for i in range(6):
+            if i == 3:
+                MEMBERS[how](optimizer, a, b)
+            step(wave(m, 2, shift=i))
+            found += [numbers(a), numbers(b)]
+        return found
+
+    return run
+
+
 def averaged(make: Callable[[Any], dict[str, Any]], buffers: bool) -> Callable[[Any, Compile], Any]:
     def run(m: Any, compiled: Compile) -> Any:
         swa = room(m, "optim.swa_utils")
@@ -228,6 +262,11 @@ PROGRAMS: dict[str, Callable[[Any, Compile], Any]] = {
         f"{change} the state, in a {where}": held(where, change)
         for where in ("dict", "list")
         for change in ("clear", "replace", "zero")
+    },
+    **{
+        f"{kind}: {how}": member(kind, how)
+        for kind in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "SGD", "ASGD")
+        for how in MEMBERS
     },
     **{
         f"averages, {name}, {buffers}": averaged(make, buffers)
