@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from anneal.codegen.opts import Opt, identity
 from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, form, held, mask_of, unform
+from anneal.codegen.skip import choices
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.uop import DType, Op, UOp, const, dtypes, toposort
@@ -406,15 +407,4 @@ def _sized(value: UOp) -> UOp | None:
 
 def _ruled_out(condition: UOp, when: bool) -> list[tuple[dict[UOp, int], int]]:
     """Affine forms any one of which makes `condition` be `when` where it is negative."""
-    out = []
-    stack = [(condition, when)]
-    while stack:
-        u, v = stack.pop()
-        if u.op is Op.LT and u.src[0].dtype is _I32:
-            a, b = u.src if v else u.src[::-1]
-            out.append(form(a - b if v else a - b - 1))
-        elif u.op is Op.NOT:
-            stack.append((u.src[0], not v))
-        elif u.op is (Op.OR if v else Op.AND):
-            stack += [(s, v) for s in u.src]
-    return out
+    return [form(u.src[0] - u.src[1] if v else u.src[1] - u.src[0] - 1) for u, v in choices(condition, when)]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, unform
 from anneal.codegen.target import per_word
-from anneal.rewrite import rebuild
+from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 
@@ -44,24 +44,13 @@ class _Indices:
         n, bit = extent(v), v.arg[0]
         return not any(t is not v and (k % n or t.ranges >> bit & 1) for t, k in self.form(index)[0].items())
 
-    def vectors(self, index: UOp, v: UOp) -> UOp:
-        """LANES for the vector that an aligned index falls into."""
-        n = extent(v)
-        base, _ = self.split(index)
-        terms, constant = self.form(index)
-        whole = self.bases.get((base, n))
-        if whole is None:
-            rest = {t: k // n for t, k in terms.items() if t is not v}
-            whole = self.bases[base, n] = normalise(unform(rest, 0), self.serial)
-        return UOp(Op.LANES, index.dtype, (whole + constant // n, v))
-
     def each(self, index: UOp, n: int) -> tuple[UOp, int]:
         """An index counted in vectors of `n`, and the lane."""
         base, _ = self.split(index)
         terms, constant = self.form(index)
-        whole = self.bases.get((base, -n))
+        whole = self.bases.get((base, n))
         if whole is None:
-            whole = self.bases[base, -n] = normalise(unform({t: k // n for t, k in terms.items()}, 0), self.serial)
+            whole = self.bases[base, n] = normalise(unform({t: k // n for t, k in terms.items()}, 0), self.serial)
         return whole + constant // n, constant % n
 
 
@@ -94,28 +83,30 @@ def to_vectors(sink: UOp) -> UOp:
     lane: set[UOp] = set()  # scalars that are a lane of a vector, the same for all threads
     each: set[UOp] = set()  # vectors of which each lane is a lane of a vector of its own
     for u in accesses:
-        over = wide.get(memory_of(u.src[0]))
-        if over is None:
+        v = wide.get(memory_of(u.src[0]))
+        if v is None:
             continue
         if u in direct:
             whole.add(u)
-        elif u.op is Op.LOAD and not u.ranges & mask and indices.is_aligned(u.src[1], over):
+        elif u.op is Op.LOAD and not u.ranges & mask and indices.is_aligned(u.src[1], v):
             lane.add(u)
-        elif u.op is Op.LOAD and _is_lane_of_each(u, over, indices):
+        elif u.op is Op.LOAD and _is_lane_of_each(u, v, indices):
             each.add(u)
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u in whole or u in lane:
-            over = wide[memory_of(u.src[0])]
-            out = UOp(u.op, u.dtype, (src[0], indices.vectors(u.src[1], over), *src[2:]), u.arg, u.tag)
-            return out if u in whole else UOp(Op.LANE, u.dtype, (out, over), indices.form(u.src[1])[1] % extent(over))
+            v = wide[memory_of(u.src[0])]
+            index, number = indices.each(u.src[1], extent(v))
+            lanes = UOp(Op.LANES, index.dtype, (index, v))
+            out = UOp(u.op, u.dtype, (src[0], lanes, *src[2:]), u.arg, u.tag)
+            return out if u in whole else UOp(Op.LANE, u.dtype, (out, v), number)
         if u in each:
             # Each lane reads a vector for itself, and takes from it the lane that the load's arg tells.
             index, number = indices.each(u.src[1], extent(wide[memory_of(u.src[0])]))
             return UOp(Op.LOAD, u.dtype, (src[0], index), number, u.tag)
         if u.op is Op.STORE and memory_of(u.src[0]) in wide:
             src = (src[0], _element(src[1], wide[memory_of(u.src[0])], indices), *src[2:])
-        return u if src == u.src else u.replace(src=src)
+        return over(u, src)
 
     return rebuild(sink, visit, order=order)
 
@@ -137,7 +128,7 @@ def to_runs(sink: UOp) -> UOp:
                 if step and not any(t.ranges >> v.arg[0] & 1 for t in terms):
                     first = normalise(unform(terms, constant), serial)
                     src = (src[0], UOp(Op.LANES, src[1].dtype, (first, v), step), *src[2:])
-        return u if src == u.src else u.replace(src=src)
+        return over(u, src)
 
     return rebuild(sink, visit, order=order) if vectors else sink
 

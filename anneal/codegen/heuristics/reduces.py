@@ -82,9 +82,8 @@ def _vector_by_columns(
     opts = [Opt("VECTORIZE", number, wide)] if wide > 1 else []
     if local > 1:
         opts.append(Opt("LOCAL", number, local))
-    for ranges, total in tuples.items():
-        if total >= group:
-            opts += _shared(facts, ranges, group, 1, wide)
+    for ranges in tuples:
+        opts += _shared(facts, ranges, group, 1, wide)
     return tuple(opts)
 
 
@@ -95,10 +94,7 @@ def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, m
         return several
     wide = min(facts.lanes([ranges[-1]]) for ranges in tuples)
     threads = threads_of_row(extent, facts.outputs, len(facts.loads), most, wide)
-    opts: list[Opt] = []
-    for ranges, total in tuples.items():
-        if total >= threads:
-            opts += _shared(facts, ranges, threads, facts.lanes([ranges[-1]]))
+    opts = [opt for ranges in tuples for opt in _shared(facts, ranges, threads, facts.lanes([ranges[-1]]))]
     loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
     if not loops:
         return tuple(opts)
@@ -136,9 +132,8 @@ def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int
         group *= 2
     if group == 1:
         return None
-    for ranges, total in tuples.items():
-        if total >= group:
-            opts += _shared(facts, ranges, group, 1, wide)
+    for ranges in tuples:
+        opts += _shared(facts, ranges, group, 1, wide)
     return tuple(opts)
 
 
@@ -158,14 +153,17 @@ def _over_the_same(facts: Facts, tuples: dict[tuple[UOp, ...], int]) -> tuple[Op
 
 def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, words: int = 1) -> list[Opt]:
     """A reduce split over `threads` threads, in vectors of `wide` if its innermost range is long enough. A value of it
-    has `words`.
+    has `words`. Shorter reduces than that are left to each thread.
     """
     first, last = facts.number(ranges[0]), facts.number(ranges[-1])
+    total = math.prod(facts.axes[facts.number(r)].largest for r in ranges)
+    if total < threads:
+        return []
     inner = facts.axes[last].largest
     opts = []
     if len(ranges) > 1 and inner < 8 * threads and all(r.src[0].is_const for r in ranges):
         opts.append(Opt("MERGE", first, len(ranges) - 1))
-        last, inner, wide = first, math.prod(facts.axes[facts.number(r)].largest for r in ranges), 1
+        last, inner, wide = first, total, 1
     if wide > 1 and inner >= wide * power_of_two(threads):
         opts.append(Opt("VECTORIZE", last, wide))
         inner //= wide
