@@ -174,11 +174,7 @@ class _Lineariser:
         level: dict[UOp, int] = {}
         params: dict[UOp, bool] = {}
         for u in toposort((self.sink,)):
-            deepest = 0
-            for s in u.src:
-                if level[s] > deepest:
-                    deepest = level[s]
-            level[u] = deepest + (u.op is Op.REDUCE)
+            level[u] = max([level[s] for s in u.src], default=0) + (u.op is Op.REDUCE)
             if u.op is Op.REDUCE:
                 self.levels[u] = level[u]
             elif u.op is Op.RANGE:

@@ -87,11 +87,7 @@ def reduce_depths(order: Sequence[UOp]) -> dict[UOp, int]:
     """The most reductions (and gathers) on a way from an input to each node."""
     depth: dict[UOp, int] = {}
     for u in order:
-        deepest = 0
-        for s in u.src:
-            if depth[s] > deepest:
-                deepest = depth[s]
-        depth[u] = deepest + (u.op in NEVER_TWICE)
+        depth[u] = max([depth[s] for s in u.src], default=0) + (u.op in NEVER_TWICE)
     return depth
 
 
