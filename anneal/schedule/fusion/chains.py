@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anneal.schedule.cost_model import CostModel
-from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, long_axes
+from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, base, long_axes
 from anneal.schedule.fusion.groups import FusionGroup, depends
 from anneal.schedule.fusion.state import Materialised, Reason
-from anneal.uop import ALU, MOVEMENT, DType, Op, UOp, dtypes
+from anneal.uop import ALU, MOVEMENT, DType, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import most, product
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
@@ -200,8 +200,7 @@ class _Chain:
         """Factors that hold a reduction, or the scaled part of one: a kernel of a chain has no other reductions."""
         for u in (*self.scores, *self.products):
             for f in factors_of(u) or ():
-                while f.op in MOVEMENT:
-                    f = f.src[0]
+                f = base(f)
                 if f in self.inside or f in self.materialised and f.op not in (Op.MUL, Op.DIV):
                     continue
                 if f.op in (Op.MUL, Op.DIV) and f.src[0].op is Op.CAST and f not in self.materialised:
@@ -211,17 +210,8 @@ class _Chain:
 
     def holds_a_reduction(self, u: UOp) -> bool:
         """True if the kernel that computes `u` reduces something."""
-        seen = {u}
-        stack = [u]
-        while stack:
-            s = stack.pop()
-            if s in self.materialised or s in self.inside or s.op in LEAVES:
-                continue
-            if s.op in NEVER_TWICE:
-                return True
-            stack += [x for x in s.src if x not in seen]
-            seen.update(s.src)
-        return False
+        within = toposort((u,), lambda s: s in self.materialised or s in self.inside or s.op in LEAVES)
+        return any(s.op in NEVER_TWICE for s in within)
 
     def is_small(self, u: UOp) -> bool:
         """True if `u` is made of indices and small values alone, as the mask of a dropout is."""

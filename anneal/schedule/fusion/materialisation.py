@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from anneal.schedule.cost_model import COST, GATHER_COST, MASK_COST, REDUCE_COST, CostModel
 from anneal.schedule.fusion import facts
 from anneal.schedule.fusion.state import Materialised, Reason, State
-from anneal.uop import ALU, MOVEMENT, Op, UOp
+from anneal.uop import ALU, MOVEMENT, Op, UOp, toposort
 
 
 def materialised_nodes(
@@ -72,16 +72,9 @@ def keep_across(state: State) -> None:
     """Materialise elements that a reduction across their rows reads, if results for their rows would be computed with
     each: once for every column."""
     for u in state.across:
-        stack, seen = [u.src[0]], set[UOp]()
-        while stack:
-            x = stack.pop()
-            if x in seen or x in state.materialised or x.op in facts.LEAVES:
-                continue
-            seen.add(x)
-            if x in state.rows:
-                state.materialise(u.src[0], Reason.ACROSS_ROWS)
-                break
-            stack += x.src
+        inside = toposort(u.src, until=lambda x: x in state.materialised or x.op in facts.LEAVES)
+        if not state.rows.isdisjoint(inside):
+            state.materialise(u.src[0], Reason.ACROSS_ROWS)
 
 
 def keep_repeated(state: State) -> None:

@@ -367,24 +367,22 @@ def _bits(x: UOp) -> UOp:
 def _size(x: UOp) -> UOp:
     """The size of `x`; of a sum that of its terms, since two kernels may round a difference to different numbers."""
     made: dict[UOp, UOp] = {}
-    stack = [x]
-    while stack:
-        u = stack[-1]
-        parts = u.src if u.op in (Op.ADD, Op.SUB, Op.MUL, Op.RESHAPE) else u.src[1:] if u.op is Op.WHERE else ()
-        if missing := [p for p in parts if p not in made]:
-            stack += missing
-            continue
-        stack.pop()
+
+    def parts(u: UOp) -> tuple[UOp, ...]:
+        return u.src if u.op in (Op.ADD, Op.SUB, Op.MUL, Op.RESHAPE) else u.src[1:] if u.op is Op.WHERE else ()
+
+    for u in toposort((x,), sources=parts):
+        below = [made[p] for p in parts(u)]
         if u.op is Op.CONST or u.op is Op.EXP:
             made[u] = const(_F32, abs(u.arg)) if u.op is Op.CONST else u
-        elif not parts:
+        elif not below:
             made[u] = UOp(Op.BITCAST, _F32, (_bits(u),))
         elif u.op is Op.RESHAPE:
-            made[u] = _reshaped(made[u.src[0]], u.shape)
+            made[u] = _reshaped(below[0], u.shape)
         elif u.op is Op.WHERE:
-            made[u] = u.src[0].where(*[made[p] for p in parts])
+            made[u] = u.src[0].where(*below)
         else:
-            made[u] = (Op.MUL if u.op is Op.MUL else Op.ADD)(*[made[p] for p in parts])
+            made[u] = (Op.MUL if u.op is Op.MUL else Op.ADD)(*below)
     return made[x]
 
 
