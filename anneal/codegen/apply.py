@@ -340,10 +340,10 @@ class _Rewrite:
             return self.reduce(u, src)
         if u.op is Op.LOAD and self.unaligned:
             # Beyond the end nothing is read: the index is not held, so that neighbours stay neighbours.
-            beyond = [c for r, c in self.asked.items() if u.ranges >> r.arg[0] & 1]
+            beyond = [c for r, c in self.asked.items() if u.varies_over(r)]
             return with_sources(u, (*src[:2], *conjunction([*beyond, *src[2:]])))
         if u.op is Op.STORE:
-            fused = [c for r, c in self.asked.items() if r in self.serial and u.ranges >> r.arg[0] & 1]
+            fused = [c for r, c in self.asked.items() if r in self.serial and u.varies_over(r)]
             return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
         return with_sources(u, src)
 

@@ -177,7 +177,7 @@ def fusible_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
         if u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]):
             fit -= {*u.src[1:]}
     for u in reduces:
-        if fit and fit.isdisjoint(u.src[1:]) and u.src[0].ranges >> row.arg[0] & 1:
+        if fit and fit.isdisjoint(u.src[1:]) and u.src[0].varies_over(row):
             fit -= {r for x in toposort((u.src[0],)) if x.op is Op.REDUCE for r in x.src[1:]}
     return fit
 

@@ -41,8 +41,8 @@ class _Indices:
 
     def is_aligned(self, index: UOp, v: UOp) -> bool:
         """True if the terms other than the lane are whole vectors."""
-        n, bit = extent(v), v.arg[0]
-        return not any(t is not v and (k % n or t.ranges >> bit & 1) for t, k in self.form(index)[0].items())
+        n = extent(v)
+        return not any(t is not v and (k % n or t.varies_over(v)) for t, k in self.form(index)[0].items())
 
     def each(self, index: UOp, n: int) -> tuple[UOp, int]:
         """An index counted in vectors of `n`, and the lane."""
@@ -125,7 +125,7 @@ def to_runs(sink: UOp) -> UOp:
             terms, constant = form(src[1])
             for v in vectors:
                 step = terms.pop(v, 0)
-                if step and not any(t.ranges >> v.arg[0] & 1 for t in terms):
+                if step and not any(t.varies_over(v) for t in terms):
                     first = normalise(unform(terms, constant), serial)
                     src = (src[0], UOp(Op.LANES, src[1].dtype, (first, v), step), *src[2:])
         return over(u, src)
@@ -142,7 +142,7 @@ def _along_vectors(
     for u in accesses:
         memory = memory_of(u.src[0])
         for v in vectors:
-            if extent(v) % per_word(memory.dtype) or not u.src[1].ranges >> v.arg[0] & 1:
+            if extent(v) % per_word(memory.dtype) or not u.src[1].varies_over(v):
                 continue
             if _is_whole(u, v, indices) and wide.setdefault(memory, v) is v:
                 direct.add(u)
@@ -174,7 +174,7 @@ def _quads(accesses: Sequence[UOp], indices: _Indices, mask: int) -> list[UOp]:
 def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
     """Does an access run through whole aligned vectors along `v`?"""
     predicates = u.src[2 if u.op is Op.LOAD else 3 :]
-    if any(p.ranges >> v.arg[0] & 1 for p in predicates):
+    if any(p.varies_over(v) for p in predicates):
         return False
     terms, constant = indices.form(u.src[1])
     return terms.get(v) == 1 and not constant % extent(v) and indices.is_aligned(u.src[1], v)

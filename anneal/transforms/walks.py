@@ -140,28 +140,7 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
 
 def _order(roots: Nodes, stop: set[UOp]) -> Path:
     """Every node that `roots` depend on, with its sources, sources first; nodes of `stop` are left out."""
-    out: Path = []
-    seen = set(stop)
-    for root in roots:
-        if root in seen:
-            continue
-        seen.add(root)
-        sources = sources_of(root)
-        stack: list[tuple[UOp, Src, Iterator[UOp]]] = [(root, sources, iter(sources))]
-        while stack:
-            node, sources, rest = stack[-1]
-            for child in rest:
-                if child not in seen:
-                    seen.add(child)
-                    below = sources_of(child)
-                    if below:
-                        stack.append((child, below, iter(below)))
-                        break
-                    out.append((child, below))
-            else:
-                stack.pop()
-                out.append((node, sources))
-    return out
+    return [(u, sources_of(u)) for u in toposort(roots, stop.__contains__, sources_of)]
 
 
 def _contributions(y: UOp, g: UOp, sources: Src) -> tuple[UOp | None, ...]:

@@ -192,6 +192,10 @@ class UOp(_Slots):
     def is_const(self) -> bool:
         return self.op is _CONST
 
+    def varies_over(self, r: UOp) -> bool:
+        """True if the node depends on the open RANGE `r`."""
+        return bool(self.ranges >> r.arg[0] & 1)
+
     @property
     def size(self) -> int:
         """The number of elements; a `Count` where that is symbolic."""

@@ -50,7 +50,7 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     if contiguous:
         return _along_rows(facts, tuples, extent, min(most, 1024 if facts.outputs < 8 else 256))
     bits = mask_of(main)
-    depends = [u.ranges >> loops[-1].arg[0] & 1 for u in facts.loads if u.ranges & bits] if down_columns else []
+    depends = [u.varies_over(loops[-1]) for u in facts.loads if u.ranges & bits] if down_columns else []
     if sum(depends) == 1 < len(depends):
         return _vector_by_columns(facts, tuples, extent, target)
     return _along_columns(facts, tuples, extent, most)
@@ -211,8 +211,8 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
         wide = facts.lanes(over, facts.packed)
     # Of the loads only those of whole rows fill registers; a load for the reduce is the load for the store.
     loads = {(u.src[0], tuple(sorted(t.arg[0] for t in form(u.src[1])[0] if t.op.name == "RANGE" and t not in over)))
-             for u in facts.loads if any(u.ranges >> r.arg[0] & 1 for r in over)}  # fmt: skip
-    across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.ranges >> r.arg[0] & 1]
+             for u in facts.loads if any(u.varies_over(r) for r in over)}  # fmt: skip
+    across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.varies_over(r)]
     others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and a.count > 1]
     rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
     opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
@@ -223,7 +223,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
         opts.append(Opt("LOCAL", others[-1][0], beside))
     threads = threads_of_row(extent, rows, len(loads), min(target.max_threads, 1024) // beside, wide)
     threads = _without_waste(units, min(threads, power_of_two(units)))
-    if any(p.ranges >> r.arg[0] & 1 for u in facts.loads for p in u.src[2:] for r in over):
+    if any(p.varies_over(r) for u in facts.loads for p in u.src[2:] for r in over):
         # Joined pieces: where each thread's vectors are the same distance apart in all of them, it knows their pieces.
         while threads > 32 and units % threads:
             threads //= 2

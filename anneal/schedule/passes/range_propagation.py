@@ -349,7 +349,7 @@ class _Lower:
 
 def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...], tag: Any) -> UOp:
     """REDUCE over the ranges the value depends on; the others only repeat it."""
-    used = tuple([r for r in ranges if value.ranges >> r.arg[0] & 1 or not is_symbolic(r.src[0])])
+    used = tuple([r for r in ranges if value.varies_over(r) or not is_symbolic(r.src[0])])
     idle = product([r.src[0] if not r.src[0].is_const else r.src[0].arg for r in ranges if r not in used])
     if used:
         value = UOp(Op.REDUCE, value.dtype, (value, *used), kind, tag)
@@ -441,7 +441,7 @@ def renumber(sink: UOp) -> UOp:
     for n, part in enumerate(members_of(sink)):
         strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
         for r in loops:
-            if any(s.ranges >> r.arg[0] & 1 for s in part.src):
+            if any(s.varies_over(r) for s in part.src):
                 rank[r] = (n, -strides.get(r, 0))
     loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
     number = {r: n for n, r in enumerate(loops + reduces)}
