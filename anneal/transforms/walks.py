@@ -166,7 +166,7 @@ def _sum(c: UOp, y: UOp) -> UOp:
     if not c.shape:
         n = product(y.shape)
         return c * (n.cast(c.dtype) if isinstance(n, UOp) else float(n))
-    total = UOp(Op.REDUCE_AXIS, c.dtype, (c,), (Op.ADD, tuple(range(len(c.shape)))))
+    total = c.then(Op.REDUCE_AXIS, (Op.ADD, tuple(range(len(c.shape)))))
     return UOp(Op.RESHAPE, c.dtype, (total,), ())
 
 

@@ -174,6 +174,10 @@ class UOp(_Slots):
         return UOp(self.op, self.dtype, src, self.arg, self.tag)
 
     # -- sizes ----------------------------------------------------------------------------------------------------
+    def then(self, op: Op, arg: Any = None, tag: Any = None) -> UOp:
+        """`op` of this node alone, in the same dtype."""
+        return UOp(op, self.dtype, (self,), arg, tag)
+
     def bind(self, value: int) -> UOp:
         """This Variable with the value it has in one run. Raises ShapeError for a value outside its bounds."""
         bound: UOp = LATER.bind(self, value)
