@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -392,8 +393,4 @@ def _is_masked(inside: UOp, value: UOp) -> bool:
 
 def _fold(op: Op, value: UOp, lanes: UOp) -> UOp:
     """The lanes of a partial result combined."""
-    parts = [UOp(Op.LANE, value.dtype, (value, lanes), i) for i in range(extent(lanes))]
-    out = parts[0]
-    for p in parts[1:]:
-        out = op(out, p)
-    return out
+    return functools.reduce(op, [UOp(Op.LANE, value.dtype, (value, lanes), i) for i in range(extent(lanes))])

@@ -72,8 +72,7 @@ def _is_large(score: UOp, costs: CostModel) -> bool:
 
 def is_made_of(factor: UOp, dtype: DType) -> bool:
     """True if a factor is made of numbers of a narrow dtype, perhaps times a number for each row."""
-    while factor.op in MOVEMENT or factor.op in (Op.MUL, Op.DIV):
-        factor = factor.src[0]
+    factor = base(factor, (*MOVEMENT, Op.MUL, Op.DIV))
     return factor.op is Op.CAST and factor.src[0].dtype is dtype
 
 
@@ -83,8 +82,7 @@ def factors_of(u: UOp) -> tuple[UOp, UOp] | None:
         return None
     found = []
     for s in u.src[0].src:
-        while s.op is Op.CAST:
-            s = s.src[0]
+        s = base(s, (Op.CAST,))
         if s.op is not Op.EXPAND:
             return None
         found.append(s.src[0])
@@ -189,8 +187,7 @@ class _Chain:
         that what is multiplied are the narrow values, and the numbers go to the scores."""
         for u in (*self.scores, *self.products):
             for f in factors_of(u) or ():
-                while f.op is Op.RESHAPE:
-                    f = f.src[0]
+                f = base(f, (Op.RESHAPE,))
                 if f.op in (Op.MUL, Op.DIV) and f in self.materialised and f not in self.outputs:
                     x, y = f.src
                     if x.op is Op.CAST and x.src[0].dtype.is_narrow and y.op is Op.EXPAND:

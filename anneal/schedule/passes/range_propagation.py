@@ -71,21 +71,22 @@ class _Ranges:
     def loop(self, extent: Size) -> UOp:
         if extent == 1:
             return _int(0)
-        self.count += 1
-        return UOp(Op.RANGE, _I32, (_int(extent),), (self.count - 1, "loop"))
+        return self.new(_int(extent), "loop")
 
     def reduce(self, extent: UOp, open_ranges: int, position: int) -> UOp:
         if extent.is_const and extent.arg == 1:
             return _int(0)
         if not extent.is_const and not is_symbolic(extent):
-            self.count += 1
-            return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
+            return self.new(extent, "reduce")
         key = (open_ranges, position, extent.arg if extent.is_const else extent)
         found = self.shared.get(key)
         if found is None:
-            self.count += 1
-            found = self.shared[key] = UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
+            found = self.shared[key] = self.new(extent, "reduce")
         return found
+
+    def new(self, extent: UOp, kind: str) -> UOp:
+        self.count += 1
+        return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, kind))
 
 
 def rangeify(cut: UOp) -> UOp:
@@ -213,9 +214,8 @@ class _Lower:
         return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
 
     def load(self, leaf: UOp, index: Index, predicate: UOp | None) -> UOp:
-        param = UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
-        position = linear_index(index, widest(leaf.shape))
-        return UOp(Op.LOAD, leaf.dtype, (param, position) if predicate is None else (param, position, predicate))
+        src = (self.flat(leaf), linear_index(index, widest(leaf.shape)))
+        return UOp(Op.LOAD, leaf.dtype, src if predicate is None else (*src, predicate))
 
     def value(self, root: UOp, index: Index) -> UOp:
         memo = self.memo
@@ -235,10 +235,6 @@ class _Lower:
                     stack.pop()
                     continue
                 todo = waiting[ctx] = self.children(ctx)
-                missing = [c for c in todo[0] if c not in memo]
-                if missing:
-                    stack.extend(missing)
-                    continue
             children, extra = todo
             missing = [c for c in children if c not in memo]
             if missing:
