@@ -363,11 +363,11 @@ class _Rewrite:
         if len(groups) > 1:
             raise _refused("two GROUP opts on one reduce", u)
         if loops:
-            value = UOp(Op.REDUCE, u.dtype, (value, *loops), u.arg, u.tag)
+            value = u.replace(src=(value, *loops))
         for v in vectors:
             value = UOp(Op.LANE, u.dtype, (value, v), u.arg) if self.unaligned else _fold(u.arg, value, v)
         if groups:
-            value = UOp(Op.REDUCE, u.dtype, (value, *groups), u.arg, u.tag)
+            value = u.replace(src=(value, *groups))
         return value
 
 

@@ -98,7 +98,7 @@ def to_vectors(sink: UOp) -> UOp:
             v = wide[memory_of(u.src[0])]
             index, number = indices.each(u.src[1], extent(v))
             lanes = UOp(Op.LANES, index.dtype, (index, v))
-            out = UOp(u.op, u.dtype, (src[0], lanes, *src[2:]), u.arg, u.tag)
+            out = u.replace(src=(src[0], lanes, *src[2:]))
             return out if u in whole else UOp(Op.LANE, u.dtype, (out, v), number)
         if u in each:
             # Each lane reads a vector for itself, and takes from it the lane that the load's arg tells.

@@ -7,6 +7,7 @@ as.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from math import gcd
 from typing import Any
@@ -398,10 +399,7 @@ def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
 
 
 def _same(u: UOp, parts: list[UOp]) -> UOp:
-    out = parts[0]
-    for p in parts[1:]:
-        out = u.op(out, p)
-    return out
+    return functools.reduce(u.op, parts)
 
 
 def conjunction(u: UOp) -> UOp:

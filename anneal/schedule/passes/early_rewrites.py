@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from anneal.rewrite import applied, over, rebuild, rewritten, unfolded
@@ -77,10 +78,7 @@ _FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where t
 
 def _in_place(order: list[UOp]) -> set[UOp]:
     """Updates of what another update made for them alone: they need no copy of it."""
-    users: dict[UOp, int] = {}
-    for u in order:
-        for s in u.src:
-            users[s] = users.get(s, 0) + 1
+    users = Counter([s for u in order for s in u.src])
     return {u for u in order if u.op is Op.UPDATE and u.src[0].op is Op.UPDATE and users[u.src[0]] == 1}
 
 

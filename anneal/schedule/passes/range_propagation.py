@@ -418,7 +418,7 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
             ranges: list[UOp] = []
             for r, again in zip(u.src[1:], src[1:], strict=True):
                 ranges.extend(mapping.get(r) or [again])
-            return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg, u.tag)
+            return u.replace(src=(src[0], *ranges))
         return over(u, src)
 
     return rebuild(order[-1], visit, order=order)

@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import operator
+from collections import Counter
 
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
@@ -164,7 +165,7 @@ def _in_short_segments(u: UOp, pieces: int) -> UOp:
     count = rows * pieces
     end = starts.then(Op.SHRINK, ((rows, rows + 1),)).then(Op.PAD, ((count, 0),))
     bounds = cuts.then(Op.RESHAPE, (count,)).then(Op.PAD, ((0, 1),)) + end
-    parts = UOp(Op.SEGMENT_SUM, u.dtype, (value, order, bounds), u.arg, u.tag)
+    parts = u.replace(src=(value, order, bounds))
     split = parts.then(Op.RESHAPE, (*table, *u.shape[1:]))
     return split.then(Op.REDUCE_AXIS, (Op.ADD, (1,))).then(Op.RESHAPE, u.shape)
 
@@ -177,13 +178,8 @@ _LONG = {Op.REDUCE_AXIS: _pieces, Op.SEGMENT_SUM: _segment_pieces}
 
 def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
     """Numbers that add up whole sums, as the norm of many gradients does: what the sums sum, and the other terms."""
-    uses: dict[UOp, int] = {}
-    adds = []
-    for u in order:
-        for s in u.src:
-            uses[s] = uses.get(s, 0) + 1
-        if u.op is Op.ADD and not u.shape and u.dtype.is_float and u.dtype.bits >= 32:
-            adds.append(u)
+    uses = Counter([s for u in order for s in u.src])
+    adds = [u for u in order if u.op is Op.ADD and not u.shape and u.dtype.is_float and u.dtype.bits >= 32]
     inner = {s for u in adds for s in u.src if s.op is Op.ADD and uses[s] == 1}
     found = {}
     for u in adds:
