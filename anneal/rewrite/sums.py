@@ -7,7 +7,6 @@ as.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from math import gcd
 from typing import Any
@@ -399,7 +398,10 @@ def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
 
 
 def _same(u: UOp, parts: list[UOp]) -> UOp:
-    return functools.reduce(u.op, parts)
+    out = parts[0]
+    for p in parts[1:]:
+        out = u.op(out, p)
+    return out
 
 
 def conjunction(u: UOp) -> UOp:

@@ -7,10 +7,8 @@ earlier loop, and a sum of products becomes a Product; both leave a full array b
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from collections.abc import Mapping
 
 import numpy as np
@@ -144,7 +142,10 @@ class Planner(Arrays):
 
     def _reach(self, root: UOp) -> int:
         """Dims of everything evaluated to get `root`, up to hoisted values."""
-        return functools.reduce(operator.or_, [self.mask[u] for u in toposort((root,), sources=self.inputs)])
+        m = 0
+        for u in toposort((root,), sources=self.inputs):
+            m |= self.mask[u]
+        return m
 
     def _adopt_outputs(self) -> None:
         """Let products write straight into outputs that their result, or an epilogue over it, goes to."""
