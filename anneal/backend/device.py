@@ -367,12 +367,7 @@ class Device(ABC, Generic[Buffer]):
 
     def free(self, buffer: Buffer) -> None:
         """Hand a buffer back. The caller must not use it again; a batch that was prepared with it may still run."""
-        self._returned.append(buffer)
-        if self.lock.acquire(blocking=False):  # else whoever has it looks before it allocates
-            try:
-                self._reclaim()
-            finally:
-                self.lock.release()
+        self.free_all((buffer,))
 
     def free_all(self, buffers: Iterable[Buffer]) -> None:
         """`free` of several.
@@ -381,7 +376,7 @@ class Device(ABC, Generic[Buffer]):
             buffers: the buffers.
         """
         self._returned.extend(buffers)
-        if self._returned and self.lock.acquire(blocking=False):
+        if self._returned and self.lock.acquire(blocking=False):  # else whoever has it looks before it allocates
             try:
                 self._reclaim()
             finally:

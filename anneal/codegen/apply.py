@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -340,10 +341,10 @@ class _Rewrite:
             return self.reduce(u, src)
         if u.op is Op.LOAD and self.unaligned:
             # Beyond the end nothing is read: the index is not held, so that neighbours stay neighbours.
-            beyond = [c for r, c in self.asked.items() if u.ranges >> r.arg[0] & 1]
+            beyond = [c for r, c in self.asked.items() if u.varies_over(r)]
             return with_sources(u, (*src[:2], *conjunction([*beyond, *src[2:]])))
         if u.op is Op.STORE:
-            fused = [c for r, c in self.asked.items() if r in self.serial and u.ranges >> r.arg[0] & 1]
+            fused = [c for r, c in self.asked.items() if r in self.serial and u.varies_over(r)]
             return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
         return with_sources(u, src)
 
@@ -362,11 +363,11 @@ class _Rewrite:
         if len(groups) > 1:
             raise _refused("two GROUP opts on one reduce", u)
         if loops:
-            value = UOp(Op.REDUCE, u.dtype, (value, *loops), u.arg, u.tag)
+            value = u.replace(src=(value, *loops))
         for v in vectors:
             value = UOp(Op.LANE, u.dtype, (value, v), u.arg) if self.unaligned else _fold(u.arg, value, v)
         if groups:
-            value = UOp(Op.REDUCE, u.dtype, (value, *groups), u.arg, u.tag)
+            value = u.replace(src=(value, *groups))
         return value
 
 
@@ -392,8 +393,4 @@ def _is_masked(inside: UOp, value: UOp) -> bool:
 
 def _fold(op: Op, value: UOp, lanes: UOp) -> UOp:
     """The lanes of a partial result combined."""
-    parts = [UOp(Op.LANE, value.dtype, (value, lanes), i) for i in range(extent(lanes))]
-    out = parts[0]
-    for p in parts[1:]:
-        out = op(out, p)
-    return out
+    return functools.reduce(op, [UOp(Op.LANE, value.dtype, (value, lanes), i) for i in range(extent(lanes))])

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from anneal.codegen.opts import Opt, identity
 from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, form, held, mask_of, unform
+from anneal.codegen.skip import choices
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.uop import DType, Op, UOp, const, dtypes, toposort
@@ -44,7 +45,7 @@ class Chain:
     def factors(self, score: UOp) -> tuple[UOp, UOp]:
         """The factor of a score over rows, and the one over columns."""
         a, b = score.src[0].src
-        return (a, b) if a.ranges >> self.r.arg[0] & 1 else (b, a)
+        return (a, b) if a.varies_over(self.r) else (b, a)
 
     def product(self, reduction: UOp) -> tuple[UOp, UOp | None]:
         """The factor that is made of the scores, and the other one, if there is one."""
@@ -52,12 +53,12 @@ class Chain:
         if self.d is None:
             return value, None
         a, b = value.src
-        return (b, a) if a.ranges >> self.d.arg[0] & 1 else (a, b)
+        return (b, a) if a.varies_over(self.d) else (a, b)
 
 
 def scaled(value: UOp, inner: UOp) -> tuple[UOp, tuple[Op, UOp] | None]:
     """A factor without what it is multiplied with or divided by, if that does not depend on the range `inner`."""
-    if value.op in (Op.MUL, Op.DIV) and not value.src[1].ranges >> inner.arg[0] & 1:
+    if value.op in (Op.MUL, Op.DIV) and not value.src[1].varies_over(inner):
         return value.src[0], (value.op, value.src[1])
     return value, None
 
@@ -94,14 +95,14 @@ def _with_loops(
         if s.arg is not Op.ADD or s.src[0].op is not Op.MUL:
             return None
         a, b = s.src[0].src
-        if b.ranges >> c.arg[0] & 1 == a.ranges >> c.arg[0] & 1:
+        if b.varies_over(c) == a.varies_over(c):
             return None
-        left, right = (a, b) if b.ranges >> c.arg[0] & 1 else (b, a)
-        rows &= {r for r in loops if left.ranges >> r.arg[0] & 1 and not right.ranges >> r.arg[0] & 1}
+        left, right = (a, b) if b.varies_over(c) else (b, a)
+        rows &= {r for r in loops if left.varies_over(r) and not right.varies_over(r)}
     if not rows:
         return None
     r = max(rows, key=lambda r: (r.vmax, r.arg[0]))
-    wide = [x for x in loops if not any(s.ranges >> x.arg[0] & 1 for s in scores)]
+    wide = [x for x in loops if not any(s.varies_over(x) for s in scores)]
     if len(wide) > 1:
         return None
     d = wide[0] if wide else None
@@ -119,9 +120,9 @@ def _with_loops(
         if u.arg is not Op.ADD or u.src[0].op is not Op.MUL:
             return None
         f, x = chain.product(u)
-        if x is None or not x.ranges >> d.arg[0] & 1 or x.ranges >> r.arg[0] & 1 or not x.ranges >> c.arg[0] & 1:
+        if x is None or not x.varies_over(d) or x.varies_over(r) or not x.varies_over(c):
             return None
-        if f.ranges >> d.arg[0] & 1 or any(v in reductions for v in toposort((u.src[0],))):
+        if f.varies_over(d) or any(v in reductions for v in toposort((u.src[0],))):
             return None
     return chain
 
@@ -406,15 +407,4 @@ def _sized(value: UOp) -> UOp | None:
 
 def _ruled_out(condition: UOp, when: bool) -> list[tuple[dict[UOp, int], int]]:
     """Affine forms any one of which makes `condition` be `when` where it is negative."""
-    out = []
-    stack = [(condition, when)]
-    while stack:
-        u, v = stack.pop()
-        if u.op is Op.LT and u.src[0].dtype is _I32:
-            a, b = u.src if v else u.src[::-1]
-            out.append(form(a - b if v else a - b - 1))
-        elif u.op is Op.NOT:
-            stack.append((u.src[0], not v))
-        elif u.op is (Op.OR if v else Op.AND):
-            stack += [(s, v) for s in u.src]
-    return out
+    return [form(u.src[0] - u.src[1] if v else u.src[1] - u.src[0] - 1) for u, v in choices(condition, when)]

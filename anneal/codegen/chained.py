@@ -10,7 +10,7 @@ from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Split, 
 from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of
 from anneal.codegen.stage import Layout, rows_apart, tile_over
-from anneal.rewrite import rebuild
+from anneal.rewrite import over, rebuild
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import content
 
@@ -286,7 +286,7 @@ def _by_exp2(value: UOp) -> UOp:
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.EXP:
             return Op.EXP2(src[0] * math.log2(math.e))
-        return u if src == u.src else u.replace(src=src)
+        return over(u, src)
 
     return rebuild(value, visit)
 

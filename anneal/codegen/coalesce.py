@@ -98,7 +98,7 @@ def _merged(sink: UOp, table: dict[UOp, UOp], parent: dict[UOp, UOp]) -> UOp:
         if u.op is not Op.REDUCE:
             return with_sources(u, src)
         ranges = [n for r, n in zip(u.src[1:], src[1:], strict=True) if r not in parent]
-        return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg, u.tag)
+        return u.replace(src=(src[0], *ranges))
 
     return rebuild(sink, visit, table)
 
@@ -152,7 +152,7 @@ def merge_rows(sink: UOp) -> UOp:
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.REDUCE:
-            return UOp(Op.REDUCE, u.dtype, (src[0], wholes[u.src[1:]]), u.arg, u.tag)
+            return u.replace(src=(src[0], wholes[u.src[1:]]))
         return with_sources(u, src)
 
     merged = rebuild(sink, visit, new)
@@ -177,7 +177,7 @@ def fusible_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
         if u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]):
             fit -= {*u.src[1:]}
     for u in reduces:
-        if fit and fit.isdisjoint(u.src[1:]) and u.src[0].ranges >> row.arg[0] & 1:
+        if fit and fit.isdisjoint(u.src[1:]) and u.src[0].varies_over(row):
             fit -= {r for x in toposort((u.src[0],)) if x.op is Op.REDUCE for r in x.src[1:]}
     return fit
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, unform
 from anneal.codegen.target import per_word
-from anneal.rewrite import rebuild
+from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 
@@ -41,27 +41,16 @@ class _Indices:
 
     def is_aligned(self, index: UOp, v: UOp) -> bool:
         """True if the terms other than the lane are whole vectors."""
-        n, bit = extent(v), v.arg[0]
-        return not any(t is not v and (k % n or t.ranges >> bit & 1) for t, k in self.form(index)[0].items())
-
-    def vectors(self, index: UOp, v: UOp) -> UOp:
-        """LANES for the vector that an aligned index falls into."""
         n = extent(v)
-        base, _ = self.split(index)
-        terms, constant = self.form(index)
-        whole = self.bases.get((base, n))
-        if whole is None:
-            rest = {t: k // n for t, k in terms.items() if t is not v}
-            whole = self.bases[base, n] = normalise(unform(rest, 0), self.serial)
-        return UOp(Op.LANES, index.dtype, (whole + constant // n, v))
+        return not any(t is not v and (k % n or t.varies_over(v)) for t, k in self.form(index)[0].items())
 
     def each(self, index: UOp, n: int) -> tuple[UOp, int]:
         """An index counted in vectors of `n`, and the lane."""
         base, _ = self.split(index)
         terms, constant = self.form(index)
-        whole = self.bases.get((base, -n))
+        whole = self.bases.get((base, n))
         if whole is None:
-            whole = self.bases[base, -n] = normalise(unform({t: k // n for t, k in terms.items()}, 0), self.serial)
+            whole = self.bases[base, n] = normalise(unform({t: k // n for t, k in terms.items()}, 0), self.serial)
         return whole + constant // n, constant % n
 
 
@@ -94,28 +83,30 @@ def to_vectors(sink: UOp) -> UOp:
     lane: set[UOp] = set()  # scalars that are a lane of a vector, the same for all threads
     each: set[UOp] = set()  # vectors of which each lane is a lane of a vector of its own
     for u in accesses:
-        over = wide.get(memory_of(u.src[0]))
-        if over is None:
+        v = wide.get(memory_of(u.src[0]))
+        if v is None:
             continue
         if u in direct:
             whole.add(u)
-        elif u.op is Op.LOAD and not u.ranges & mask and indices.is_aligned(u.src[1], over):
+        elif u.op is Op.LOAD and not u.ranges & mask and indices.is_aligned(u.src[1], v):
             lane.add(u)
-        elif u.op is Op.LOAD and _is_lane_of_each(u, over, indices):
+        elif u.op is Op.LOAD and _is_lane_of_each(u, v, indices):
             each.add(u)
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u in whole or u in lane:
-            over = wide[memory_of(u.src[0])]
-            out = UOp(u.op, u.dtype, (src[0], indices.vectors(u.src[1], over), *src[2:]), u.arg, u.tag)
-            return out if u in whole else UOp(Op.LANE, u.dtype, (out, over), indices.form(u.src[1])[1] % extent(over))
+            v = wide[memory_of(u.src[0])]
+            index, number = indices.each(u.src[1], extent(v))
+            lanes = UOp(Op.LANES, index.dtype, (index, v))
+            out = u.replace(src=(src[0], lanes, *src[2:]))
+            return out if u in whole else UOp(Op.LANE, u.dtype, (out, v), number)
         if u in each:
             # Each lane reads a vector for itself, and takes from it the lane that the load's arg tells.
             index, number = indices.each(u.src[1], extent(wide[memory_of(u.src[0])]))
             return UOp(Op.LOAD, u.dtype, (src[0], index), number, u.tag)
         if u.op is Op.STORE and memory_of(u.src[0]) in wide:
             src = (src[0], _element(src[1], wide[memory_of(u.src[0])], indices), *src[2:])
-        return u if src == u.src else u.replace(src=src)
+        return over(u, src)
 
     return rebuild(sink, visit, order=order)
 
@@ -134,10 +125,10 @@ def to_runs(sink: UOp) -> UOp:
             terms, constant = form(src[1])
             for v in vectors:
                 step = terms.pop(v, 0)
-                if step and not any(t.ranges >> v.arg[0] & 1 for t in terms):
+                if step and not any(t.varies_over(v) for t in terms):
                     first = normalise(unform(terms, constant), serial)
                     src = (src[0], UOp(Op.LANES, src[1].dtype, (first, v), step), *src[2:])
-        return u if src == u.src else u.replace(src=src)
+        return over(u, src)
 
     return rebuild(sink, visit, order=order) if vectors else sink
 
@@ -151,7 +142,7 @@ def _along_vectors(
     for u in accesses:
         memory = memory_of(u.src[0])
         for v in vectors:
-            if extent(v) % per_word(memory.dtype) or not u.src[1].ranges >> v.arg[0] & 1:
+            if extent(v) % per_word(memory.dtype) or not u.src[1].varies_over(v):
                 continue
             if _is_whole(u, v, indices) and wide.setdefault(memory, v) is v:
                 direct.add(u)
@@ -183,7 +174,7 @@ def _quads(accesses: Sequence[UOp], indices: _Indices, mask: int) -> list[UOp]:
 def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
     """Does an access run through whole aligned vectors along `v`?"""
     predicates = u.src[2 if u.op is Op.LOAD else 3 :]
-    if any(p.ranges >> v.arg[0] & 1 for p in predicates):
+    if any(p.varies_over(v) for p in predicates):
         return False
     terms, constant = indices.form(u.src[1])
     return terms.get(v) == 1 and not constant % extent(v) and indices.is_aligned(u.src[1], v)

@@ -32,7 +32,7 @@ def legalise(sink: UOp, target: Target, text_of: Callable[[Op, DType], str | Non
         if op is Op.REDUCE:
             return _reduce(u, src)
         if op is Op.ARGSORT:
-            return UOp(op, u.dtype, src, u.arg, u.tag)
+            return u.replace(src=src)
         if op not in ALU:
             return with_sources(u, src)
         legal = _narrow_sum(_legal(with_sources(u, src)))
@@ -61,12 +61,12 @@ def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
     # Element r goes where its rank says: the number of keys below it, or equal and before it.
     keys, r = value.src
     if value.arg == PERMUTATION:
-        return UOp(Op.STORE, u.dtype, (src[0], UOp(Op.LOAD, _I32, (keys, r)), r, *src[3:]), u.arg, u.tag)
+        return u.replace(src=(src[0], UOp(Op.LOAD, _I32, (keys, r)), r, *src[3:]))
     j = UOp(Op.RANGE, _I32, r.src, (1 + r.arg[0], "reduce"))
     mine, other = (UOp(Op.LOAD, keys.dtype, (keys, i)) for i in (r, j))
     before = (other < mine) | (other.eq(mine) & (j < r))
     rank = UOp(Op.REDUCE, _I32, (before.cast(_I32), j), Op.ADD)
-    return UOp(Op.STORE, u.dtype, (src[0], rank, r, *src[3:]), u.arg, u.tag)
+    return u.replace(src=(src[0], rank, r, *src[3:]))
 
 
 def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -174,11 +174,7 @@ class _Lineariser:
         level: dict[UOp, int] = {}
         params: dict[UOp, bool] = {}
         for u in toposort((self.sink,)):
-            deepest = 0
-            for s in u.src:
-                if level[s] > deepest:
-                    deepest = level[s]
-            level[u] = deepest + (u.op is Op.REDUCE)
+            level[u] = max([level[s] for s in u.src], default=0) + (u.op is Op.REDUCE)
             if u.op is Op.REDUCE:
                 self.levels[u] = level[u]
             elif u.op is Op.RANGE:
@@ -238,25 +234,7 @@ class _Lineariser:
 
     def order(self, roots: list[UOp]) -> list[UOp]:
         """The nodes to be emitted for `roots`, sources first; reduces are leaves."""
-        out: list[UOp] = []
-        seen: set[UOp] = set()
-        for root in roots:
-            if root in seen or self.find(root) is not None:
-                continue
-            seen.add(root)
-            stack = [(root, iter(_sources(root)))]
-            while stack:
-                node, children = stack[-1]
-                for child in children:
-                    if child not in seen:
-                        seen.add(child)
-                        if self.find(child) is None:
-                            stack.append((child, iter(_sources(child))))
-                            break
-                else:
-                    stack.pop()
-                    out.append(node)
-        return out
+        return toposort(roots, lambda u: self.find(u) is not None, _sources)
 
     def emit(self, roots: list[UOp]) -> None:
         order = self.order(roots)

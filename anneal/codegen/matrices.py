@@ -77,7 +77,7 @@ def merged(sink: UOp) -> UOp:
     table[first] = rest
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        return UOp(Op.REDUCE, u.dtype, (src[0], whole), u.arg, u.tag) if u.op is Op.REDUCE else with_sources(u, src)
+        return u.replace(src=(src[0], whole)) if u.op is Op.REDUCE else with_sources(u, src)
 
     return rebuild(sink, visit, dict(table))
 

@@ -101,7 +101,7 @@ class _Copies:
         if offsets is None:
             return dims, [with_sources(u, s, self.serial) for s in zip(*src, strict=True)]
         src[1] = offsets
-        return dims, [UOp(u.op, u.dtype, s, u.arg, u.tag) for s in zip(*src, strict=True)]
+        return dims, [u.replace(src=s) for s in zip(*src, strict=True)]
 
     def indices(self, index: UOp, dims: _Dims) -> list[UOp] | None:
         """Copies of an index that is affine in what is written out: one base, and a constant for each."""
@@ -165,7 +165,7 @@ def write_out(sink: UOp) -> UOp:
             made.visit(u)
     tell(made.walks)
     stores = [s for store in sink.src for s in made.copies[store][1]]
-    return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
+    return sink.replace(src=tuple(stores))
 
 
 # -- code generation as one list of passes, from the scheduled kernel graph to the text of a module -------------------

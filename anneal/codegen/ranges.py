@@ -258,7 +258,7 @@ def with_sources(u: UOp, src: tuple[UOp, ...], serial: int = 0) -> UOp:
     op = u.op
     if op is Op.LOAD or op is Op.STORE:
         src = (src[0], normalise(src[1], serial), *src[2:])
-        return u if src == u.src else UOp(op, u.dtype, src, u.arg, u.tag)
+        return u.replace(src=src)
     if src == u.src:
         return u
     out = u.replace(src=src)

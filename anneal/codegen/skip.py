@@ -195,7 +195,7 @@ def _without_stores(sink: UOp) -> UOp:
         masked = [_always(choices(value.src[0], dead == 1), f) for f in ((), free)]
         predicates = [Op.NOT(u) for u in dict.fromkeys(masked) if u is not None]
         stores.append(with_sources(s, (*s.src[:2], given, *conjunction([*predicates, *s.src[3:]]))))
-    return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
+    return sink.replace(src=tuple(stores))
 
 
 def _always(wanted: Iterable[Choice], free: Iterable[UOp] = ()) -> UOp | None:
@@ -229,7 +229,7 @@ def _without_loads(sink: UOp) -> UOp:
             others = [x for c, v in wishes[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
             dead = _always(others, _each_vector(u))
             if dead is not None and not dead.is_const:
-                table[u] = UOp(Op.LOAD, u.dtype, (*u.src[:2], *conjunction([Op.NOT(dead), *u.src[2:]])), u.arg, u.tag)
+                table[u] = u.replace(src=(*u.src[:2], *conjunction([Op.NOT(dead), *u.src[2:]])))
     return substituted(sink, table) if table else sink
 
 

@@ -90,11 +90,11 @@ def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
 
 def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, buffers: int, loop: UOp | None) -> UOp:
     """The operand, read from its tile; one of two buffers if the iterations of `loop` say which."""
-    wide = [r for r in threads if part.ranges >> r.arg[0] & 1]
-    deep = [r for r in depth if part.ranges >> r.arg[0] & 1]
+    wide = [r for r in threads if part.varies_over(r)]
+    deep = [r for r in depth if part.varies_over(r)]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
     value = Substitution(own, mask_of((*wide, *deep)))(part)
-    which = loop if loop is not None and part.ranges >> loop.arg[0] & 1 else None
+    which = loop if loop is not None and part.varies_over(loop) else None
     tile, layout = tile_over(value, [own[r] for r in wide], [own[r] for r in deep], fresh + len(own), buffers, which)
     position = layout.position((*wide, *deep))
     if which is not None:
@@ -154,7 +154,7 @@ def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
     for u in toposort((value,)):
         if u.op is Op.LOAD:
             terms = form(u.src[1])[0]
-            mine = {r: step for r in ranges if u.src[1].ranges >> r.arg[0] & 1 and (step := _step(u.src[1], terms, r))}
+            mine = {r: step for r in ranges if u.src[1].varies_over(r) and (step := _step(u.src[1], terms, r))}
             if len(mine) > len(best):
                 best = mine
     return sorted(ranges, key=lambda r: (r not in best, best.get(r, 0)))
@@ -162,7 +162,7 @@ def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
 
 def _step(index: UOp, terms: Mapping[UOp, int], r: UOp) -> int:
     """The distance of the first two elements along `r`, or 0 if it depends on data."""
-    if not any(t.ranges >> r.arg[0] & 1 for t in terms if t is not r):
+    if not any(t.varies_over(r) for t in terms if t is not r):
         return abs(terms[r])
     zeros = {u: const(_I32, 0) for u in toposort((index,)) if u.op is Op.RANGE or not u.ranges and u.op is not Op.CONST}
     everywhere = -1
@@ -218,7 +218,7 @@ def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
     """Does `value` read neighbouring elements along `r`, from every multiple of the lanes on?"""
     quad = UOp(Op.RANGE, _I32, (r.src[0] // extent(lanes),), r.arg)
     for u in toposort((value,)):
-        if u.op is Op.LOAD and u.src[1].ranges >> r.arg[0] & 1:
+        if u.op is Op.LOAD and u.src[1].varies_over(r):
             index = Substitution({r: quad * extent(lanes) + lanes}, 1 << r.arg[0])(u.src[1])
             if form(index)[0].get(lanes) == 1:
                 return True

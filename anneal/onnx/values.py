@@ -17,7 +17,7 @@ from anneal.onnx.graph import Graph
 from anneal.ops import wrap_array
 from anneal.runtime import storage_of
 from anneal.tensor import Tensor
-from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, range_of, size, size_text
 
 # TensorProto.DataType, counted from 1 -> the name of NumPy's or ml_dtypes' type.
@@ -471,12 +471,5 @@ def work_of(results: Iterable[UOp], inputs: Iterable[UOp]) -> int:
     (n, k) and (k, m) n * m * k, for a convolution the elements of its result times those of its window. A symbolic size
     counts as the largest that it may be.
     """
-    total, seen, todo = 0, set(inputs), list(results)
-    while todo:
-        u = todo.pop()
-        if u not in seen:
-            seen.add(u)
-            todo.extend(u.src)
-            if u.op is Op.REDUCE_AXIS:
-                total += math.prod([most(n) for n in u.src[0].shape])
-    return total
+    sums = [u for u in toposort(results, until=set(inputs).__contains__) if u.op is Op.REDUCE_AXIS]
+    return sum([math.prod([most(n) for n in u.src[0].shape]) for u in sums])

@@ -148,7 +148,7 @@ def _in_turns(
     number = UOp(Op.PARAM, _INT32, (), (-1, ()), "part")
     parts = [UOp(Op.PARAM, u.dtype, (), (n, u.shape[1:]), "part") for n, u in enumerate(arrays)]
     weights, top, total, _ = _exponentials(parts[0], parts[1], scale, mask, is_causal)
-    rows = [_weighted(weights, parts[2]), top, UOp(Op.CONTIGUOUS, total.dtype, (total,))]
+    rows = [_weighted(weights, parts[2]), top, total.then(Op.CONTIGUOUS)]
     like = Loop.named(_NAME, again=True)
     (out, _, total) = looped(like, turns, False, number, [], [], list(zip(parts, arrays, strict=True)), rows)[1]
     here.context.tensors.host_calls = True

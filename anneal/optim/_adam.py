@@ -270,7 +270,7 @@ def _array(values: list[UOp]) -> UOp:
         u = pad(reshape(v, (1,)), ((i, n - 1 - i),))
         out = u if out is None else out + u
     assert out is not None
-    return UOp(Op.CONTIGUOUS, out.dtype, (out,))
+    return out.then(Op.CONTIGUOUS)
 
 
 def _parts(array: UOp, n: int) -> list[UOp]:

@@ -18,7 +18,7 @@ from anneal.runtime.handle import Handle, Inside, Ref
 from anneal.runtime.launch import copy_of
 from anneal.runtime.nodes import Constants, Made, base_of, buffer_leaf, memory_of, sources_of
 from anneal.runtime.steps import Step
-from anneal.uop import Nodes, Op, UOp, dtypes, references
+from anneal.uop import Nodes, Op, UOp, dtypes, references, toposort
 from anneal.uop.sizes import bound_sizes
 
 ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
@@ -187,15 +187,7 @@ class Recording:
 
 def _below(roots: Nodes, stop: set[UOp]) -> set[UOp]:
     """The nodes that `roots` were computed from, they themselves among them, but for those below nodes of `stop`."""
-    seen: set[UOp] = set()
-    stack = [u for u in roots if u not in stop]
-    while stack:
-        u = stack.pop()
-        if u not in seen:
-            seen.add(u)
-            if u.op is not Op.DETACH:
-                stack += [s for s in sources_of(u) if s not in stop]
-    return seen
+    return set(toposort(roots, stop.__contains__, lambda u: () if u.op is Op.DETACH else sources_of(u)))
 
 
 def _reaches(u: UOp, covered: set[UOp]) -> bool:

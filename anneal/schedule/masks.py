@@ -162,7 +162,7 @@ def nested(sink: UOp) -> UOp:
             if u.op is Op.REDUCE and mine:
                 # its ranges take all their values below it: what holds of one turn outside says nothing about those
                 for c, at in twice.items():
-                    if any(c.ranges >> r.arg[0] & 1 for r in u.src[1:]):
+                    if any(c.varies_over(r) for r in u.src[1:]):
                         mine &= ~(3 << 2 * at)
             for s in u.src:
                 note(s, mine)

@@ -72,12 +72,11 @@ def _bytes(memory: Memory) -> int:
 
 def _in_turn(values: Sequence[Value], calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[Call]:
     """The calls of a device that runs one at a time: as they come, unless another order needs much less memory."""
-    if peak_bytes(values, calls) <= _SMALL_IN_TURN:
-        return list(calls)
     p = _Program(values, calls, overwrites)
     as_it_is = list(range(len(calls)))
-    frugal = p.frugal(as_it_is)
-    return [calls[n] for n in (frugal if p.peak(frugal) < _WORTH_WAITING * p.peak(as_it_is) else as_it_is)]
+    peak = p.peak(as_it_is)
+    frugal = p.frugal(as_it_is) if peak > _SMALL_IN_TURN else as_it_is
+    return [calls[n] for n in (frugal if p.peak(frugal) < _WORTH_WAITING * peak else as_it_is)]
 
 
 class _Program:
@@ -124,9 +123,7 @@ class _Program:
                 uses[v] += 1
         born: set[int] = set()
         ready = {n for n, count in enumerate(missing) if not count}
-        rank = [0] * len(base)
-        for at, n in enumerate(base):
-            rank[n] = at
+        rank = {n: at for at, n in enumerate(base)}
         order: list[int] = []
         gains: dict[int, int] = {}  # of calls that are ready, where nothing they touch has changed since
         while ready:
@@ -285,16 +282,7 @@ def _late_levels(ahead: Sequence[set[int]], early: Sequence[int]) -> list[int]:
 
 def peak_bytes(values: Sequence[Value], calls: Sequence[Call]) -> int:
     """The most bytes of temporaries that are alive at once."""
-    last = {v: n for n, c in enumerate(calls) for v in c.args}
-    live = peak = 0
-    born: set[int] = set()
-    for n, c in enumerate(calls):
-        mine = {v for v in c.args if values[v].kind == "temp"}
-        live += sum(nbytes(values[v]) for v in mine - born)
-        born |= mine
-        peak = max(peak, live)
-        live -= sum(nbytes(values[v]) for v in mine if last[v] == n)
-    return peak
+    return _Program(values, calls, {}).peak(range(len(calls)))
 
 
 def _same_size(values: Sequence[Value], calls: Sequence[Call]) -> Memory:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from anneal import cache, settings
 from anneal.errors import AnnealError, CompilerError, TransformError
-from anneal.rewrite import rebuild
+from anneal.rewrite import rebuild, unfolded
 from anneal.schedule.fusion import CostModel, refusals
 from anneal.schedule.memory import nbytes, uses
 from anneal.schedule.passes import forget_kernels, run_passes
@@ -151,7 +151,7 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if src:
-            return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+            return unfolded(u, src)
         if u.op is Op.BUFFER:
             storages.append(u.arg)
             return UOp(Op.PARAM, u.dtype, (), (len(storages) - 1, u.shape))

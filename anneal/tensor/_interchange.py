@@ -423,7 +423,7 @@ def detach_(x: Tensor) -> Tensor:
     """
     if x._wants:
         u = x.uop
-        x._become(UOp(Op.DETACH, u.dtype, (u,)))
+        x._become(u.then(Op.DETACH))
         x._leaf = True
         x.requires_grad_(False)
     return x

@@ -11,7 +11,7 @@ from anneal.backend import HOST
 from anneal.errors import SettingError
 from anneal.names import Tensor
 from anneal.runtime import here, storage_of
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, toposort
 
 _LARGE_GRAPH = 2000  # nodes: a layer or two
 
@@ -205,18 +205,9 @@ class _Graph:
                 if u is not None:
                     self.leaves[_flat(u)] = t
         self.wants: set[UOp] = set(self.leaves)
-        stack = [(root, False)]
-        seen: set[UOp] = set()
-        while stack:
-            u, ready = stack.pop()
-            if ready:
-                if any(s in self.wants for s in _sources(u)):
-                    self.wants.add(u)
-            elif u not in seen and u.op is not Op.DETACH:
-                seen.add(u)
-                if u not in self.leaves:
-                    stack.append((u, True))
-                    stack += [(s, False) for s in _sources(u)]
+        for u in toposort((root,), lambda u: u.op is Op.DETACH or u in self.leaves, _sources):
+            if any(s in self.wants for s in _sources(u)):
+                self.wants.add(u)
 
     def below(self, u: UOp) -> list[GradFn | AccumulateGrad]:
         """The calls before the one that made `u`."""

@@ -523,7 +523,7 @@ class Tensor(Methods):
         >>> Tensor([[1, 2]]).T.contiguous().shape
         (2, 1)
         """
-        return self._new(UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,)))
+        return self._new(self.uop.then(Op.CONTIGUOUS))
 
     def _kept(self) -> UOp:
         """The node with its values in memory, for what will be compared bit for bit with them later.
@@ -536,7 +536,7 @@ class Tensor(Methods):
             base = base.src[0]
         if not u.dtype.is_float or base.op in (Op.BUFFER, Op.CONTIGUOUS, Op.CONST):
             return u
-        self.uop = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+        self.uop = u.then(Op.CONTIGUOUS)
         return self.uop
 
     @function
@@ -589,7 +589,7 @@ class Tensor(Methods):
         # Memory of its own: the node may be a passing value or change later, and jit looks for the owner of what it
         # finds.
         if storage is not None and storage.host is None and owner is not None and owner is not self:
-            u = self._leaf_of(u) if self._wants and self.is_leaf else UOp(Op.CONTIGUOUS, u.dtype, (u,))
+            u = self._leaf_of(u) if self._wants and self.is_leaf else u.then(Op.CONTIGUOUS)
         elif storage is not None and storage.host is not None:
             u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self._device)), u.shape)
         self._assign(u)

@@ -21,7 +21,7 @@ def _forward_reduce_axis(y: Any, g: Any, place: int) -> Any:
     if y.arg[0] is Op.ADD:
         s0, = y.src
         # reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)
-        return UOp(Op.REDUCE_AXIS, g.dtype, (g,), (Op.ADD, y.arg[1])),
+        return g.then(Op.REDUCE_AXIS, (Op.ADD, y.arg[1])),
     s0, = y.src
     # reduce_axis(x) -> reduced_tangent(g, x, y)
     return reduced_tangent(g, s0, y),

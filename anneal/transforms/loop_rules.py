@@ -230,7 +230,7 @@ def _over_all_turns(part: UOp, arrays: Known, fixed: Known, length: Size) -> UOp
     (made,) = _substituted([made], fixed)
     if not many:
         made = repeated(made, length)
-    total = UOp(Op.REDUCE_AXIS, made.dtype, (made,), (Op.ADD, (0,)))
+    total = made.then(Op.REDUCE_AXIS, (Op.ADD, (0,)))
     return nodes.reshape(total, part.shape)
 
 

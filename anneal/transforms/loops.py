@@ -331,7 +331,7 @@ def _results(nodes: Nodes, wants: Sequence[bool], inputs: Tensors) -> list[Any]:
     detached = not grad_enabled() and (any(wants) or any(t._wants for t in inputs))
     out = []
     for u, wanted in zip(nodes, wants, strict=True):
-        t = basis._new_plain(UOp(Op.DETACH, u.dtype, (u,)) if detached else u)
+        t = basis._new_plain(u.then(Op.DETACH) if detached else u)
         if wanted and u.dtype.is_float and grad_enabled():
             t._wants, t._leaf = True, False
         out.append(t)

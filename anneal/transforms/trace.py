@@ -233,7 +233,7 @@ class Trace:
                 f"{self.name}: {where} is {t.dtype.name}, and only floats have derivatives: use .float(), or let the "
                 "function capture it or take it as an argument that is not differentiated"
             )
-        node = UOp(Op.CONTIGUOUS, t.uop.dtype, (t.uop,), tag=("variable", unique()))
+        node = t.uop.then(Op.CONTIGUOUS, tag=("variable", unique()))
         return self._add(t, node, True)
 
     def example(

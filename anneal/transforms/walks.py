@@ -140,28 +140,7 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
 
 def _order(roots: Nodes, stop: set[UOp]) -> Path:
     """Every node that `roots` depend on, with its sources, sources first; nodes of `stop` are left out."""
-    out: Path = []
-    seen = set(stop)
-    for root in roots:
-        if root in seen:
-            continue
-        seen.add(root)
-        sources = sources_of(root)
-        stack: list[tuple[UOp, Src, Iterator[UOp]]] = [(root, sources, iter(sources))]
-        while stack:
-            node, sources, rest = stack[-1]
-            for child in rest:
-                if child not in seen:
-                    seen.add(child)
-                    below = sources_of(child)
-                    if below:
-                        stack.append((child, below, iter(below)))
-                        break
-                    out.append((child, below))
-            else:
-                stack.pop()
-                out.append((node, sources))
-    return out
+    return [(u, sources_of(u)) for u in toposort(roots, stop.__contains__, sources_of)]
 
 
 def _contributions(y: UOp, g: UOp, sources: Src) -> tuple[UOp | None, ...]:
@@ -187,7 +166,7 @@ def _sum(c: UOp, y: UOp) -> UOp:
     if not c.shape:
         n = product(y.shape)
         return c * (n.cast(c.dtype) if isinstance(n, UOp) else float(n))
-    total = UOp(Op.REDUCE_AXIS, c.dtype, (c,), (Op.ADD, tuple(range(len(c.shape)))))
+    total = c.then(Op.REDUCE_AXIS, (Op.ADD, tuple(range(len(c.shape)))))
     return UOp(Op.RESHAPE, c.dtype, (total,), ())
 
 

@@ -46,17 +46,12 @@ def mul(dtype: DType, src: Any) -> Pair:
     a, b = src
     if dtype.kind == "bool":
         return a.vmin and b.vmin, a.vmax and b.vmax
-    if b.vmin == b.vmax:
-        c = b.vmin
-        return _within(dtype, a.vmin * c, a.vmax * c) if c >= 0 else _within(dtype, a.vmax * c, a.vmin * c)
     corners = (a.vmin * b.vmin, a.vmin * b.vmax, a.vmax * b.vmin, a.vmax * b.vmax)
     return _within(dtype, min(corners), max(corners))
 
 
 def idiv(dtype: DType, src: Any) -> Pair:
     a, b = src
-    if b.vmin == b.vmax and b.vmin > 0:
-        return a.vmin // b.vmin, a.vmax // b.vmin
     if b.vmin > 0 or b.vmax < 0:
         corners = (a.vmin // b.vmin, a.vmin // b.vmax, a.vmax // b.vmin, a.vmax // b.vmax)
         return _within(dtype, min(corners), max(corners))

@@ -174,6 +174,10 @@ class UOp(_Slots):
         return UOp(self.op, self.dtype, src, self.arg, self.tag)
 
     # -- sizes ----------------------------------------------------------------------------------------------------
+    def then(self, op: Op, arg: Any = None, tag: Any = None) -> UOp:
+        """`op` of this node alone, in the same dtype."""
+        return UOp(op, self.dtype, (self,), arg, tag)
+
     def bind(self, value: int) -> UOp:
         """This Variable with the value it has in one run. Raises ShapeError for a value outside its bounds."""
         bound: UOp = LATER.bind(self, value)
@@ -191,6 +195,10 @@ class UOp(_Slots):
     @property
     def is_const(self) -> bool:
         return self.op is _CONST
+
+    def varies_over(self, r: UOp) -> bool:
+        """True if the node depends on the open RANGE `r`."""
+        return bool(self.ranges >> r.arg[0] & 1)
 
     @property
     def size(self) -> int:
@@ -412,19 +420,19 @@ class Arena(Builder):
         that are unused stay until the next sweep."""
         with self._lock:
             for n in itertools.count() if src.weak else self.marks:
-                tag = (name, n)
-                found = self.nodes.get((op, src.dtype, (src,), None, tag))
-                if found is None or (found.__class__ is not UOp and found() is None):
-                    return UOp(op, src.dtype, (src,), tag=tag)
+                if self._is_free(op, src, (name, n)):
+                    return src.then(op, tag=(name, n))
         raise AssertionError("unreachable: numbers do not end")
 
     def own(self, op: Op, src: UOp, name: str) -> UOp:
         """`op` of a node, `fresh` if the plain one is there already, and may be in use."""
         with self._lock:
-            found = self.nodes.get((op, src.dtype, (src,), None, None))
-            if found is None or (found.__class__ is not UOp and found() is None):
-                return UOp(op, src.dtype, (src,))
-        return self.fresh(op, src, name)
+            return src.then(op) if self._is_free(op, src, None) else self.fresh(op, src, name)
+
+    def _is_free(self, op: Op, src: UOp, tag: Any) -> bool:
+        """True if there is no such node."""
+        found = self.nodes.get((op, src.dtype, (src,), None, tag))
+        return found is None or (found.__class__ is not UOp and found() is None)
 
     def _gone(self, ref: _Ref) -> None:
         """A weak node went: its place is free. Runs wherever the last reference was dropped, in any thread."""
@@ -592,9 +600,7 @@ def toposort(
                 continue
             src = node.src if sources is None else sources(node)
             if src:
-                stack.append(node)
-                stack.append(None)
-                stack.extend(src[::-1])
+                stack += (node, None, *src[::-1])
             else:
                 out.append(node)
     return out

@@ -132,7 +132,7 @@ def poly_node(p: Poly) -> UOp:
     for m in sorted(p, key=lambda m: (-len(m), [_rank(a) for a in m])):
         if not m:
             continue
-        term = functools.reduce(lambda x, y: x * y, m)
+        term = math.prod(m[1:], start=m[0])
         if p[m] != 1:
             term = term * p[m]
         out = term if out is None else out + term
@@ -198,9 +198,7 @@ def sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def product(shape: Iterable[Any]) -> Any:
     """The number of elements of `shape`: an int, or a node."""
-    out: Any = 1
-    for n in shape:
-        out = out * n
+    out: Any = math.prod(shape)
     return out if out.__class__ is int else size(out)
 
 

@@ -369,19 +369,13 @@ class Analysis:
             if form is not None:
                 forms.append(form.dims)
         # a range used as a number, and not only inside linear indices, keeps its own dims
-        stack = [u.src[2] for u in self.stores]
+        roots = [u.src[2] for u in self.stores]
         for u, form in self.store_forms.items():
             if form is None:
-                stack.extend((u.src[1], *u.src[3:]))
-        seen = set(stack)
-        while stack:
-            u = stack.pop()
+                roots += (u.src[1], *u.src[3:])
+        for u in toposort(roots, sources=self.inputs):
             if u.op is Op.RANGE:
                 apart |= mask[u]
-            for s in self.inputs(u):
-                if s not in seen:
-                    seen.add(s)
-                    stack.append(s)
         overs = {self.over(u) for u in self.nodes if u.op is Op.REDUCE}
         kept: list[int] = []
         for dim in self.order:

@@ -116,22 +116,11 @@ def _axis(i: int, n: int, extent: int) -> Array:
 def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     """`root` over the axes of `env`, whose arrays all have one rank. Nesting follows that of the reduces."""
     memo: dict[UOp, Array] = dict(env)
-    stack = [root]
-    while stack:
-        u = stack[-1]
-        if u in memo:
-            stack.pop()
-            continue
-        if u.op is Op.REDUCE or u.op is Op.PARAM:
-            todo: list[UOp] = []
-        elif u.op is Op.LOAD:
-            todo = [s for s in u.src[1:] if s not in memo]
-        else:
-            todo = [s for s in u.src if s not in memo]
-        if todo:
-            stack.extend(todo)
-            continue
-        stack.pop()
+
+    def sources(u: UOp) -> tuple[UOp, ...]:
+        return () if u.op is Op.REDUCE else u.src[1:] if u.op is Op.LOAD else u.src
+
+    for u in toposort((root,), until=env.__contains__, sources=sources):
         if u.op is Op.CONST:
             memo[u] = np.array(u.arg).astype(numpy_dtype(u.dtype))
         elif u.op is Op.LOAD:

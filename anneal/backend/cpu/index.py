@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, toposort
 
 
 @dataclass(slots=True)
@@ -95,24 +95,13 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     what is not linear becomes a node term instead.
     """
     done: dict[UOp, LinearIndex] = {}
-    stack = [index]
-    while stack:
-        u = stack[-1]
-        if u in done:
-            stack.pop()
-            continue
-        if u.op in _THROUGH:
-            todo = [s for s in u.src if s not in done]
-            if todo:
-                stack.extend(todo)
-                continue
+    for u in toposort((index,), sources=lambda u: u.src[::-1] if u.op in _THROUGH else ()):
         try:
             done[u] = _combine(u, done, dims)
         except NotLinear:
             if not opaque:
                 raise
             done[u] = LinearIndex(0, {}, {u: 1})
-        stack.pop()
     return done[index]
 
 

@@ -18,7 +18,7 @@ from anneal.backend.cpu.primitives import (  # isort: skip
     FOLD, WORDS, BlockLoop, Instr, PlanValue, bits, copy_cast, fitting, mask_of, put, reduce_calls, scatter, take,
     take_rows, tap_calls,
 )  # fmt: skip
-from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity
+from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
 
 # What is known while compiling is stored up to this size, and recomputed per block above it.
 FIXED = 1 << 18
@@ -113,23 +113,13 @@ class LoopBuilder(Emitter[PlanValue]):
     # -- nodes
     def value(self, root: UOp) -> PlanValue:
         p, memo = self.p, self.memo
-        stack = [root]
-        while stack:
-            u = stack[-1]
-            if u in memo:
-                stack.pop()
-                continue
+        for u in toposort((root,), memo.__contains__, lambda u: () if u in p.known else p.inputs(u)):
             if u in p.known:
                 memo[u] = p.known[u]
-                continue
-            todo = [s for s in p.inputs(u) if s not in memo]
-            if todo:
-                stack.extend(reversed(todo))
-                continue
-            stack.pop()
-            v = memo[u] = self._node(u)
-            if v.kind == "fixed":
-                p.known[u] = v
+            elif u not in memo:
+                v = memo[u] = self._node(u)
+                if v.kind == "fixed":
+                    p.known[u] = v
         return memo[root]
 
     def _node(self, u: UOp) -> PlanValue:

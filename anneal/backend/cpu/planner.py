@@ -18,7 +18,7 @@ from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
 from anneal.backend.cpu.index import LinearIndex
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, bits, copy_cast, mask_of
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, toposort
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
 INLINE = 65_536
@@ -143,15 +143,8 @@ class Planner(Arrays):
     def _reach(self, root: UOp) -> int:
         """Dims of everything evaluated to get `root`, up to hoisted values."""
         m = 0
-        seen = {root}
-        stack = [root]
-        while stack:
-            u = stack.pop()
+        for u in toposort((root,), sources=self.inputs):
             m |= self.mask[u]
-            for s in self.inputs(u):
-                if s not in seen:
-                    seen.add(s)
-                    stack.append(s)
         return m
 
     def _adopt_outputs(self) -> None:

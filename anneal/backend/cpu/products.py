@@ -233,7 +233,7 @@ def _in_memory(x: UOp) -> Operand | None:
 
 def _ranges(x: UOp) -> list[UOp]:
     """The ranges that a value depends on."""
-    return [r for r in toposort((x,)) if r.op is Op.RANGE and x.ranges >> r.arg[0] & 1]
+    return [r for r in toposort((x,)) if r.op is Op.RANGE and x.varies_over(r)]
 
 
 def _windows(x: UOp) -> bool:

@@ -29,10 +29,10 @@ def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     if len(loops) < 2 or facts.reduces or facts.outputs < _ENOUGH_WORDS:
         return None
     j = facts.axes[loops[-1]]
-    along = [form(u.src[1])[0] for u in facts.loads if u.ranges >> j.range.arg[0] & 1]
+    along = [form(u.src[1])[0] for u in facts.loads if u.varies_over(j.range)]
     across = [f for f in along if f.get(j.range) not in (None, 1)]
     i = next((i for i in reversed(loops[:-1]) if any(f.get(facts.axes[i].range) == 1 for f in across)), None)
-    if i is None or any(not s.ranges >> facts.axes[i].range.arg[0] & 1 for s in facts.stores):
+    if i is None or any(not s.varies_over(facts.axes[i].range) for s in facts.stores):
         return None
     wide = facts.lanes([j.range], facts.stores)
     opts = [Opt("VECTORIZE", loops[-1], wide)] if wide > 1 else []

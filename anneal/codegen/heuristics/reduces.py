@@ -50,7 +50,7 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     if contiguous:
         return _along_rows(facts, tuples, extent, min(most, 1024 if facts.outputs < 8 else 256))
     bits = mask_of(main)
-    depends = [u.ranges >> loops[-1].arg[0] & 1 for u in facts.loads if u.ranges & bits] if down_columns else []
+    depends = [u.varies_over(loops[-1]) for u in facts.loads if u.ranges & bits] if down_columns else []
     if sum(depends) == 1 < len(depends):
         return _vector_by_columns(facts, tuples, extent, target)
     return _along_columns(facts, tuples, extent, most)
@@ -82,9 +82,8 @@ def _vector_by_columns(
     opts = [Opt("VECTORIZE", number, wide)] if wide > 1 else []
     if local > 1:
         opts.append(Opt("LOCAL", number, local))
-    for ranges, total in tuples.items():
-        if total >= group:
-            opts += _shared(facts, ranges, group, 1, wide)
+    for ranges in tuples:
+        opts += _shared(facts, ranges, group, 1, wide)
     return tuple(opts)
 
 
@@ -95,10 +94,7 @@ def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, m
         return several
     wide = min(facts.lanes([ranges[-1]]) for ranges in tuples)
     threads = threads_of_row(extent, facts.outputs, len(facts.loads), most, wide)
-    opts: list[Opt] = []
-    for ranges, total in tuples.items():
-        if total >= threads:
-            opts += _shared(facts, ranges, threads, facts.lanes([ranges[-1]]))
+    opts = [opt for ranges in tuples for opt in _shared(facts, ranges, threads, facts.lanes([ranges[-1]]))]
     loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
     if not loops:
         return tuple(opts)
@@ -136,9 +132,8 @@ def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int
         group *= 2
     if group == 1:
         return None
-    for ranges, total in tuples.items():
-        if total >= group:
-            opts += _shared(facts, ranges, group, 1, wide)
+    for ranges in tuples:
+        opts += _shared(facts, ranges, group, 1, wide)
     return tuple(opts)
 
 
@@ -158,14 +153,17 @@ def _over_the_same(facts: Facts, tuples: dict[tuple[UOp, ...], int]) -> tuple[Op
 
 def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, words: int = 1) -> list[Opt]:
     """A reduce split over `threads` threads, in vectors of `wide` if its innermost range is long enough. A value of it
-    has `words`.
+    has `words`. Shorter reduces than that are left to each thread.
     """
     first, last = facts.number(ranges[0]), facts.number(ranges[-1])
+    total = math.prod(facts.axes[facts.number(r)].largest for r in ranges)
+    if total < threads:
+        return []
     inner = facts.axes[last].largest
     opts = []
     if len(ranges) > 1 and inner < 8 * threads and all(r.src[0].is_const for r in ranges):
         opts.append(Opt("MERGE", first, len(ranges) - 1))
-        last, inner, wide = first, math.prod(facts.axes[facts.number(r)].largest for r in ranges), 1
+        last, inner, wide = first, total, 1
     if wide > 1 and inner >= wide * power_of_two(threads):
         opts.append(Opt("VECTORIZE", last, wide))
         inner //= wide
@@ -213,8 +211,8 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
         wide = facts.lanes(over, facts.packed)
     # Of the loads only those of whole rows fill registers; a load for the reduce is the load for the store.
     loads = {(u.src[0], tuple(sorted(t.arg[0] for t in form(u.src[1])[0] if t.op.name == "RANGE" and t not in over)))
-             for u in facts.loads if any(u.ranges >> r.arg[0] & 1 for r in over)}  # fmt: skip
-    across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.ranges >> r.arg[0] & 1]
+             for u in facts.loads if any(u.varies_over(r) for r in over)}  # fmt: skip
+    across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.varies_over(r)]
     others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and a.count > 1]
     rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
     opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
@@ -225,7 +223,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
         opts.append(Opt("LOCAL", others[-1][0], beside))
     threads = threads_of_row(extent, rows, len(loads), min(target.max_threads, 1024) // beside, wide)
     threads = _without_waste(units, min(threads, power_of_two(units)))
-    if any(p.ranges >> r.arg[0] & 1 for u in facts.loads for p in u.src[2:] for r in over):
+    if any(p.varies_over(r) for u in facts.loads for p in u.src[2:] for r in over):
         # Joined pieces: where each thread's vectors are the same distance apart in all of them, it knows their pieces.
         while threads > 32 and units % threads:
             threads //= 2

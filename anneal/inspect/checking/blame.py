@@ -221,19 +221,7 @@ def _apart(a: Bounded, b: Bounded) -> str | None:
 def _common(a: UOp, b: UOp) -> set[UOp]:
     """The topmost nodes that both sides have."""
     below = set(toposort((b,)))
-    out: set[UOp] = set()
-    seen: set[UOp] = set()
-    stack = [a]
-    while stack:
-        u = stack.pop()
-        if u in seen:
-            continue
-        seen.add(u)
-        if u in below and u is not a:
-            out.add(u)
-        else:
-            stack.extend(u.src)
-    return out
+    return {s for u in toposort((a,), lambda u: u in below and u is not a) for s in u.src if s in below}
 
 
 def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anneal.schedule.cost_model import CostModel
-from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, long_axes
+from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, base, long_axes
 from anneal.schedule.fusion.groups import FusionGroup, depends
 from anneal.schedule.fusion.state import Materialised, Reason
-from anneal.uop import ALU, MOVEMENT, DType, Op, UOp, dtypes
+from anneal.uop import ALU, MOVEMENT, DType, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import most, product
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
@@ -72,8 +72,7 @@ def _is_large(score: UOp, costs: CostModel) -> bool:
 
 def is_made_of(factor: UOp, dtype: DType) -> bool:
     """True if a factor is made of numbers of a narrow dtype, perhaps times a number for each row."""
-    while factor.op in MOVEMENT or factor.op in (Op.MUL, Op.DIV):
-        factor = factor.src[0]
+    factor = base(factor, (*MOVEMENT, Op.MUL, Op.DIV))
     return factor.op is Op.CAST and factor.src[0].dtype is dtype
 
 
@@ -83,8 +82,7 @@ def factors_of(u: UOp) -> tuple[UOp, UOp] | None:
         return None
     found = []
     for s in u.src[0].src:
-        while s.op is Op.CAST:
-            s = s.src[0]
+        s = base(s, (Op.CAST,))
         if s.op is not Op.EXPAND:
             return None
         found.append(s.src[0])
@@ -189,8 +187,7 @@ class _Chain:
         that what is multiplied are the narrow values, and the numbers go to the scores."""
         for u in (*self.scores, *self.products):
             for f in factors_of(u) or ():
-                while f.op is Op.RESHAPE:
-                    f = f.src[0]
+                f = base(f, (Op.RESHAPE,))
                 if f.op in (Op.MUL, Op.DIV) and f in self.materialised and f not in self.outputs:
                     x, y = f.src
                     if x.op is Op.CAST and x.src[0].dtype.is_narrow and y.op is Op.EXPAND:
@@ -200,8 +197,7 @@ class _Chain:
         """Factors that hold a reduction, or the scaled part of one: a kernel of a chain has no other reductions."""
         for u in (*self.scores, *self.products):
             for f in factors_of(u) or ():
-                while f.op in MOVEMENT:
-                    f = f.src[0]
+                f = base(f)
                 if f in self.inside or f in self.materialised and f.op not in (Op.MUL, Op.DIV):
                     continue
                 if f.op in (Op.MUL, Op.DIV) and f.src[0].op is Op.CAST and f not in self.materialised:
@@ -211,17 +207,8 @@ class _Chain:
 
     def holds_a_reduction(self, u: UOp) -> bool:
         """True if the kernel that computes `u` reduces something."""
-        seen = {u}
-        stack = [u]
-        while stack:
-            s = stack.pop()
-            if s in self.materialised or s in self.inside or s.op in LEAVES:
-                continue
-            if s.op in NEVER_TWICE:
-                return True
-            stack += [x for x in s.src if x not in seen]
-            seen.update(s.src)
-        return False
+        within = toposort((u,), lambda s: s in self.materialised or s in self.inside or s.op in LEAVES)
+        return any(s.op in NEVER_TWICE for s in within)
 
     def is_small(self, u: UOp) -> bool:
         """True if `u` is made of indices and small values alone, as the mask of a dropout is."""

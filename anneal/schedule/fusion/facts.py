@@ -17,9 +17,9 @@ REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 COPY = "copy for an update"  # in the tag of a CONTIGUOUS: the memory that an UPDATE writes into
 
 
-def base(u: UOp) -> UOp:
-    """`u` below its movement ops."""
-    while u.op in MOVEMENT:
+def base(u: UOp, ops: Container[Op] = MOVEMENT) -> UOp:
+    """`u` below its movement ops, or those of `ops`."""
+    while u.op in ops:
         u = u.src[0]
     return u
 
@@ -47,9 +47,7 @@ def is_slice(u: UOp) -> bool:
     """True if `u` gathers one slice of memory, at a number: a read like others, once the number is known."""
     if u.op is not Op.GATHER or base(u.src[0]).op not in LEAVES:
         return False
-    index = u.src[1]
-    while index.op is Op.EXPAND or index.op is Op.RESHAPE:
-        index = index.src[0]
+    index = base(u.src[1], (Op.EXPAND, Op.RESHAPE))
     return index.size == 1 and index.op in LEAVES
 
 
@@ -87,11 +85,7 @@ def reduce_depths(order: Sequence[UOp]) -> dict[UOp, int]:
     """The most reductions (and gathers) on a way from an input to each node."""
     depth: dict[UOp, int] = {}
     for u in order:
-        deepest = 0
-        for s in u.src:
-            if depth[s] > deepest:
-                deepest = depth[s]
-        depth[u] = deepest + (u.op in NEVER_TWICE)
+        depth[u] = max([depth[s] for s in u.src], default=0) + (u.op in NEVER_TWICE)
     return depth
 
 
@@ -158,9 +152,7 @@ def repeats_for_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequen
     """
     if row_length(reduce) > _SHORT or reduce.src[0].size != expand.src[0].size:
         return False
-    last = expand
-    while len(consumers[last]) == 1 and consumers[last][0].op in REORDER:
-        last = consumers[last][0]
+    last = _reordered(expand, consumers)
     products = consumers[last]
     return bool(products) and all(
         c.op is Op.MUL
@@ -177,17 +169,21 @@ def repeats_beside_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Seq
     row = row_length(reduce)
     if not 0 < row <= _SHORT or reduce.size != expand.src[0].size:
         return False
-    last = expand
-    while len(consumers[last]) == 1 and consumers[last][0].op in REORDER:
-        last = consumers[last][0]
+    last = _reordered(expand, consumers)
     if len(consumers[last]) != 1 or consumers[last][0].op not in ALU:
         return False
     for other in consumers[last][0].src:
-        while other.op in REORDER:
-            other = other.src[0]
+        other = base(other, REORDER)
         if other.op is Op.REDUCE_AXIS and other.src[0].op is Op.MUL and other.src[0].size == expand.size * row:
             return any(_reads_whole(x) for x in other.src[0].src)
     return False
+
+
+def _reordered(u: UOp, consumers: Mapping[UOp, Sequence[UOp]]) -> UOp:
+    """The last of the nodes that alone read `u`, or each other, in another order."""
+    while len(consumers[u]) == 1 and consumers[u][0].op in REORDER:
+        u = consumers[u][0]
+    return u
 
 
 def is_vector_product(reduce: UOp) -> bool:
@@ -197,10 +193,8 @@ def is_vector_product(reduce: UOp) -> bool:
         return False
     whole, vectors = 0, 0
     for s in body.src:
-        base = s
-        while base.op in REORDER:
-            base = base.src[0]
-        if base.op is Op.EXPAND and base.src[0].size < body.size:
+        vector = base(s, REORDER)
+        if vector.op is Op.EXPAND and vector.src[0].size < body.size:
             vectors += 1
         elif _reads_whole(s):
             whole += 1

@@ -170,20 +170,13 @@ def by_level(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[F
         while stack:
             g, ready = stack.pop()
             if ready:
-                level = -1 if is_copy(g.roots[0]) else 0  # it is left out where the update may overwrite the memory
-                for i in g.inputs:
-                    p = owner.get(i)
-                    if p is not None and p is not g and p.level >= level:
-                        level = p.level + 1
-                g.level = level
+                first = -1 if is_copy(g.roots[0]) else 0  # it is left out where the update may overwrite the memory
+                g.level = max([first, *[p.level + 1 for i in g.inputs if (p := owner.get(i)) not in (None, g)]])
                 out.append(g)
             elif g not in state:
                 state.add(g)
                 stack.append((g, True))
-                for i in g.inputs:
-                    p = owner.get(i)
-                    if p is not None and p not in state:
-                        stack.append((p, False))
+                stack += [(p, False) for i in g.inputs if (p := owner.get(i)) is not None and p not in state]
     return out
 
 

@@ -71,11 +71,7 @@ class Joining(Groups):
         if p.nodes + g.nodes > self.cost_model.kernel_steps:
             return self.refused(p, g, lambda p, g, m: _NODES.format(p.nodes + g.nodes, m.kernel_steps))
         # The joined kernel stands after all that it reads and before all that read it.
-        level, owner = p.level, self.owner
-        for i in g.inputs:
-            q = owner.get(i)
-            if q is not None and q is not p and q.level >= level:
-                level = q.level + 1
+        level = max([p.level, *[q.level + 1 for i in g.inputs if (q := self.owner.get(i)) not in (None, p)]])
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
         if any(r.level <= level and not (self.patient and not depends(g, r, self.owner)) for r in others):
             return self.refused(p, g, lambda *_: _BETWEEN)
@@ -275,27 +271,17 @@ def _moved(
     """The first node below `roots` that reads p's values elsewhere than where they are made: at its own index, or as
     rows or numbers of a row. None where there is no such node."""
     targets = set(p.roots)
-    below: dict[UOp, bool] = {}  # node -> whether it depends on p
-    stack = list(roots)
-    while stack:
-        u = stack[-1]
-        if u in below:
-            stack.pop()
-            continue
-        todo = [
-            s for s in u.src if s not in below and s not in targets and s not in materialised and s.op not in LEAVES
-        ]
-        if u in materialised and u not in roots:
-            todo = []
-        if todo:
-            stack.extend(todo)
-            continue
-        stack.pop()
-        sources = [s for s in u.src if s in targets or below.get(s)]
-        below[u] = bool(sources)
-        for s in sources:
-            if not _keeps_place(u, s, size, row) or (u.op is Op.REDUCE_AXIS and not may_reduce):
-                return u
+    made = set(targets)  # nodes that depend on p
+
+    def inside(u: UOp) -> tuple[UOp, ...]:
+        return tuple([s for s in u.src[::-1] if s not in targets and s not in materialised and s.op not in LEAVES])
+
+    for u in toposort(roots[::-1], sources=inside):
+        for s in u.src:
+            if s in made:
+                made.add(u)
+                if not _keeps_place(u, s, size, row) or (u.op is Op.REDUCE_AXIS and not may_reduce):
+                    return u
     return None
 
 
@@ -306,11 +292,9 @@ def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
         return u.shape == s.shape or u.size == s.size
     if op is Op.PERMUTE:
         return [a for a in u.arg if s.shape[a] != 1] == [a for a, n in enumerate(s.shape) if n != 1]
-    if not row or op not in (Op.EXPAND, Op.REDUCE_AXIS):
-        return False
     if op is Op.REDUCE_AXIS:
-        return s.size == size and row_length(u) == row
-    return u.shape == s.shape or u.size == size and goes_back(u, row)
+        return row > 0 and s.size == size and row_length(u) == row
+    return op is Op.EXPAND and row > 0 and (u.shape == s.shape or u.size == size and goes_back(u, row))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from anneal.schedule.cost_model import COST, GATHER_COST, MASK_COST, REDUCE_COST, CostModel
 from anneal.schedule.fusion import facts
 from anneal.schedule.fusion.state import Materialised, Reason, State
-from anneal.uop import ALU, MOVEMENT, Op, UOp
+from anneal.uop import ALU, MOVEMENT, Op, UOp, toposort
 
 
 def materialised_nodes(
@@ -59,33 +59,22 @@ def end_chain(state: State, u: UOp) -> None:
         r = state.open_reduce[u]
         if r is not None and r not in state.rows and len(state.consumers[u]) > 1 and not state.converges(u):
             state.materialise(u, Reason.FORKED)
-    src, steps = u.src, state.steps
-    longest = steps[src[0]]
-    for s in src[1:]:
-        if steps[s] > longest:
-            longest = steps[s]
+    longest = max([state.steps[s] for s in u.src])
     if u.op in ALU:
         longest += 1
         if longest > state.cost_model.kernel_steps:
             state.materialise(u, Reason.LONG_CHAIN)
             longest = 0
-    steps[u] = 0 if u in done else longest
+    state.steps[u] = 0 if u in done else longest
 
 
 def keep_across(state: State) -> None:
     """Materialise elements that a reduction across their rows reads, if results for their rows would be computed with
     each: once for every column."""
     for u in state.across:
-        stack, seen = [u.src[0]], set[UOp]()
-        while stack:
-            x = stack.pop()
-            if x in seen or x in state.materialised or x.op in facts.LEAVES:
-                continue
-            seen.add(x)
-            if x in state.rows:
-                state.materialise(u.src[0], Reason.ACROSS_ROWS)
-                break
-            stack += x.src
+        inside = toposort(u.src, until=lambda x: x in state.materialised or x.op in facts.LEAVES)
+        if not state.rows.isdisjoint(inside):
+            state.materialise(u.src[0], Reason.ACROSS_ROWS)
 
 
 def keep_repeated(state: State) -> None:
@@ -196,14 +185,7 @@ MOST = 1 << 20  # the price of everything that costs more
 
 def price_of(own: int, src: tuple[UOp, ...], cost: dict[UOp, int]) -> int:
     """The price of an op with those of its sources, each of which a kernel computes once."""
-    if len(src) == 1:
-        total = own + cost[src[0]]
-    elif len(src) == 2:
-        a, b = src
-        total = own + cost[a] + (cost[b] if a is not b else 0)
-    else:
-        total = own + sum([cost[s] for s in dict.fromkeys(src)])
-    return total if total < MOST else MOST
+    return min(own + sum([cost[s] for s in set(src)]), MOST)
 
 
 # -- movement ----------------------------------------------------------------------------------------------------------
@@ -215,19 +197,16 @@ def expand(state: State, u: UOp) -> None:
     """
     s = u.src[0]
     r = state.open_reduce[s]
+    # more for a value that indices alone decide
+    most = state.cost_model.expand_cost if state.leaves[s] or not state.cost_model.masks else MASK_COST
     if r is not None and r in state.rows and u.size == r.src[0].size and facts.goes_back(u, facts.row_length(r)):
         state.row_of[u] = r
-    elif r is not None or state.cost[s] > _most_for_repeating(state, s):
+    elif r is not None or state.cost[s] > most:
         if _repeats_cheaply(state, u, r, state.row_of.get(s)):
             state.repeated.add(u)
         else:
             state.materialise(s, Reason.REPEATED)
     state.open_reduce[u], state.cost[u], state.leaves[u] = None, state.cost[s], state.leaves[s]
-
-
-def _most_for_repeating(state: State, s: UOp) -> int:
-    """Up to what price a value is computed again at each place: more for one that indices alone decide."""
-    return state.cost_model.expand_cost if state.leaves[s] or not state.cost_model.masks else MASK_COST
 
 
 def _repeats_cheaply(state: State, u: UOp, number: UOp | None, element: UOp | None) -> bool:

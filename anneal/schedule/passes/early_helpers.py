@@ -14,8 +14,8 @@ _MANY = 1 << 30
 
 def zeros(u: UOp) -> UOp:
     """Zeros of the shape of `u`."""
-    one = UOp(Op.RESHAPE, u.dtype, (const(u.dtype, 0),), (1,) * len(u.shape))
-    return UOp(Op.EXPAND, u.dtype, (one,), u.shape)
+    one = const(u.dtype, 0).then(Op.RESHAPE, (1,) * len(u.shape))
+    return one.then(Op.EXPAND, u.shape)
 
 
 def composed(outer: tuple[int, ...], inner: tuple[int, ...]) -> tuple[int, ...]:
@@ -37,14 +37,14 @@ def is_view(u: UOp) -> bool:
 
 def materialised(u: UOp) -> UOp:
     """`u` as an opaque kernel reads it: flat, in order, in memory."""
-    return u if is_view(u) else UOp(Op.CONTIGUOUS, u.dtype, (u,))
+    return u if is_view(u) else u.then(Op.CONTIGUOUS)
 
 
 def reduced_wide(u: UOp, x: UOp) -> UOp:
     """The sum or product of a float narrower than float32, rounded once, at its end; products that it sums are not."""
     f32 = dtypes.float32
     wide = x.src[0].cast(f32) * x.src[1].cast(f32) if x.op is Op.MUL else x.cast(f32)
-    return UOp(Op.REDUCE_AXIS, f32, (wide,), u.arg).cast(u.dtype)
+    return wide.then(Op.REDUCE_AXIS, u.arg).cast(u.dtype)
 
 
 def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
@@ -54,22 +54,22 @@ def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
         return scatter_by_sorting(wide, *wide.src).cast(u.dtype)
     index = materialised(index)
     rows, n = u.arg[0], index.shape[0]
-    order = UOp(Op.ARGSORT, _I32, (index,))
+    order = index.then(Op.ARGSORT)
     if isinstance(n, int) and isinstance(rows, int) and (rows + 1) * n > _MANY:
         return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, _starts(index, order, rows, n)))
     # starts[v] = how many indices are smaller than v
     marks = UOp(Op.IOTA, _I32, (), (rows + 1,))
-    wide = UOp(Op.EXPAND, _I32, (UOp(Op.RESHAPE, _I32, (index,), (1, n)),), (rows + 1, n))
-    tall = UOp(Op.EXPAND, _I32, (UOp(Op.RESHAPE, _I32, (marks,), (rows + 1, 1)),), (rows + 1, n))
+    wide = index.then(Op.RESHAPE, (1, n)).then(Op.EXPAND, (rows + 1, n))
+    tall = marks.then(Op.RESHAPE, (rows + 1, 1)).then(Op.EXPAND, (rows + 1, n))
     smaller = UOp(Op.CAST, _I32, (wide < tall,))
-    counts = UOp(Op.REDUCE_AXIS, _I32, (smaller,), (Op.ADD, (1,)))
-    starts = UOp(Op.RESHAPE, _I32, (counts,), (rows + 1,))
+    counts = smaller.then(Op.REDUCE_AXIS, (Op.ADD, (1,)))
+    starts = counts.then(Op.RESHAPE, (rows + 1,))
     return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, starts))
 
 
 def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
     """The same by halving, in the sorted indices: for every row the number of them that are smaller."""
-    keys = UOp(Op.CONTIGUOUS, _I32, (UOp(Op.GATHER, _I32, (index, order), 0),))
+    keys = UOp(Op.GATHER, _I32, (index, order), 0).then(Op.CONTIGUOUS)
     row = UOp(Op.IOTA, _I32, (), (rows + 1,))
     below = row - row
     step = 1 << (n.bit_length() - 1)
@@ -127,4 +127,4 @@ def summed_apart(u: UOp) -> UOp:
     found, others = products(u.src[0])
     if others:
         found.append(functools.reduce(operator.add, others))
-    return functools.reduce(operator.add, [UOp(Op.REDUCE_AXIS, u.dtype, (x,), u.arg) for x in found])
+    return functools.reduce(operator.add, [x.then(Op.REDUCE_AXIS, u.arg) for x in found])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from anneal.rewrite import applied, over, rebuild, rewritten, unfolded
@@ -59,7 +60,7 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
         elif op is Op.UPDATE:
             if u not in in_place:
                 copies += 1
-                src = (UOp(Op.CONTIGUOUS, u.dtype, (src[0],), tag=(COPY, copies)), *src[1:])
+                src = (src[0].then(Op.CONTIGUOUS, tag=(COPY, copies)), *src[1:])
             out = UOp(op, u.dtype, src, u.arg)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
             out = _repeated(const(src[0].dtype, reduce_identity(u.arg[0], src[0].dtype)), u.shape)
@@ -77,16 +78,13 @@ _FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where t
 
 def _in_place(order: list[UOp]) -> set[UOp]:
     """Updates of what another update made for them alone: they need no copy of it."""
-    users: dict[UOp, int] = {}
-    for u in order:
-        for s in u.src:
-            users[s] = users.get(s, 0) + 1
+    users = Counter([s for u in order for s in u.src])
     return {u for u in order if u.op is Op.UPDATE and u.src[0].op is Op.UPDATE and users[u.src[0]] == 1}
 
 
 def _repeated(scalar: UOp, shape: tuple[int, ...]) -> UOp:
     """The rank-0 value `scalar` at every index of `shape`."""
-    return UOp(Op.EXPAND, scalar.dtype, (UOp(Op.RESHAPE, scalar.dtype, (scalar,), (1,) * len(shape)),), shape)
+    return scalar.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
 
 
 def _scalar(u: UOp) -> UOp:
@@ -102,7 +100,7 @@ def _distinct_outputs(sink: UOp, src: tuple[UOp, ...]) -> UOp:
     out: dict[UOp, None] = {}
     for n, s in enumerate(src):
         if s in out or s.op in (Op.CONST, Op.VARIABLE, Op.IOTA, Op.PARAM, Op.BUFFER):
-            s = UOp(Op.CONTIGUOUS, s.dtype, (s,), tag=n)
+            s = s.then(Op.CONTIGUOUS, tag=n)
         out[s] = None
     return UOp(Op.SINK, sink.dtype, tuple(out))
 
@@ -144,7 +142,7 @@ def _sorted(keys: UOp) -> UOp:
     # unsigned, in the same order; what fills the last block is behind all else
     words = UOp(Op.BITCAST, _U32, (_shaped(keys, n) ^ _I32.min,))
     if blocks * _BLOCK > n:
-        words = UOp(Op.PAD, _U32, (Op.NOT(words),), ((0, blocks * _BLOCK - n),))
+        words = Op.NOT(words).then(Op.PAD, ((0, blocks * _BLOCK - n),))
         words = Op.NOT(words)
     words = _kept(words)
     order: UOp | None = None
@@ -155,7 +153,7 @@ def _sorted(keys: UOp) -> UOp:
         order = step if order is None else _kept(_taken(order, step))
     assert order is not None
     # flat and in memory: what sums by this order reads it so
-    return _kept(UOp(Op.SHRINK, _I32, (order,), ((0, n),))) if blocks * _BLOCK > n else order
+    return _kept(order.then(Op.SHRINK, ((0, n),))) if blocks * _BLOCK > n else order
 
 
 def _step(words: UOp, blocks: int, shift: int) -> UOp:
@@ -169,12 +167,12 @@ def _step(words: UOp, blocks: int, shift: int) -> UOp:
     before = _earlier(counts)  # in earlier blocks
     totals = _shaped(_summed(counts, 0), digits, 1)
     smaller = _shaped(_earlier(totals), 1, digits)
-    starts = _kept(before + UOp(Op.EXPAND, _I32, (smaller,), (blocks, digits)))
+    starts = _kept(before + smaller.then(Op.EXPAND, (blocks, digits)))
     square = (blocks, _BLOCK, _BLOCK)
     equal = _spread(digit, square, 1).eq(_spread(digit, square, 2))
     ahead = equal & (_along(square, 2) < _along(square, 1))
     place = UOp(Op.GATHER, _I32, (starts, digit), 1) + _summed(ahead.cast(_I32), 2)
-    return UOp(Op.ARGSORT, _I32, (_kept(_shaped(place, blocks * _BLOCK)),), PERMUTATION)
+    return _kept(_shaped(place, blocks * _BLOCK)).then(Op.ARGSORT, PERMUTATION)
 
 
 def _earlier(table: UOp) -> UOp:
@@ -184,14 +182,14 @@ def _earlier(table: UOp) -> UOp:
     if rows <= width:
         return _before(table)
     runs = -(-rows // width)
-    padded = UOp(Op.PAD, _I32, (table,), ((0, runs * width - rows), (0, 0))) if runs * width > rows else table
+    padded = table.then(Op.PAD, ((0, runs * width - rows), (0, 0))) if runs * width > rows else table
     by_run = _kept(_shaped(padded, runs, width, columns))
-    inner = _before(_shaped(UOp(Op.PERMUTE, _I32, (by_run,), (1, 0, 2)), width, runs * columns))
-    inner = UOp(Op.PERMUTE, _I32, (_shaped(inner, width, runs, columns),), (1, 0, 2))
+    inner = _before(_shaped(by_run.then(Op.PERMUTE, (1, 0, 2)), width, runs * columns))
+    inner = _shaped(inner, width, runs, columns).then(Op.PERMUTE, (1, 0, 2))
     outer = _earlier(_summed(by_run, 1))
     total = inner + _spread(outer, (runs, width, columns), 1)
     flat = _shaped(total, runs * width, columns)
-    return UOp(Op.SHRINK, _I32, (flat,), ((0, rows), (0, columns))) if runs * width > rows else flat
+    return flat.then(Op.SHRINK, ((0, rows), (0, columns))) if runs * width > rows else flat
 
 
 def _before(table: UOp) -> UOp:
@@ -205,27 +203,27 @@ def _before(table: UOp) -> UOp:
 
 
 def _shaped(u: UOp, *shape: int) -> UOp:
-    return u if u.shape == shape else UOp(Op.RESHAPE, u.dtype, (u,), shape)
+    return u if u.shape == shape else u.then(Op.RESHAPE, shape)
 
 
 def _kept(u: UOp) -> UOp:
-    return UOp(Op.CONTIGUOUS, u.dtype, (u,))
+    return u.then(Op.CONTIGUOUS)
 
 
 def _spread(u: UOp, shape: tuple[int, ...], axis: int) -> UOp:
     """`u`, which lacks `axis`, repeated along it."""
     ones = (*shape[:axis], 1, *shape[axis + 1 :])
-    return UOp(Op.EXPAND, u.dtype, (_shaped(u, *ones),), shape)
+    return _shaped(u, *ones).then(Op.EXPAND, shape)
 
 
 def _along(shape: tuple[int, ...], axis: int) -> UOp:
     """The coordinate along `axis` of every place of `shape`."""
     ones = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
-    return UOp(Op.EXPAND, _I32, (_shaped(UOp(Op.IOTA, _I32, (), (shape[axis],)), *ones),), shape)
+    return _shaped(UOp(Op.IOTA, _I32, (), (shape[axis],)), *ones).then(Op.EXPAND, shape)
 
 
 def _summed(u: UOp, axis: int) -> UOp:
-    kept = UOp(Op.REDUCE_AXIS, u.dtype, (u,), (Op.ADD, (axis,)))
+    kept = u.then(Op.REDUCE_AXIS, (Op.ADD, (axis,)))
     return _shaped(kept, *[n for i, n in enumerate(u.shape) if i != axis])
 
 

@@ -48,7 +48,7 @@ def _early_reshape(u: Any, ctx: Any) -> Any:
     if s0.op is Op.RESHAPE:
         s0_0, = s0.src
         # reshape[s](reshape(x)) -> reshape[s](x)
-        return UOp(Op.RESHAPE, s0_0.dtype, (s0_0,), u.arg), 'reshape[s](reshape(x)) -> reshape[s](x)'
+        return s0_0.then(Op.RESHAPE, u.arg), 'reshape[s](reshape(x)) -> reshape[s](x)'
     if s0.shape == u.arg:
         # reshape[s](x) -> x if x.shape == s
         return s0, 'reshape[s](x) -> x if x.shape == s'
@@ -59,7 +59,7 @@ def _early_permute(u: Any, ctx: Any) -> Any:
     if s0.op is Op.PERMUTE:
         s0_0, = s0.src
         # permute[p](permute[q](x)) -> permute[composed(p, q)](x)
-        return UOp(Op.PERMUTE, s0_0.dtype, (s0_0,), composed(u.arg, s0.arg)), 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)'
+        return s0_0.then(Op.PERMUTE, composed(u.arg, s0.arg)), 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)'
     if is_identity(u.arg):
         # permute[p](x) -> x if is_identity(p)
         return s0, 'permute[p](x) -> x if is_identity(p)'
@@ -113,12 +113,12 @@ def _early_reduce_axis(u: Any, ctx: Any) -> Any:
         if s0.op is Op.NEG:
             s0_0, = s0.src
             # reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)
-            return -UOp(Op.REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)'
+            return -s0_0.then(Op.REDUCE_AXIS, (_ADD, u.arg[1])), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)'
         if s0.op is Op.MUL:
             s0_0, s0_1 = s0.src
             if s0_1.op is Op.CONST and s0_0.dtype.is_float and s0_0.shape == u.src[0].shape and math.isfinite(s0_1.arg):
                 # reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))
-                return UOp(Op.REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])) * s0_1, 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))'
+                return s0_0.then(Op.REDUCE_AXIS, (_ADD, u.arg[1])) * s0_1, 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))'
         if s0.op is _ADD:
             s0_0, s0_1 = s0.src
             if has_products(u.src[0]):

@@ -247,10 +247,9 @@ def cut(
         if u in new:
             return True
         if u.op is Op.PARAM or u in materialised:
-            if u not in new:
-                param = UOp(Op.PARAM, u.dtype, (), (len(roots) + len(inputs), u.shape))
-                new[u] = masks[u].on(param) if u in masks else param
-                inputs.append(u)
+            param = UOp(Op.PARAM, u.dtype, (), (len(roots) + len(inputs), u.shape))
+            new[u] = masks[u].on(param) if u in masks else param
+            inputs.append(u)
             return True
         return False
 

@@ -63,7 +63,7 @@ def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
             v = _narrow(v, *found[u])
         elif u in chained:
             v = _in_place(v, chained[u])
-        return UOp(Op.CONTIGUOUS, v.dtype, (v,)) if u in kept else v
+        return v.then(Op.CONTIGUOUS) if u in kept else v
 
     return rebuild(sink, visit, known, above)
 
@@ -100,7 +100,7 @@ def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
         x = x.cast(u.dtype)
         for shape in reversed(shapes[1:]):
             x = _reshaped(x, shape)
-        return UOp(Op.EXPAND, u.dtype, (x,), u.shape)
+        return x.then(Op.EXPAND, u.shape)
 
     sink = rebuild(sink, visit, known, above)
     return sink, toposort((sink,))
@@ -200,7 +200,7 @@ def _shown(x: UOp, places: list[int], rank: int) -> UOp:
     x = _reshaped(x, tuple([n for n, p in zip(x.shape, places, strict=True) if p >= 0]))
     order = tuple([[p for p in places if p >= 0].index(p) for p in wide])
     if order != tuple(range(len(order))):
-        x = UOp(Op.PERMUTE, x.dtype, (x,), order)
+        x = x.then(Op.PERMUTE, order)
     sizes = dict(zip(wide, x.shape, strict=True))
     return _reshaped(x, tuple([sizes.get(a, 1) for a in range(rank)]))
 
@@ -274,19 +274,19 @@ def _narrow(u: UOp, axes: _Axes, halved: bool) -> UOp:
         down = _is_down(alone, axes, own)
         x = _matrix(alone, axes, own, down)
         power = _power(x, 1 if down else 2)
-        kept = UOp(Op.CONTIGUOUS, _F16, (_halves(x, power, pieces, first, down) if halved else _scaled(x, power),))
+        kept = (_halves(x, power, pieces, first, down) if halved else _scaled(x, power)).then(Op.CONTIGUOUS)
         size = axes.size(own)
         if down:
-            kept = UOp(Op.PERMUTE, _F16, (_reshaped(kept, (b, pieces, deep, size)),), (0, 3, 1, 2))
+            kept = _reshaped(kept, (b, pieces, deep, size)).then(Op.PERMUTE, (0, 3, 1, 2))
         sides.append((kept, power))
     (left, up), (right, across) = sides
     space = (b, m, n, pieces, deep)
     a = _repeated(left, (b, m, 1, pieces, deep), space).cast(_F32)
     c = _repeated(right, (b, 1, n, pieces, deep), space).cast(_F32)
-    total = UOp(Op.REDUCE_AXIS, _F32, (a * c,), (Op.ADD, (4,)), BY_MATRICES)
+    total = (a * c).then(Op.REDUCE_AXIS, (Op.ADD, (4,)), BY_MATRICES)
     if pieces > 1:
-        apart = UOp(Op.PERMUTE, _F32, (_reshaped(total, space[:4]),), (3, 0, 1, 2))
-        total = UOp(Op.REDUCE_AXIS, _F32, (UOp(Op.CONTIGUOUS, _F32, (apart,)),), (Op.ADD, (0,)))
+        apart = _reshaped(total, space[:4]).then(Op.PERMUTE, (3, 0, 1, 2))
+        total = apart.then(Op.CONTIGUOUS).then(Op.REDUCE_AXIS, (Op.ADD, (0,)))
     whole = (b, m, n)
     powers = _repeated(up, (b, m, 1), whole) + _repeated(across, (b, 1, n), whole)
     return _put_back(_unscaled(_reshaped(total, whole), powers), axes)
@@ -316,11 +316,11 @@ def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
             base, places = _base(alone)
             half = _half(base, axis)
             up = _repeated(_to_the(half), half.shape, base.shape)
-            x = _shown(UOp(Op.CONTIGUOUS, _F16, ((base * up * up).cast(_F16),)), places, len(shape))
+            x = _shown((base * up * up).cast(_F16).then(Op.CONTIGUOUS), places, len(shape))
             root = _to_the(const(_I32, 0) - _shown(half, places, len(shape)))
             (outer if places[axis] == depth else inner).append(root)
         sides[n] = _repeated(x, x.shape, shape).cast(_F32)
-    total = UOp(Op.REDUCE_AXIS, _F32, (sides[0] * sides[1],), u.arg, u.tag)
+    total = (sides[0] * sides[1]).then(Op.REDUCE_AXIS, u.arg, u.tag)
     for root in outer * 2:
         total = total * _repeated(root, root.shape, total.shape)
     return total
@@ -328,7 +328,7 @@ def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
 
 def _half(x: UOp, axis: int) -> UOp:
     """Half the power of two that each row of `x` is multiplied by, with size 1 for `axis`."""
-    return UOp(Op.CONTIGUOUS, _I32, (_power(x, axis) >> 1,))
+    return (_power(x, axis) >> 1).then(Op.CONTIGUOUS)
 
 
 def _pieces(results: int, depth: int) -> int:
@@ -355,7 +355,7 @@ def _matrix(x: UOp, axes: _Axes, own: tuple[int, ...], down: bool) -> UOp:
     parts = (axes.batch, axes.depth, own) if down else (axes.batch, own, axes.depth)
     order = [a for part in parts for a in part]
     rest = [a for a in range(len(axes.shape)) if a not in order]
-    turned = UOp(Op.PERMUTE, x.dtype, (x,), (*order, *rest))
+    turned = x.then(Op.PERMUTE, (*order, *rest))
     return _reshaped(turned, tuple([axes.size(part) for part in parts]))
 
 
@@ -367,24 +367,22 @@ def _bits(x: UOp) -> UOp:
 def _size(x: UOp) -> UOp:
     """The size of `x`; of a sum that of its terms, since two kernels may round a difference to different numbers."""
     made: dict[UOp, UOp] = {}
-    stack = [x]
-    while stack:
-        u = stack[-1]
-        parts = u.src if u.op in (Op.ADD, Op.SUB, Op.MUL, Op.RESHAPE) else u.src[1:] if u.op is Op.WHERE else ()
-        if missing := [p for p in parts if p not in made]:
-            stack += missing
-            continue
-        stack.pop()
+
+    def parts(u: UOp) -> tuple[UOp, ...]:
+        return u.src if u.op in (Op.ADD, Op.SUB, Op.MUL, Op.RESHAPE) else u.src[1:] if u.op is Op.WHERE else ()
+
+    for u in toposort((x,), sources=parts):
+        below = [made[p] for p in parts(u)]
         if u.op is Op.CONST or u.op is Op.EXP:
             made[u] = const(_F32, abs(u.arg)) if u.op is Op.CONST else u
-        elif not parts:
+        elif not below:
             made[u] = UOp(Op.BITCAST, _F32, (_bits(u),))
         elif u.op is Op.RESHAPE:
-            made[u] = _reshaped(made[u.src[0]], u.shape)
+            made[u] = _reshaped(below[0], u.shape)
         elif u.op is Op.WHERE:
-            made[u] = u.src[0].where(*[made[p] for p in parts])
+            made[u] = u.src[0].where(*below)
         else:
-            made[u] = (Op.MUL if u.op is Op.MUL else Op.ADD)(*[made[p] for p in parts])
+            made[u] = (Op.MUL if u.op is Op.MUL else Op.ADD)(*below)
     return made[x]
 
 
@@ -392,10 +390,10 @@ def _power(x: UOp, axis: int) -> UOp:
     """The power of two that each row of a factor is multiplied by, with size 1 for the depth, its `axis`."""
     size = _size(x)
     finite = (size < math.inf).where(size, 0.0)
-    most = UOp(Op.REDUCE_AXIS, _F32, (finite,), (Op.MAX, (axis,)))
+    most = finite.then(Op.REDUCE_AXIS, (Op.MAX, (axis,)))
     exponent = _bits(most) >> _MANTISSA
     power = const(_I32, _TOP + _BIAS) - exponent
-    return UOp(Op.CONTIGUOUS, _I32, (Op.MIN(power, const(_I32, _LARGEST)),))
+    return Op.MIN(power, const(_I32, _LARGEST)).then(Op.CONTIGUOUS)
 
 
 def _to_the(power: UOp) -> UOp:
@@ -406,7 +404,7 @@ def _to_the(power: UOp) -> UOp:
 
 def _scaled(x: UOp, power: UOp) -> UOp:
     """The upper halves of a factor."""
-    return (x * UOp(Op.EXPAND, _F32, (_to_the(power),), x.shape)).cast(_F16)
+    return (x * _to_the(power).then(Op.EXPAND, x.shape)).cast(_F16)
 
 
 def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:
@@ -447,14 +445,14 @@ def _put_back(x: UOp, axes: _Axes) -> UOp:
     rest = tuple([a for a in range(len(axes.shape)) if a not in order])
     spread = _reshaped(x, (*[axes.shape[a] for a in order], *[1] * len(rest)))
     back = (*order, *rest)
-    return UOp(Op.PERMUTE, _F32, (spread,), tuple([back.index(a) for a in range(len(back))]))
+    return spread.then(Op.PERMUTE, tuple([back.index(a) for a in range(len(back))]))
 
 
 def _reshaped(x: UOp, shape: tuple[int, ...]) -> UOp:
-    return x if x.shape == shape else UOp(Op.RESHAPE, x.dtype, (x,), shape)
+    return x if x.shape == shape else x.then(Op.RESHAPE, shape)
 
 
 def _repeated(x: UOp, ones: tuple[int, ...], shape: tuple[int, ...]) -> UOp:
     """`x` in the shape `ones`, repeated to `shape`."""
     out = _reshaped(x, ones)
-    return out if ones == shape else UOp(Op.EXPAND, x.dtype, (out,), shape)
+    return out if ones == shape else out.then(Op.EXPAND, shape)

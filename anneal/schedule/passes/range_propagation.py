@@ -71,21 +71,22 @@ class _Ranges:
     def loop(self, extent: Size) -> UOp:
         if extent == 1:
             return _int(0)
-        self.count += 1
-        return UOp(Op.RANGE, _I32, (_int(extent),), (self.count - 1, "loop"))
+        return self.new(_int(extent), "loop")
 
     def reduce(self, extent: UOp, open_ranges: int, position: int) -> UOp:
         if extent.is_const and extent.arg == 1:
             return _int(0)
         if not extent.is_const and not is_symbolic(extent):
-            self.count += 1
-            return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
+            return self.new(extent, "reduce")
         key = (open_ranges, position, extent.arg if extent.is_const else extent)
         found = self.shared.get(key)
         if found is None:
-            self.count += 1
-            found = self.shared[key] = UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
+            found = self.shared[key] = self.new(extent, "reduce")
         return found
+
+    def new(self, extent: UOp, kind: str) -> UOp:
+        self.count += 1
+        return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, kind))
 
 
 def rangeify(cut: UOp) -> UOp:
@@ -213,9 +214,8 @@ class _Lower:
         return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
 
     def load(self, leaf: UOp, index: Index, predicate: UOp | None) -> UOp:
-        param = UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
-        position = linear_index(index, widest(leaf.shape))
-        return UOp(Op.LOAD, leaf.dtype, (param, position) if predicate is None else (param, position, predicate))
+        src = (self.flat(leaf), linear_index(index, widest(leaf.shape)))
+        return UOp(Op.LOAD, leaf.dtype, src if predicate is None else (*src, predicate))
 
     def value(self, root: UOp, index: Index) -> UOp:
         memo = self.memo
@@ -235,10 +235,6 @@ class _Lower:
                     stack.pop()
                     continue
                 todo = waiting[ctx] = self.children(ctx)
-                missing = [c for c in todo[0] if c not in memo]
-                if missing:
-                    stack.extend(missing)
-                    continue
             children, extra = todo
             missing = [c for c in children if c not in memo]
             if missing:
@@ -349,7 +345,7 @@ class _Lower:
 
 def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...], tag: Any) -> UOp:
     """REDUCE over the ranges the value depends on; the others only repeat it."""
-    used = tuple([r for r in ranges if value.ranges >> r.arg[0] & 1 or not is_symbolic(r.src[0])])
+    used = tuple([r for r in ranges if value.varies_over(r) or not is_symbolic(r.src[0])])
     idle = product([r.src[0] if not r.src[0].is_const else r.src[0].arg for r in ranges if r not in used])
     if used:
         value = UOp(Op.REDUCE, value.dtype, (value, *used), kind, tag)
@@ -422,7 +418,7 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
             ranges: list[UOp] = []
             for r, again in zip(u.src[1:], src[1:], strict=True):
                 ranges.extend(mapping.get(r) or [again])
-            return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg, u.tag)
+            return u.replace(src=(src[0], *ranges))
         return over(u, src)
 
     return rebuild(order[-1], visit, order=order)
@@ -441,7 +437,7 @@ def renumber(sink: UOp) -> UOp:
     for n, part in enumerate(members_of(sink)):
         strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
         for r in loops:
-            if any(s.ranges >> r.arg[0] & 1 for s in part.src):
+            if any(s.varies_over(r) for s in part.src):
                 rank[r] = (n, -strides.get(r, 0))
     loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
     number = {r: n for n, r in enumerate(loops + reduces)}

@@ -73,7 +73,7 @@ def _part(value: UOp, bounds: Bounds) -> UOp:
         stack.pop()
         if not below:
             whole = all(b == 0 and e == n for (b, e), n in zip(at, u.shape, strict=True))
-            made[u, at] = u if whole else UOp(Op.SHRINK, u.dtype, (u,), at)
+            made[u, at] = u if whole else u.then(Op.SHRINK, at)
             continue
         src = tuple([s if b is None else made[b] for s, b in zip(u.src, below, strict=True)])
         shape = tuple([e - b for b, e in at])

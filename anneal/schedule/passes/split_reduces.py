@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
+from collections import Counter
 
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product, unmoved
 from anneal.schedule.records import Schedule, carried
-from anneal.uop import SYMBOLIC, DType, Op, UOp
+from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import symbolic_arg
 
 _TILE = 64 * 128  # results of a product that a workgroup computes
@@ -128,13 +132,12 @@ def _in_two_stages(u: UOp, pieces: int) -> UOp:
         shape += (part, n // part)
     if all(shape[a] == 1 for a in outer) or all(shape[a] == 1 for a in inner):
         return u
-    d = u.dtype
-    split = UOp(Op.RESHAPE, d, (body,), tuple(shape))
-    first = UOp(Op.REDUCE_AXIS, d, (split,), (op, tuple(inner)))
+    split = body.then(Op.RESHAPE, tuple(shape))
+    first = split.then(Op.REDUCE_AXIS, (op, tuple(inner)))
     order = (*outer, *[a for a in range(len(shape)) if a not in outer])
-    kept = UOp(Op.CONTIGUOUS, d, (UOp(Op.PERMUTE, d, (first,), order),))
-    second = UOp(Op.REDUCE_AXIS, d, (kept,), (op, tuple(range(len(outer)))))
-    return UOp(Op.RESHAPE, d, (second,), u.shape)
+    kept = first.then(Op.PERMUTE, order).then(Op.CONTIGUOUS)
+    second = kept.then(Op.REDUCE_AXIS, (op, tuple(range(len(outer)))))
+    return second.then(Op.RESHAPE, u.shape)
 
 
 def _segment_pieces(u: UOp, cost_model: CostModel) -> int:
@@ -152,19 +155,19 @@ def _in_short_segments(u: UOp, pieces: int) -> UOp:
     table = (rows, pieces)
 
     def column(first: int) -> UOp:
-        part = UOp(Op.SHRINK, i32, (starts,), ((first, first + rows),))
-        return UOp(Op.EXPAND, i32, (UOp(Op.RESHAPE, i32, (part,), (rows, 1)),), table)
+        part = starts.then(Op.SHRINK, ((first, first + rows),))
+        return part.then(Op.RESHAPE, (rows, 1)).then(Op.EXPAND, table)
 
-    turn = UOp(Op.RESHAPE, i32, (UOp(Op.IOTA, i32, (), (pieces,)),), (1, pieces))
+    turn = UOp(Op.IOTA, i32, (), (pieces,)).then(Op.RESHAPE, (1, pieces))
     length = column(1) - column(0)
-    shifted = length * UOp(Op.EXPAND, i32, (turn,), table)
+    shifted = length * turn.then(Op.EXPAND, table)
     cuts = column(0) + shifted // pieces
     count = rows * pieces
-    end = UOp(Op.PAD, i32, (UOp(Op.SHRINK, i32, (starts,), ((rows, rows + 1),)),), ((count, 0),))
-    bounds = UOp(Op.PAD, i32, (UOp(Op.RESHAPE, i32, (cuts,), (count,)),), ((0, 1),)) + end
-    parts = UOp(Op.SEGMENT_SUM, u.dtype, (value, order, bounds), u.arg, u.tag)
-    split = UOp(Op.RESHAPE, u.dtype, (parts,), (*table, *u.shape[1:]))
-    return UOp(Op.RESHAPE, u.dtype, (UOp(Op.REDUCE_AXIS, u.dtype, (split,), (Op.ADD, (1,))),), u.shape)
+    end = starts.then(Op.SHRINK, ((rows, rows + 1),)).then(Op.PAD, ((count, 0),))
+    bounds = cuts.then(Op.RESHAPE, (count,)).then(Op.PAD, ((0, 1),)) + end
+    parts = u.replace(src=(value, order, bounds))
+    split = parts.then(Op.RESHAPE, (*table, *u.shape[1:]))
+    return split.then(Op.REDUCE_AXIS, (Op.ADD, (1,))).then(Op.RESHAPE, u.shape)
 
 
 _LONG = {Op.REDUCE_AXIS: _pieces, Op.SEGMENT_SUM: _segment_pieces}
@@ -175,13 +178,8 @@ _LONG = {Op.REDUCE_AXIS: _pieces, Op.SEGMENT_SUM: _segment_pieces}
 
 def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
     """Numbers that add up whole sums, as the norm of many gradients does: what the sums sum, and the other terms."""
-    uses: dict[UOp, int] = {}
-    adds = []
-    for u in order:
-        for s in u.src:
-            uses[s] = uses.get(s, 0) + 1
-        if u.op is Op.ADD and not u.shape and u.dtype.is_float and u.dtype.bits >= 32:
-            adds.append(u)
+    uses = Counter([s for u in order for s in u.src])
+    adds = [u for u in order if u.op is Op.ADD and not u.shape and u.dtype.is_float and u.dtype.bits >= 32]
     inner = {s for u in adds for s in u.src if s.op is Op.ADD and uses[s] == 1}
     found = {}
     for u in adds:
@@ -214,32 +212,22 @@ def _summed_whole(u: UOp) -> UOp | None:
 
 def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UOp:
     """A single sum over partial sums of all of `bodies`, plus `rest`."""
-    d = bodies[0].dtype
-    parts = [_partial_sums(body, d) for body in bodies]
+    parts = [_partial_sums(body) for body in bodies]
     rows: list[UOp] = []
     step = max(1, cost_model.member_buffers - 2)
     length = max(sum(p.size for p in parts[i : i + step]) for i in range(0, len(parts), step))
     for i in range(0, len(parts), step):
-        chunk, at, row = parts[i : i + step], 0, None
-        size = sum(p.size for p in chunk)
-        for p in chunk:
-            piece = UOp(Op.PAD, d, (p,), ((at, size - at - p.size),))
-            row = piece if row is None else row + piece
-            at += p.size
-        assert row is not None
-        kept = UOp(Op.CONTIGUOUS, d, (row,))
-        rows.append(kept if size == length else UOp(Op.PAD, d, (kept,), ((0, length - size),)))
-    together = rows[0]
-    for row in rows[1:]:
-        together = together + row
-    total = UOp(Op.RESHAPE, d, (UOp(Op.REDUCE_AXIS, d, (together,), (Op.ADD, (0,))),), ())
-    for term in rest:
-        total = total + term
-    return total
+        chunk = parts[i : i + step]
+        *ends, size = itertools.accumulate([p.size for p in chunk])
+        pieces = [p.then(Op.PAD, ((end - p.size, size - end),)) for p, end in zip(chunk, (*ends, size), strict=True)]
+        kept = functools.reduce(operator.add, pieces).then(Op.CONTIGUOUS)
+        rows.append(kept if size == length else kept.then(Op.PAD, ((0, length - size),)))
+    total = functools.reduce(operator.add, rows).then(Op.REDUCE_AXIS, (Op.ADD, (0,))).then(Op.RESHAPE, ())
+    return functools.reduce(operator.add, rest, total)
 
 
-def _partial_sums(body: UOp, d: DType) -> UOp:
+def _partial_sums(body: UOp) -> UOp:
     """Sums of up to _RUN elements each that lie equally far apart, so that neighbours read neighbours."""
     depth = next(n for n in range(min(_RUN, body.size), 0, -1) if body.size % n == 0 and body.size >= n * 32 or n == 1)
-    table = UOp(Op.RESHAPE, body.dtype, (body,), (depth, body.size // depth))
-    return UOp(Op.RESHAPE, d, (UOp(Op.REDUCE_AXIS, d, (table,), (Op.ADD, (0,))),), (body.size // depth,))
+    table = body.then(Op.RESHAPE, (depth, body.size // depth))
+    return table.then(Op.REDUCE_AXIS, (Op.ADD, (0,))).then(Op.RESHAPE, (body.size // depth,))
