@@ -288,7 +288,7 @@ class _Writer:
         src = [f"*{self._python(a.value)}" if isinstance(a, ast.Starred) else self._build(a, inner) for a in e.args]
         parts = [self._arg_text(a) for a in arg or ()]
         text = "None" if arg is None else parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
-        if src and inner == f"{src[0]}.dtype" and len(src) == 1:
+        if len(src) == 1 and inner == f"{src[0]}.dtype":
             return f"{src[0]}.then(_{op.name}{'' if arg is None else f', {text}'})"
         return f"UOp(_{op.name}, {inner}, {_tuple(src)}, {text})"
 

@@ -166,7 +166,7 @@ def unchanged(order: Sequence[UOp], changing: Container[UOp]) -> tuple[dict[UOp,
 
 def over(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """`u` over other sources, folded if it is elementwise: the visit that changes nothing by itself."""
-    return u if src == u.src else u.replace(src=src)
+    return u.replace(src=src)
 
 
 def unfolded(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -224,7 +224,7 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
 
 
 def _over_done(u: UOp, done: Mapping[UOp, UOp]) -> UOp:
-    return u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    return u.replace(src=tuple([done[s] for s in u.src]))
 
 
 def _loop(rule: str, u: UOp) -> CompilerError:

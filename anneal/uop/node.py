@@ -591,8 +591,7 @@ def toposort(
     stack.reverse()
     while stack:
         node = stack.pop()
-        if node is None:
-            # the mark above a node whose sources are all out
+        if node is None:  # the mark above a node whose sources are all out
             out.append(stack.pop())  # type: ignore[arg-type]
         elif node not in seen:
             seen.add(node)
