@@ -213,7 +213,8 @@ class UOp(_Slots):
 
             for u in toposort((self,), until=lambda u: u._key is not None):
                 h = blake2b(digest_size=16)
-                arg = LATER.mapped(u.arg, _content) if SYMBOLIC.seen and LATER.symbolic_arg(u.arg) else u.arg
+                symbolic = SYMBOLIC.seen and LATER.symbolic_arg(u.arg)
+                arg = LATER.mapped(u.arg, lambda n: f"<{n.key.hex()}>") if symbolic else u.arg
                 h.update(f"{u.op.name}|{u.dtype.name}|{arg!r}|{u.tag!r}|{len(u.src)}".encode())
                 for s in u.src:
                     assert s._key is not None
@@ -254,10 +255,6 @@ def _from_rows(rows: tuple[tuple[Op, DType, tuple[int, ...], Any, Any], ...]) ->
     for op, dtype, src, arg, tag in rows:
         made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg, tag))
     return made[-1]
-
-
-def _content(u: UOp) -> str:
-    return f"<{u.key.hex()}>"
 
 
 _BUFFER = Op.BUFFER
@@ -367,11 +364,9 @@ class Arena(Builder):
                 ranges |= s.ranges
                 if s.weak:
                     weak = True
-            rule = op.shape
-            if rule is not None:
+            if (rule := op.shape) is not None:
                 shape = rule(src, arg)
-            bound = op.bounds
-            if bound is not None:
+            if (bound := op.bounds) is not None:
                 vmin, vmax = bound(dtype, src, arg)
             elif not dtype.is_float:
                 vmin, vmax = dtype.min, dtype.max
@@ -430,7 +425,6 @@ class Arena(Builder):
             return src.then(op) if self._is_free(op, src, None) else self.fresh(op, src, name)
 
     def _is_free(self, op: Op, src: UOp, tag: Any) -> bool:
-        """True if there is no such node."""
         found = self.nodes.get((op, src.dtype, (src,), None, tag))
         return found is None or (found.__class__ is not UOp and found() is None)
 
@@ -459,7 +453,6 @@ class Arena(Builder):
         Sources are created before the nodes that use them, so one walk from the newest to the oldest frees whole
         graphs: a node whose users are all gone has only the arena's own reference left.
         """
-        refs = references
         with self._lock:
             self._bury()
             nodes = self.nodes
@@ -470,9 +463,9 @@ class Arena(Builder):
                 key = keys.pop()
                 u = nodes.get(key)
                 # the dict's reference, `u` and the argument; a fourth means somebody uses it
-                if u.__class__ is UOp and refs(u) <= 3:
+                if u.__class__ is UOp and references(u) <= 3:
                     del nodes[key]
-                    if refs(u) > 2:  # another thread found it just before: it takes no lock to look
+                    if references(u) > 2:  # another thread found it just before: it takes no lock to look
                         nodes[key] = u
                 del key
             self.live = len(nodes)
