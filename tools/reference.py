@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["ROOMS", "STATE", "Entry", "Page", "pages", "stands", "tensor_methods"]
+__all__ = ["ROOMS", "STATE", "Entry", "Page", "home_of", "pages", "stands", "tensor_methods"]
 
 # Rooms in the order in which they are read: module, folder of its pages, heading. A name belongs to the first.
 ROOMS = (
@@ -128,10 +128,10 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
         if not _documented_by_its_object(value):
             first.values.append((name, _said(value)))
             continue
-        home = f"{value.__module__}.{value.__qualname__}"
-        file = value.__module__.rpartition(".")[2].strip("_").removeprefix("f_")
+        home, at = home_of(value), _module_of(value)
+        file = at.rpartition(".")[2].strip("_").removeprefix("f_")
         uri = f"reference/{folder}/{file}.md"
-        page = families.setdefault(value.__module__, Page(uri, file, module.__name__, module=value.__module__))
+        page = families.setdefault(at, Page(uri, file, module.__name__, module=at))
         if not stands(value):
             page.values.append((name, (inspect.getdoc(value) or "").partition("\n")[0].replace("`", "")))
             continue
@@ -143,7 +143,7 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
             first.elsewhere.append((name, entry))
             continue
         page.entries.append(entry)
-        page.intro = page.intro or inspect.getdoc(import_module(value.__module__)) or ""
+        page.intro = page.intro or inspect.getdoc(import_module(at)) or ""
     own = [p for at, p in families.items() if len(p.entries) + len(p.values) >= OWN_PAGE and at != module.__name__]
     for page in families.values():
         if page not in own:
@@ -168,9 +168,19 @@ def _documented_by_its_object(value: Any) -> bool:
     return (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("anneal")
 
 
+def _module_of(value: Any) -> str:
+    """The module that a definition is written in: a front door calls its other names its own, for `pickle`."""
+    return getattr(inspect.unwrap(value), "__module__", "")
+
+
+def home_of(value: Any) -> str:
+    """A definition's module and name."""
+    return f"{_module_of(value)}.{value.__qualname__}"
+
+
 def stands(value: Any) -> bool:
     """Whether a definition stands where its name says; most ops in place are made by a table."""
-    found: Any = import_module(value.__module__)
+    found: Any = import_module(_module_of(value))
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is not None

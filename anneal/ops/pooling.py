@@ -98,8 +98,8 @@ Outputs = int | Sequence[int | None]
 def im2col(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The windows of (batch, channels, h, w) as columns: (batch, channels*kh*kw, number of windows), torch's im2col.
 
-    >>> from anneal.tensor import Tensor
-    >>> im2col(Tensor.arange(6).reshape(1, 1, 2, 3), 2)
+    >>> from anneal.tensor import Tensor, functional
+    >>> functional.unfold(Tensor.arange(6).reshape(1, 1, 2, 3), 2)
     Tensor([[[0, 1],
              [1, 2],
              [3, 4],

@@ -185,22 +185,21 @@ def test_whatever_ends_it_the_terminal_is_given_back(terminal: Terminal, error: 
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_stdout_that_is_gone_stops_the_training(terminal: Terminal) -> None:
-    class Gone:
-        def write(self, text: str) -> None:
-            raise OSError("gone")
+def test_a_stdout_that_is_gone_stops_the_training(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise OSError("gone")
 
     with terminal.as_output():
         dashboard = Dashboard()
         dashboard.start(START)
         out = sys.stdout
         try:
-            dashboard._write = Gone().write  # type: ignore[method-assign]
-            dashboard._draw()
-            with pytest.raises(OSError, match="gone"):
-                dashboard.step(made(3))
+            with monkeypatch.context() as patch:
+                patch.setattr("anneal.cli._dashboard.data", gone)
+                dashboard._draw()
+                with pytest.raises(OSError, match="gone"):
+                    dashboard.step(made(3))
         finally:
-            del dashboard._write
             sys.stdout = out
             dashboard.close()
     assert not dashboard._thread.is_alive() or dashboard._thread.join(2) is None
