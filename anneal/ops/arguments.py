@@ -18,6 +18,7 @@ from anneal import settings
 from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, SettingError, ShapeError, UserError
 from anneal.names import Tensor
+from anneal.ops.bases import change_view, link_views
 from anneal.ops.checks import into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
@@ -339,15 +340,16 @@ def function(op: Any = None, *, view: bool = False, autocast: str = "", neutral:
 
 
 def rows_of(
-    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, Any, str] | str]
+    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, ...] | str]
 ) -> list[Callable[P, R]]:
     """Functions of one signature: `op`, whose first two arguments each of them has its own of.
 
     The arguments that follow, their defaults and annotations are `op`'s.
 
     Args:
-        rows: by the functions' names the first two arguments and a docstring; or a docstring alone for one over one,
-            two or three axes: `op` then takes the name and the number of axes, the digit in the name.
+        rows: by the functions' names the first two arguments and a docstring; or the second and a docstring, where the
+            first is the name; or a docstring alone for one over one, two or three axes: `op` then takes the name and
+            the number of axes, the digit in the name.
 
     >>> def _powers(base: float, sign: int, x: float) -> float:
     ...     return float(base ** (sign * x))
@@ -365,7 +367,8 @@ def rows_of(
     kinds = dict(list(inner.__annotations__.items())[2:])
     found = []
     for name, row in rows.items():
-        one, two, document = (name, next(int(n) for n in name if n.isdigit()), row) if isinstance(row, str) else row
+        own_of_it = (next(int(n) for n in name if n.isdigit()), row) if isinstance(row, str) else row
+        one, two, document = own_of_it if len(own_of_it) == 3 else (name, *own_of_it)
         text = f"def {name}({own}): return op(one, two, {call})"
         body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
         held = {"op": op, "one": one, "two": two, "__name__": op.__module__}
@@ -376,7 +379,7 @@ def rows_of(
 
 
 def family(
-    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, Any, str] | str], **declared: Any
+    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, ...] | str], **declared: Any
 ) -> list[Callable[P, R]]:
     """Public functions of one signature, under `function`; `tools/names.py` reads it as it reads that.
 
@@ -470,11 +473,9 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
             if "out" in options and not changes:
                 return into(late, args, options, True)
             try:
-                if changes and args and getattr(args[0], "_base", None) is not None:
-                    from anneal.ops.bases import change_view
-
-                    if change_view(known, function, args[0], args[1:], options):
-                        return args[0]
+                viewed = changes and args and getattr(args[0], "_base", None) is not None
+                if viewed and change_view(known, function, args[0], args[1:], options):
+                    return args[0]
                 return call_late(known, args, options, function, changes)
             except Exception as error:
                 shorten(error)
@@ -490,8 +491,6 @@ def _viewed(function: F, known: Callable[..., Any]) -> F:
     name = known.__name__
 
     def run(*args: Any, **options: Any) -> Any:
-        from anneal.ops.bases import link_views
-
         out = function(*args, **options)
         link_views(name, function, args, options, out)
         return out

@@ -61,7 +61,6 @@ zeros, ones, empty = family(
     _filled,
     {
         "zeros": (
-            "zeros",
             0,
             """A tensor of zeros.
 
@@ -72,7 +71,6 @@ zeros, ones, empty = family(
     """,
         ),
         "ones": (
-            "ones",
             1,
             """A tensor of ones.
 
@@ -83,7 +81,6 @@ zeros, ones, empty = family(
     """,
         ),
         "empty": (
-            "empty",
             0,
             """A tensor of unspecified values (zeros, as it happens).
 
@@ -295,7 +292,6 @@ hann_window, hamming_window, blackman_window = family(
     _window,
     {
         "hann_window": (
-            "hann_window",
             (0.5, -0.5),
             """Half a cosine's swing up and down.
 
@@ -305,7 +301,6 @@ hann_window, hamming_window, blackman_window = family(
     """,
         ),
         "hamming_window": (
-            "hamming_window",
             (0.54, -0.46),
             """0.54 less 0.46 times a cosine.
 
@@ -315,7 +310,6 @@ hann_window, hamming_window, blackman_window = family(
     """,
         ),
         "blackman_window": (
-            "blackman_window",
             (0.42, -0.5, 0.08),
             """0.42 less half a cosine, plus 0.08 of one of twice the frequency.
 
@@ -391,7 +385,6 @@ zeros_like, ones_like, empty_like = family(
     _like,
     {
         "zeros_like": (
-            "zeros_like",
             0,
             """Zeros of this tensor's shape, dtype and device.
 
@@ -401,7 +394,6 @@ zeros_like, ones_like, empty_like = family(
     """,
         ),
         "ones_like": (
-            "ones_like",
             1,
             """Ones of this tensor's shape, dtype and device.
 
@@ -411,7 +403,6 @@ zeros_like, ones_like, empty_like = family(
     """,
         ),
         "empty_like": (
-            "empty_like",
             0,
             """Another name of `zeros_like`.
 

@@ -57,7 +57,6 @@ max, min = family(
     _extremes,
     {
         "max": (
-            "max",
             Op.MAX,
             """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
     is one.
@@ -79,7 +78,6 @@ max, min = family(
     """,
         ),
         "min": (
-            "min",
             Op.MIN,
             """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
     is one.

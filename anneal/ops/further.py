@@ -473,7 +473,6 @@ new_zeros, new_ones, new_empty = family(
     _new_filled,
     {
         "new_zeros": (
-            "new_zeros",
             0,
             """Zeros with this tensor's dtype and device, unless others are given.
 
@@ -483,7 +482,6 @@ new_zeros, new_ones, new_empty = family(
     """,
         ),
         "new_ones": (
-            "new_ones",
             1,
             """Ones with this tensor's dtype and device, unless others are given.
 
@@ -493,7 +491,6 @@ new_zeros, new_ones, new_empty = family(
     """,
         ),
         "new_empty": (
-            "new_empty",
             0,
             """A tensor of unspecified values, with this tensor's dtype and device, unless others are given.
 

@@ -137,9 +137,6 @@ def _fitted(given: Tensor, dtype: DType, chosen: tuple[int, ...]) -> UOp:
 setitem.inputs = _assigned  # type: ignore[attr-defined]
 
 
-setitem.inputs = _assigned  # type: ignore[attr-defined]
-
-
 def _alone(index: Any) -> Any:
     """The one item of an index that is a tuple of one."""
     return index[0] if isinstance(index, tuple) and len(index) == 1 else index

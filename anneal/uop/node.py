@@ -425,6 +425,7 @@ class Arena(Builder):
             return src.then(op) if self._is_free(op, src, None) else self.fresh(op, src, name)
 
     def _is_free(self, op: Op, src: UOp, tag: Any) -> bool:
+        """True if there is no such node."""
         found = self.nodes.get((op, src.dtype, (src,), None, tag))
         return found is None or (found.__class__ is not UOp and found() is None)
 

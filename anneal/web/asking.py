@@ -21,7 +21,7 @@ LONGEST = 256 << 20  # bytes of an answer
 PATIENCE = 300.0  # seconds
 FRESH_S = 60.0
 DOCTOR_S = 60.0
-# What may be asked: the methods of `Answers`.
+# The questions that there are, each a method of `Answers`.
 QUESTIONS = (
     "graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source", "recording",
     "trace",

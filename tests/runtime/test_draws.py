@@ -46,8 +46,8 @@ def _values(made: Any) -> list[list[float]]:
 
 
 def _run(functions: list[Callable[[Tensor], Any]], between: bool) -> list[Any]:
-    """What calls give from one seed on, the functions in turn: with draws `between` them, a new seed in the middle and
-    another shape now and then."""
+    """The results of calls from one seed on, the functions in turn: with draws `between` them, a new seed in the middle
+    and another shape now and then."""
     manual_seed(3)
     OWN.manual_seed(4)
     out: list[Any] = []
