@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.doors import same_under
 from anneal.errors import DTypeError, SettingError
-from anneal.ops import DTypeLike, as_dtype, cast_dtype
+from anneal.ops import DTypeLike, as_dtype, cast_dtype, said
 from anneal.optim import Optimizer
 from anneal.runtime import here
 from anneal.tensor import DType, Tensor, dtypes, no_grad
@@ -63,7 +63,7 @@ class autocast(ContextDecorator):
     ) -> None:
         kind = get_autocast_dtype(device_type) if dtype is None else as_dtype(dtype)
         self.device, self.fast_dtype, self._before = device_type, kind, []  # type: ignore[var-annotated]
-        self._kinds = _KINDS if device_type == "auto" else (device_type.partition(":")[0],)
+        self._kinds = _KINDS if device_type == "auto" else (_kind(device_type),)
         if enabled and not is_autocast_available(device_type):
             warnings.warn(f"autocast: no device {device_type!r} is here; nothing changes", stacklevel=2)
             enabled = False
@@ -82,9 +82,16 @@ class autocast(ContextDecorator):
         here.autocast = self._before.pop()
 
 
+def _kind(device_type: str) -> str:
+    """The kind of device that a `device_type` names. Raises DTypeError for what is no text."""
+    if not isinstance(device_type, str):
+        raise DTypeError(f"autocast: device_type is a text such as 'cpu' or 'auto', not {said(device_type)}")
+    return device_type.partition(":")[0]
+
+
 def is_autocast_available(device_type: str) -> bool:
     """True for the kinds of devices that are here: "cpu", "webgpu", or "auto" for both, as `device_type` names them."""
-    return device_type == "auto" or device_type.partition(":")[0] in _KINDS
+    return device_type == "auto" or _kind(device_type) in _KINDS
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
@@ -94,7 +101,7 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
     ...     is_autocast_enabled("cpu"), is_autocast_enabled("webgpu")
     (True, False)
     """
-    return bool(here.autocast) if device_type is None else cast_dtype(here.autocast, device_type) is not None
+    return bool(here.autocast) if device_type is None else cast_dtype(here.autocast, _kind(device_type)) is not None
 
 
 def get_autocast_dtype(device_type: str) -> DType:
@@ -102,7 +109,7 @@ def get_autocast_dtype(device_type: str) -> DType:
     for "cpu" and float16 for others.
     """
     default = dtypes.bfloat16 if device_type == "cpu" else dtypes.float16
-    return cast_dtype(here.autocast, device_type) or default
+    return cast_dtype(here.autocast, _kind(device_type)) or default
 
 
 # -- custom functions -------------------------------------------------------------------------------------------------

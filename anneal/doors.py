@@ -49,7 +49,9 @@ def names_of(package: str) -> list[str]:
     return [word.partition("=")[0] for words in OPENED[package].values() for word in words.split()]
 
 
-def same_under(package: str, files: str, rest: Any = None, **others: ModuleType) -> Callable[[str], Any]:
+def same_under(
+    package: str, files: str, rest: Callable[[str], Any] | None = None, **others: ModuleType
+) -> Callable[[str], Any]:
     """Let `package` itself be found under the names of torch's files in it, and `others` under theirs; gives the
     package's `__getattr__`, which takes all further names from `rest`.
     """
@@ -59,8 +61,8 @@ def same_under(package: str, files: str, rest: Any = None, **others: ModuleType)
     def later(name: str) -> Any:
         if name in paths:
             return paths[name]
-        if rest is not None and hasattr(rest, name):
-            return getattr(rest, name)
+        if rest is not None:
+            return rest(name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return later

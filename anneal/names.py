@@ -355,6 +355,14 @@ transpose_=transpose transpose_copy=transpose trapz=trapezoid tril_=tril triu_=t
 true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold unsafe_chunk=chunk unsafe_split=split
 unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as view_copy=view xlogy_=xlogy""",
     },
+    "anneal.optim": {
+        "": """
+lr_scheduler swa_utils""",
+        "_formulas": """
+ASGD Adadelta Adafactor Adagrad Adamax Lion Muon NAdam RAdam RMSprop Rprop SparseAdam""",
+        "_lbfgs": """
+LBFGS ZeroRedundancyOptimizer""",
+    },
     "anneal.rewrite": {
         "legality": """
 FLOATS INTEGERS STAGES check legalised""",

@@ -6,10 +6,13 @@ for and on the reference interpreter, which runs the unscheduled graph.
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from anneal.backend import get_device
 from anneal.tensor import Tensor, dtypes
@@ -19,6 +22,29 @@ Array = np.ndarray[Any, Any]
 
 # How far a float result may be from float64: (relative, absolute).
 TOLERANCE = {"float16": (4e-3, 4e-3), "float32": (2e-5, 2e-6), "float64": (1e-12, 1e-12)}
+
+
+class _Missing:
+    """A package that is not installed: the test that asks for one of its names is skipped, the others of its file run.
+
+    While files are collected its names are such values too, so that tables of cases can be made.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> _Missing:
+        if "PYTEST_CURRENT_TEST" in os.environ:
+            pytest.skip(f"needs {self._name}")
+        return _Missing(f"{self._name}.{name}")
+
+
+def optional(name: str) -> Any:
+    """The package, or one that skips each test that asks for its names."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return _Missing(name)
 
 
 def reference(t: Tensor) -> Array:

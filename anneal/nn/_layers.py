@@ -10,7 +10,6 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.nn import functional as F, init
-from anneal.nn._f_pools import check_bags
 from anneal.nn._module import Module, Resettable
 from anneal.nn._rows import Row, Unary
 from anneal.nn.parameter import Parameter
@@ -156,6 +155,8 @@ class EmbeddingBag(Resettable):
         dtype: DTypeLike | None = None,
     ) -> None:
         _check_table("EmbeddingBag", num_embeddings, padding_idx)
+        from anneal.nn._f_pools import check_bags
+
         check_bags("EmbeddingBag", mode)
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx

@@ -32,5 +32,5 @@ __getattr__ = same_under(
     __name__,
     "activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm linear "
     "loss module normalization padding pixelshuffle pooling rnn sparse transformer upsampling utils",
-    _nn,
+    _nn.__getattr__,
 )

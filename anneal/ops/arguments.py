@@ -364,15 +364,15 @@ def rows_of(
     several = [f"*{name}" for name in arguments_of(code)[code.co_argcount + len(alone) :]]
     own = ", ".join([*given[:first], *"/" * bool(first), *given[first:], *(several or "*" * bool(alone)), *alone])
     call = ", ".join([*given, *several, *[f"{name}={name}" for name in alone]])
+    text = f"def _({own}): return op(one, two, {call})"
+    body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
     kinds = dict(list(inner.__annotations__.items())[2:])
     found = []
     for name, row in rows.items():
         own_of_it = (next(int(n) for n in name if n.isdigit()), row) if isinstance(row, str) else row
         one, two, document = own_of_it if len(own_of_it) == 3 else (name, *own_of_it)
-        text = f"def {name}({own}): return op(one, two, {call})"
-        body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
         held = {"op": op, "one": one, "two": two, "__name__": op.__module__}
-        made: Any = FunctionType(body, held, name, inner.__defaults__)
+        made: Any = FunctionType(body.replace(co_name=name, co_qualname=name), held, name, inner.__defaults__)
         made.__annotations__, made.__doc__, made.__kwdefaults__ = kinds, document, inner.__kwdefaults__
         found.append(made)
     return found

@@ -121,6 +121,7 @@ def _weighted(weights: UOp, v: UOp) -> UOp:
 # -- in turns ---------------------------------------------------------------------------------------------------------
 # Scores in float32 that are too large to be kept are computed for some heads after the others, in the same memory, and
 # again by the gradient.
+_NEVER = 1 << 20  # bytes of scores that every device keeps: no device is opened to know it
 
 
 def _turns(device: str, q: UOp, k: UOp) -> int:
@@ -128,8 +129,10 @@ def _turns(device: str, q: UOp, k: UOp) -> int:
     compute float16 scores again faster than they read them."""
     *lead, rows, _ = q.shape
     sizes = (*lead, rows, k.shape[-2])
+    if any(n.__class__ is not int for n in sizes) or math.prod(sizes) * q.dtype.itemsize < _NEVER:
+        return 1
     costs = get_device(device).cost_model
-    if not costs.chained_bytes or any(n.__class__ is not int for n in sizes):
+    if not costs.chained_bytes:
         return 1
     if costs.matrix_bytes and all(x.op is Op.CAST and x.src[0].dtype.is_narrow for x in (q, k)):
         return 1

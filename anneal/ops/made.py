@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.checks import is_tensor, said
 from anneal.ops.nodes import reshape
-from anneal.runtime import HostFunction, here, host_storage, register_late, tensor_class
+from anneal.runtime import here, host_storage, register_late, tensor_class
 from anneal.uop import DTYPES, DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most
+
+if TYPE_CHECKING:  # what annotations alone need is not imported at start-up
+    import numpy.typing as npt
+
+    from anneal.runtime import HostFunction
 
 DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, get_args, overload
 
 import numpy as np
 
+from anneal import runtime  # not its names: start-up does without the values of steps
 from anneal.errors import DeviceError, DTypeError, GradientError, JitError, ShapeError, UserError
 from anneal.names import Tensor
 
 from anneal.ops import (  # isort: skip
     DTypeLike, as_dtype, axis_of, called_on_host, checked, grad_enabled, is_tensor, made, said, whole, zeros,
-)  # fmt: skip
-from anneal.runtime import (  # isort: skip
-    HostFunction, HostGradient, VmapMethod, forbid_in_capture, forbid_in_jit, found_sizes, key_of,
-    outdate_captures, storage_of, tensor_class,
 )  # fmt: skip
 from anneal.uop import DType, Op, UOp, dtypes
 from anneal.uop.sizes import most, product, sizes
@@ -38,7 +35,7 @@ def data(x: Tensor) -> Tensor:
 
 def set_data(x: Tensor, value: Any) -> None:
     """Make this tensor a view of another one, of any shape, dtype and device; `grad` stays."""
-    if not isinstance(value, tensor_class()):
+    if not isinstance(value, runtime.tensor_class()):
         raise DTypeError(f"data: a tensor's data is a tensor, not {value.__class__.__name__}: write Tensor(value)")
     if value._detached_from() is x:
         return  # x.data += y has changed the tensor already
@@ -47,8 +44,8 @@ def set_data(x: Tensor, value: Any) -> None:
     other = value.detach()
     x._leave()
     if value.dtype is not x.dtype or value.shape != x.shape or value.device != x.device:
-        forbid_in_capture("a tensor's data of another shape, dtype or device", "set it outside")
-        outdate_captures("a tensor's data became of another shape, dtype or device")
+        runtime.forbid_in_capture("a tensor's data of another shape, dtype or device", "set it outside")
+        runtime.outdate_captures("a tensor's data became of another shape, dtype or device")
         x._device = value.device
         x._become(UOp(Op.CONTIGUOUS, value.dtype, (other.uop,)))
     x.assign(other)
@@ -60,7 +57,7 @@ def set_data(x: Tensor, value: Any) -> None:
 
 def has_twin(x: Tensor) -> bool:
     """True if another leaf shows the same memory: a tensor that became a parameter twice."""
-    storage = storage_of(x.uop)
+    storage = runtime.storage_of(x.uop)
     if storage is None:
         return False
     other = None if storage.leaf is None else storage.leaf()
@@ -202,7 +199,7 @@ def truth(x: Tensor) -> bool:
     try:
         return bool(x.numpy().item())
     except JitError:
-        forbid_in_jit(
+        runtime.forbid_in_jit(
             "a branch on the value of a tensor (if, while, and, or, not)",
             "write an.where(condition, a, b), or decide outside and pass the choice as an argument",
         )
@@ -443,7 +440,7 @@ def host_call(
     *inputs: Tensor,
     key: Hashable = ...,
     gradient: Gradient | None = ...,
-    vmap_method: VmapMethod = ...,
+    vmap_method: runtime.VmapMethod = ...,
 ) -> Tensor: ...
 @overload
 def host_call(
@@ -452,7 +449,7 @@ def host_call(
     *inputs: Tensor,
     key: Hashable = ...,
     gradient: Gradient | None = ...,
-    vmap_method: VmapMethod = ...,
+    vmap_method: runtime.VmapMethod = ...,
 ) -> tuple[Tensor, ...]: ...
 def host_call(
     function: Callable[..., Any],
@@ -460,7 +457,7 @@ def host_call(
     *inputs: Tensor,
     key: Hashable = None,
     gradient: Gradient | None = None,
-    vmap_method: VmapMethod = "sequential",
+    vmap_method: runtime.VmapMethod = "sequential",
 ) -> Tensor | tuple[Tensor, ...]:
     """The result of `function` for the values of `inputs`, on the host, whenever a result is computed.
 
@@ -502,9 +499,9 @@ def host_call(
     name = str(key) if isinstance(key, str) else getattr(function, "__qualname__", function.__class__.__name__)
     _check(inputs, key, vmap_method)
     pairs = [_pair(r) for r in (results if isinstance(results, list) else [results])]
-    found = found_sizes(f"host_call of {name}", pairs, [x.shape for x in inputs])
-    called = HostFunction(
-        (key_of(function) if key is None else key, gradient is not None),
+    found = runtime.found_sizes(f"host_call of {name}", pairs, [x.shape for x in inputs])
+    called = runtime.HostFunction(
+        (runtime.key_of(function) if key is None else key, gradient is not None),
         tuple(pairs),
         function,
         name,
@@ -527,7 +524,7 @@ def _check(inputs: Sequence[Any], key: Any, vmap_method: Any) -> None:
         raise ShapeError(
             "host_call: takes at least one tensor; make a Tensor of the result of a function without arguments"
         )
-    if vmap_method not in (None, *get_args(get_args(VmapMethod)[0])):
+    if vmap_method not in (None, *get_args(get_args(runtime.VmapMethod)[0])):
         raise DTypeError(
             f'host_call: vmap_method is "sequential", "expand_dims" or "broadcast_all", not {said(vmap_method)}'
         )
@@ -552,11 +549,13 @@ def _pair(result: Any) -> tuple[tuple[Any, ...], DType]:
         ) from e
 
 
-def _on_nodes(gradient: Gradient, name: str, device: str) -> HostGradient:
+def _on_nodes(gradient: Gradient, name: str, device: str) -> runtime.HostGradient:
     """A gradient over tensors as one over nodes. Raises GradientError where it gives anything but tensors and None."""
 
     def of_nodes(inputs: Sequence[UOp], outputs: Sequence[UOp], cotangents: Sequence[UOp]) -> Sequence[UOp | None]:
-        given = [[tensor_class()._from_uop(u, device) for u in nodes] for nodes in (inputs, outputs, cotangents)]
+        given = [
+            [runtime.tensor_class()._from_uop(u, device) for u in nodes] for nodes in (inputs, outputs, cotangents)
+        ]
         made = gradient(given[0], given[1], given[2])
         several = list(made) if isinstance(made, (list, tuple)) else [made]
         for c in several:

@@ -10,10 +10,11 @@ import pytest
 from anneal.errors import DTypeError, ShapeError
 from anneal.runtime import plan_of
 from anneal.tensor import Tensor, functional as F
+from tests.helpers import optional
 from tests.nn.beside_torch import check, normal
 from tests.reference import evaluate
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 TF = torch.nn.functional
 rng = np.random.default_rng(0)
 

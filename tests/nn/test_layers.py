@@ -14,8 +14,9 @@ from anneal.errors import ShapeError
 from anneal.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from anneal.runtime import cache_statistics
 from anneal.tensor import Tensor, manual_seed, realize
+from tests.helpers import optional
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 
 LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "BatchNorm1d": (lambda m: m.BatchNorm1d(3), (5, 3)),

@@ -14,8 +14,9 @@ import pytest
 
 from anneal import nn
 from anneal.tensor import Tensor, manual_seed
+from tests.helpers import optional
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 rng = np.random.default_rng(0)
 
 Make = Callable[[Any], Any]

@@ -11,9 +11,10 @@ import pytest
 from anneal import nn
 from anneal.errors import ShapeError
 from anneal.tensor import Tensor, functional as F
+from tests.helpers import optional
 from tests.nn.beside_torch import check, normal
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 rng = np.random.default_rng(0)
 
 

@@ -11,8 +11,9 @@ import pytest
 from anneal import nn
 from anneal.errors import DataError, DeviceError, DTypeError, UserError
 from anneal.tensor import Tensor, jit
+from tests.helpers import optional
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 
 
 def named(m: Any) -> Any:

@@ -13,9 +13,10 @@ from anneal import nn, optim
 from anneal.errors import DataError, SettingError
 from anneal.runtime import cache_statistics
 from anneal.tensor import Tensor, jit
+from tests.helpers import optional
 from tests.nn.optim_programs import GOAL, OPTIMISERS, SCHEDULES, START, Make
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 
 
 def program(

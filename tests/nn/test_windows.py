@@ -10,10 +10,10 @@ import pytest
 
 from anneal.errors import ShapeError
 from anneal.tensor import Tensor, functional as F
-from tests.helpers import check_values
+from tests.helpers import check_values, optional
 from tests.nn.beside_torch import check, normal
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 TF = torch.nn.functional
 rng = np.random.default_rng(3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import anneal as an
 from anneal import amp, nn
 from anneal.amp import GradScaler, autocast, custom_bwd, custom_fwd
 from anneal.autograd import Function
+from anneal.errors import DTypeError
 from anneal.nn import functional as F
 from anneal.optim import SGD, Adam
 from anneal.runtime import metered, observed
@@ -365,3 +367,11 @@ def test_an_optimiser_of_the_users_own_is_asked_on_the_host() -> None:
     assert len(calls) == 1
     np.testing.assert_allclose(w.numpy(), [0.9], rtol=1e-6)
     assert scaler.get_scale() == 2.0
+
+
+@pytest.mark.parametrize(
+    "ask", [amp.autocast, amp.get_autocast_dtype, amp.is_autocast_available, amp.is_autocast_enabled]
+)
+def test_a_kind_of_device_is_a_text(ask: Callable[[Any], Any]) -> None:
+    with pytest.raises(DTypeError, match=r"device_type is a text such as 'cpu' or 'auto', not"):
+        ask(2)

@@ -10,8 +10,9 @@ import pytest
 
 import anneal as an
 from anneal.errors import DTypeError, GradientError, ShapeError, UserError
+from tests.helpers import optional
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
 X = [[1.0, -2.0], [3.0, 0.5]]
 

@@ -11,9 +11,9 @@ import pytest
 from anneal import nn
 from anneal.errors import DTypeError, GradientError, JitError, ShapeError
 from anneal.tensor import Tensor, grad, jit, jvp, no_grad, vmap
-from tests.helpers import check_kernels
+from tests.helpers import check_kernels, optional
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 
 A, B = [[1.5, -2.0, 0.25], [4.0, 3.0, -1.0]], [[0.5, 1.0, 2.0], [3.0, -1.5, 0.75]]
 

@@ -12,9 +12,9 @@ import pytest
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import MinMax, Tensor, ValuesIndices, Variable, grad, jit, jvp, vmap
-from tests.helpers import check_kernels, check_values, reference
+from tests.helpers import check_kernels, check_values, optional, reference
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 
 N = math.nan
 GENERATOR = np.random.default_rng(5)

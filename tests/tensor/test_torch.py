@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from anneal.tensor import Tensor
-from tests.helpers import close
+from tests.helpers import close, optional
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 rng = np.random.default_rng(6)
 
 X = rng.normal(size=(3, 4, 6)).astype(np.float32)

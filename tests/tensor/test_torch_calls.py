@@ -11,10 +11,11 @@ import anneal as an
 from anneal.errors import DTypeError, ShapeError
 from anneal.nn import functional
 from anneal.tensor import Tensor, jit, set_default_device
+from tests.helpers import optional
 from tests.tensor.torch_rows import ARGUMENTS, DRAWS, DYNAMIC, MASKED, NAMES, SPECIAL, WHOLE, WINDOWS, A, Call
 from tests.tiers import thinned
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, about its older names
 
 CALLS = {**DYNAMIC, **ARGUMENTS, **SPECIAL, **MASKED, **NAMES, **WINDOWS}

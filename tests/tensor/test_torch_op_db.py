@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import optional
 from tests.tensor.torch_op_db import found, outcomes
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 pytestmark = pytest.mark.deep
 
 CHOICES: dict[str, str] = {

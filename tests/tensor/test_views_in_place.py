@@ -12,8 +12,9 @@ import anneal
 from anneal import nn
 from anneal.errors import GradientError, ShapeError
 from anneal.tensor import Tensor, grad, jit, vmap
+from tests.helpers import optional
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 
 
 def seven(lib: Any, x: Any) -> None:
