@@ -65,45 +65,45 @@ cumsum_ cumulative_prod cumulative_sum cumulative_trapezoid default_generator de
 diagflat diagonal diagonal_copy diagonal_scatter diff digamma digamma_ dist div div_ divide divide_ divmod dot
 dropout dsplit dstack einsum elu embedding empty empty_like entr eq eq_ equal erf erf_ erfc erfc_ erfcx erfinv
 erfinv_ exp exp2 exp2_ exp_ expand expand_as expand_copy expand_dims expm1 expm1_ exponential_ eye fill fill_
-fill_diagonal_ flatten flip fliplr flipud float_power float_power_ floor floor_ floor_divide floor_divide_ fmax fmin
-fmod fmod_ fold frac frac_ frexp from_numpy full full_like gather gaussian_nll_loss gcd gcd_ ge ge_ gelu geometric_
-glu grad_enabled gradient greater greater_ greater_equal greater_equal_ grid_sample group_norm gt gt_ gumbel_softmax
-hamming_window hann_window hardshrink hardsigmoid hardswish hardtanh heaviside heaviside_ hermite_polynomial_h
-hermite_polynomial_he hinge_embedding_loss histc histogram hsplit hstack huber_loss hypot hypot_ i0 i0_ i0e i1 i1e
-im2col index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_put index_put_ index_reduce
-index_reduce_ index_select inner instance_norm interpolate is_contiguous is_tensor isclose isfinite isin isinf isnan
-isneginf isposinf isreal kaiser_window kl_div kron kthvalue l1_loss laguerre_polynomial_l layer_norm lcm lcm_ ldexp
-ldexp_ le le_ leaky_relu legendre_polynomial_p lerp lerp_ less less_ less_equal less_equal_ lgamma lgamma_ linear
-linspace local_response_norm log log10 log10_ log1p log1p_ log2 log2_ log_ log_ndtr log_normal_ log_softmax
-logaddexp logaddexp2 logcumsumexp logical_and logical_and_ logical_not logical_not_ logical_or logical_or_
-logical_xor logical_xor_ logit logit_ logsigmoid logspace logsumexp lp_pool1d lp_pool2d lt lt_ manual_seed
-margin_ranking_loss masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select matmul matrix_norm
-matrix_power matrix_transpose max max_pool1d max_pool2d max_pool3d maximum mean median meshgrid min minimum mish mm
-mode modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 moveaxis movedim mse_loss msort mul
-mul_ multi_margin_loss multilabel_soft_margin_loss multinomial multiply multiply_ mv mvlgamma nan_to_num nan_to_num_
-nanmax nanmean nanmedian nanmin nanquantile nanstd nansum nanvar narrow narrow_copy ndimension ndtr ndtri ne ne_ neg
-neg_ negative negative_ nelement new_empty new_empty_strided new_full new_ones new_tensor new_zeros nextafter
-nextafter_ nll_loss nonzero nonzero_static normal_ normalize not_equal not_equal_ one_hot ones ones_like outer pad
-pairwise_distance pdist permute permute_copy permute_dims pixel_shuffle pixel_unshuffle poisson_nll_loss polygamma
-positive pow pow_ prelu prod put put_ quantile rad2deg rad2deg_ rand rand_like randn randn_like random_ random_bits
-randperm ravel real reciprocal reciprocal_ relu relu6 relu_ remainder remainder_ renorm renorm_ repeat
-repeat_interleave reshape reshape_as resolve_conj resolve_neg rms_norm roll rot90 round round_ row_stack rows rsqrt
-rsqrt_ rsub scaled_dot_product_attention scaled_modified_bessel_k0 scaled_modified_bessel_k1 scatter scatter_
-scatter_add scatter_add_ scatter_reduce scatter_reduce_ searchsorted select select_scatter selu sgn sgn_
-shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v
-shifted_chebyshev_polynomial_w shrink sigmoid sigmoid_ sign sign_ signbit silu sin sin_ sinc sinc_ sinh sinh_
-slice_scatter smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign sort spherical_bessel_j0
-split split_with_sizes split_with_sizes_copy sqrt sqrt_ square square_ squeeze squeeze_ squeeze_copy stack std
-std_mean stride sub sub_ subtract subtract_ sum sum_to_size swapaxes swapaxes_ swapdims swapdims_ swish t t_ t_copy
-take take_along_axis take_along_dim tan tan_ tanh tanh_ tanhshrink tensor_split tensordot threshold tile topk trace
-transpose transpose_ transpose_copy trapezoid trapz tri tril tril_ tril_indices triplet_margin_loss triu triu_
-triu_indices true_divide true_divide_ trunc trunc_ type_as unbind unbind_copy unflatten unfold unfold_copy uniform
-uniform_ unique unique_consecutive unravel_index unsafe_chunk unsafe_split unsqueeze unsqueeze_ unsqueeze_copy
-unstack update_slice vander var var_mean vdot vecdot view view_as view_copy vsplit vstack where xlog1py xlogy xlogy_
-zero_ zeros zeros_like zeta""",
+fill_diagonal_ fix fix_ flatten flip fliplr flipud float_power float_power_ floor floor_ floor_divide floor_divide_
+fmax fmin fmod fmod_ fold frac frac_ frexp from_numpy full full_like gather gaussian_nll_loss gcd gcd_ ge ge_ gelu
+geometric_ ger glu grad_enabled gradient greater greater_ greater_equal greater_equal_ grid_sample group_norm gt gt_
+gumbel_softmax hamming_window hann_window hardshrink hardsigmoid hardswish hardtanh heaviside heaviside_
+hermite_polynomial_h hermite_polynomial_he hinge_embedding_loss histc histogram hsplit hstack huber_loss hypot
+hypot_ i0 i0_ i0e i1 i1e im2col index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_put
+index_put_ index_reduce index_reduce_ index_select inner instance_norm interpolate is_contiguous is_tensor isclose
+isfinite isin isinf isnan isneginf isposinf isreal kaiser_window kl_div kron kthvalue l1_loss laguerre_polynomial_l
+layer_norm lcm lcm_ ldexp ldexp_ le le_ leaky_relu legendre_polynomial_p lerp lerp_ less less_ less_equal
+less_equal_ lgamma lgamma_ linear linspace local_response_norm log log10 log10_ log1p log1p_ log2 log2_ log_
+log_ndtr log_normal_ log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_and_ logical_not logical_not_
+logical_or logical_or_ logical_xor logical_xor_ logit logit_ logsigmoid logspace logsumexp lp_pool1d lp_pool2d lt
+lt_ manual_seed margin_ranking_loss masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select matmul
+matrix_norm matrix_power matrix_transpose max max_pool1d max_pool2d max_pool3d maximum mean median meshgrid min
+minimum mish mm mode modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 moveaxis movedim
+mse_loss msort mul mul_ multi_margin_loss multilabel_soft_margin_loss multinomial multiply multiply_ mv mvlgamma
+nan_to_num nan_to_num_ nanmax nanmean nanmedian nanmin nanquantile nanstd nansum nanvar narrow narrow_copy
+ndimension ndtr ndtri ne ne_ neg neg_ negative negative_ nelement new_empty new_empty_strided new_full new_ones
+new_tensor new_zeros nextafter nextafter_ nll_loss nonzero nonzero_static normal_ normalize not_equal not_equal_
+one_hot ones ones_like outer pad pairwise_distance pdist permute permute_copy permute_dims pixel_shuffle
+pixel_unshuffle poisson_nll_loss polygamma positive pow pow_ prelu prod put put_ quantile rad2deg rad2deg_ rand
+rand_like randn randn_like random_ random_bits randperm ravel real reciprocal reciprocal_ relu relu6 relu_ remainder
+remainder_ renorm renorm_ repeat repeat_interleave reshape reshape_as resolve_conj resolve_neg rms_norm roll rot90
+round round_ row_stack rows rsqrt rsqrt_ rsub scaled_dot_product_attention scaled_modified_bessel_k0
+scaled_modified_bessel_k1 scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ searchsorted
+select select_scatter selu sgn sgn_ shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u
+shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w shrink sigmoid sigmoid_ sign sign_ signbit silu sin
+sin_ sinc sinc_ sinh sinh_ slice_scatter smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink
+softsign sort spherical_bessel_j0 split split_with_sizes split_with_sizes_copy sqrt sqrt_ square square_ squeeze
+squeeze_ squeeze_copy stack std std_mean stride sub sub_ subtract subtract_ sum sum_to_size swapaxes swapaxes_
+swapdims swapdims_ swish t t_ t_copy take take_along_axis take_along_dim tan tan_ tanh tanh_ tanhshrink tensor_split
+tensordot threshold tile topk trace transpose transpose_ transpose_copy trapezoid trapz tri tril tril_ tril_indices
+triplet_margin_loss triu triu_ triu_indices true_divide true_divide_ trunc trunc_ type_as unbind unbind_copy
+unflatten unfold unfold_copy uniform uniform_ unique unique_consecutive unravel_index unsafe_chunk unsafe_split
+unsqueeze unsqueeze_ unsqueeze_copy unstack update_slice vander var var_mean vdot vecdot view view_as view_copy
+vsplit vstack where xlog1py xlogy xlogy_ zero_ zeros zeros_like zeta""",
         "anneal.torch_names": """
 as_tensor asarray broadcast_shapes clone constant_pad_nd detach empty_permuted empty_strided
-fake_quantize_per_channel_affine fake_quantize_per_tensor_affine fix from_dlpack ger grid_sampler_2d grid_sampler_3d
+fake_quantize_per_channel_affine fake_quantize_per_tensor_affine from_dlpack grid_sampler_2d grid_sampler_3d
 is_floating_point is_grad_enabled load native_group_norm native_layer_norm norm normal numel randint randint_like
 save scalar_tensor tensor""",
         "anneal.linalg.older": """
@@ -127,7 +127,7 @@ alpha_dropout celu_ ctc_loss feature_alpha_dropout rrelu rrelu_ selu_ threshold_
 enable_grad inference_mode set_grad_enabled""",
         "anneal.torch_facts": """
 BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor
-Size are_deterministic_algorithms_enabled can_cast channels_last channels_last_3d contiguous_format device
+Size are_deterministic_algorithms_enabled can_cast channels_last channels_last_3d contiguous_format device fork_rng
 get_default_device get_default_dtype get_device get_float32_matmul_precision get_num_threads get_rng_state
 initial_seed is_complex is_conj is_inference is_neg is_nonzero is_same_size is_signed is_storage mps preserve_format
 promote_types result_type seed set_default_dtype set_float32_matmul_precision set_flush_denormal
@@ -337,23 +337,24 @@ bitwise_right_shift_=bitwise_right_shift bitwise_xor_=bitwise_xor bmm=matmul cei
 clamp_min_=clamp_min clip=clamp clip_=clip concat=cat concatenate=cat conj_physical=conj copysign_=copysign cos_=cos
 cosh_=cosh cumprod_=cumprod cumsum_=cumsum deg2rad_=deg2rad diagonal_copy=diagonal digamma_=digamma divide=div
 divide_=divide eq_=eq erf_=erf erfc_=erfc erfinv_=erfinv exp2_=exp2 exp_=exp expand_copy=expand expm1_=expm1
-float_power_=float_power floor_=floor floor_divide_=floor_divide fmod_=fmod frac_=frac gcd_=gcd ge_=ge greater=gt
-greater_=greater greater_equal=ge greater_equal_=greater_equal gt_=gt heaviside_=heaviside hypot_=hypot i0_=i0
-index_add_=index_add index_copy_=index_copy index_fill_=index_fill index_put_=index_put index_reduce_=index_reduce
-lcm_=lcm ldexp_=ldexp le_=le less=lt less_=less less_equal=le less_equal_=less_equal lgamma_=lgamma log10_=log10
-log1p_=log1p log2_=log2 log_=log logical_and_=logical_and logical_not_=logical_not logical_or_=logical_or
-logical_xor_=logical_xor logit_=logit lt_=lt masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul
-modified_bessel_i0=i0 modified_bessel_i1=i1 moveaxis=movedim multiply=mul multiply_=multiply mv=matmul
-nan_to_num_=nan_to_num narrow_copy=narrow ne_=ne neg_=neg negative=neg negative_=negative nextafter_=nextafter
-not_equal=ne not_equal_=not_equal permute_copy=permute pow_=pow put_=put rad2deg_=rad2deg real=conj
-reciprocal_=reciprocal relu_=relu remainder_=remainder renorm_=renorm resolve_conj=conj resolve_neg=conj
-round_=round row_stack=vstack rsqrt_=rsqrt scatter_=scatter scatter_add_=scatter_add scatter_reduce_=scatter_reduce
-sgn_=sgn sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc sinh_=sinh split_with_sizes_copy=split_with_sizes
-sqrt_=sqrt square_=square squeeze_=squeeze squeeze_copy=squeeze subtract=sub subtract_=subtract swapaxes=transpose
-swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims swish=silu t_=t t_copy=t tan_=tan tanh_=tanh
-transpose_=transpose transpose_copy=transpose trapz=trapezoid tril_=tril triu_=triu true_divide=div
-true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold unsafe_chunk=chunk unsafe_split=split
-unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as view_copy=view xlogy_=xlogy""",
+fix=trunc fix_=fix float_power_=float_power floor_=floor floor_divide_=floor_divide fmod_=fmod frac_=frac gcd_=gcd
+ge_=ge ger=outer greater=gt greater_=greater greater_equal=ge greater_equal_=greater_equal gt_=gt
+heaviside_=heaviside hypot_=hypot i0_=i0 index_add_=index_add index_copy_=index_copy index_fill_=index_fill
+index_put_=index_put index_reduce_=index_reduce lcm_=lcm ldexp_=ldexp le_=le less=lt less_=less less_equal=le
+less_equal_=less_equal lgamma_=lgamma log10_=log10 log1p_=log1p log2_=log2 log_=log logical_and_=logical_and
+logical_not_=logical_not logical_or_=logical_or logical_xor_=logical_xor logit_=logit lt_=lt
+masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul modified_bessel_i0=i0 modified_bessel_i1=i1
+moveaxis=movedim multiply=mul multiply_=multiply mv=matmul nan_to_num_=nan_to_num narrow_copy=narrow ne_=ne neg_=neg
+negative=neg negative_=negative nextafter_=nextafter not_equal=ne not_equal_=not_equal permute_copy=permute pow_=pow
+put_=put rad2deg_=rad2deg real=conj reciprocal_=reciprocal relu_=relu remainder_=remainder renorm_=renorm
+resolve_conj=conj resolve_neg=conj round_=round row_stack=vstack rsqrt_=rsqrt scatter_=scatter
+scatter_add_=scatter_add scatter_reduce_=scatter_reduce sgn_=sgn sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc
+sinh_=sinh split_with_sizes_copy=split_with_sizes sqrt_=sqrt square_=square squeeze_=squeeze squeeze_copy=squeeze
+subtract=sub subtract_=subtract swapaxes=transpose swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims
+swish=silu t_=t t_copy=t tan_=tan tanh_=tanh transpose_=transpose transpose_copy=transpose trapz=trapezoid
+tril_=tril triu_=triu true_divide=div true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold
+unsafe_chunk=chunk unsafe_split=split unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as
+view_copy=view xlogy_=xlogy""",
     },
     "anneal.optim": {
         "": """
@@ -452,6 +453,8 @@ triplet_margin_loss unfold=im2col""",
         "anneal.ops": """
 Generator bernoulli categorical default_generator manual_seed multinomial normal rand rand_like randint randn
 randn_like random_bits randperm uniform""",
+        "anneal.torch_facts": """
+fork_rng get_rng_state initial_seed seed set_rng_state""",
     },
     "anneal.training": {
         "anneal.progress": """
@@ -491,21 +494,21 @@ copysign copysign_ corrcoef cos cos_ cosh cosh_ count_nonzero cov cross cross_en
 cumsum cumsum_ cumulative_prod cumulative_sum cumulative_trapezoid deg2rad deg2rad_ diag diag_embed diagflat
 diagonal diagonal_scatter diff digamma digamma_ dist div div_ divide divide_ divmod dot dropout dsplit dstack elu
 empty_like eq eq_ equal erf erf_ erfc erfc_ erfinv erfinv_ exp exp2 exp2_ exp_ expand expand_as expand_dims expm1
-expm1_ exponential_ fill_ fill_diagonal_ flatten flip fliplr flipud float_power float_power_ floor floor_
+expm1_ exponential_ fill_ fill_diagonal_ fix fix_ flatten flip fliplr flipud float_power float_power_ floor floor_
 floor_divide floor_divide_ fmax fmin fmod fmod_ frac frac_ frexp full_like gather gcd gcd_ ge ge_ gelu geometric_
-greater greater_ greater_equal greater_equal_ group_norm gt gt_ hardshrink hardsigmoid hardswish hardtanh heaviside
-heaviside_ histc histogram hsplit hstack huber_loss hypot hypot_ i0 i0_ index_add index_add_ index_copy index_copy_
-index_fill index_fill_ index_put index_put_ index_reduce index_reduce_ index_select inner interpolate is_contiguous
-isclose isfinite isin isinf isnan isneginf isposinf isreal kl_div kron kthvalue l1_loss layer_norm lcm lcm_ ldexp
-ldexp_ le le_ leaky_relu lerp lerp_ less less_ less_equal less_equal_ lgamma lgamma_ linear log log10 log10_ log1p
-log1p_ log2 log2_ log_ log_normal_ log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_and_
-logical_not logical_not_ logical_or logical_or_ logical_xor logical_xor_ logit logit_ logsigmoid logsumexp lt lt_
-masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select matmul matrix_norm matrix_power
-matrix_transpose max max_pool1d max_pool2d max_pool3d maximum mean median min minimum mish mm mode moveaxis movedim
-mse_loss msort mul mul_ multinomial multiply multiply_ mv mvlgamma nan_to_num nan_to_num_ nanmax nanmean nanmedian
-nanmin nanquantile nanstd nansum nanvar narrow narrow_copy ndimension ne ne_ neg neg_ negative negative_ nelement
-new_empty new_empty_strided new_full new_ones new_tensor new_zeros nextafter nextafter_ nll_loss nonzero
-nonzero_static norm normal_ not_equal not_equal_ one_hot ones_like outer pad pdist permute permute_dims
+ger greater greater_ greater_equal greater_equal_ group_norm gt gt_ hardshrink hardsigmoid hardswish hardtanh
+heaviside heaviside_ histc histogram hsplit hstack huber_loss hypot hypot_ i0 i0_ index_add index_add_ index_copy
+index_copy_ index_fill index_fill_ index_put index_put_ index_reduce index_reduce_ index_select inner interpolate
+is_contiguous isclose isfinite isin isinf isnan isneginf isposinf isreal kl_div kron kthvalue l1_loss layer_norm lcm
+lcm_ ldexp ldexp_ le le_ leaky_relu lerp lerp_ less less_ less_equal less_equal_ lgamma lgamma_ linear log log10
+log10_ log1p log1p_ log2 log2_ log_ log_normal_ log_softmax logaddexp logaddexp2 logcumsumexp logical_and
+logical_and_ logical_not logical_not_ logical_or logical_or_ logical_xor logical_xor_ logit logit_ logsigmoid
+logsumexp lt lt_ masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select matmul matrix_norm
+matrix_power matrix_transpose max max_pool1d max_pool2d max_pool3d maximum mean median min minimum mish mm mode
+moveaxis movedim mse_loss msort mul mul_ multinomial multiply multiply_ mv mvlgamma nan_to_num nan_to_num_ nanmax
+nanmean nanmedian nanmin nanquantile nanstd nansum nanvar narrow narrow_copy ndimension ne ne_ neg neg_ negative
+negative_ nelement new_empty new_empty_strided new_full new_ones new_tensor new_zeros nextafter nextafter_ nll_loss
+nonzero nonzero_static norm normal_ not_equal not_equal_ one_hot ones_like outer pad pdist permute permute_dims
 pixel_shuffle pixel_unshuffle polygamma positive pow pow_ prelu prod put put_ quantile rad2deg rad2deg_ rand_like
 randn_like random_ ravel reciprocal reciprocal_ relu relu6 relu_ remainder remainder_ renorm renorm_ repeat
 repeat_interleave reshape reshape_as resolve_conj resolve_neg rms_norm roll rot90 round round_ row_stack rows rsqrt

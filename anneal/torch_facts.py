@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from anneal import cuda
@@ -80,6 +82,8 @@ class _OlderTensor:
 
     def __repr__(self) -> str:
         return self.older_name
+
+    __reduce__ = __repr__
 
 
 HalfTensor, BFloat16Tensor, FloatTensor, DoubleTensor, BoolTensor, ByteTensor, CharTensor, ShortTensor, *_rest = [
@@ -195,6 +199,29 @@ def set_rng_state(new_state: Tensor) -> None:
     """Go on with random numbers from `new_state`, which `get_rng_state` gave."""
     number, calls = new_state.tolist()
     _default_generator.manual_seed(number).calls = calls
+
+
+@contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True, device_type: str = "cuda") -> Iterator[None]:
+    """A block after which the stream of random numbers goes on from where it was before, on every device.
+
+    A jit function that has such a block is not captured: it runs as written.
+
+    Args:
+        devices: ignored, as device_type is: there is one stream for all. enabled: False changes nothing.
+
+    >>> state = get_rng_state()
+    >>> with fork_rng():
+    ...     _ = Tensor.rand(3)
+    >>> get_rng_state().tolist() == state.tolist()
+    True
+    """
+    before = _default_generator.state()
+    try:
+        yield
+    finally:
+        if enabled:
+            _default_generator.go_on(before)
 
 
 def get_num_threads() -> int:

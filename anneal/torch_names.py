@@ -12,8 +12,8 @@ import numpy as np
 from anneal.errors import DataError, DTypeError, ShapeError
 
 from anneal.ops import (  # isort: skip
-    OUTSIDE, SAMPLED, DTypeLike, Generator, alias, broadcast_shapes as _broadcast_shapes, checked, grad_enabled,
-    grid_sample as _grid_sample, normal as _normal, outer as _outer, randint as _randint, said, trunc as _trunc,
+    OUTSIDE, SAMPLED, DTypeLike, Generator, broadcast_shapes as _broadcast_shapes, checked, grad_enabled,
+    grid_sample as _grid_sample, normal as _normal, randint as _randint, said,
 )  # fmt: skip
 from anneal.tensor import Tensor, io, no_grad
 
@@ -56,7 +56,6 @@ def as_tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = No
 
 
 asarray = as_tensor
-fix, ger = alias(_trunc, "fix"), alias(_outer, "ger")
 
 
 @checked

@@ -16,6 +16,8 @@ from anneal.tensor.autograd import (
     grad,
     inference_mode,
     no_grad,
+    save_on_cpu,
+    saved_tensors_hooks,
     set_detect_anomaly,
     set_grad_enabled,
 )
@@ -23,9 +25,9 @@ from anneal.transforms import Function, FunctionCtx, custom_jvp, custom_vjp, onc
 
 __all__ = [
     "Function", "FunctionCtx", "Variable", "backward", "custom_jvp", "custom_vjp", "detect_anomaly", "enable_grad",
-    "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad", "once_differentiable", "set_detect_anomaly",
-    "set_grad_enabled",
+    "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad", "once_differentiable", "save_on_cpu",
+    "saved_tensors_hooks", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
-    __getattr__ = same_under(__name__, "anomaly_mode function grad_mode gradcheck variable")
+    __getattr__ = same_under(__name__, "anomaly_mode function grad_mode gradcheck graph variable")

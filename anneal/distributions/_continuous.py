@@ -378,11 +378,9 @@ class Beta(
 
     @property
     def mode(self) -> Tensor:
-        a, b = self.concentration1, self.concentration0
-        inner = (a > 1.0) & (b > 1.0)
-        middle = (a - 1.0) / inner.where(a + b - 2.0, 1.0)
-        edge = (a == b).where(math.nan, (a > b).where(Tensor.ones_like(a), 0.0))
-        return inner.where(middle, edge)
+        a, b = self.concentration1 - 1.0, self.concentration0 - 1.0
+        left, right = a.clamp(min=0.0), b.clamp(min=0.0)
+        return ((a < 0.0) & (b < 0.0)).where(1.0, left / (left + right))
 
     @property
     def variance(self) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError, GradientError
@@ -16,18 +16,23 @@ from anneal.uop import Op, UOp, dtypes
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
+Named = dict[int, tuple[Callable[..., Any], int]]
 
 
 class ModuleHooks:
     """The hooks of one module by their numbers: the function, and whether it takes the keyword arguments too (of those
     in `after` 2 more where it is called after an error, too). Those of `pulled_first` and `pulled` get gradients of its
-    results, and those with the gradients of its arguments."""
+    results, and those with the gradients of its arguments. The last four are called with its state."""
 
     def __init__(self) -> None:
-        self.before: dict[int, tuple[Callable[..., Any], bool]] = {}
-        self.after: dict[int, tuple[Callable[..., Any], int]] = {}
-        self.pulled_first: dict[int, tuple[Callable[..., Any], bool]] = {}
-        self.pulled: dict[int, tuple[Callable[..., Any], bool]] = {}
+        self.before: Named = {}
+        self.after: Named = {}
+        self.pulled_first: Named = {}
+        self.pulled: Named = {}
+        self.saving: Named = {}
+        self.saved: Named = {}
+        self.loading: Named = {}
+        self.loaded: Named = {}
 
     def any(self) -> bool:
         """True if there is a hook."""
@@ -55,13 +60,13 @@ ALWAYS = 2
 
 
 def hook_on(
-    module: AnyModule, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: int = False
+    module: Any, when: str, hook: Callable[..., Any], prepend: bool = False, with_kwargs: int = False
 ) -> RemovableHandle:
     """Put a hook on a module: `when` is an attribute of `ModuleHooks`."""
     hooks = module._hooks
     if hooks is None:
         hooks = vars(module)["_hooks"] = ModuleHooks()
-    named: dict[int, tuple[Callable[..., Any], int]] = getattr(hooks, when)
+    named: Named = getattr(hooks, when)
     return RemovableHandle(named, (hook, with_kwargs), prepend)
 
 
@@ -243,7 +248,7 @@ class Hooked:
         >>> y = layer(Tensor.ones(2, 3))
         (2, 3) (2, 3)
         """
-        return hook_on(cast(Any, self), "after", hook, prepend, with_kwargs | ALWAYS * always_call)
+        return hook_on(self, "after", hook, prepend, with_kwargs | ALWAYS * always_call)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -261,7 +266,7 @@ class Hooked:
         >>> layer(Tensor([3.0]))
         Tensor([2.], dtype=float32)
         """
-        return hook_on(cast(Any, self), "before", hook, prepend, with_kwargs)
+        return hook_on(self, "before", hook, prepend, with_kwargs)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` when the gradients of a call's arguments are taken; a tuple
@@ -282,7 +287,7 @@ class Hooked:
         >>> layer(x).sum().backward(); x.grad
         Tensor([10.], dtype=float32)
         """
-        return hook_on(cast(Any, self), "pulled", hook, prepend)
+        return hook_on(self, "pulled", hook, prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_output)` when the gradients of a call's results are there, before its own are taken;
@@ -299,7 +304,7 @@ class Hooked:
         >>> layer(x).sum().backward(); x.grad
         Tensor([10.], dtype=float32)
         """
-        return hook_on(cast(Any, self), "pulled_first", hook, prepend)
+        return hook_on(self, "pulled_first", hook, prepend)
 
 
 # -- devices and dtypes -----------------------------------------------------------------------------------------------

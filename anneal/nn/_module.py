@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 from anneal.errors import DataError, DTypeError, MissingMethodError
 from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, Moved, called, called_first, settings_shown
+from anneal.nn._state import Stateful
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import DTypeLike, explain_class, locate, said, shorten
-from anneal.runtime import forbid_in_capture, here, outdate_captures, realize
+from anneal.runtime import forbid_in_capture, here, outdate_captures
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import zero_gradient
 from anneal.uop import arena
@@ -22,24 +21,6 @@ from anneal.uop import arena
 P = ParamSpec("P")
 R = TypeVar("R")
 _PLAIN = (bool, int, float, str)
-
-
-class LoadedKeys(NamedTuple):
-    """The names that `load_state_dict` did not find in the state, and the names in the state that the module does not
-    have.
-
-    >>> from anneal import nn
-    >>> nn.ReLU().load_state_dict({})
-    <All keys matched successfully>
-    """
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
 class _Tensors(list[Tensor]):
@@ -54,7 +35,22 @@ class _Tensors(list[Tensor]):
         return self[self._taken - 1]
 
 
-class Module(Hooked, Moved):
+class _Members(UserDict[str, Any]):
+    """Attributes of one kind by name, as programs of torch ask for them: what is set here is set in the module."""
+
+    def __init__(self, module: Module, found: dict[str, Any]) -> None:
+        self.module, self.data = module, found
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self.module, name, value)
+        self.data[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self.module, name)
+        del self.data[name]
+
+
+class Module(Hooked, Stateful, Moved):
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
     A `Parameter`, and a leaf with `requires_grad`, is a parameter, any other tensor a buffer (saved, not trained), but
@@ -339,6 +335,18 @@ class Module(Hooked, Moved):
         """The buffers: tensors that do not train; without `recurse`, of this module alone."""
         return _Tensors([t for _, t in self.named_buffers(recurse=recurse)])
 
+    @property
+    def _modules(self) -> _Members:
+        return _Members(self, dict(self._below()))
+
+    @property
+    def _parameters(self) -> _Members:
+        return _Members(self, dict(self.named_parameters("", False, False)))
+
+    @property
+    def _buffers(self) -> _Members:
+        return _Members(self, dict(self.named_buffers("", False)))
+
     def register_parameter(self, name: str, param: Tensor | None) -> None:
         """Set the attribute `name` to the parameter `param`, which trains, or to None. Raises DTypeError for anything
         else, DataError for a wrong name.
@@ -401,72 +409,6 @@ class Module(Hooked, Moved):
         8
         """
         return sum(t.numel() for t in self.parameters())
-
-    # -- state ----------------------------------------------------------------------------------------------------
-
-    def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-        """The parameters and buffers by name, detached; a shared one under each of its names.
-
-        `prefix` stands before the names; `keep_vars` gives the tensors themselves.
-
-        >>> from anneal import nn
-        >>> {name: t.shape for name, t in nn.Linear(3, 2).state_dict().items()}
-        {'weight': (2, 3), 'bias': (2,)}
-        """
-        return {prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()}
-
-    def _saved(self) -> dict[str, Tensor]:
-        return {
-            name: t for name, m, own, t in self._tensors() if own not in m._unsaved and getattr(t, "persistent", True)
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
-        """Take the values of `state`: tensors or arrays by name, in torch's layout; tensors of torch are read, too.
-
-        Args:
-            state: as `state_dict`, `safe_load` or `safe_open` give it, or as torch's `state_dict` does.
-            strict: every name must be there and no other.
-            assign: tensors take the places of the module's, with their dtypes and devices: make optimisers afterwards.
-
-        Returns:
-            The missing and the unexpected names.
-
-        Raises DataError listing missing names, unexpected names and shapes that differ; nothing is loaded then.
-
-        >>> from anneal import nn
-        >>> nn.Linear(3, 2).load_state_dict({"weight": np.ones((2, 3)), "scale": np.ones(2)}, strict=False)
-        LoadedKeys(missing_keys=['bias'], unexpected_keys=['scale'])
-        """
-        mine = self._saved()
-        if not isinstance(state, Mapping):
-            raise DataError(
-                f"load_state_dict: takes a dict of tensors by name, as state_dict() gives, not {said(state)}; "
-                "load(path) reads a file"
-            )
-        state = dict(state)  # each tensor of a file is asked for once
-        missing = [n for n in mine if n not in state]
-        unexpected = [n for n in state if n not in mine]
-        wrong = [
-            f"{n} has shape {tuple(state[n].shape)}, the model's is {t.shape}"
-            for n, t in mine.items()
-            if n in state and tuple(state[n].shape) != t.shape
-        ]
-        faults = []
-        if strict and missing:
-            faults.append(f"missing: {', '.join(missing)}")
-        if strict and unexpected:
-            faults.append(f"unexpected: {', '.join(unexpected)}")
-        if faults or wrong:
-            raise DataError(
-                f"load_state_dict: {type(self).__name__} does not fit the state: {'; '.join([*faults, *wrong])}"
-                + ("" if wrong or not faults else " (strict=False ignores missing and unexpected names)")
-            )
-        for name, m, own, t in list(self._tensors()):
-            if name in mine and name in state:
-                _load(m, own, t, state[name], assign)
-        if not (here.assigned or here.depth or here.tracing):
-            realize(list(mine.values()))  # an average of weights, kept lazy, would grow with each that is loaded
-        return LoadedKeys(missing, unexpected)
 
     # -- modes ----------------------------------------------------------------------------------------------------
 
@@ -583,17 +525,3 @@ def _named(module: Module, what: str, target: str, found: Mapping[str, Tensor]) 
             f"get_{what}: {type(module).__name__} has no {what} {target!r}; it has {', '.join(found) or 'none'}"
         )
     return found[target]
-
-
-def _load(m: Module, name: str, t: Tensor, value: Tensor | npt.NDArray[Any], assign: bool) -> None:
-    if not isinstance(value, (Tensor, np.ndarray)) and hasattr(value, "detach"):  # torch's, may require a gradient
-        value = value.detach().cpu()
-    if assign:
-        value = value if isinstance(value, Tensor) else Tensor(value)
-        keep = isinstance(value, Parameter) or not m._is_parameter(t)
-        setattr(m, name, value if keep else Parameter(value.detach(), t.requires_grad))
-    elif isinstance(value, Tensor) and value.device == t.device:
-        t.assign(value.detach())
-    else:  # cast on the host: the device may not have the dtype that a file has, such as int64
-        array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-        t.assign(Tensor(array, dtype=t.dtype, device=t.device))

@@ -517,7 +517,9 @@ def changing(function: F) -> F:
 def alias(function: F, name: str) -> F:
     """A checked function under another name, which its messages bear."""
     inner: F = function.__wrapped__  # type: ignore[attr-defined]
-    return checked(inner, name)
+    made = checked(inner, name)
+    made.__qualname__ = name  # by which `pickle` finds it
+    return made
 
 
 # -- tracebacks of a user's mistake: this library's frames are taken out, and the module where it happened is named ----

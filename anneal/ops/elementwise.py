@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from anneal.errors import DTypeError
+from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import broadcast_shapes, number_first, numbers_first
@@ -173,18 +173,27 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(u, o)
 
 
-def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
+def _divisor(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, tuple[int, ...], Tensor]:
+    """The operands of a division of integers, or of floats. Raises RangeError for a 0 that is known."""
     a, b, shape, o = operands(x, other)
     if swap:
         a, b = b, a
     need(a.dtype, a.dtype is not _BOOL, "integers or floats")
+    if a.dtype.is_int and b.vmin == b.vmax == 0 and 0 not in shape:
+        raise RangeError("integers have no quotient by 0; use floats, or where() to leave those elements out")
+    return a, b, shape, o
+
+
+def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
+    a, b, shape, o = _divisor(x, other, swap)
     return x._new(elementwise(Op.IDIV, (a, b), shape), o)
 
 
 @function(in_place=True)
 @numbers_first
 def floor_divide(x: Tensor, other: Operand) -> Tensor:
-    """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0.
+    """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0, or RangeError
+    where the 0 is known at the call.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([7, -7]) // 2
@@ -194,12 +203,11 @@ def floor_divide(x: Tensor, other: Operand) -> Tensor:
 
 
 def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
-    a, b, shape, o = operands(x, other)
+    a, b, shape, o = _divisor(x, other)
     if a.dtype.is_float:
         below = _below_zero(a) ^ _below_zero(b)
         quotient = _size(a) // _size(b)
         return x._new(broadcast(where_node(below, -quotient, quotient), shape), o)
-    need(a.dtype, a.dtype.is_int, "integers or floats")
     quotient = elementwise(Op.IDIV, (a, b), shape)
     if a.dtype.kind == "int":
         quotient = quotient + _off_by_one(a, b).cast(a.dtype)
@@ -207,17 +215,15 @@ def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
 
 
 def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, other)
-    if swap:
-        a, b = b, a
-    need(a.dtype, a.dtype is not _BOOL, "integers or floats")
+    a, b, shape, o = _divisor(x, other, swap)
     return x._new(elementwise(Op.MOD, (a, b), shape), o)
 
 
 @function(in_place=True, array_api=True)
 @number_first
 def remainder(x: Tensor, other: Operand) -> Tensor:
-    """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
+    """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0,
+    or RangeError where the 0 is known at the call.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([7, -7]) % 3
@@ -234,7 +240,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([7, -7]).fmod(3)
     Tensor([ 1, -1], dtype=int32)
     """
-    a, b, shape, o = operands(x, other)
+    a, b, shape, o = _divisor(x, other)
     if a.dtype.is_float:
         rest = _size(a) % _size(b)
         out = x._new(broadcast(where_node(_has_sign(a), -rest, rest), shape), o)
@@ -243,7 +249,6 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
         times = Op.TRUNC(elementwise(Op.DIV, (a, b), shape))
         same = elementwise(Op.SUB, (a, UOp(Op.DETACH, a.dtype, (times,)) * broadcast(b, shape)), shape)
         return out._new(by_rule("equal", out.uop, same))
-    need(a.dtype, a.dtype.is_int, "integers or floats")
     rest = elementwise(Op.MOD, (a, b), shape)
     if a.dtype.kind == "int":
         rest = elementwise(Op.SUB, (rest, _off_by_one(a, b).cast(a.dtype) * b), shape)

@@ -44,7 +44,7 @@ def dot(x: Tensor, other: Any) -> Tensor:
     return x.matmul(other)
 
 
-@function(linalg=True)
+@function(alias="ger", linalg=True)
 def outer(x: Tensor, other: Any) -> Tensor:
     """The outer product of two vectors: the products of every element of one and every element of the other.
 
@@ -227,12 +227,13 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
 
 
 @function(static=True, autocast="low")
-def einsum(formula: str, *operands: Any) -> Tensor:
+def einsum(formula: Any, *operands: Any) -> Tensor:
     """Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum.
 
     Spaces are ignored; a letter twice in one operand is its diagonal; `...` stands for axes that broadcast;
     without `->` the result has the letters that occur once, in alphabetical order. Several operands are
-    contracted from left to right.
+    contracted from left to right. Lists of axes do without a formula: `einsum(x, [0, 1], y, [1, 2], [0, 2])` names axes
+    by numbers below 52, `...` among them, and those of the result at the end, if at all.
 
     Raises ShapeError for a formula that does not fit the operands.
 
@@ -240,15 +241,28 @@ def einsum(formula: str, *operands: Any) -> Tensor:
     >>> Tensor.einsum("ij,jk->ik", Tensor([[1, 2]]), Tensor([[3], [4]]))
     Tensor([[11]], dtype=int32)
     """
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+    if is_tensor(formula):
+        *parts, formula = _axes_named(formula, *operands)
+        operands = tuple(parts)
+    elif len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
-    if not operands or not all(is_tensor(o) for o in operands):
+    if not operands or not isinstance(formula, str) or not all(is_tensor(o) for o in operands):
         raise ShapeError("einsum: takes a formula and one or more tensors")
     first: Tensor = operands[0]
     for o in operands[1:]:
         if o.device != first.device:
             first._mixed(o)
     return first._new(_einsum(first.device, formula, [o.uop for o in operands]), *operands[1:])
+
+
+def _axes_named(*given: Any) -> list[Any]:
+    """Operands with lists of axes as operands and a formula."""
+    named = [*given[1::2], *given[len(given) // 2 * 2 :]]
+    if not all(isinstance(axes, (list, tuple)) and all(n in (*range(52), ...) for n in axes) for axes in named):
+        raise ShapeError(f"einsum: behind each tensor stands a list of axes, numbers below 52 or ..., not {named}")
+    texts = ["".join("..." if n is ... else chr(n + (65 if n < 26 else 71)) for n in axes) for axes in named]
+    count = len(given) // 2
+    return [*given[: 2 * count : 2], "->".join([",".join(texts[:count]), *texts[count:]])]
 
 
 def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:

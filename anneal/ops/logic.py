@@ -378,7 +378,7 @@ def ceil(x: Tensor) -> Tensor:
     return _rounded(x, Op.CEIL)
 
 
-@function(in_place=True, array_api=True)
+@function(alias="fix", in_place=True, array_api=True)
 def trunc(x: Tensor) -> Tensor:
     """The whole number towards 0; integers are themselves. Gives x's shape.
 

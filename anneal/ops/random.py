@@ -69,7 +69,10 @@ class Generator:
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of `seed` (an int; its low 32 bits count) from the beginning."""
+        """Start the stream of `seed` (an int; its low 32 bits count) from the beginning. A jit function that does this
+        is not captured."""
+        if here.recordings:
+            here.recordings[-1].seeded = True
         self.seed = int(seed) & 0xFFFFFFFF
         self.calls = 0
         for t in self._seeds.values():
@@ -112,7 +115,7 @@ class Generator:
         """The seed and the number of the next call, tensors of one uint32 on `device`."""
         here.effects += 1
         seed = self.seed_of(device)
-        if capturing():
+        if capturing() and not here.recordings[-1].seeded:
             call = self._counted(here.recordings[-1], device)
         else:
             call = fresh(wrap_array(np.array([self._take(1)], np.uint32), device), device)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
+from anneal.optim._hooks import StepHooks
 from anneal.optim._states import Saved, States, check_settings, kept_state, state_dtype
 from anneal.runtime import Numbering, composite, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
@@ -52,22 +53,6 @@ def follows(update: Update) -> Update:
 
 def _share(b: float) -> tuple[float, float, float]:
     return b, 1 - b, math.log(b) if b > 0 else -1e30
-
-
-_NO_SETTINGS = (
-    "__class__",
-    "self",
-    "params",
-    "foreach",
-    "capturable",
-    "differentiable",
-    "fused",
-)  # torch's four: ignored
-
-
-def settings_among(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings among the arguments of an optimiser's `__init__`."""
-    return {n: tuple(v) if n == "betas" else v for n, v in given.items() if n not in _NO_SETTINGS}
 
 
 class ParameterGroup(dict[str, Any]):
@@ -173,7 +158,7 @@ class ParameterGroup(dict[str, Any]):
         return reshape(self.rate.uop, ())
 
 
-class Optimizer:
+class Optimizer(StepHooks):
     """Base of the optimisers.
 
     `step()` writes the update into the graph of the gradients and computes everything at once: losses, parameters,
@@ -226,11 +211,22 @@ class Optimizer:
 
     @property
     def params(self) -> list[Tensor]:
-        """The parameters of all groups."""
+        """The parameters of all groups; a dict that a program put among them becomes a group."""
+        for n, group in enumerate(self.param_groups):
+            if not isinstance(group, ParameterGroup):
+                missing = [key for key in ("params", *self.defaults) if key not in group]
+                if missing:
+                    raise SettingError(
+                        f"{type(self).__name__}: group {n} has no {missing[0]!r}: add_param_group() gives a group the "
+                        "defaults, append() does not"
+                    )
+                self.param_groups[n] = ParameterGroup(group, group["params"][0].device)
+                outdate_captures("an optimiser got further parameters")
         return [t for group in self.param_groups for t in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"state": [self.state.get(id(x)) for x in self._owners()]}
+        kept = {n: v for n, v in vars(self).items() if n not in ("_hooks", "step")}
+        return kept | {"state": [self.state.get(id(x)) for x in self._owners()]}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         vars(self).update(saved)
@@ -372,7 +368,7 @@ class Optimizer:
     def _apply(self, results: Sequence[Tensor]) -> None:
         """Update the parameters by their gradients, and compute."""
         # what a parameter is a part of changes too
-        linked = [t for group in self.param_groups for t in group["params"] if t._base is not None]
+        linked = [t for t in self.params if t._base is not None]
         parts = any(t._is_part() for t in linked)
         numbering = numbering_of() if self._follows() and not parts else None
         found = None if numbering is None else self._known(numbering)
@@ -503,12 +499,14 @@ class Optimizer:
         """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`. Torch's
         `["state"]` and `["param_groups"]` can be read, and changed before it is loaded.
         """
+        for hook in self._hooks_of("state_pre"):
+            hook(self)
         out = Saved(self.param_groups)
         out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
         for i, g in enumerate(self.param_groups):
             out[f"group.{i}.lr"] = g.rate
             out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
-        return out
+        return self._changed_by("state_post", out)  # type: ignore[no-any-return]
 
     def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
         """Take over `state`, the `state_dict` of an optimiser over the same parameters, made here or in torch. Of the
@@ -516,7 +514,9 @@ class Optimizer:
 
         Raises DataError for a name or shape that does not fit.
         """
-        self._load(self._flat(state))
+        self._load(self._flat(self._changed_by("load_pre", state)))
+        for hook in self._hooks_of("load_post"):
+            hook(self)
 
     def _load(self, flat: Mapping[str, Any]) -> None:
         """Take over a flat state."""

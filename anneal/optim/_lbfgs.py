@@ -11,7 +11,8 @@ import numpy as np
 from anneal.distributed import Group, all_gather, buckets, clip_parts, reduce_scatter, world
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops import said
-from anneal.optim._base import Optimizer, Parameters, settings_among, update_phase
+from anneal.optim._base import Optimizer, Parameters, update_phase
+from anneal.optim._states import settings_among
 from anneal.runtime import realize
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results

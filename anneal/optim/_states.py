@@ -70,6 +70,22 @@ class Saved(dict[str, Any]):
         return self.nested[key]
 
 
+_NO_SETTINGS = (
+    "__class__",
+    "self",
+    "params",
+    "foreach",
+    "capturable",
+    "differentiable",
+    "fused",
+)  # torch's four: ignored
+
+
+def settings_among(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among the arguments of an optimiser's `__init__`."""
+    return {n: tuple(v) if n == "betas" else v for n, v in given.items() if n not in _NO_SETTINGS}
+
+
 def check_settings(name: str, group: Mapping[str, Any]) -> None:
     """Raise SettingError for a setting of a group that no optimiser takes."""
     if isinstance(group["lr"], Tensor):

@@ -52,6 +52,7 @@ class Recording:
         self.graded: dict[int, Graded] = {}  # by id, the tensors whose gradient was set
         self.constants: Constants = {}  # the numbers in what it computed
         self.drawn: dict[Any, Any] = {}  # by generator, the draws of the run (`ops/random.py`)
+        self.seeded = False  # whether it began a stream of random numbers anew
         self.expected: Mapping[Any, Any] = {}  # those of the run before
         self.draws: Draws | None = None  # while it runs, where it is to become a capture
         self.passed: list[UOp] = []  # nodes whose backward was taken for the last time
@@ -94,7 +95,7 @@ class Recording:
             )
         if changed:
             return "it changes an argument that requires a gradient"
-        why = None if flows else self.why_not(results)
+        why = "it seeds random numbers" if self.seeded else None if flows else self.why_not(results)
         if why is None and (self.graded or self.passed) and any(t._wants for t in given):
             why = "an argument requires a gradient, and it takes gradients itself"
         return why

@@ -7,6 +7,7 @@ the random numbers. `memory` says what holds a device's memory, `empty_cache` gi
 """
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,9 @@ class _Made(ModuleType):
         pin_memory: bool = False,
     ) -> Tensor:
         return Tensor(data, device, dtype, requires_grad)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, (__name__,)
 
 
 __all__ = [

@@ -66,7 +66,13 @@ def _cast(name: str, kind: str) -> Callable[[Tensor], Tensor]:
     >>> Tensor([1]).{name}().dtype.name
     '{kind}'
     """
-    return function(named(cast, name))
+    return _of_class(function(named(cast, name)), name)
+
+
+def _of_class(made: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A method that is made here, where `pickle` finds it."""
+    made.__module__, made.__qualname__ = __name__, f"Tensor.{name}"
+    return made
 
 
 class Tensor(Methods):
@@ -265,7 +271,7 @@ class Tensor(Methods):
         return self.dtype.is_float
 
     is_complex, is_conj, is_neg, is_inference, is_pinned, is_shared = (
-        checked(interchange.no, name)
+        _of_class(checked(interchange.no, name), name)
         for name in ("is_complex", "is_conj", "is_neg", "is_inference", "is_pinned", "is_shared")
     )
     is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = is_mps = is_xpu = is_nested = is_mkldnn = False

@@ -16,8 +16,8 @@ from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing
 from anneal.uop import UOp, const
 
 __all__ = [
-    "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad", "set_detect_anomaly",
-    "set_grad_enabled",
+    "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad", "save_on_cpu",
+    "saved_tensors_hooks", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -259,6 +259,19 @@ class Variable(metaclass=_IsTensor):
             raise DTypeError(f"Variable: the data is a tensor, not {type(data).__name__}: write tensor(data)")
         x = data.detach()
         return x.requires_grad_() if requires_grad else x
+
+
+def saved_tensors_hooks(*hooks: Any, **options: Any) -> Any:
+    """Raises GradientError: nothing is saved for a backward pass before the compiler decides what is kept and what is
+    computed again. `utils.checkpoint` keeps less, whatever `hooks` and `options` are for.
+    """
+    raise GradientError(
+        "saved_tensors_hooks: what a backward pass keeps is the compiler's choice, so there are no tensors to hand to "
+        "hooks; an.utils.checkpoint.checkpoint(function, *args) keeps a block's arguments alone"
+    )
+
+
+save_on_cpu = saved_tensors_hooks
 
 
 class set_detect_anomaly:

@@ -1,0 +1,223 @@
+"""Tensors of a module by name, and states of its own: how they are saved and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from anneal.errors import DataError, MissingMethodError
+from anneal.nn._hooks import ModuleHooks, hook_on
+from anneal.nn.parameter import Parameter
+from anneal.ops import said
+from anneal.runtime import here, realize
+from anneal.tensor import Tensor
+from anneal.transforms import RemovableHandle
+
+
+class LoadedKeys(NamedTuple):
+    """The names that `load_state_dict` did not find in the state, and the names in the state that the module does not
+    have.
+
+    >>> from anneal import nn
+    >>> nn.ReLU().load_state_dict({})
+    <All keys matched successfully>
+    """
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+class Stateful:
+    """The part of `Module` that saves and loads."""
+
+    _hooks: ModuleHooks | None
+    _unsaved: frozenset[str]
+    if TYPE_CHECKING:
+
+        def _tensors(self, private: bool = False, recurse: bool = True) -> Iterator[tuple[str, Any, str, Tensor]]: ...
+
+        def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]: ...
+
+    def get_extra_state(self) -> Any:
+        """A value that a subclass saves besides its tensors: it stands in `state_dict` under "_extra_state"."""
+        raise MissingMethodError(f"{type(self).__name__} defines no get_extra_state()")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over a `state` that `get_extra_state` gave, when one is loaded."""
+        raise MissingMethodError(f"{type(self).__name__} defines no set_extra_state(state)")
+
+    def _owners(self, prefix: str) -> list[tuple[Any, str]]:
+        """This module and those below, with the beginnings of their tensors' names."""
+        return [(m, f"{prefix}{at}." if at else prefix) for at, m in self.named_modules(remove_duplicate=False)]
+
+    def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+        """The parameters and buffers by name, detached; a shared one under each of its names; and what
+        `get_extra_state` gives, where a class defines it.
+
+        `prefix` stands before the names; `keep_vars` gives the tensors themselves.
+
+        >>> from anneal import nn
+        >>> {name: t.shape for name, t in nn.Linear(3, 2).state_dict().items()}
+        {'weight': (2, 3), 'bias': (2,)}
+        """
+        owners = self._owners(prefix)
+        for m, at in owners:
+            _call_hooks(m, "saving", at, keep_vars)
+        out: dict[str, Any] = {prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()}
+        for m, at in owners:
+            if _defines(m, "get_extra_state"):
+                out[f"{at}_extra_state"] = m.get_extra_state()
+            m._save_to_state_dict(out, at, keep_vars)
+        for m, at in reversed(owners):
+            _call_hooks(m, "saved", out, at, {})
+        return out
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """For subclasses that change what they save: `destination` has it already."""
+
+    def _saved(self) -> dict[str, Tensor]:
+        return {
+            name: t for name, m, own, t in self._tensors() if own not in m._unsaved and getattr(t, "persistent", True)
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
+        """Take the values of `state`: tensors or arrays by name, in torch's layout; tensors of torch are read, too.
+
+        Args:
+            state: as `state_dict`, `safe_load` or `safe_open` give it, or as torch's `state_dict` does.
+            strict: every name must be there and no other.
+            assign: tensors take the places of the module's, with their dtypes and devices: make optimisers afterwards.
+
+        Returns:
+            The missing and the unexpected names.
+
+        Raises DataError listing missing names, unexpected names and shapes that differ; nothing is loaded then.
+
+        >>> from anneal import nn
+        >>> nn.Linear(3, 2).load_state_dict({"weight": np.ones((2, 3)), "scale": np.ones(2)}, strict=False)
+        LoadedKeys(missing_keys=['bias'], unexpected_keys=['scale'])
+        """
+        mine = self._saved()
+        if not isinstance(state, Mapping):
+            raise DataError(
+                f"load_state_dict: takes a dict of tensors by name, as state_dict() gives, not {said(state)}; "
+                "load(path) reads a file"
+            )
+        state = dict(state)  # each tensor of a file is asked for once, and hooks may rename them
+        owners, missing, unexpected, faults = self._owners(""), list[str](), list[str](), list[str]()
+        for m, at in owners:
+            given: tuple[Any, ...] = state, at, {}, strict, missing, unexpected, faults
+            _call_hooks(m, "loading", *given)
+            m._load_from_state_dict(*given)
+        extra = {f"{at}_extra_state": m for m, at in owners if _defines(m, "set_extra_state")}
+        missing += [n for n in (*mine, *extra) if n not in state]
+        unexpected += [n for n in state if n not in mine and n not in extra]
+        wrong = [
+            f"{n} has shape {tuple(state[n].shape)}, the model's is {t.shape}"
+            for n, t in mine.items()
+            if n in state and tuple(state[n].shape) != t.shape
+        ]
+        keys = LoadedKeys(missing, unexpected)
+        wrong += faults
+        after = [m for m, _ in reversed(owners) if m._hooks is not None and m._hooks.loaded]
+        self._check_loaded(keys if strict and not after else LoadedKeys([], []), wrong)
+        for name, m, own, t in list(self._tensors()):
+            if name in mine and name in state:
+                _load(m, own, t, state[name], assign)
+        if not (here.assigned or here.depth or here.tracing):
+            realize(list(mine.values()))  # an average of weights, kept lazy, would grow with each that is loaded
+        for name, m in extra.items():
+            if name in state:
+                m.set_extra_state(state[name])
+        for m in after:
+            _call_hooks(m, "loaded", keys)
+        if strict:
+            self._check_loaded(keys, [])
+        return keys
+
+    def _check_loaded(self, keys: LoadedKeys, wrong: list[str]) -> None:
+        """Raise DataError for names that do not fit and for what else is wrong."""
+        faults = [f"{k}: {', '.join(names)}" for k, names in zip(("missing", "unexpected"), keys) if names]
+        if faults or wrong:
+            raise DataError(
+                f"load_state_dict: {type(self).__name__} does not fit the state: {'; '.join([*faults, *wrong])}"
+                + ("" if wrong else " (strict=False ignores missing and unexpected names)")
+            )
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """For subclasses that change `state_dict`, in which their names begin with `prefix`, before it is loaded."""
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, prefix, keep_vars)` before each `state_dict` of this module or of one above it."""
+        return hook_on(self, "saving", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, state, prefix, {})` after each `state_dict`: it may change `state`, the dict.
+
+        >>> from anneal import nn
+        >>> layer = nn.Linear(3, 2)
+        >>> handle = layer.register_state_dict_post_hook(lambda module, state, prefix, _: state.pop(prefix + "bias"))
+        >>> list(layer.state_dict())
+        ['weight']
+        """
+        return hook_on(self, "saved", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, state, prefix, {}, strict, missing, unexpected, errors)` before each `load_state_dict`: it
+        may change `state`, a copy of the dict that is loaded.
+
+        >>> from anneal import nn
+        >>> layer = nn.Linear(1, 1, bias=False)
+        >>> handle = layer.register_load_state_dict_pre_hook(
+        ...     lambda module, state, prefix, *rest: state.update({prefix + "weight": state.pop(prefix + "w")})
+        ... )
+        >>> layer.load_state_dict({"w": np.ones((1, 1))})
+        <All keys matched successfully>
+        """
+        return hook_on(self, "loading", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, keys)` after each `load_state_dict`: it may change the lists of missing and unexpected
+        names, `keys`, before they are an error.
+        """
+        return hook_on(self, "loaded", hook)
+
+
+def _defines(module: Any, name: str) -> bool:
+    return getattr(type(module), name) is not getattr(Stateful, name)
+
+
+def _call_hooks(module: Any, when: str, *given: Any) -> None:
+    for hook, _ in [*getattr(module._hooks, when, {}).values()]:
+        hook(module, *given)
+
+
+def _load(m: Any, name: str, t: Tensor, value: Tensor | npt.NDArray[Any], assign: bool) -> None:
+    if not isinstance(value, (Tensor, np.ndarray)) and hasattr(value, "detach"):  # torch's, may require a gradient
+        value = value.detach().cpu()
+    if assign:
+        value = value if isinstance(value, Tensor) else Tensor(value)
+        keep = isinstance(value, Parameter) or not m._is_parameter(t)
+        setattr(m, name, value if keep else Parameter(value.detach(), t.requires_grad))
+    elif isinstance(value, Tensor) and value.device == t.device:
+        t.assign(value.detach())
+    else:  # cast on the host: the device may not have the dtype that a file has, such as int64
+        array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+        t.assign(Tensor(array, dtype=t.dtype, device=t.device))

@@ -1,0 +1,205 @@
+"""Programs with names of torch that few programs need: hooks of steps and states, extra state, lists of axes. For ours
+and torch's: `python -m tests.nn.further_programs` writes `further.json`, what torch's give.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.nn.kin_programs import numbers, start, wave
+
+TABLE = Path(__file__).with_name("further.json")
+
+
+def _fitted(m: Any, kind: str, **settings: Any) -> tuple[Any, Any, Callable[[], Any]]:
+    """An optimiser of one parameter, and a function that makes its gradient and gives the loss."""
+    p = m.nn.Parameter(wave(m, 3))
+    optimizer = getattr(m.optim, kind)([p], lr=0.1, **settings)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    return p, optimizer, closure
+
+
+def steps_hooked(m: Any) -> Any:
+    p, optimizer, closure = _fitted(m, "SGD", momentum=0.9)
+    log: list[Any] = []
+    handle = optimizer.register_step_pre_hook(lambda o, args, kw: log.append(["before", args[0] is o, len(args), kw]))
+    optimizer.register_step_post_hook(lambda o, args, kw: log.append(["after", o is optimizer, len(args), kw]))
+    closure()
+    optimizer.step()
+    loss = optimizer.step(closure)
+    handle.remove()
+    closure()
+    optimizer.step()
+    optimizer.register_step_pre_hook(lambda o, args, kw: ((*args, closure), kw))
+    given = optimizer.step()  # the hook gives the closure
+    other = copy.deepcopy(optimizer)  # without hooks
+    other.param_groups[0]["params"][0].grad = m.ones(3)
+    other.step()
+    return [log, loss, given, p, other.param_groups[0]["params"][0]]
+
+
+def states_hooked(m: Any) -> Any:
+    p, optimizer, closure = _fitted(m, "Adam")
+    log: list[Any] = []
+
+    def saved(o: Any, state: Any) -> None:
+        state["note"] = 1
+
+    def loading(o: Any, state: Any) -> Any:
+        log.append(["loading", state.pop("note"), state.pop("more")])
+        return state
+
+    optimizer.register_state_dict_pre_hook(lambda o: log.append("saving"))
+    optimizer.register_state_dict_post_hook(saved)
+    optimizer.register_state_dict_post_hook(lambda o, s: {**s, "more": [k for k in s if k == "note"]}, prepend=True)
+    optimizer.register_load_state_dict_pre_hook(loading)
+    optimizer.register_load_state_dict_post_hook(lambda o: log.append("loaded"))
+    closure()
+    optimizer.step()
+    state = optimizer.state_dict()
+    optimizer.load_state_dict(state)
+    closure()
+    optimizer.step()
+    return [log, state["note"], state["more"], p]
+
+
+def groups_put_in(m: Any) -> Any:
+    p, optimizer, closure = _fitted(m, "SGD")
+    q = m.nn.Parameter(m.ones(2))
+    optimizer.param_groups.append({**optimizer.param_groups[0], "params": [q], "lr": 0.5})
+    for _ in range(3):
+        closure()
+        (q * q).sum().backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    return [p, q, q.grad is None, len(optimizer.param_groups)]
+
+
+def extra_state(m: Any) -> Any:
+    class Words(m.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = m.nn.Parameter(m.ones(2))
+            self.words = {"a": 1}
+
+        def get_extra_state(self) -> Any:
+            return self.words
+
+        def set_extra_state(self, state: Any) -> None:
+            self.words = state
+
+    net = m.nn.Sequential(Words(), m.nn.ReLU())
+    state = net.state_dict()
+    found = [sorted(state), state["0._extra_state"]]
+    state["0._extra_state"] = {"b": 2}
+    net.load_state_dict(state)
+    found += [net[0].words]
+    del state["0._extra_state"]
+    return [*found, *net.load_state_dict(state, strict=False), *m.nn.ReLU().load_state_dict({"_extra_state": 1}, False)]
+
+
+def modules_hooked(m: Any) -> Any:
+    layer, log = m.nn.Linear(2, 2), list[Any]()
+
+    def saved(module: Any, state: Any, prefix: str, _: Any) -> None:
+        del state[prefix + "weight"]
+
+    def loading(module: Any, state: Any, prefix: str, *rest: Any) -> None:
+        log.append([prefix, len(rest)])
+        state[prefix + "bias"] = state.pop(prefix + "b")
+
+    def loaded(module: Any, keys: Any) -> None:
+        log.append(list(keys.missing_keys))
+        keys.missing_keys.clear()
+
+    layer.register_state_dict_pre_hook(lambda module, prefix, keep: log.append([prefix, keep]))
+    layer.register_state_dict_post_hook(saved)
+    net = m.nn.Sequential(layer, m.nn.ReLU())
+    state = net.state_dict(prefix="net.", keep_vars=True)
+    layer.register_load_state_dict_pre_hook(loading)
+    layer.register_load_state_dict_post_hook(loaded)
+    keys = net.load_state_dict({"0.b": m.ones(2)})
+    return [sorted(state), log, list(keys.missing_keys), list(keys.unexpected_keys), layer.bias]
+
+
+def states_overridden(m: Any) -> Any:
+    class Older(m.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = m.nn.Parameter(m.zeros(2))
+
+        def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any, **named: Any) -> None:
+            if prefix + "gamma" in state_dict:
+                state_dict[prefix + "weight"] = state_dict.pop(prefix + "gamma")
+            super()._load_from_state_dict(state_dict, prefix, *rest, **named)
+
+        def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+            destination[prefix + "half"] = destination[prefix + "weight"] / 2
+
+    net = m.nn.ModuleDict({"a": Older()})
+    given = {"a.gamma": m.ones(2)}
+    keys = net.load_state_dict(given)
+    return [list(keys.missing_keys), list(given), net["a"].weight, sorted(net.state_dict()), net.state_dict()["a.half"]]
+
+
+def members(m: Any) -> Any:
+    net = m.nn.Sequential(m.nn.Linear(2, 3), m.nn.ReLU())
+    net.register_buffer("scale", m.ones(1))
+    found = [list(net._modules), list(net[0]._parameters), list(net._buffers), len(net._parameters)]
+    for name, module in net._modules.items():
+        if isinstance(module, m.nn.ReLU):
+            net._modules[name] = m.nn.Tanh()
+    net[0]._parameters["bias"] = m.nn.Parameter(m.ones(3))
+    net._buffers["scale"] = m.ones(2)
+    out = start(m, net)(wave(m, 2, 2))
+    del net._modules["1"]
+    return [*found, out, net.scale, len(net), net._buffers.get("none"), "weight" in net[0]._parameters]
+
+
+def axes_listed(m: Any) -> Any:
+    x, y = wave(m, 2, 3), wave(m, 3, 4)
+    return [
+        m.einsum(x, [0, 1], y, [1, 2], [0, 2]),
+        m.einsum(x, (30, 1), y, (1, 5)),  # the result's axes are in the order of numbers
+        m.einsum(x, [..., 1], y, [1, 2], [..., 2]),
+        m.einsum(x, [1, 0]),
+        m.einsum(x, [0, 1], []),
+        m.einsum(x, [0, 1], y, [2, 3], [0]),
+        m.einsum("ij,jk", [x, y]),
+    ]
+
+
+def modes(m: Any) -> Any:
+    a, b = m.tensor([0.5, 0.2, 3.0, 2.0, 0.5]), m.tensor([0.5, 0.9, 0.5, 3.0, 2.0])
+    return [m.distributions.Beta(a, b).mode, m.distributions.Beta(0.5, 0.5).mode]
+
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "steps hooked": steps_hooked,
+    "states hooked": states_hooked,
+    "groups put in": groups_put_in,
+    "extra state": extra_state,
+    "modules hooked": modules_hooked,
+    "states overridden": states_overridden,
+    "members": members,
+    "axes listed": axes_listed,
+    "modes": modes,
+}
+
+
+if __name__ == "__main__":
+    import torch
+
+    results = {name: numbers(run(torch)) for name, run in PROGRAMS.items()}
+    TABLE.write_text(json.dumps({"torch": torch.__version__, "results": results}).replace('], "', '],\n"') + "\n")
