@@ -353,7 +353,7 @@ def rooms(found: Sequence[Function]) -> dict[str, dict[str, str]]:
         "linalg": dict.fromkeys(matrices, "anneal.ops"),
         "masked": dict.fromkeys([f"{f.name}={f.name}" for f in found if f.said.get("neutral", "") != ""], "anneal.ops"),
         "random": dict.fromkeys([f.name for f in found if f.file == "random"], "anneal.ops")
-        | dict.fromkeys("fork_rng get_rng_state initial_seed seed set_rng_state".split(), "anneal.torch_facts"),
+        | dict.fromkeys(["fork_rng", "get_rng_state", "initial_seed", "seed", "set_rng_state"], "anneal.torch_facts"),
         "special": dict.fromkeys(_homes(found, "special"), "anneal.ops"),
     }
 
