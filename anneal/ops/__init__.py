@@ -59,7 +59,7 @@ else:
         said,
         whole,
     )
-    from anneal.ops.made import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
+    from anneal.ops.made import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, memory_of_constant, wrap_array
     from anneal.ops.precision import grad_enabled, no_grad
 
     def _made(op: Any, name: str) -> Any:

@@ -13,9 +13,9 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.checks import is_tensor, said
 from anneal.ops.nodes import reshape
-from anneal.runtime import here, host_storage, register_late, tensor_class
+from anneal.runtime import at_once, here, host_storage, register_late, tensor_class
 from anneal.uop import DTYPES, DType, Op, UOp, by_name, const, dtypes
-from anneal.uop.sizes import most
+from anneal.uop.sizes import most, symbolic_arg
 
 if TYPE_CHECKING:  # what annotations alone need is not imported at start-up
     import numpy.typing as npt
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what annotations alone need is not imported at start-up
 DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 
 HELD: tuple[str, ...] = tuple([d.name for d in DTYPES])  # the dtypes that data may have
+_MOST_UPLOADED = 1 << 22  # elements of a constant that become memory on the host first
 
 
 def as_dtype(dtype: DTypeLike) -> DType:
@@ -163,6 +164,19 @@ def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
         return const(dtype, array.item())
     storage = host_storage(array.reshape(-1), dtype, device, constant=constant)
     return reshape(UOp(Op.BUFFER, dtype, (), storage), array.shape)
+
+
+def memory_of_constant(u: UOp, device: str) -> UOp | None:
+    """Memory of one value throughout: of a constant, repeated or not. A loop that makes such a leaf in each round has
+    the same graph in each then. None for other nodes, large ones, and where ops run at once.
+    """
+    value = u
+    while value.op in (Op.EXPAND, Op.RESHAPE):
+        value = value.src[0]
+    if value.op is not Op.CONST or symbolic_arg(u.shape) or u.size > _MOST_UPLOADED or at_once(vars(here)):
+        return None
+    storage = host_storage(np.full(u.size, value.arg, numpy_dtype(u.dtype)), u.dtype, device)
+    return reshape(UOp(Op.BUFFER, u.dtype, (), storage), u.shape)
 
 
 def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -18,7 +18,7 @@ from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 
 from anneal.ops import (  # isort: skip
     HELD, Array, DTypeLike, Shape, array_of, as_dtype, check_device_dtype, checked, deferred, function, made,
-    no_grad, viewing, wrap_array,
+    memory_of_constant, no_grad, viewing, wrap_array,
 )  # fmt: skip
 from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
@@ -350,7 +350,9 @@ class Tensor(Methods):
         if requires_grad and self._leaf:
             if storage_of(self.uop) is None and self.uop.tag is None:
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
-                self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf")
+                held = memory_of_constant(self.uop, self._device)
+                self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf") if held is None else held
+                self._own()
             elif interchange.has_twin(self):
                 self.uop = self._leaf_of(self.uop)  # two parameters of one tensor have a gradient each
             here.context.tensors.leaves[id(self)] = self

@@ -148,7 +148,7 @@ METHODS: dict[str, Row] = {
     },
     **{name: row(S, S) for name in ["matmul", "mm", "dot", "cross"]},
     **{name: row(T((1, 2, 2)), T((1, 2, 2))) for name in ["bmm"]},
-    **{name: row(V, V) for name in ["outer", "vdot"]},
+    **{name: row(V, V) for name in ["ger", "outer", "vdot"]},
     **{name: row(X, 2) for name in ["chunk", "tensor_split"]},
     "addcdiv": row(X, X, X),
     "addcmul": row(X, X, X),
@@ -354,6 +354,8 @@ FUNCTIONS: dict[str, Row] = {
 
 RANDOM: dict[str, Row] = {
     **{name: METHODS[name] for name in ["rand", "randn", "uniform", "normal", "randint", "randperm", "manual_seed"]},
+    **{name: row() for name in ["fork_rng", "get_rng_state", "initial_seed", "seed"]},
+    "set_rng_state": row(T((2,), "int64", 1)),
     "random_bits": row(2),
     "bernoulli": row(0.5, 2),
     "categorical": row(X, 2),
