@@ -168,12 +168,14 @@ def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
 
 def memory_of_constant(u: UOp, device: str) -> UOp | None:
     """Memory of one value throughout: of a constant, repeated or not. A loop that makes such a leaf in each round has
-    the same graph in each then. None for other nodes, large ones, and where ops run at once.
+    the same graph in each then. None for other nodes, large ones, where ops run at once, and in `nn.init.skipped`.
     """
+    if here.skips_init or at_once(vars(here)) or symbolic_arg(u.shape) or u.size > _MOST_UPLOADED:
+        return None
     value = u
     while value.op in (Op.EXPAND, Op.RESHAPE):
         value = value.src[0]
-    if value.op is not Op.CONST or symbolic_arg(u.shape) or u.size > _MOST_UPLOADED or at_once(vars(here)):
+    if value.op is not Op.CONST:
         return None
     storage = host_storage(np.full(u.size, value.arg, numpy_dtype(u.dtype)), u.dtype, device)
     return reshape(UOp(Op.BUFFER, u.dtype, (), storage), u.shape)

@@ -212,7 +212,7 @@ class _Graph:
     def below(self, u: UOp) -> list[GradFn | AccumulateGrad]:
         """The calls before the one that made `u`."""
         found: dict[UOp, GradFn | AccumulateGrad] = {}
-        stack = list(reversed(_sources(u)))
+        stack = [_flat(u)] if _flat(u) in self.leaves else list(reversed(_sources(u)))  # a view of a leaf's memory
         seen: set[UOp] = set()
         while stack:
             s = stack.pop()

@@ -690,3 +690,25 @@ def test_several_results_end_with_their_names() -> None:
         assert [ref() for refs in kept[:-1] for ref in refs] == [None] * 4 * (len(kept) - 1)
     finally:
         gc.enable()
+
+
+NEW_LEAVES: dict[str, Callable[[], Tensor]] = {
+    "zeros": lambda: Tensor.zeros(4, requires_grad=True),
+    "ones": lambda: Tensor.ones(4).requires_grad_(),
+    "a number": lambda: Tensor(0.9, requires_grad=True),
+    "a parameter": lambda: nn.Parameter(Tensor.full((2, 4), 0.5)),
+    "like another": lambda: Tensor([1.0, 2.0]).zeros_like().requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("name", NEW_LEAVES)
+def test_a_constant_leaf_of_each_round_is_known(name: str) -> None:
+    """As the perturbation of an attack is: no plan is made after the first rounds, and its gradient is its own."""
+    known: list[tuple[int, int]] = []
+    for _ in range(8):
+        leaf = NEW_LEAVES[name]()
+        ((leaf * 2 + 1) ** 2).sum().backward()
+        assert leaf.grad is not None
+        np.testing.assert_allclose(leaf.grad.numpy(), 8 * leaf.detach().numpy() + 4, rtol=1e-6)
+        known.append((len(_calls), cache_statistics()[1]))
+    assert len(set(known[4:])) == 1, "calls and plans"
