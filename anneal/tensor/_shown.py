@@ -263,6 +263,8 @@ def grad_fn(x: Tensor) -> GradFn | None:
 def _name_of(u: UOp) -> str:
     from anneal.transforms import derivative_of
 
+    if u.op is Op.BUFFER:
+        return "ViewBackward0"  # of a leaf whose memory is flat: a view as flat is the same node
     known = derivative_of(u)
     if known is not None and known.hooks is None and not known.name.startswith("a backward hook"):
         return f"{known.name.split('.')[-1]}Backward"
