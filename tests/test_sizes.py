@@ -101,6 +101,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "optimisers that are copied, and states that are taken away": {"optim": 4},
     "state that is replaced between captures": {"runtime": 1},
     "parameters that a program puts into a group": {"optim": 1},
+    "changes in place in the body of a loop": {"transforms": 2},
     "torch's assign=, get_total_norm, linearize and chunk_size=": {"nn": 1, "optim": 1, "(top)": 1, "transforms": 1},
 }
 MOST_FILES = 380  # of the package
