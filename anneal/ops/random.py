@@ -152,6 +152,10 @@ class Generator:
         else:
             self._counters[device] = word
 
+    def counters(self) -> list[Tensor]:
+        """The tensors that jit functions advance."""
+        return list(self._counters.values())
+
     def resume(self, run: Drawing) -> None:
         """A replay of this run begins: it draws the calls that are next."""
         start = self._take(run.count)

@@ -385,11 +385,11 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         trace = Trace("vmap")
         (given, named), fronts, n = _examples(trace, (args, kwargs), in_axes, axis_size)
-        out = trace.run(f, given, named, grad=False)
+        out = trace.apart(f, given, named)
         results, names = results_of("vmap", out), paths_of(out, "the result")
         places = broadcast_prefix("vmap", out_axes, out, "out_axes", "the result")
         many = rewritten(set(trace.made()), [t.uop for t in results], fronts, n, randomness == "different")
-        trace.check_escapes(results)
+        trace.check_escapes()
         placed = [_placed(u, differs, at, name, n) for (u, differs), at, name in zip(many, places, names, strict=True)]
         return rebuild(out, iter(flagged([t._new_plain(u) for t, u in zip(results, placed, strict=True)])))
 

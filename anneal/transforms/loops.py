@@ -15,7 +15,7 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
-from anneal.runtime import UNSEEN, Loop, chosen, here, looped, repeated_while
+from anneal.runtime import UNSEEN, Loop, chosen, here, looped, mapped, repeated_while
 from anneal.transforms.loop_transforms import rows_for_reverse
 from anneal.transforms.trace import Fun, Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
 from anneal.uop import Nodes, Op, UOp, arena, const, dtypes
@@ -60,13 +60,13 @@ def scan(
     device = _device((init, xs))
     arrays = _tensors("scan", xs, "xs", device)
     count = _length(arrays, paths_of(xs, "xs"), length)
-    kept: list[Any] = [None]  # the tree of the rows
+    kept: list[Any] = [None]  # the tree of the rows, with True at its leaves
 
     def turn(_: Tensor, carry: Any, parts: list[Tensor]) -> tuple[Any, list[Tensor]]:
         out = f(carry, rebuild(xs, iter(parts)))
         if not isinstance(out, tuple) or len(out) != 2:
             raise TransformError(f"scan: the body returns a pair (carry, y), not a {type(out).__name__}")
-        kept[0] = out[1]
+        kept[0] = mapped(out[1], lambda x: x is not None or None)
         return out[0], _tensors("scan", out[1], "y", device)
 
     ends, rows = _run(_first("scan", init, "init", device, turn, arrays, reverse), count, unroll)
@@ -130,20 +130,19 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     """
     device = _device(init_val)
     first = _first("while_loop", init_val, "init_val", device, lambda _, carry, __: (body_fun(carry), []))
-    goes_on: list[Tensor] = []
 
-    def test(carry: Any) -> None:
-        goes_on[:] = [_given("while_loop", "the condition", cond_fun(carry), device)]
-        t = goes_on[0]
+    def test(carry: Any) -> Tensor:
+        t: Tensor = _given("while_loop", "the condition", cond_fun(carry), device)
         if t.shape != () or t.dtype is not dtypes.bool_:
             raise ShapeError(
                 f"while_loop: cond_fun returns a boolean scalar, and gave {t.dtype.name} of shape {t.shape}"
             )
+        return t
 
     if not first.tensors:
         raise TransformError("while_loop: init_val has no tensor or number, so that its condition would never change")
     made = _traced(first, test)
-    ends = repeated_while("while_loop", made.turn, [], made.carried, goes_on[0].uop, made.trace.depends())
+    ends = repeated_while("while_loop", made.turn, [], made.carried, made.rows[-1].uop, made.trace.depends())
     return rebuild(init_val, iter(_results(ends, made.wants, first.tensors)))
 
 
@@ -166,8 +165,7 @@ def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
     tensors = _tensors("cond", operands, "operand ", device)
     trace = Trace("cond")
     stands = [trace.example(t, t.shape) for t in (p, *tensors)][1:]
-    given = rebuild(operands, iter(stands))
-    out = [trace.run(f, given, {}, grad=False) for f in (true_fun, false_fun)]
+    out = [trace.apart(f, trace.again(operands, stands), {}) for f in (true_fun, false_fun)]
     names = paths_of(out[0], "the result")
     ways = [
         [_given("cond", w, v, device) for w, v in zip(names, each, strict=True)]
@@ -175,7 +173,7 @@ def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
     ]
     for name, a, b in zip(names, *ways, strict=True):
         _alike("cond", name, "true_fun gives", a, "false_fun gives", b)
-    trace.check_escapes([*ways[0], *ways[1]])
+    trace.check_escapes(often=True)
     here.context.tensors.host_calls = True
     nodes = chosen(
         "cond",
@@ -283,9 +281,10 @@ class _Traced(NamedTuple):
     wants: list[bool]
 
 
-def _traced(first: _First, test: Callable[[Any], None] | None = None) -> _Traced:
-    """A turn of the body. It is traced again where what is carried wants a gradient after a turn, and did not before,
-    or where a Python number is carried on in a wider dtype."""
+def _traced(first: _First, test: Callable[[Any], Tensor] | None = None) -> _Traced:
+    """A turn of the body, and what `test` gives of what is carried, as the last row. It is traced again where what is
+    carried wants a gradient after a turn, and did not before, or where a Python number is carried on in a wider dtype.
+    """
     name, tree, tensors, values, turn, arrays, _ = first
     wants = [t._wants and grad_enabled() for t in tensors]
     basis = tensors[0] if tensors else arrays[0] if arrays else made.tensor(0)
@@ -296,9 +295,10 @@ def _traced(first: _First, test: Callable[[Any], None] | None = None) -> _Traced
         parts = [trace.example(x, x.shape[1:]) for x in arrays]
         here.turns.append(trace)
         try:
-            if test is not None:
-                trace.run(test, (rebuild(tree, iter(carried)),), {}, grad=False)
-            out, rows = trace.run(turn, (number, rebuild(tree, iter(carried)), list(parts)), {}, grad=False)
+            tested = [] if test is None else [trace.apart(test, (trace.again(tree, carried),), {})]
+            given = [trace.again(each, each) for each in ([number], parts)]
+            out, rows = trace.apart(turn, (*given[0], trace.again(tree, carried), given[1]), {})
+            rows = [*rows, *tested]
         finally:
             here.turns.pop()
         after = _carry(first, out, basis.device)
@@ -315,7 +315,7 @@ def _traced(first: _First, test: Callable[[Any], None] | None = None) -> _Traced
             break
         wants = again
     _check_carry(first, after)
-    trace.check_escapes([*after, *rows])
+    trace.check_escapes(often=True)
     here.context.tensors.host_calls = True
     nodes = [[t.uop for t in each] for each in (carried, tensors, after, parts, arrays)]
     states = list(zip(*nodes[:3], strict=True))
@@ -399,7 +399,7 @@ def _unrolled(first: _First, count: int, together: int) -> Ends:
     def turns(number: Tensor, state: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
         rows: dict[int, list[Any]] = {}
         for k in order:
-            state, rows[k] = turn(number * together + (begin + k), state, [p[k] for p in parts])
+            state, rows[k] = turn(number * together + (begin + k), state, [p[k].clone() for p in parts])
             state = rebuild(tree, iter(_carried_on(first, state)))
         return state, _stacked(rows)
 
@@ -412,7 +412,8 @@ def _unrolled(first: _First, count: int, together: int) -> Ends:
     single: dict[int, list[Any]] = {}
     for n in left:
         basis = (carry or arrays or [made.tensor(0)])[0]
-        state, single[n] = turn(made.tensor(n, device=basis.device), rebuild(tree, iter(carry)), [x[n] for x in arrays])
+        given = rebuild(tree, iter([t.clone() for t in carry])), [x[n].clone() for x in arrays]
+        state, single[n] = turn(made.tensor(n, device=basis.device), *given)
         carry = _carried_on(first, state)
     if single:
         pieces = [_stacked(single), *pieces] if reverse else [*pieces, _stacked(single)]
@@ -426,10 +427,11 @@ def _stacked(rows: dict[int, list[Any]]) -> list[Any]:
 
 
 def _carried_on(first: _First, state: Any) -> list[Any]:
-    """The leaves of a carry, which are of the shapes and dtypes of the first."""
+    """The leaves of a carry, which are of the shapes and dtypes of the first: what the next turn may change in place,
+    and rows that show the same are not."""
     out = _carry(first, state, first.tensors[0].device if first.tensors else None)
     _check_carry(first, out)
-    return out
+    return [t.clone() for t in out]
 
 
 def _carry(first: _First, state: Any, device: str | None) -> list[Any]:

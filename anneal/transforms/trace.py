@@ -249,14 +249,25 @@ class Trace:
         return self._add(original, stand_in(dtype or original.uop.dtype, shape), wants)
 
     def _add(self, original: Tensor, node: UOp, requires_grad: bool) -> Tensor:
-        stand_in = original._new_plain(node)
-        stand_in._wants = requires_grad
-        stand_in._leaf = not requires_grad
         self.nodes.append(node)
         self._above[node] = None
         self.originals.append(original)
+        return self._stands(original, node, requires_grad)
+
+    def _stands(self, like: Tensor, node: UOp, requires_grad: bool) -> Tensor:
+        stand_in = like._new_plain(node)
+        stand_in._wants = requires_grad
+        stand_in._leaf = not requires_grad
         self._tracers.append(weakref.ref(stand_in))
         return stand_in
+
+    def again(self, tree: Any, stands: Sequence[Tensor]) -> Any:
+        """The `tree` of an argument with other stand-ins of the same nodes: a function may change those in place.
+
+        Args:
+            stands: stand-ins for its leaves, which no function was given.
+        """
+        return rebuild(tree, iter([self._stands(t, t.uop, t._wants) for t in stands]))
 
     def run(self, f: Fun, args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
         """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for
@@ -275,6 +286,11 @@ class Trace:
             here.assigned.pop()
             here.depth -= 1
             here.grad = before
+
+    def apart(self, f: Fun, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """`run` of `f`, for `check_escapes`: results are tensors of their own, and none of the function's is kept."""
+        out = self.run(f, args, kwargs, grad=False)
+        return mapped(out, lambda t: self._stands(t, t.uop, t._wants) if is_tensor(t) else t)
 
     # -- what it made ---------------------------------------------------------------------------------------------
 
@@ -329,20 +345,26 @@ class Trace:
             [t._new_plain(u if u.shape == g.shape else reshape(u, g.shape)) for t, g, u in zip(tensors, given, roots)]
         )
 
-    def check_escapes(self, results: Sequence[Tensor]) -> None:
+    def check_escapes(self, often: bool = False) -> None:
         """Raise TransformError if the function assigned what stands for one example, or turn, to a tensor that outlives
         the call.
 
         Args:
-            results: the tensors that it gave.
+            often: whether the function is run another number of times than it is called: it may assign nothing then.
         """
         self.made()
-        # what stands for an argument may be changed in place: the caller's tensor is another
-        mine = [*results, *[t for r in self._tracers if (t := r()) is not None]]
-        for t in self.assigned(mine, lambda t: t.uop in self._above):
+        # what stands for an argument may be changed in place: the caller's tensor is another; draws are counted once
+        mine = [t for r in self._tracers if (t := r()) is not None]
+        mine += [t for r in here.recordings for generator in r.drawn for t in generator.counters()]
+        for t in self.assigned(mine, lambda t: often or t.uop in self._above):
+            if t.uop in self._above:
+                raise TransformError(
+                    f"{self.name}: the function assigned a value of one example, or turn, to a tensor of shape "
+                    f"{t.shape} that outlives the call and holds one value for all of them; return the value instead"
+                )
             raise TransformError(
-                f"{self.name}: the function assigned a value of one example, or turn, to a tensor of shape "
-                f"{t.shape} that outlives the call and holds one value for all of them; return the value instead"
+                f"{self.name}: the function changed a tensor of shape {t.shape} that outlives the call; it is called "
+                "once, however often it is run, and the change would be made once: carry the tensor, or return it"
             )
         self._assigned.clear()
 

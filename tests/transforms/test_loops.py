@@ -101,6 +101,59 @@ def test_the_order_and_the_form_of_turns(how: dict[str, Any]) -> None:
     near(*both, 1e-4)
 
 
+# -- changes in place -------------------------------------------------------------------------------------------------
+
+
+def put(x: Tensor, value: Any) -> Tensor:
+    x[0] = value
+    return x
+
+
+CHANGES: dict[str, tuple[Fn, Fn]] = {  # a change of a tensor, and the same as a value
+    "setitem": (lambda x, v: put(x, x[0] * v), lambda x, v: an.stack([x[0] * v, x[1]])),
+    "an op": (lambda x, v: x.mul_(v), lambda x, v: x * v),
+    "copy_": (lambda x, v: x.copy_(x.sin() + v), lambda x, v: x.sin() + v),
+    "a view": (lambda x, v: (x[0].add_(v), x)[1], lambda x, v: an.stack([x[0] + v, x[1]])),
+}
+
+
+def turn_that_changes(f: Fn) -> Fn:
+    def turn(c: Tensor, t: Tensor) -> Any:
+        t = f(t, c[1])
+        c = f(c, t[0])
+        return c, (c, t)
+
+    return turn
+
+
+USES: dict[str, Fn] = {  # programs of such a change
+    "scan": lambda f, x, xs: an.scan(turn_that_changes(f), x, xs),
+    "scan, reverse": lambda f, x, xs: an.scan(turn_that_changes(f), x, xs, reverse=True, unroll=2),
+    "scan, written out": lambda f, x, xs: an.scan(turn_that_changes(f), x, xs, unroll=True),
+    "fori_loop": lambda f, x, xs: an.fori_loop(0, 3, lambda i, c: f(c, xs[0, 0] + i), x),
+    "while_loop": lambda f, x, xs: an.while_loop(lambda s: f(s[0], 2.0)[0].sum() + s[1] < 4, lambda s: (
+        f(s[0], 0.5), s[1].add_(1)), (x, 0)),
+    "cond": lambda f, x, xs: [
+        an.cond(x[0].sum() > n, lambda c, t: (f(c, t[0]), t), lambda c, t: (c, f(t, c[0])), x, xs[1]) for n in (-9, 9)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("use", USES)
+def test_a_body_may_change_what_it_is_given(use: str, change: str, jitted: bool, device: str) -> None:
+    """The changed value counts from there on; the caller's tensors stay, rows are those of their turn."""
+    x, xs = array(2, 2, seed=1), array(5, 2, 2, seed=2)
+    given = Tensor(x), Tensor(xs)
+    found, wanted = ((lambda a, b, f=f: USES[use](f, a, b)) for f in CHANGES[change])
+    near((an.jit(found) if jitted else found)(*given), wanted(*given))
+    near(given, (x, xs), 0)
+    if not jitted and use != "while_loop":
+        both = [an.grad(lambda *a, f=f: sum(v.sum() for v in an.tree_leaves(f(*a))), (0, 1)) for f in (found, wanted)]
+        near(*[g(*given) for g in both])
+
+
 def trained(f: Fn, jitted: bool, read: bool = False) -> Any:
     w = Tensor(array(2, 2, seed=1, scale=0.5), requires_grad=True)
     optimizer, h = an.optim.SGD([w], lr=0.05), arguments()[1]
@@ -276,7 +329,7 @@ def test_trees_numbers_and_no_turns() -> None:
     )
 
 
-XS = an.ones(3, 2)
+XS, COUNT = an.ones(3, 2), an.zeros(1)
 WRONG: dict[str, tuple[Fn, type[Exception], str]] = {
     "numbers of slices": (
         lambda: an.scan(lambda c, x: (c, x), 0.0, (XS, XS[:2])),
@@ -308,6 +361,21 @@ WRONG: dict[str, tuple[Fn, type[Exception], str]] = {
         "of a loop's body, was read",
     ),
     "assigned": (lambda: an.scan(lambda c, x: (c, XS[0].assign(x)), 0.0, XS), TransformError, "example, or turn"),
+    "changed outside": (
+        lambda: an.fori_loop(0, 3, lambda i, v: (COUNT.add_(1), v)[1], Tensor(1.0)),
+        TransformError,
+        r"fori_loop: the function changed a tensor of shape \(1,\) that outlives the call.*carry the tensor",
+    ),
+    "changed outside, and returned": (
+        lambda: an.fori_loop(0, 3, lambda i, v: COUNT.add_(v), an.ones(1)),
+        TransformError,
+        r"assigned a value of one example, or turn, to a tensor of shape \(1,\)",
+    ),
+    "changed outside by a branch": (
+        lambda: an.cond(False, lambda: COUNT.add_(1), lambda: an.ones(1)),
+        TransformError,
+        "cond: .* would be made once",
+    ),
 }
 
 
