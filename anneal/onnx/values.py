@@ -69,14 +69,15 @@ def element_bits(code: int) -> int:
 @lru_cache(64)  # a file may name any code
 def array_dtype(code: int) -> np.dtype[Any] | None:
     """NumPy's dtype of a TensorProto.DataType (objects for strings); None if there is none."""
+    name = _NAMES.get(code)
+    return None if name is None else dtype_named(name)
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """NumPy's dtype, or ml_dtypes', of this name; objects for "string"."""
     import ml_dtypes
 
-    name = _NAMES.get(code)
-    if name is None:
-        return None
-    if name == "string":
-        return np.dtype(object)
-    return np.dtype(getattr(ml_dtypes, name, None) or name)
+    return np.dtype(object if name == "string" else getattr(ml_dtypes, name, None) or name)
 
 
 def array_code(name: str) -> int:

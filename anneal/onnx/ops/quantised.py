@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, array_dtype_of, axis_of, converted, is_float
+from anneal.onnx.ops.elementwise import Array, Value, axis_of, converted, is_float
 from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
-from anneal.onnx.values import array_dtype, fits_device
+from anneal.onnx.values import array_dtype, dtype_named, fits_device
 from anneal.tensor import Tensor, dtypes
 from anneal.uop.sizes import product
 
@@ -103,10 +103,9 @@ def quantize_linear(
         data, scale = data.cast(computed), scale.cast(computed)
     data = data if is_float(data) else data.float()
     if name not in RANGES:
-        return converted(node, data / scale, array_dtype_of(name), saturate)
+        return converted(node, data / scale, dtype_named(name), saturate)
     zero = None if y_zero_point is None else _spread(node, wide(node, y_zero_point), data, axis, block_size)
-    found = quantised(data, scale, zero, name)
-    return found if fits_device(array_dtype_of(name)) else converted(node, found, array_dtype_of(name))
+    return converted(node, quantised(data, scale, zero, name), dtype_named(name))
 
 
 @op("DequantizeLinear", raw=True)

@@ -10,8 +10,9 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Value, array_dtype_of, axes_of, axis_of, counted, plus, single
+from anneal.onnx.ops.elementwise import Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.registry import op
+from anneal.onnx.values import dtype_named
 from anneal.tensor import Generator, Tensor, dtypes
 from anneal.tensor.random import multinomial, rand, randn
 
@@ -34,8 +35,8 @@ def _inference(node: NodeCall, x: Tensor, scale: Value, bias: Value, mean: Value
         return _standardised(x, node.tensor(mean), node.tensor(var), node.tensor(scale), node.tensor(bias), epsilon)
     s, b, m, v = [np.asarray(k, np.float64) for k in known]
     factor = s / np.sqrt(v + epsilon)
-    name = x.dtype.name
-    one, other = [node.constant(row.astype(array_dtype_of(name)), known) for row in (factor, b - m * factor)]
+    own = dtype_named(x.dtype.name)
+    one, other = [node.constant(row.astype(own), known) for row in (factor, b - m * factor)]
     return x * _channels(x, one) + _channels(x, other)
 
 
