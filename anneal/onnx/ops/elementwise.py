@@ -125,6 +125,7 @@ PARAMETRIC: dict[str, Callable[..., Tensor]] = {
     "LeakyRelu": lambda x, *, alpha: x.leaky_relu(alpha),
     # version 1 has fewer digits in its defaults
     "Selu": lambda x, *, alpha, gamma: (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma,
+    "Swish": lambda x, *, alpha: x.silu() if alpha == 1 else x * (x * alpha).sigmoid(),
     "ThresholdedRelu": lambda x, *, alpha: (x > alpha).where(x, x.zeros_like()),
     "Mean": lambda *xs: reduce(Tensor.add, xs) / len(xs),
 }
@@ -141,12 +142,6 @@ def shrink(x: Tensor, *, bias: float, lambd: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
     wide = x if is_float(x) else x.float()
     return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
-
-
-@op("Swish")
-def swish(x: Tensor, *, alpha: float) -> Tensor:
-    """x * sigmoid(alpha * x)."""
-    return x.silu() if alpha == 1 else x * (x * alpha).sigmoid()
 
 
 @op("IsInf")
