@@ -24,7 +24,7 @@ from anneal.onnx.plan import ModelPlan, UnsizedError, is_given, signature
 from anneal.onnx.reading import parsed, program_of, reader_of
 from anneal.onnx.report import Description, describe, gaps_of, nodes_of, told
 from anneal.onnx.values import HostStep, device_array
-from anneal.tensor import Tensor, default_device, realize
+from anneal.tensor import Tensor, default_device, realize, tree_map
 from anneal.uop import Recent
 
 _PLANS = 16  # signatures that a model, or a module, keeps plans for
@@ -345,7 +345,7 @@ class InferenceSession:
         for name in names:
             if name not in results:
                 raise OnnxError(f"run: the model has no output {name!r}; its outputs are {', '.join(results)}")
-        return [_plain(results[name]) for name in names]
+        return list(tree_map(lambda v: v.numpy() if isinstance(v, Tensor) else v, [results[n] for n in names]))
 
 
 def _argument(info: ValueInfo) -> _NodeArg:
@@ -354,12 +354,6 @@ def _argument(info: ValueInfo) -> _NodeArg:
         for part in reversed(info.kind.split(" of ")):
             kind = f"map({info.key},{kind})" if part == "map" else f"{part[:3]}({kind})"
     return _NodeArg(info.name, kind, list(info.shape or ()))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    return value.numpy() if isinstance(value, Tensor) else value
 
 
 @dataclass(frozen=True)
