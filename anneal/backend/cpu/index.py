@@ -65,7 +65,7 @@ class Dims:
             self.points[dim] = point
 
     def count(self, some: Iterable[int]) -> int:
-        """How many combinations of values these dims have."""
+        """The number of combinations of values that these dims have."""
         return math.prod([self.extent[s] for s in some])
 
     def ends(self, steps: Mapping[int, int]) -> tuple[int, int]:

@@ -6,8 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -131,7 +130,10 @@ def mask_of(dims: Iterable[int]) -> int:
 
 def union(masks: Iterable[int]) -> int:
     """The dims of all masks together."""
-    return reduce(or_, masks, 0)
+    out = 0
+    for m in masks:
+        out |= m
+    return out
 
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
-from anneal.cli._flags import Json, Quiet, argument, check_recording, check_writable, on_device, openable, option
 from anneal.errors import DataError, UserError
 from anneal.frozen import frozen
 from anneal.training import load_module
@@ -97,8 +96,8 @@ def sample(options: _Options) -> int:
     from anneal.runtime import compile_seconds
 
     run = _Run(time.perf_counter(), compile_seconds())
-    check_recording(options.record)
-    with on_device(options.device, options.adapter):
+    flags.check_recording(options.record)
+    with flags.on_device(options.device, options.adapter):
         from anneal.backend import get_device
 
         # A driver takes its time to start: files are looked for and the tokeniser is read meanwhile.
@@ -337,17 +336,17 @@ def _peak() -> int | None:
 
 @tokens.command("tokenize")
 def tokenize(
-    text: Annotated[Path, argument("A text, UTF-8.", "FILE", callback=openable)],
-    output: Annotated[Path | None, option("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
-    model_dir: Annotated[Path | None, option("Directory of another vocabulary.", "DIR")] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    text: Annotated[Path, flags.argument("A text, UTF-8.", "FILE", callback=flags.openable)],
+    output: Annotated[Path | None, flags.option("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
+    model_dir: Annotated[Path | None, flags.option("Directory of another vocabulary.", "DIR")] = None,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Write a text as GPT-2's tokens, in llm.c's layout, for gpt2 to train on."""
     from anneal.training import write_tokens
 
     place = text.with_name(f"{text.name}.bin") if output is None else output
-    check_writable(place)
+    flags.check_writable(place)
     _, words = places(model_dir, weights=False)
     with progress.work("encoding the text"):
         tokens = load_module("gpt2").Tokenizer.read(*[words / name for name in VOCABULARY]).encode(text.read_bytes())
