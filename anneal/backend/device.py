@@ -221,6 +221,7 @@ class Device(ABC, Generic[Buffer]):
     name: str
     limits: Limits
     cost_model: CostModel  # what the scheduler decides by
+    adapter: str | None = None  # the name of its adapter, if it has one
     survives_fork: ClassVar[bool] = False
 
     def __init__(self, pool_bytes: int) -> None:
@@ -577,6 +578,9 @@ class Device(ABC, Generic[Buffer]):
 
         `values` are those of the variables that the programs have.
         """
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.adapter})" if self.adapter else self.name
 
     def describe(self) -> dict[str, Any]:
         """Facts for `anneal doctor`: at least name, backend, limits and dtypes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import os
 import re
 import runpy
@@ -27,6 +28,7 @@ from anneal.training import MODELS, check_model, suggest
 
 if TYPE_CHECKING:
     from anneal.backend import AnyDevice
+    from anneal.inspect import PlanRecording
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -234,6 +236,12 @@ def _hush(value: bool) -> None:
         be_quiet()
 
 
+def _warm(value: float) -> float:
+    if not 0 < value < math.inf:
+        raise SettingError(f"--temperature {value:g} is not a number above 0; --greedy takes the most likely one")
+    return value
+
+
 def openable(context: typer.Context, value: Any) -> Any:
     """An argument that may name a file; DataError now for one that cannot be opened: what reads it takes a second to
     be imported. Texts name one if they end with .onnx, those of a list behind an equals sign.
@@ -265,6 +273,11 @@ def seed(of: str) -> Any:
     return number(f"Random seed of {of}.", 0, LAST_SEED)
 
 
+def argument(about: str, metavar: str, **how: Any) -> Any:
+    """An argument of a command, which is known by its place."""
+    return typer.Argument(metavar=metavar, help=about, **how)
+
+
 def option(about: str, metavar: str = "FILE", *names: str, **how: Any) -> Any:
     """The option for a value, a file if nothing else is said, called as its field or by these names."""
     return typer.Option(*names, metavar=metavar, help=about, **how)
@@ -283,23 +296,23 @@ AdapterFlag = Annotated[str | None, option("WebGPU adapter whose name contains N
 PlannedFlag = Annotated[DeviceName | None, switch("--device", "Device to plan for; auto: webgpu. No device is opened.")]
 Model = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="Example model; `anneal train --help` lists them.", autocompletion=models),
+    argument("Example model; `anneal train --help` lists them.", "MODEL", autocompletion=models),
 ]
 Traceable = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL",
-        help="Example model (`anneal train --help`) or ONNX file.",
+    argument(
+        "Example model (`anneal train --help`) or ONNX file.",
+        "MODEL",
         autocompletion=traceable,
         callback=openable,
     ),
 ]
-Script = Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Python program to run.")]
-Arguments = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of SCRIPT.py.")]
-Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")]
+Script = Annotated[str, argument("Python program to run.", "SCRIPT.py")]
+Arguments = Annotated[list[str] | None, argument("Arguments of SCRIPT.py.", "ARGS")]
+Prompt = Annotated[str, argument("Text to continue.", "PROMPT")]
 Batch = Annotated[int | None, number("Batch size; default: the example's.", most=MOST_AT_ONCE)]
 Step = Annotated[bool, switch("--step", "A whole training step instead of the forward pass.")]
-Temperature = Annotated[float, option("Sampling temperature; lower is less random.", "X")]
+Temperature = Annotated[float, option("Sampling temperature; lower is less random.", "X", callback=_warm)]
 Weights = Annotated[
     Path | None, option("Trained weights, as `anneal train MODEL --save FILE` writes them.", callback=openable)
 ]
@@ -393,6 +406,24 @@ def check_recording(path: Path | None) -> None:
         if path.suffix != ".zip":
             raise UserError(f"--record writes a .zip file, not {path.name}")
         check_writable(path)
+
+
+@contextmanager
+def recorded(path: Path | None, name: str, **how: Any) -> Iterator[PlanRecording | None]:
+    """The block is recorded, and the recording put at `path`; None without one.
+
+    Args:
+        how: what `anneal.inspect.recording` takes.
+    """
+    if path is None:
+        yield None
+        return
+    from anneal.inspect import recording
+
+    with recording(name, later=True, **how) as found:
+        yield found
+    found.look()
+    found.save(path)
 
 
 def check_writable(path: Path) -> None:

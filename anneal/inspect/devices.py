@@ -176,10 +176,6 @@ def advice(system: str, found: list[Adapter]) -> list[str]:
 
 def cpu() -> Cpu:
     """The processor, as the cpu device sees it."""
-    import numpy as np
-
-    from anneal.backend import get_device
-
     return Cpu(
         status="ok",
         processor=platform.processor() or platform.machine(),
@@ -257,10 +253,9 @@ def numerics(device: str) -> Numerics:
     ([0.5], 'kept')
     """
     opened = get_device(device)
-    adapter = opened.describe().get("adapter")
     return Numerics(
         device=opened.name,
-        adapter=None if adapter is None else str(adapter),
+        adapter=opened.adapter,
         functions=tuple([_worst(opened.name, *f) for f in FUNCTIONS]),
         facts=(
             ("denormals", _denormals(opened.name)),

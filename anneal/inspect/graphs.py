@@ -173,15 +173,14 @@ def traced_run(file: Path, batch: int | None) -> StepGraph:
     import numpy as np
 
     from anneal.onnx import load
-    from anneal.tensor import Tensor
+    from anneal.tensor import Tensor, tree_leaves
 
     model = load(file)
     first = {v.shape[0] for v in model.inputs if v.shape}
     sizes = {d: batch for d in first if isinstance(d, str)} if batch else {}
     generator = np.random.default_rng(0)
     results = model.trace({v.name: random_input(v, sizes, generator) for v in model.inputs})
-    tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
-    outputs = [t.uop for t in tensors]
+    outputs = [t.uop for t in tree_leaves(results) if isinstance(t, Tensor)]
     return StepGraph(str(file), outputs, outputs, toposort(outputs))
 
 

@@ -139,9 +139,8 @@ class PlanRecording:
             self.meter.show_again(step.plan)
             self.listen()
         device = get_device(step.outputs[0].device)
-        adapter = device.describe().get("adapter")
         plan = RecordedPlan(
-            number=len(self.plans), device=device.name, adapter=None if adapter is None else str(adapter),
+            number=len(self.plans), device=device.name, adapter=device.adapter,
             nodes=len(origins(sink)), kernels=len(step.plan.calls),
             distinct=len({c.kernel.name for c in step.plan.calls}), line=_line(sink),
         )  # fmt: skip
@@ -231,7 +230,7 @@ class PlanRecording:
             )  # fmt: skip
         return {
             "seconds": times.kernels.median, "plan_seconds": times.run.median if times.run is not None else None,
-            "times": times.summary(), "device": device.name, "adapter": device.describe().get("adapter"),
+            "times": times.summary(), "device": device.name, "adapter": device.adapter,
             "kernels": launches,
         }  # fmt: skip
 

@@ -180,11 +180,6 @@ class GraphRun:
                 "the model runs more nodes than its budget allows", "raise `budget` of anneal.onnx.load if it should"
             )
 
-    def measure(self, node: FileNode, values: list[Any], results: tuple[Any, ...]) -> None:
-        """Count the elements that a node's sums and products go through."""
-        uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
-        self.add_work(node, work_of(*uops))
-
     def add_work(self, node: FileNode, count: int) -> None:
         """Count elements that go through sums."""
         self.work += count
@@ -227,14 +222,6 @@ class GraphRun:
             own = value.reshape(*value.shape, 1).squeeze(-1) if isinstance(value, Tensor) else value.view()
         self.loose[id(own)] = own
         return own
-
-    def number(self, n: int) -> Any:
-        """An int64, or a bool, that is the same in all runs."""
-        found = self.constants.numbers.get((type(n), n))
-        if found is None:
-            found = self.constants.numbers[type(n), n] = np.asarray(n, np.bool_ if isinstance(n, bool) else np.int64)
-            self.constants.fix(found)
-        return found
 
     def lift(self, node: FileNode | None, array: Any) -> Tensor:
         """An array as a Tensor on the device; a fixed one is moved there once."""
@@ -359,8 +346,13 @@ class NodeCall:
         return out
 
     def number(self, n: int) -> Any:
-        """The number of a turn, or a bool, to be given to a subgraph: it is fixed."""
-        return self.of.number(n)
+        """The number of a turn, an int64, or a bool, to be given to a subgraph: it is the same in all runs."""
+        constants = self.of.constants
+        found = constants.numbers.get((type(n), n))
+        if found is None:
+            found = constants.numbers[type(n), n] = np.asarray(n, np.bool_ if isinstance(n, bool) else np.int64)
+            constants.fix(found)
+        return found
 
     def follows(self, part: Any, whole: Any) -> None:
         """Say that `part`, which goes to a subgraph, is a piece of `whole`: fixed or loose as that is."""
@@ -463,7 +455,8 @@ class NodeCall:
             if isinstance(r, np.ndarray) and r.base is None and not any(r is v for v in values):
                 run.hold(r.size)
         if not (moves or node.subgraphs()):  # whose nodes were measured one by one
-            run.measure(node, values, results)
+            uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
+            run.add_work(node, work_of(*uops))
         if self._read or self._tainted:
             return tuple([run.loosen(r) for r in results])
         pure = of.pure
@@ -561,32 +554,21 @@ class NodeCall:
     def _given(self, of: Operator, values: list[Any], attributes: dict[str, Any]) -> Any:
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
-        if any(isinstance(v, Sizes) for v in given):
-            return self._sized(of, given, wanted, attributes)
-        if of.raw:
-            return of.function(self, *given, **attributes)
-        others = [v for v, w in zip(given, wanted) if not w and v is not None]
-        if of.on_host is not None:
-            if not any(isinstance(v, Tensor) for v in others) and (
-                kinds.is_small(others, self.of.elements) or not kinds.fit_device(others)
-            ):
-                return of.on_host(self, *given, **attributes)
-            if not kinds.fit_device(others):
-                why = "no device holds elements of this type"
-                return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
-        given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
-        return of.function(self, *given, **attributes)
-
-    def _sized(self, of: Operator, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
-        """The results of the operator where symbolic sizes are among its inputs: on the host if it moves or computes
-        such, else on the device, from the numbers of this run.
-        """
         data = [v for v, w in zip(given, wanted) if not w and v is not None]
-        if not self.node.domain and not any(isinstance(v, (Tensor, list)) for v in data):
-            function = partial(of.on_host or of.function, self, **attributes)
-            if (found := kinds.on_sizes(self.op, function, given, data)) is not None:
-                return found
-        if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
-            return of.function(self, *given, **attributes)
-        given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
-        return of.function(self, *given, **attributes)
+        function = partial(of.function, self, **attributes)
+        on_host = None if of.on_host is None else partial(of.on_host, self, **attributes)
+        if any(isinstance(v, Sizes) for v in given):
+            # on the host if it moves or computes sizes, else on the device, from the numbers of this run
+            if not self.node.domain and not any(isinstance(v, (Tensor, list)) for v in data):
+                if (found := kinds.on_sizes(self.op, on_host or function, given, data)) is not None:
+                    return found
+            as_it_is = of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data))
+        else:
+            as_it_is = of.raw
+            if on_host is not None and not as_it_is:
+                fit = kinds.fit_device(data)
+                if not any(isinstance(v, Tensor) for v in data) and (not fit or kinds.is_small(data, self.of.elements)):
+                    return on_host(*given)
+                if not fit:
+                    return on_host(*[self.host(v, "no device holds elements of this type") for v in given])
+        return function(*(given if as_it_is else [v if w else self.tensor(v) for v, w in zip(given, wanted)]))

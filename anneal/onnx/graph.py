@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -54,6 +54,10 @@ class FileNode:
         """The graphs among its attributes."""
         return [a for a in self.attributes.values() if isinstance(a, Graph)]
 
+    def reads(self) -> set[str]:
+        """The names of the values that it, or a subgraph of it, reads."""
+        return {x for x in self.inputs if x} | {x for g in self.subgraphs() for x in g.free}
+
     def body(self) -> Graph | None:
         """The body of its function for its attributes; None where that depends on the types of its inputs."""
         if self._body is None and self.function is not None and self.function.proto is not None:
@@ -89,9 +93,7 @@ class Graph:
         """The place of the last node that reads a value, by its name; outputs are read behind all nodes."""
         out = {}
         for n, node in enumerate(self.nodes):
-            out.update(dict.fromkeys(node.inputs, n))
-            for inner in node.subgraphs():
-                out.update(dict.fromkeys(inner.free, n))
+            out.update(dict.fromkeys(node.reads(), n))
         out.update({v.name: len(self.nodes) for v in self.outputs})
         return out
 
@@ -220,21 +222,10 @@ PLAIN: dict[int, Callable[[Any], Any]] = {
 
 
 @lru_cache(4096)
-def _defaults_of(name: str, domain: str, version: int) -> tuple[tuple[str, Any], ...]:
-    schema = schema_of(name, domain, version)
-    out = []
-    for key, attribute in schema.attributes.items():
-        default = attribute.default_value
-        if not default.name:
-            continue
-        if read := PLAIN.get(default.type):
-            out.append((key, read(default)))
-    return tuple(out)
-
-
-def defaults_of(schema: Any) -> dict[str, Any]:
+def defaults_of(schema: Any) -> Mapping[str, Any]:
     """The attributes that have a default, with it."""
-    return dict(_defaults_of(schema.name, schema.domain, schema.since_version))
+    defaults = {key: a.default_value for key, a in schema.attributes.items() if a.default_value.name}
+    return {key: PLAIN[d.type](d) for key, d in defaults.items() if d.type in PLAIN}
 
 
 def same(value: Any, default: Any) -> bool:
@@ -248,24 +239,19 @@ def text_of(data: bytes | str) -> str:
 
 
 @lru_cache(4096)
-def _signature(
-    name: str, domain: str, version: int
-) -> tuple[dict[str, int], frozenset[str], tuple[int, int, int, int]]:
+def _signature(schema: Any) -> tuple[dict[str, int], frozenset[str], tuple[int, int, int, int]]:
     """The types of attributes, those that must be there, and the least and most inputs and outputs."""
-    schema = schema_of(name, domain, version)
     kinds = {key: int(a.type.value) for key, a in schema.attributes.items()}
     required = frozenset(key for key, a in schema.attributes.items() if a.required)
     return kinds, required, (schema.min_input, schema.max_input, schema.min_output, schema.max_output)
 
 
 @lru_cache(4096)
-def _types(name: str, domain: str, version: int) -> tuple[tuple[tuple[str, str, frozenset[str]], ...], bool]:
+def _types(schema: Any) -> tuple[tuple[tuple[str, str, frozenset[str]], ...], bool]:
     """Name, type variable and types of each input, and whether the last one stands for all that follow, of one type."""
-    schema = schema_of(name, domain, version)
-    inputs = tuple([(i.name, i.type_str, frozenset(i.types)) for i in schema.inputs])
-    return inputs, bool(schema.inputs) and schema.inputs[-1].option.name == "Variadic" and schema.inputs[
-        -1
-    ].is_homogeneous
+    last = schema.inputs[-1:]
+    homogeneous = any(i.option.name == "Variadic" and i.is_homogeneous for i in last)
+    return tuple([(i.name, i.type_str, frozenset(i.types)) for i in schema.inputs]), homogeneous
 
 
 _TOLD = {
@@ -287,7 +273,7 @@ def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str
     """
     if not node.version:
         return ""
-    inputs, homogeneous = _types(node.op, node.domain, node.version)
+    inputs, homogeneous = _types(schema_of(node.op, node.domain, node.version))
     first: dict[str, tuple[str, str]] = {}
     for n, dtype in enumerate(dtypes):
         if dtype is None or not inputs or (n >= len(inputs) and not homogeneous):
@@ -305,12 +291,6 @@ def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str
     return ""
 
 
-@lru_cache(4096)
-def _made_types(name: str, domain: str, version: int) -> tuple[tuple[str, frozenset[str]], ...]:
-    """The type variable and the types of each output."""
-    return tuple([(o.type_str, frozenset(o.types)) for o in schema_of(name, domain, version).outputs])
-
-
 _DTYPES = {f"tensor({told})": name for name, told in _TOLD.items()}
 
 
@@ -318,15 +298,15 @@ def made_types(node: FileNode, dtypes: list[str | None]) -> list[str | None]:
     """The element types of a node's outputs that follow from those of its inputs, or are always the same."""
     if not node.version:
         return []
-    inputs, _ = _types(node.op, node.domain, node.version)
-    bound = {variable: d for (_, variable, _), d in zip(inputs, dtypes) if d is not None}
+    schema = schema_of(node.op, node.domain, node.version)
+    bound = {variable: d for (_, variable, _), d in zip(_types(schema)[0], dtypes) if d is not None}
     out = []
-    for variable, types in _made_types(node.op, node.domain, node.version):
-        (only,) = types if len(types) == 1 else (variable,)
+    for o in schema.outputs:
+        (only,) = o.types if len(o.types) == 1 else (o.type_str,)
         alone = (
             _DTYPES.get(only, only.removeprefix("tensor(").removesuffix(")")) if only.startswith("tensor(") else None
         )
-        out.append(bound.get(variable, alone))
+        out.append(bound.get(o.type_str, alone))
     return out
 
 
@@ -351,7 +331,7 @@ _KINDS = {
 
 def fault_of(schema: Any, node: FileNode, kinds: dict[str, int]) -> str:
     """The parts of a node's form that the standard does not allow, or nothing; `kinds` are its attributes' types."""
-    wanted, required, (least, most, least_out, most_out) = _signature(schema.name, schema.domain, schema.since_version)
+    wanted, required, (least, most, least_out, most_out) = _signature(schema)
     for name, kind in kinds.items():
         if name in wanted and wanted[name] != kind:
             is_, takes = _KINDS.get(kind, f"of type {kind}"), _KINDS.get(wanted[name], str(wanted[name]))

@@ -17,7 +17,7 @@ from anneal.backend import Storage, get_device
 from anneal.errors import DTypeError, OnnxError
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import ModelProgram, ValueInfo, deciding
-from anneal.onnx.values import Map, Memo, device_array, fits_device, uploaded
+from anneal.onnx.values import Map, Memo, device_array, dtype_named, fits_device, uploaded
 from anneal.runtime import buffer_leaf, here, memory_of
 from anneal.tensor import Tensor, Variable, realize
 from anneal.uop import UOp, arena
@@ -325,7 +325,7 @@ def _value(x: Any, info: ValueInfo) -> Any:
             array = np.asarray(x)
             array = array.astype(object) if array.dtype.kind in "USTV" and info.dtype == "string" else array
         else:
-            array = np.asarray(x, dtype=_numpy_dtype(info.dtype))
+            array = np.asarray(x, dtype_named(info.dtype) if info.dtype else None)
     except (TypeError, ValueError, OverflowError) as e:
         raise OnnxError(f"input {info.name!r}: cannot be made from {type(x).__name__}: {e}; it takes {info}") from None
     _check(array, info)
@@ -336,7 +336,7 @@ def _map(x: Any, info: ValueInfo) -> Map:
     """A dict as a Map, each key and value of the type that the input says."""
     if not isinstance(x, Mapping):
         raise OnnxError(f"input {info.name!r}: is {type(x).__name__}, not a dict; it takes {info}")
-    types = [str if name == "string" else _numpy_dtype(name).type for name in (info.key, info.dtype)]
+    types: list[Any] = [str if name == "string" else dtype_named(name).type for name in (info.key, info.dtype)]
     try:
         for key, value in x.items():
             if not isinstance(key, str | int | np.integer) or isinstance(key, str) != (types[0] is str):
@@ -346,12 +346,6 @@ def _map(x: Any, info: ValueInfo) -> Map:
         return Map({key: types[1](value) for key, value in x.items()})
     except (TypeError, ValueError, OverflowError) as e:
         raise OnnxError(f"input {info.name!r}: {e}; it takes {info}") from None
-
-
-def _numpy_dtype(name: str) -> Any:
-    import ml_dtypes
-
-    return np.dtype(object if name == "string" else getattr(ml_dtypes, name, None) or name) if name else None
 
 
 @lru_cache(64)  # NumPy takes long to name a dtype

@@ -24,7 +24,8 @@ from anneal.onnx.plan import ModelPlan, UnsizedError, is_given, signature
 from anneal.onnx.reading import parsed, program_of, reader_of
 from anneal.onnx.report import Description, describe, gaps_of, nodes_of, told
 from anneal.onnx.values import HostStep, device_array
-from anneal.tensor import Tensor, default_device, realize
+from anneal.tensor import Tensor, default_device, realize, tree_map
+from anneal.uop import Recent
 
 _PLANS = 16  # signatures that a model, or a module, keeps plans for
 
@@ -237,7 +238,7 @@ class OnnxModule(Module):
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._names: dict[tuple[str, str], str] = {}  # by graph and name in the file
-        self._plans: dict[Any, ModelPlan] = {}
+        self._plans: Recent[Any, ModelPlan] = Recent(_PLANS // 2)
         statistics = _statistics(model.program.graph)
         for path, name, array in _weights(model.program.graph):
             if array is None or array.dtype.name not in _TRAINED or name in model.deciding:
@@ -255,10 +256,9 @@ class OnnxModule(Module):
         model = self._model
         values = model.taken(model.named(inputs), detach=False)
         key = signature(values)
-        plan = self._plans.pop(key, None) or ModelPlan(model, values)
-        self._plans[key] = plan
-        if len(self._plans) > _PLANS:
-            del self._plans[next(iter(self._plans))]
+        plan = self._plans[key]
+        if plan is None:
+            plan = self._plans[key] = ModelPlan(model, values)
         results = plan.lazy(values, {at: vars(self)[own] for at, own in self._names.items()})
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -345,7 +345,7 @@ class InferenceSession:
         for name in names:
             if name not in results:
                 raise OnnxError(f"run: the model has no output {name!r}; its outputs are {', '.join(results)}")
-        return [_plain(results[name]) for name in names]
+        return list(tree_map(lambda v: v.numpy() if isinstance(v, Tensor) else v, [results[n] for n in names]))
 
 
 def _argument(info: ValueInfo) -> _NodeArg:
@@ -354,12 +354,6 @@ def _argument(info: ValueInfo) -> _NodeArg:
         for part in reversed(info.kind.split(" of ")):
             kind = f"map({info.key},{kind})" if part == "map" else f"{part[:3]}({kind})"
     return _NodeArg(info.name, kind, list(info.shape or ()))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    return value.numpy() if isinstance(value, Tensor) else value
 
 
 @dataclass(frozen=True)
@@ -415,17 +409,12 @@ def check(
     ours: list[tuple[FileNode, str, Any]] = []
 
     graph = model.program.graph
-    inner = (g for n in graph.nodes for g in n.subgraphs())
     # Some outputs are nobody's, and runtimes leave them as they happen to be.
-    read = (
-        {x for n in graph.nodes for x in n.inputs}
-        | {v.name for v in graph.outputs}
-        | {x for g in inner for x in g.free}
-    )
+    read = {x for n in graph.nodes for x in n.reads()} | {v.name for v in graph.outputs}
 
     def watch(node: FileNode, results: tuple[Any, ...]) -> None:
         if node.path == graph.path:
-            ours.extend((node, name, r) for name, r in zip(node.outputs, results) if name in read and name)
+            ours.extend((node, name, r) for name, r in zip(node.outputs, results) if name in read)
 
     values = model.taken(feeds)
     ModelPlan(model, values).lazy(values, watch=watch)

@@ -15,7 +15,7 @@ import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OutOfMemoryError
 from anneal.onnx.execute import GraphRun
-from anneal.onnx.graph import FileNode, Graph, ValueInfo
+from anneal.onnx.graph import Graph, ValueInfo
 from anneal.onnx.loaded import LoadedModel, exact, roomy
 from anneal.onnx.values import HostStep, Map, Memo, NeedsHostError, Scope, Sizes, fits_device, leaves, uploaded
 from anneal.runtime import emptied, filled, flat
@@ -402,17 +402,17 @@ class _Divided:
         hosts: dict[int, list[int]] = {}
         everywhere = {n for n, node in enumerate(nodes) if node.op == "Constant" and not node.domain}
         for n, node in enumerate(nodes):
-            at = max([stage.get(x, 0) for x in _reads(node)], default=0)
+            at = max([stage.get(x, 0) for x in node.reads()], default=0)
             if n not in everywhere:
                 (hosts if n in self._host else parts).setdefault(at, []).append(n)
             stage.update(dict.fromkeys(node.outputs, at + (n in self._host)))
-        outside = {x for at in hosts.values() for n in at for x in _reads(nodes[n])}
+        outside = {x for at in hosts.values() for n in at for x in nodes[n].reads()}
         outside |= {v.name for v in self.graph.outputs}
         constants = [n for n in sorted(everywhere) if outside.intersection(nodes[n].outputs)]
         out: list[tuple[_Part | None, list[int]]] = [(None, constants)]
         for at in range(max([*parts, *hosts], default=-1) + 1):
             mine = parts.get(at, [])
-            others = {x for k, part in parts.items() if k != at for n in part for x in _reads(nodes[n])}
+            others = {x for k, part in parts.items() if k != at for n in part for x in nodes[n].reads()}
             part = (
                 _Part(self, sorted({*mine, *self._constants_of(mine, everywhere)}), outside | others) if mine else None
             )
@@ -420,13 +420,8 @@ class _Divided:
         return out
 
     def _constants_of(self, numbers: list[int], everywhere: set[int]) -> set[int]:
-        wanted = {x for n in numbers for x in _reads(self.graph.nodes[n])}
+        wanted = {x for n in numbers for x in self.graph.nodes[n].reads()}
         return {n for n in everywhere if wanted.intersection(self.graph.nodes[n].outputs)}
-
-
-def _reads(node: FileNode) -> set[str]:
-    """The names of the values that a node, or a subgraph of it, reads."""
-    return {x for x in node.inputs if x} | {x for g in node.subgraphs() for x in g.free}
 
 
 class _Part:
@@ -437,7 +432,7 @@ class _Part:
         self.of = of
         nodes = [graph.nodes[n] for n in numbers]
         made = {x for node in nodes for x in node.outputs if x}
-        read = {x for node in nodes for x in _reads(node)}
+        read = {x for node in nodes for x in node.reads()}
         constants = {x: v for x, v in graph.constants.items() if x in read}
         self._inputs = sorted(read - made - constants.keys())
         self._outputs = sorted(made & wanted)

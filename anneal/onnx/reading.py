@@ -87,12 +87,9 @@ def reader_of(
 
 
 def _elements(tensor: Any, where: str) -> int:
-    size = 1
-    for d in tensor.dims:
-        if d < 0:
-            raise OnnxError(f"{where}: has a negative size in its shape {tuple(tensor.dims)}")
-        size *= d
-    return size
+    if any(d < 0 for d in tensor.dims):
+        raise OnnxError(f"{where}: has a negative size in its shape {tuple(tensor.dims)}")
+    return math.prod(tensor.dims)
 
 
 def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
@@ -340,8 +337,7 @@ class _Reader:
         visible = (*outer, known)
         for n in protos:
             node = self.node(n, out.path, visible, depth)
-            used = {x for x in node.inputs if x} | {x for g in node.subgraphs() for x in g.free}
-            for x in used - known:
+            for x in node.reads() - known:
                 if not any(x in names for names in outer):
                     raise node.fault(f"nothing before it computes its input {x!r}", "the nodes must be in order")
                 free.add(x)
@@ -366,7 +362,7 @@ class _Reader:
             version=0 if schema is None else schema.since_version,
             inputs=tuple([text_of(x) for x in proto.input]),
             outputs=tuple([text_of(x) for x in proto.output]),
-            attributes={} if schema is None else records.defaults_of(schema),
+            attributes={} if schema is None else dict(records.defaults_of(schema)),
             given=frozenset(),
             unusual=frozenset(),
             path=path,
@@ -427,9 +423,7 @@ class _Reader:
         dims = tuple(sparse.dims)
         if values is None or indices is None:
             return None
-        size = 1
-        for d in dims:
-            size *= d
+        size = math.prod(dims)
         if any(d < 0 for d in dims) or size > _DENSE or values.ndim != 1:
             raise OnnxError(f"{where}: a sparse tensor of shape {dims} is not possible")
         out = np.zeros(dims, values.dtype)

@@ -56,8 +56,13 @@ class Operator:
     was: tuple[str, ...] = ()  # attributes of this version that are the last inputs of a later one
 
     def host(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Register `function` for inputs that are all NumPy arrays: a decorator."""
-        self.on_host = given_node(function)
+        """Register `function` for inputs that are all NumPy arrays, of all operators that have this one's: a
+        decorator.
+        """
+        for known in _TABLE.values():
+            for one in known:
+                if one.function is self.function:
+                    one.on_host = given_node(function)
         return function
 
     def also(self, domain: str, name: str = "", **defaults: Any) -> None:
@@ -137,7 +142,7 @@ def op(
             made += [replace(one, since=1, attributes=more, was=was) for one in made]
         for one in made:
             _put(one)
-        return made[0] if len(made) == 1 else _Several(made)
+        return made[0]
 
     return register
 
@@ -168,19 +173,6 @@ def rows(functions: Mapping[str, Callable[..., Any]], **how: Any) -> None:
     """Register a table of functions by the names of operators; `how` as for `op`."""
     for name, function in functions.items():
         op(name, **how)(function)
-
-
-class _Several(Operator):
-    """The decorator of `op` for several names: `host` registers for all of them."""
-
-    def __init__(self, made: list[Operator]) -> None:
-        super().__init__(**vars(made[0]))
-        self._made = made
-
-    def host(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        for one in self._made:
-            one.on_host = given_node(function)
-        return function
 
 
 @cache

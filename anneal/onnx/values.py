@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
 from typing import Any
@@ -16,7 +16,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.onnx.graph import Graph
 from anneal.ops import wrap_array
 from anneal.runtime import storage_of
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, tree_leaves
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, range_of, size, size_text
 
@@ -69,14 +69,15 @@ def element_bits(code: int) -> int:
 @lru_cache(64)  # a file may name any code
 def array_dtype(code: int) -> np.dtype[Any] | None:
     """NumPy's dtype of a TensorProto.DataType (objects for strings); None if there is none."""
+    name = _NAMES.get(code)
+    return None if name is None else dtype_named(name)
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """NumPy's dtype, or ml_dtypes', of this name; objects for "string"."""
     import ml_dtypes
 
-    name = _NAMES.get(code)
-    if name is None:
-        return None
-    if name == "string":
-        return np.dtype(object)
-    return np.dtype(getattr(ml_dtypes, name, None) or name)
+    return np.dtype(object if name == "string" else getattr(ml_dtypes, name, None) or name)
 
 
 def array_code(name: str) -> int:
@@ -323,13 +324,7 @@ class Items(list[Any]):
     fresh: list[Any]
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """The arrays and tensors of a value: itself, or the items of sequences."""
-    if isinstance(value, list):
-        for v in value:
-            yield from leaves(v)
-    elif value is not None:
-        yield value
+leaves = tree_leaves  # the arrays and tensors of a value: itself, or the items of sequences
 
 
 def size_of(value: Any) -> int:

@@ -204,7 +204,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Pa
         assert "Traceback" not in outcome.err
 
     check(
-        2, "--temperature 0 is not a number above 0; --greedy takes the most likely token", folder, "--temperature", "0"
+        2, "--temperature 0 is not a number above 0; --greedy takes the most likely one", folder, "--temperature", "0"
     )
     check(2, "--top-k", folder, "--top-k", "-1")
     check(2, "--max-tokens", folder, "--max-tokens", "0")

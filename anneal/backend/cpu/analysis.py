@@ -20,7 +20,7 @@ from anneal.backend.cpu.index import (  # isort: skip
     LEAST, MOST, Access, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
     forms_of, innermost, linear, overlaps,
 )  # fmt: skip
-from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, bits, mask_of
+from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, bits, mask_of, union
 from anneal.rewrite import substitute
 from anneal.uop import Op, UOp, dtypes, toposort
 
@@ -92,8 +92,8 @@ class Analysis:
         self.stores = sink.src
         self.dims = Dims()
         self.loads: dict[UOp, _Load] = {}
-        self.store_forms: dict[UOp, LinearIndex | None] = {}
-        self.moved: dict[UOp, LinearIndex] = {}  # of stores whose place is linear but for numbers that are looked up
+        self.store_forms: dict[UOp, LinearIndex] = {}  # of stores whose place is linear
+        self.moved: dict[UOp, LinearIndex] = {}  # of those that are linear but for numbers that are looked up
         self.mask: dict[UOp, int] = {}
         self.dots: dict[UOp, Dot] = {}
         self.windows: dict[UOp, WindowReduce] = {}
@@ -123,17 +123,16 @@ class Analysis:
         """Linear forms of every index and predicate, splitting dims until they are as linear as they get."""
         indexed = [u for u in self.nodes if u.op in (Op.LOAD, Op.STORE)]
         while True:
+            self.store_forms, self.moved = {}, {}
             try:
                 for u in indexed:
-                    if u.op is Op.STORE:
-                        try:
-                            self.moved.pop(u, None)
-                            self.store_forms[u] = None if len(u.src) > 3 else linear(u.src[1], self.dims)
-                        except NotLinear:
-                            self.store_forms[u] = None
-                            self.moved[u] = linear(u.src[1], self.dims, opaque=True)
-                    else:
+                    if u.op is Op.LOAD:
                         self.loads[u] = self._load(u)
+                    elif len(u.src) == 3:
+                        try:
+                            self.store_forms[u] = linear(u.src[1], self.dims)
+                        except NotLinear:
+                            self.moved[u] = linear(u.src[1], self.dims, opaque=True)
                 return
             except NeedsSplit as e:
                 self.dims.split(e.dim, e.inner)
@@ -147,16 +146,11 @@ class Analysis:
             box = box_of(predicate, self.dims)
             if box is not None and all(self._pads(form, b) for b in box):
                 return _Load(form, box, None)
-        if form.nodes or (self._low(form) >= 0 and self._high(form) < u.src[0].arg[1][0]):
+        low, high = self.dims.ends(form.dims)
+        if form.nodes or (form.const + low >= 0 and form.const + high < u.src[0].arg[1][0]):
             return _Load(form, None, predicate)
         # The index may leave the buffer where the predicate is false: look elements up one by one, clipped.
         return _Load(LinearIndex(0, {}, {u.src[1]: 1}), None, predicate)
-
-    def _low(self, form: LinearIndex) -> int:
-        return form.const + sum(min(0, c * self.dims.top[s]) for s, c in form.dims.items())
-
-    def _high(self, form: LinearIndex) -> int:
-        return form.const + sum(max(0, c * self.dims.top[s]) for s, c in form.dims.items())
 
     @staticmethod
     def _pads(form: LinearIndex, b: Bounds) -> bool:
@@ -171,20 +165,13 @@ class Analysis:
                 m = mask_of(s for s, _ in self.dims.digits[u.arg[0]] if self.dims.varies(s))
             elif u.op is Op.LOAD:
                 load = self.loads[u]
-                m = mask_of(load.form.dims)
-                for n in load.form.nodes:
-                    m |= mask[n]
-                if load.predicate is not None:
-                    m |= mask[load.predicate]
-                for b in load.box or ():
-                    m |= mask_of(b.dims)
-                load.mask = m
+                nodes = (*load.form.nodes, *([] if load.predicate is None else [load.predicate]))
+                boxes = [mask_of(b.dims) for b in load.box or ()]
+                load.mask = m = union([mask_of(load.form.dims), *boxes, *[mask[n] for n in nodes]])
             elif u.op is Op.REDUCE:
                 m = mask[u.src[0]] & ~self.over(u)
             else:
-                m = 0
-                for s in u.src:
-                    m |= mask[s]
+                m = union(mask[s] for s in u.src)
             mask[u] = m
 
     def over(self, u: UOp) -> int:
@@ -252,14 +239,12 @@ class Analysis:
         """A matrix-vector product: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
         since elementwise work would read it block by block together with that."""
         matrix, *rest = inner
-        over, a_mask, b_mask = self.over(u), self.mask[matrix], 0
-        for f in rest:
-            b_mask |= self.mask[f]
+        over, a_mask, b_mask = self.over(u), self.mask[matrix], union(self.mask[f] for f in rest)
         if over & ~(a_mask & b_mask) or not a_mask & ~b_mask & ~over or matrix.op is not Op.LOAD:
             return None
         load = self.loads[matrix]
-        rows = math.prod(self.dims.extent[s] for s in bits(a_mask & ~b_mask & ~over))
-        columns = math.prod(self.dims.extent[s] for s in bits(over))
+        rows = self.dims.count(bits(a_mask & ~b_mask & ~over))
+        columns = self.dims.count(bits(over))
         if load.form.nodes or load.predicate is not None or load.box is not None or min(rows, columns) < _VECTOR:
             return None
         if sum(matrix in v.src for v in self.nodes) > 1 or sum(u.src[0] in v.src for v in self.nodes) > 1:
@@ -271,8 +256,8 @@ class Analysis:
         """A reduce over overlapping windows, unless it is a product of matrices."""
         over, mask, extent = self.over(u), self.mask, self.dims.extent
         dot = self.dots.get(u)
-        taps = math.prod(extent[s] for s in bits(over))
-        if taps > MOST or over & ~mask[u.src[0]] or math.prod(extent[s] for s in bits(mask[u])) < LEAST:
+        taps = self.dims.count(bits(over))
+        if taps > MOST or over & ~mask[u.src[0]] or self.dims.count(bits(mask[u])) < LEAST:
             return None
         if not over or u.dtype.kind == "bool" or (dot is not None and dot.b_mask & ~dot.a_mask):
             return None
@@ -304,41 +289,35 @@ class Analysis:
             return None
 
         def access(form: LinearIndex) -> Access:
-            return Access(form.dims, math.prod(extent[s] for s in form.dims))
+            return Access(form.dims, self.dims.count(form.dims))
 
         steps = {s: abs(c) for b in forms for s, c in b.dims.items()}
         source = math.prod(extent[s] * steps.get(s, 1) for s in kept)
         main = Access({s: load.form.dims[s] for s in kept}, source)
         others = [access(x.form) for f, x in self.loads.items() if f is not window.main and not x.form.nodes]
-        others += [access(form) for form in self.store_forms.values() if form is not None]
+        others += map(access, self.store_forms.values())
         others = [x for x in others if x.dims.keys() >= set(kept)]
         return innermost(self.order, kept, window.taps, main, others, lambda s: steps.get(s, 1), extent)
 
     # -- dim order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:
         """Outermost first, as memory has them: each strided access votes, weighted by its size."""
-        extent = self.dims.extent
-        n = len(extent)
+        n = len(self.dims.extent)
         votes = [[0] * n for _ in range(n)]
         direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
         for u, load in self.loads.items():
             if u not in direct:
-                self._vote(votes, load.form, math.prod(extent[s] for s in bits(load.mask)))
+                self._vote(votes, load.form, self.dims.count(bits(load.mask)))
         for form in (*self.store_forms.values(), *self.moved.values()):
-            if form is not None:
-                self._vote(votes, form, 4 * math.prod(extent[s] for s in form.dims))
-        used = 0
-        for m in self.mask.values():
-            used |= m
-        for form in self.store_forms.values():
-            used |= mask_of(form.dims) if form is not None else 0
+            self._vote(votes, form, 4 * self.dims.count(form.dims))
+        used = union([*self.mask.values(), *[mask_of(form.dims) for form in self.store_forms.values()]])
 
         def compare(a: int, b: int) -> int:
             return votes[b][a] - votes[a][b] or a - b
 
         self.order = sorted(bits(used), key=cmp_to_key(compare))
         if self.windows:
-            largest = max(self.windows, key=lambda u: math.prod(extent[s] for s in bits(self.mask[u])))
+            largest = max(self.windows, key=lambda u: self.dims.count(bits(self.mask[u])))
             inner = self._innermost(largest, self.windows[largest])
             if inner is not None:
                 self.order.append(self.order.pop(self.order.index(inner)))
@@ -357,21 +336,16 @@ class Analysis:
         """Make one dim of neighbours that every access walks as one."""
         extent, mask = self.dims.extent, self.mask
         apart = mask_of(self.dims.limits) | mask_of(self.dims.points)
-        forms: list[dict[int, int]] = []
         for load in self.loads.values():
-            forms.append(load.form.dims)
             if load.form.nodes:
                 apart |= mask_of(load.form.dims)
             for b in load.box or ():
                 apart |= mask_of(b.dims)
-        for u in self.store_forms:
-            form = self.store_forms[u]
-            if form is not None:
-                forms.append(form.dims)
+        forms = [form.dims for form in (*[load.form for load in self.loads.values()], *self.store_forms.values())]
         # a range used as a number, and not only inside linear indices, keeps its own dims
         roots = [u.src[2] for u in self.stores]
-        for u, form in self.store_forms.items():
-            if form is None:
+        for u in self.stores:
+            if u not in self.store_forms:
                 roots += (u.src[1], *u.src[3:])
         for u in toposort(roots, sources=self.inputs):
             if u.op is Op.RANGE:
@@ -385,6 +359,7 @@ class Analysis:
                 if same and all(f.get(a, 0) == f.get(dim, 0) * extent[dim] for f in forms):
                     kept[-1] = dim
                     extent[dim] *= extent[a]
+                    self.dims.top[dim] = extent[dim] - 1
                     self._forget(a)
                     overs = {m & ~(1 << a) for m in overs}
                     continue
@@ -400,8 +375,7 @@ class Analysis:
             load.form.dims.pop(a, None)
             load.mask &= keep
         for form in self.store_forms.values():
-            if form is not None:
-                form.dims.pop(a, None)
+            form.dims.pop(a, None)
         for d in self.dots.values():
             d.a_mask &= keep
             d.b_mask &= keep
@@ -507,12 +481,11 @@ class Arrays(Analysis):
             if not b.dims:
                 empty = True
                 continue
-            low = sum(min(0, c * (extent[s] - 1)) for s, c in b.dims.items())
-            high = sum(max(0, c * (extent[s] - 1)) for s, c in b.dims.items()) + 1
+            low, high = self.dims.ends(b.dims)
             s0, c0 = next(iter(b.dims.items()))
-            first, last = max(b.low, low), min(b.high, high)
+            first, last = max(b.low, low), min(b.high, high + 1)
             empty |= first >= last
-            axes.append((view.strides.get(s0, 0) // c0, high - low, low, first, last, b.dims))
+            axes.append((view.strides.get(s0, 0) // c0, high + 1 - low, low, first, last, b.dims))
         at = {s: n for n, s in enumerate(kept)}
         # where an axis has several of the dims, or none, they stay as in the source
         axes.sort(key=lambda a: (max([at.get(s, -1) for s in a[5]], default=-1), -abs(a[0])))

@@ -131,47 +131,33 @@ class Binder:
         if kind == "bits":
             bits: Array = self._array(v.ref, block).view(v.dtype)
             return bits
-        extent, unit = self.plan.extent, v.dtype.itemsize
         if kind == "fixed":
-            fixed: Array = v.ref
-            at = []
-            for axis, s in enumerate(self.plan.order):
-                lo_hi = block.get(s)
-                at.append(slice(None) if lo_hi is None or fixed.shape[axis] == 1 else slice(*lo_hi))
-            return fixed[tuple(at)]
-        shape, strides = [], []
-        mask, steps = v.mask, v.strides
-        if kind == "temp":
-            for s in self.plan.order:
-                if mask >> s & 1:
-                    lo_hi = block.get(s)
-                    shape.append(extent[s] if lo_hi is None else lo_hi[1] - lo_hi[0])
-                else:
-                    shape.append(1)
-            temp: Array = np.ndarray(shape, v.dtype, self.arena, v.register)
-            return temp
-        if kind == "param":
-            if -1 in steps:
-                flat: Array = self.buffers[v.ref]
-                return flat
-            memory, offset = self.buffers[v.ref], v.offset * unit
-        else:
-            base = v.ref if isinstance(v.ref, PlanValue) else v
-            memory, offset = self.memory, base.register + v.offset * unit
+            return self._part(v.ref, block)
+        if kind == "param" and -1 in v.strides:
+            return self.buffers[v.ref]  # type: ignore[no-any-return]
+        extent, unit = self.plan.extent, v.dtype.itemsize
+        shape, strides, offset = [], [], v.offset * unit
         for s in self.plan.order:
-            if mask >> s & 1:
-                step = steps.get(s, 0) * unit
-                lo_hi = block.get(s)
-                if lo_hi is None:
-                    shape.append(extent[s])
-                else:
-                    shape.append(lo_hi[1] - lo_hi[0])
-                    offset += lo_hi[0] * step
-                strides.append(step)
-            else:
-                shape.append(1)
-                strides.append(0)
-        return np.ndarray(shape, v.dtype, memory, offset, strides)
+            lo, hi, step = 0, 1, 0
+            if v.mask >> s & 1:
+                lo, hi = block.get(s, (0, extent[s]))
+                step = v.strides.get(s, 0) * unit
+            shape.append(hi - lo)
+            strides.append(step)
+            offset += lo * step
+        if kind == "temp":
+            return np.ndarray(shape, v.dtype, self.arena, v.register)
+        if kind == "param":
+            return np.ndarray(shape, v.dtype, self.buffers[v.ref], offset, strides)
+        base = v.ref if isinstance(v.ref, PlanValue) else v
+        return np.ndarray(shape, v.dtype, self.memory, base.register + offset, strides)
+
+    def _part(self, x: Array, block: Block) -> Array:
+        """The elements of a block in an array with an axis for each dim."""
+        for axis, s in enumerate(self.plan.order):
+            if s in block:
+                x = _piece(x, axis, *block[s])
+        return x
 
     def _loop(self, layout: LoopLayout) -> None:
         count, blocks = layout.workers, layout.blocks
@@ -279,30 +265,30 @@ class Binder:
         if max(copied, default=0) <= _PIECE:
             return False
         self.item = self._alone()
-        for x, written in ((a, False), (b, False), (c, True)):
-            self.item.touch(x, written)
+        self._touch(a, b, c)
         self._multiply(a, b, c, axes)
         return True
+
+    def _touch(self, a: Array, b: Array, c: Array) -> None:
+        """Note what a product reads, and what it writes."""
+        for x, written in ((a, False), (b, False), (c, True)):
+            self.item.touch(x, written)
 
     def _operands(self, p: Product, cut: int) -> _Operands:
         """The product's arrays. What every block reads is copied once where BLAS cannot read it."""
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
-        axes = self._axes(p)
-        if not p.a.mask & cut and not axes.readable(a, axes.m):
+        axes, ready = self._axes(p), (not p.a.mask & cut, not p.b.mask & cut)
+        if ready[0] and not axes.readable(a, axes.m):
             self.item.touch(a, False)
             a = self._copied("a", a, axes.batch, axes.m, axes.k)
-        if not p.b.mask & cut and not axes.readable(b, axes.n):
+        if ready[1] and not axes.readable(b, axes.n):
             self.item.touch(b, False)
             b = self._copied("b", b, axes.batch, axes.k, axes.n)
-        return _Operands(a, b, c, axes, (not p.a.mask & cut, not p.b.mask & cut))
+        return _Operands(a, b, c, axes, ready)
 
     def _product_block(self, p: _Operands, block: dict[int, tuple[int, int]]) -> None:
-        a, b, c = p.a, p.b, p.c
-        for axis, s in enumerate(self.plan.order):
-            if s in block:
-                a, b, c = (_piece(x, axis, *block[s]) for x in (a, b, c))
-        for x, written in ((a, False), (b, False), (c, True)):
-            self.item.touch(x, written)
+        a, b, c = (self._part(x, block) for x in (p.a, p.b, p.c))
+        self._touch(a, b, c)
         self._single(a, b, c, p.axes, p.ready if not block else (False, False))
 
     def _multiply(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:

@@ -17,7 +17,7 @@ from anneal.backend.cpu.index import Dims, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
 from anneal.backend.cpu.primitives import FOLD, fitting
 from anneal.errors import CompilerError
-from anneal.uop import FITS, Op, UOp, toposort
+from anneal.uop import FITS, Op, UOp, reduce_identity, toposort
 from anneal.uop.sizes import is_symbolic
 
 _EAGER = EagerEmitter()
@@ -90,10 +90,10 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
     for s in sink.src:
         # Over its own ranges alone: kernels that were joined have others, and all of them together are their product.
         ranges = sorted({u for u in toposort((s,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
-        env = {r: _axis(i, len(ranges), int(r.src[0].arg)) for i, r in enumerate(ranges)}
-        shape = tuple([a.size for a in env.values()])
+        shape = tuple([int(r.src[0].arg) for r in ranges])
         if 0 in shape:
             continue
+        env = dict(zip(ranges, np.indices(shape, np.int32, sparse=True), strict=True))
         index, value = _value(s.src[1], env, buffers), s.src[2]
         if value.op is Op.ARGSORT:
             keys = buffers[value.src[0].arg[0]]
@@ -107,10 +107,6 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
         results.append((s.src[0], index, result))
     for buffer, index, result in results:
         buffers[buffer.arg[0]][index] = result
-
-
-def _axis(i: int, n: int, extent: int) -> Array:
-    return np.arange(extent, dtype=np.int32).reshape([-1 if j == i else 1 for j in range(n)])
 
 
 def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
@@ -177,7 +173,7 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     f: Any = FOLD[u.arg]
     body, ranges = u.src[0], u.src[1:]
     out = numpy_dtype(u.dtype)
-    empty = {Op.ADD: 0, Op.MUL: 1, Op.MAX: u.dtype.min, Op.MIN: u.dtype.max}[u.arg]
+    empty = reduce_identity(u.arg, u.dtype)
     rank = next(iter(env.values())).ndim if env else 0
     dynamic = [r for r in ranges if r.src[0].op is not Op.CONST]
     if len(dynamic) > 1 or (dynamic and len(ranges) > 1):
@@ -185,18 +181,13 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     if not dynamic:
         # one more axis in front for each range
         n = len(ranges)
-        inner = {r: a.reshape((1,) * n + a.shape) for r, a in env.items()}
-        for i, r in enumerate(ranges):
-            inner[r] = _axis(i, n + rank, int(r.src[0].arg))
-        shape = tuple([int(r.src[0].arg) for r in ranges])
-        values = _value(body, inner, buffers)
-        if values.ndim < n + rank:
-            values = values.reshape((1,) * (n + rank - values.ndim) + values.shape)
-        values = np.broadcast_to(values, shape + values.shape[n:])
+        front = (*[int(r.src[0].arg) for r in ranges], *[1] * rank)
+        inner = {r: np.array(a, ndmin=n + rank) for r, a in env.items()}
+        inner |= zip(ranges, np.indices(front, np.int32, sparse=True))
+        values = _over(front, _value(body, inner, buffers))
         return np.asarray(f.reduce(values, tuple(range(n)), out, initial=empty))
     r = dynamic[0]
-    counts = np.maximum(_value(r.src[0], env, buffers), 0)
-    counts = counts.reshape((1,) * (rank - counts.ndim) + counts.shape)
+    counts = np.array(np.maximum(_value(r.src[0], env, buffers), 0), ndmin=rank)
     varying = {i for i in range(rank) if counts.shape[i] > 1}
     flat = counts.reshape(-1).astype(np.int64)
     total = int(flat.sum())
@@ -206,23 +197,25 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     places = np.unravel_index(segment, counts.shape) if rank else ()
     inner = {}
     for q, a in env.items():
-        along = [i for i in range(rank) if a.shape[i] > 1]
-        if along and all(i in varying for i in along):
-            at = tuple([places[i] if a.shape[i] > 1 else 0 for i in range(rank)])
+        along = {i for i in range(rank) if a.shape[i] > 1}
+        if along and along <= varying:
+            at = tuple([places[i] if i in along else 0 for i in range(rank)])
             inner[q] = a[at].reshape(column)
         else:
             inner[q] = a.reshape((1, *a.shape))
     inner[r] = (np.arange(total) - starts[segment]).astype(np.int32).reshape(column)
-    values = _value(body, inner, buffers)
-    # a value that no range reaches has fewer axes
-    values = values.reshape((1,) * (rank + 1 - values.ndim) + values.shape)
-    values = np.broadcast_to(values, (total, *values.shape[1:]))
-    result = np.full((flat.size, *values.shape[1:]), empty, out)
+    values = _over(column, _value(body, inner, buffers))
+    rest = values.shape[1:]
+    result = np.full((flat.size, *rest), empty, out)
     filled = flat > 0
     if total:
         result[filled] = f.reduceat(values, starts[filled], axis=0, dtype=out)
-    rest = values.shape[1:]
     # Every axis is either one of the segments' or one of the values': interleave the two sets and merge.
     pairs = [axis for i in range(rank) for axis in (i, rank + i)]
     shape = tuple([c * v for c, v in zip(counts.shape, rest, strict=True)])
     return result.reshape((*counts.shape, *rest)).transpose(pairs).reshape(shape)
+
+
+def _over(front: tuple[int, ...], values: Array) -> Array:
+    """Values for each place of the axes in front; one that no range reaches has fewer axes."""
+    return np.broadcast_to(values, np.broadcast_shapes(front, values.shape))

@@ -8,7 +8,7 @@ several, most significant first, so that the index turns linear again: a range o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anneal.uop import Op, UOp, toposort
@@ -63,6 +63,15 @@ class Dims:
             self.limits[dim] = limit
         if point is not None:
             self.points[dim] = point
+
+    def count(self, some: Iterable[int]) -> int:
+        """The number of combinations of values that these dims have."""
+        return math.prod([self.extent[s] for s in some])
+
+    def ends(self, steps: Mapping[int, int]) -> tuple[int, int]:
+        """The least and the greatest sum of step * dim."""
+        ends = [step * self.top[s] for s, step in steps.items()]
+        return sum([min(x, 0) for x in ends]), sum([max(x, 0) for x in ends])
 
     def varies(self, dim: int) -> bool:
         """True if an index may depend on the dim."""
@@ -158,11 +167,8 @@ def _combine(u: UOp, done: dict[UOp, LinearIndex], dims: Dims) -> LinearIndex:
 def _divide(a: LinearIndex, by: int, dims: Dims, modulo: bool) -> LinearIndex:
     whole = {s: c for s, c in a.dims.items() if c % by == 0}
     rest = {s: c for s, c in a.dims.items() if c % by}
-    low = high = a.const % by
-    for s, c in rest.items():
-        span = c * dims.top[s]
-        low, high = low + min(span, 0), high + max(span, 0)
-    if low < 0 or high >= by:
+    low, high = dims.ends(rest)
+    if a.const % by + low < 0 or a.const % by + high >= by:
         # biggest steps first: splitting those leaves the smaller ones inside one period
         for s, c in sorted(rest.items(), key=lambda item: -abs(item[1])):
             inner = by // abs(c)

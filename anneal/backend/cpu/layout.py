@@ -13,7 +13,7 @@ import numpy as np
 from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.planner import make_plan
-from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Instr, Pad, PlanValue, Product
+from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Instr, Pad, PlanValue, Product, mask_of, union
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
@@ -109,6 +109,7 @@ _WORKER_NS = 20_000
 _WIDE = 4
 # What a multiplication takes longer where each element of the matrix is used once: as long as reading it.
 _MATRIX_ONCE = 20
+_KEPT = -1  # the size that marks a value whose register lives through all blocks
 Blocks = list[Block]
 
 
@@ -152,9 +153,7 @@ class LoopLayout:
         elif total > target:
             self._cut(dims, size, extent, target)
         cuts = [s for s in dims if size[s] < extent[s]]
-        self.cut = 0
-        for s in cuts:
-            self.cut |= 1 << s
+        self.cut = mask_of(cuts)
         steps = [[(s, (i, min(i + size[s], extent[s]))) for i in range(0, extent[s], size[s])] for s in cuts]
         self.blocks: Blocks = [dict(b) for b in itertools.product(*steps)]
         # what no block changes runs before the blocks
@@ -231,9 +230,7 @@ class LoopLayout:
         return out
 
     def _varies(self, i: Instr) -> bool:
-        if (i.out.mask | i.over) & self.cut:
-            return True
-        return any(v.mask & self.cut for v in i.ins)
+        return bool(self.cut & union([i.out.mask, i.over, *[v.mask for v in i.ins]]))
 
     def _registers(self, size: dict[int, int]) -> int:
         instrs = self.loop.instrs
@@ -263,11 +260,8 @@ class LoopLayout:
         for n in numbered:
             i, once = instrs[n], self.once[n]
             out = i.out.root
-            dying: list[PlanValue] = []
-            if not once:
-                for v in {id(v.root): v.root for v in i.ins}.values():
-                    if v.kind == "temp" and last[id(v)] == n and not self._kept(v):
-                        dying.append(v)
+            roots = {id(v.root): v.root for v in i.ins}.values()
+            dying = [v for v in roots if not once and v.kind == "temp" and last[id(v)] == n and v.size != _KEPT]
             if out.kind == "temp":
                 same = None
                 if i.inplace and not once:
@@ -280,17 +274,13 @@ class LoopLayout:
                 else:
                     out.register = take(nbytes(out))
                 if once:
-                    out.size = -1  # marks a register that lives through all blocks
+                    out.size = _KEPT
             elif i.fold is not None:
                 self.spare[n] = take(nbytes(out))
                 free.setdefault(nbytes(out), []).append(self.spare[n])
             for v in dying:
                 free.setdefault(nbytes(v), []).append(v.register)
         return end
-
-    @staticmethod
-    def _kept(v: PlanValue) -> bool:
-        return v.size == -1
 
 
 class CpuProgram(Program):
@@ -348,31 +338,20 @@ class CpuProgram(Program):
         self.shared = max(self.shared, end)
         layouts: list[LoopLayout | Pad] = []
         waiting: Product | None = None
-        for phase in plan.phases:
-            if isinstance(phase, BlockLoop):
-                layout = LoopLayout(plan, phase, workers, waiting)
-                if waiting is not None and layout.cut & ~waiting.c.mask:
-                    layouts.append(self._loop_of(plan, waiting, workers))
-                    layout = LoopLayout(plan, phase, workers, None)
-                waiting = None
+        for phase in (*plan.phases, None):
+            loop = phase if isinstance(phase, BlockLoop) else None
+            layout = None if loop is None else LoopLayout(plan, loop, workers, waiting)
+            if waiting is not None and (layout is None or layout.cut & ~waiting.c.mask):
+                # the product is a loop of its own: cut into rows for the workers
+                layouts.append(LoopLayout(plan, BlockLoop([], waiting.c.mask, 0), workers, waiting))
+                layout = None if loop is None else LoopLayout(plan, loop, workers, None)
+            waiting = phase if isinstance(phase, Product) else None
+            if layout is not None:
                 layouts.append(layout)
-            else:
-                if waiting is not None:
-                    layouts.append(self._loop_of(plan, waiting, workers))
-                    waiting = None
-                if isinstance(phase, Product):
-                    waiting = phase
-                else:
-                    layouts.append(phase)
-        if waiting is not None:
-            layouts.append(self._loop_of(plan, waiting, workers))
+            elif isinstance(phase, Pad):
+                layouts.append(phase)
         self.parts.append((plan, layouts))
         self.scratch = max([made.end for made in self._loops()], default=0)
-
-    @staticmethod
-    def _loop_of(plan: CpuPlan, product: Product, workers: int) -> LoopLayout:
-        """A product as a loop of its own: cut into rows for the workers."""
-        return LoopLayout(plan, BlockLoop([], product.c.mask, 0), workers, product)
 
     @property
     def source(self) -> str:  # type: ignore[override]

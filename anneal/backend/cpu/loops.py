@@ -12,11 +12,11 @@ import numpy as np
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
+from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, copy_cast, lower
 
 from anneal.backend.cpu.primitives import (  # isort: skip
-    FOLD, WORDS, BlockLoop, Instr, PlanValue, bits, copy_cast, fitting, mask_of, put, reduce_calls, scatter, take,
-    take_rows, tap_calls,
+    FOLD, WORDS, BlockLoop, Instr, PlanValue, bits, fitting, mask_of, put, reduce_calls, scatter, take,
+    take_rows, tap_calls, union,
 )  # fmt: skip
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
 
@@ -39,6 +39,11 @@ def _clamp(u: UOp) -> tuple[UOp, int, int]:
     return u, low, high
 
 
+def _flat(u: UOp) -> PlanValue:
+    """The memory of a load or a store as it lies, of which elements are looked up."""
+    return PlanValue("param", numpy_dtype(u.src[0].dtype), 0, u.src[0].arg[0], {-1: 1})
+
+
 class LoopBuilder(Emitter[PlanValue]):
     """Records the instructions of one block."""
 
@@ -55,24 +60,18 @@ class LoopBuilder(Emitter[PlanValue]):
     def emit(
         self, name: str, build: Build, ins: Sequence[PlanValue], dtype: np.dtype[Any], inplace: bool = True
     ) -> PlanValue:
-        mask = 0
-        for v in ins:
-            mask |= v.mask
+        mask = union(v.mask for v in ins)
         key = (name, dtype, *map(id, ins))
         found = self.same.get(key)
         if found is not None:
             return found
-        if all(v.kind in ("const", "fixed") for v in ins):
-            if math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
-                array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
-                out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
-                self.same[key] = out
-                # keep the inputs alive: the key names them by id
-                self.same[("keep", id(out))] = out
-                self._keep(ins)
-                return out
-        out = PlanValue("temp", dtype, mask)
-        self.instrs.append(Instr(name, build, list(ins), out, inplace))
+        if all(map(self.fixed, ins)) and math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
+            array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
+            out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
+            self._keep((out, *ins))  # the key names the inputs by id
+        else:
+            out = PlanValue("temp", dtype, mask)
+            self.instrs.append(Instr(name, build, list(ins), out, inplace))
         self.same[key] = out
         return out
 
@@ -96,7 +95,7 @@ class LoopBuilder(Emitter[PlanValue]):
             return found
         if value.root.dtype == dtype:
             return value.root
-        if value.kind in ("const", "fixed"):
+        if self.fixed(value):
             found = PlanValue(value.kind, dtype, value.mask, value.ref.view(dtype))
         else:
             found = PlanValue("bits", dtype, value.mask, value.root)
@@ -190,18 +189,18 @@ class LoopBuilder(Emitter[PlanValue]):
     def _gather(self, u: UOp, form: LinearIndex, dtype: np.dtype[Any]) -> PlanValue:
         top = self.p.dims.top
         size = u.src[0].arg[1][0]
-        flat = PlanValue("param", dtype, 0, u.src[0].arg[0], {-1: 1})
+        flat = _flat(u)
         rows = self._rows(form, size)
         if rows is not None:
             node, width = rows
-            index = self.emit("cast", copy_cast, (self.memo[node],), _INDEX, False)
+            index = self.cast(self.memo[node], _INDEX)
             self.whole |= mask_of(form.dims)
             out = PlanValue("temp", dtype, index.mask | mask_of(form.dims))
             self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out, False))
             return out
         total: PlanValue | None = None
         for node, c in form.nodes.items():
-            part = self.emit("cast", copy_cast, (self.memo[node],), _INDEX, False)
+            part = self.cast(self.memo[node], _INDEX)
             if c != 1:
                 part = self.call(np.multiply, _INDEX, part, self.const(_INDEX, c))
             total = part if total is None else self.call(np.add, _INDEX, total, part)
@@ -247,24 +246,23 @@ class LoopBuilder(Emitter[PlanValue]):
                 f = np.multiply if op is Op.MUL else np.true_divide
                 other = self.memo[factor]
                 if other.dtype != v.dtype:
-                    other = self.emit("cast", copy_cast, (other,), v.dtype, False)
+                    other = self.cast(other, v.dtype)
                 v = self.call(f, v.dtype, v, other)
         return v
 
     def _scaled(self, u: UOp, v: PlanValue) -> PlanValue:
         """Account for ranges that the body does not depend on: n equal terms."""
         p = self.p
-        digits = [s for r in u.src[1:] for s, _ in p.dims.digits[r.arg[0]]]
-        if not all(p.dims.settled(s) for s in digits if not p.mask[u.src[0]] >> s & 1):
+        digits = [s for r in u.src[1:] for s, _ in p.dims.digits[r.arg[0]] if not p.mask[u.src[0]] >> s & 1]
+        if not all(map(p.dims.settled, digits)):
             raise Unsettled
-        times = math.prod(p.dims.extent[s] for s in digits if not p.mask[u.src[0]] >> s & 1)
-        if times > 1:
-            if u.arg is Op.ADD and v.dtype != np.bool_:
-                wrapped = const(u.dtype, times).arg if u.dtype.is_int else times
-                v = self.call(np.multiply, v.dtype, v, self.const(v.dtype, wrapped))
-            elif u.arg is Op.MUL and v.dtype != np.bool_:
-                v = self.call(np.power, v.dtype, v, self.const(v.dtype, times))
-        return v
+        times = p.dims.count(digits)
+        if times == 1 or v.dtype == np.bool_ or u.arg not in (Op.ADD, Op.MUL):
+            return v
+        if u.arg is Op.MUL:
+            return self.call(np.power, v.dtype, v, self.const(v.dtype, times))
+        wrapped = const(u.dtype, times).arg if u.dtype.is_int else times
+        return self.call(np.multiply, v.dtype, v, self.const(v.dtype, wrapped))
 
     def reduce(self, u: UOp, body: PlanValue, into: PlanValue | None = None) -> PlanValue:
         """Reduce `body` over u's ranges: to a temporary, or accumulating over blocks into `into`."""
@@ -273,15 +271,12 @@ class LoopBuilder(Emitter[PlanValue]):
         dtype = _INDEX if body.dtype in WORDS and u.dtype is dtypes.int64 else body.dtype
         out = PlanValue("temp", dtype, body.mask & ~over) if into is None else into
         if not over and into is None:
-            return body if dtype is body.dtype else self.emit("cast", copy_cast, (body,), dtype, False)
+            return body if dtype is body.dtype else self.cast(body, dtype)
         if into is None:
             self.whole |= over
         op = u.arg
         axes = tuple(p.rank[s] for s in p.order if over >> s & 1)
-        if not over:
-            build: Build = copy_cast
-        else:
-            build = partial(reduce_calls, op, axes)
+        build = partial(reduce_calls, op, axes) if over else copy_cast
         name = f"reduce_{op.name.lower()}"
         instr = Instr(name, build, [body], out, False, None if into is None else FOLD[op], over)
         self.instrs.append(instr)
@@ -292,10 +287,7 @@ class LoopBuilder(Emitter[PlanValue]):
         p = self.p
         ins = [self.memo[f] for f in p.windows[u].factors]
         over = p.over(u)
-        mask = 0
-        for v in ins:
-            mask |= v.mask
-        out = PlanValue("temp", ins[0].dtype, mask & ~over)
+        out = PlanValue("temp", ins[0].dtype, union(v.mask for v in ins) & ~over)
         self.whole |= over
         self.folded |= over
         axes = tuple([p.rank[s] for s in p.order if over >> s & 1])
@@ -306,7 +298,7 @@ class LoopBuilder(Emitter[PlanValue]):
 
     def store(self, s: UOp) -> None:
         p = self.p
-        form = p.store_forms[s]
+        form = p.store_forms.get(s)
         value = self.value(s.src[2])
         param = s.src[0].arg[0]
         dtype = numpy_dtype(s.src[0].dtype)
@@ -322,8 +314,7 @@ class LoopBuilder(Emitter[PlanValue]):
         ins = [self.value(s.src[1]), value]
         if len(s.src) > 3:
             ins.append(self.value(s.src[3]))
-        flat = PlanValue("param", dtype, 0, param, {-1: 1})
-        self.instrs.append(Instr("scatter", scatter, ins, flat, False))
+        self.instrs.append(Instr("scatter", scatter, ins, _flat(s), False))
 
     def _put(self, s: UOp, value: PlanValue) -> bool:
         """Store into a strided view that begins where a number says, if that is all that is looked up."""
@@ -332,7 +323,7 @@ class LoopBuilder(Emitter[PlanValue]):
         if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.dims) != value.mask:
             return False
         clamped = [(*_clamp(node), c) for node, c in form.nodes.items()]
-        flat = PlanValue("param", numpy_dtype(s.src[0].dtype), 0, s.src[0].arg[0], {-1: 1})
+        flat = _flat(s)
         self.whole |= value.mask
         steps = tuple([form.dims.get(dim, 0) for dim in p.order])
         terms = [(low, high, c) for _, low, high, c in clamped]
@@ -366,9 +357,7 @@ class LoopBuilder(Emitter[PlanValue]):
     def finish(self) -> None:
         if self.instrs:
             instrs = self._live()
-            held = 0
-            for i in instrs:
-                held |= i.out.mask | i.over
+            held = union(i.out.mask | i.over for i in instrs)
             gone = self.folded & ~held  # no array of a block has these
             self.p.phases.append(BlockLoop(instrs, self.mask & ~gone, self.whole & ~gone))
 

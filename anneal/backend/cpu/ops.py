@@ -48,6 +48,10 @@ class Emitter(Generic[V]):
         """One ufunc that takes its output as the last positional argument."""
         return self.emit(f.__name__, lambda ins, out: [(f, (*ins, out))], ins, dtype)
 
+    def cast(self, value: V, dtype: np.dtype[Any]) -> V:
+        """The value as NumPy makes it one of `dtype`."""
+        return self.emit("cast", copy_cast, (value,), dtype, False)
+
 
 class EagerEmitter(Emitter[Array]):
     """Computes at once, into fresh arrays."""
@@ -71,7 +75,7 @@ class EagerEmitter(Emitter[Array]):
         return value.ndim == 0 and not any(value.tobytes())
 
 
-def _copy(ins: Sequence[Array], out: Array) -> list[Step]:
+def copy_cast(ins: Sequence[Array], out: Array) -> list[Step]:
     return [(np.copyto, (out, ins[0], "unsafe"))]
 
 
@@ -125,45 +129,18 @@ _ERF = (
     1.1283792743217493,
 )
 
-_UNARY: dict[Op, Callable[..., Any]] = {
+# The functions of NumPy that the rows of ops name, and those that take an output where a row has another meaning.
+_UFUNCS: dict[Op, Callable[..., Any]] = {
+    **{op: getattr(np, op.numpy) for op in ALU if isinstance(op.numpy, str)},
     Op.NEG: np.negative,
-    Op.ABS: np.absolute,
-    Op.SIGN: np.sign,
     Op.NOT: np.invert,
-    Op.EXP: np.exp,
-    Op.EXP2: np.exp2,
-    Op.LOG: np.log,
-    Op.LOG2: np.log2,
-    Op.SIN: np.sin,
-    Op.COS: np.cos,
-    Op.TAN: np.tan,
-    Op.TANH: np.tanh,
-    Op.SQRT: np.sqrt,
     Op.RECIP: np.reciprocal,
-    Op.FLOOR: np.floor,
-    Op.CEIL: np.ceil,
-    Op.ROUND: np.rint,
-    Op.TRUNC: np.trunc,
-}
-_ROUNDING = frozenset((Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC))
-_BINARY: dict[Op, Callable[..., Any]] = {
-    Op.ADD: np.add,
     Op.SUB: np.subtract,
-    Op.MUL: np.multiply,
-    Op.DIV: np.true_divide,
     Op.IDIV: np.floor_divide,
     Op.MOD: np.remainder,
     Op.POW: _power,
-    Op.LT: np.less,
-    Op.EQ: np.equal,
-    Op.NE: np.not_equal,
-    Op.AND: np.bitwise_and,
-    Op.OR: np.bitwise_or,
-    Op.XOR: np.bitwise_xor,
-    Op.SHL: np.left_shift,
-    Op.SHR: np.right_shift,
 }
-_EXTREMA: dict[Op, Callable[..., Any]] = {Op.MAX: np.maximum, Op.MIN: np.minimum}
+_ROUNDING = frozenset((Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC))
 _BOOL = np.dtype(np.bool_)
 _U32 = np.dtype(np.uint32)
 _F64 = np.dtype(np.float64)
@@ -185,26 +162,20 @@ def lower(e: Emitter[V], op: Op, dtype: DType, src_dtypes: Sequence[DType], src:
     nan as 0.
     """
     out = numpy_dtype(dtype)
-    f = _BINARY.get(op)
-    if f is not None:
-        return e.call(f, out, *src)
-    f = _UNARY.get(op)
-    if f is not None:
-        if op in _ROUNDING and not dtype.is_float:
-            return src[0]
-        return e.call(f, out, *src)
-    extreme = _EXTREMA.get(op)
-    if extreme is not None:
-        # np.maximum and np.minimum deprecate a positional output
-        return e.emit(extreme.__name__, lambda ins, out: [(partial(extreme, out=out), tuple(ins))], src, out)
     if op is Op.CAST:
         return _cast(e, src_dtypes[0], dtype, src[0])
     if op is Op.BITCAST:
         return e.bits(src[0], out)
-    f = _OTHERS.get(op)
-    if f is not None:
-        return f(e, out, *src)  # type: ignore[no-any-return]
-    raise CompilerError(f"the cpu device has no {op.name}", stage="cpu.lower")
+    if op in _OTHERS:
+        return _OTHERS[op](e, out, *src)  # type: ignore[no-any-return]
+    f = _UFUNCS.get(op)
+    if f is None:
+        raise CompilerError(f"the cpu device has no {op.name}", stage="cpu.lower")
+    if op in _ROUNDING and not dtype.is_float:
+        return src[0]
+    if op is Op.MAX or op is Op.MIN:  # which deprecate a positional output
+        return e.emit(f.__name__, lambda ins, out: [(partial(f, out=out), tuple(ins))], src, out)
+    return e.call(f, out, *src)
 
 
 def _cast(e: Emitter[V], source: DType, target: DType, x: V) -> V:
@@ -215,7 +186,7 @@ def _cast(e: Emitter[V], source: DType, target: DType, x: V) -> V:
         return e.call(np.not_equal, out, x, e.const(numpy_dtype(source), 0))
     if source.is_float and target.is_int:
         return e.emit("saturate", lambda ins, o: [(_saturate, (ins[0], o))], (x,), out, False)
-    return e.emit("cast", _copy, (x,), out, False)
+    return e.cast(x, out)
 
 
 def _where(e: Emitter[V], out: np.dtype[Any], c: V, a: V, b: V) -> V:
@@ -225,14 +196,16 @@ def _where(e: Emitter[V], out: np.dtype[Any], c: V, a: V, b: V) -> V:
         return e.call(np.bitwise_xor, out, b, picked)
     bits = bits_dtype(out)
     ai, bi = e.bits(a, bits), e.bits(b, bits)
+
+    def masked(x: V, name: str, build: Build) -> V:
+        return e.call(np.bitwise_and, bits, x, e.emit(name, build, (c,), bits, False))
+
     if e.zero(b):
-        chosen = e.call(np.bitwise_and, bits, ai, e.emit("mask", _mask, (c,), bits, False))
+        chosen = masked(ai, "mask", _mask)
     elif e.zero(a):
-        chosen = e.call(np.bitwise_and, bits, bi, e.emit("unmask", _unmask, (c,), bits, False))
+        chosen = masked(bi, "unmask", _unmask)
     elif e.fixed(c) and (e.fixed(a) or e.fixed(b)):
-        left = e.call(np.bitwise_and, bits, ai, e.emit("mask", _mask, (c,), bits, False))
-        right = e.call(np.bitwise_and, bits, bi, e.emit("unmask", _unmask, (c,), bits, False))
-        chosen = e.call(np.bitwise_or, bits, left, right)
+        chosen = e.call(np.bitwise_or, bits, masked(ai, "mask", _mask), masked(bi, "unmask", _unmask))
     else:
         mask = e.emit("mask", _mask, (c,), bits, False)
         picked = e.call(np.bitwise_and, bits, e.call(np.bitwise_xor, bits, ai, bi), mask)
@@ -282,4 +255,4 @@ _OTHERS: dict[Op, Callable[..., Any]] = {
     Op.ERF: _erf,
     Op.THREEFRY: _threefry,
 }
-covering("the cpu device's list of ops", {**_UNARY, **_BINARY, **_EXTREMA, **_OTHERS}, ALU - {Op.CAST, Op.BITCAST})
+covering("the cpu device's list of ops", {**_UFUNCS, **_OTHERS}, ALU - {Op.CAST, Op.BITCAST})

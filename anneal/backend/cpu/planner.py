@@ -8,7 +8,6 @@ earlier loop, and a sum of products becomes a Product; both leave a full array b
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -17,7 +16,8 @@ from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
 from anneal.backend.cpu.index import LinearIndex
 from anneal.backend.cpu.loops import LoopBuilder
-from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, bits, copy_cast, mask_of
+from anneal.backend.cpu.ops import copy_cast
+from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, bits, mask_of, union
 from anneal.uop import Op, UOp, toposort
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
@@ -52,15 +52,11 @@ class Planner(Arrays):
         """level[u]: how many rounds of hoisted reduces come before u can be computed."""
         self.above = self._above()
         for u in self.nodes:
-            n = 0
-            for s in u.src:
-                n = max(n, self.level[s])
+            n = max([self.level[s] for s in u.src], default=0)
             if u.op is Op.REDUCE and not self.empty(u):
-                if u in self.dots:
-                    n = max(self.level[f] for side in (self.dots[u].a, self.dots[u].b) for f in side) + 1
-                    for _, f in self.dots[u].post:
-                        n = max(n, self.level[f] if f is not None else 0)
-                    dot = self.dots[u]
+                if (dot := self.dots.get(u)) is not None:
+                    after = [self.level[f] for _, f in dot.post if f is not None]
+                    n = max([*[self.level[f] + 1 for side in (dot.a, dot.b) for f in side], *after])
                     # the factors applied afterwards may depend on more
                     mask = (dot.a_mask | dot.b_mask) & ~self.over(u)
                     self.hoisted[u] = self.full(dot.dtype, mask, self._result_order(dot, mask))
@@ -73,7 +69,6 @@ class Planner(Arrays):
         """The layout of a product's result: the loops' own, unless rows or columns that other dims interrupt would
         leave BLAS with many small products. Then it is batch, rows, columns.
         """
-        extent = self.dims.extent
         order = [s for s in self.order if mask >> s & 1]
         both = dot.a_mask & dot.b_mask
         sides = [[s for s in order if not both >> s & 1 and side >> s & 1] for side in (dot.a_mask, dot.b_mask)]
@@ -83,23 +78,25 @@ class Planner(Arrays):
             for before, after in itertools.pairwise(side):
                 if at[after] != at[before] + 1:
                     # what comes before the last interruption has to be walked one by one
-                    apart *= math.prod(extent[s] for s in side[: side.index(after)])
+                    apart *= self.dims.count(side[: side.index(after)])
         if apart == 1:
             return order
-        work = math.prod(extent[s] for s in bits(dot.a_mask | dot.b_mask))
+        work = self.dims.count(bits(dot.a_mask | dot.b_mask))
         batch = [s for s in order if both >> s & 1]
-        calls = apart * math.prod(extent[s] for s in batch)
+        calls = apart * self.dims.count(batch)
         if work // calls > SMALL_PRODUCT:
             return order
         first, second = sides if sides[1][-1] == order[-1] else (sides[1], sides[0])
         return [*batch, *first, *second]
 
+    def _place(self, s: UOp) -> int:
+        """The dims along which a store writes other elements."""
+        form = self.store_forms.get(s)
+        return self.mask[s] if form is None else mask_of(form.dims)
+
     def _above(self) -> dict[UOp, int]:
         """The dims of all that is made of a node."""
-        above: dict[UOp, int] = {}
-        for s in self.stores:
-            form = self.store_forms[s]
-            above[s] = mask_of(form.dims) if form is not None else self.mask[s]
+        above = {s: self._place(s) for s in self.stores}
         for u in reversed(self.nodes):
             mine = above.setdefault(u, 0) | self.mask[u]
             for x in u.src:
@@ -115,7 +112,7 @@ class Planner(Arrays):
         outer = min((self.rank[s] for s in bits(body)), default=len(self.order))
         if any(self.rank[s] < outer and self.dims.extent[s] > 1 for s in bits(self.above[u])):
             return False  # each iteration of an outer loop would sum the same once more
-        return math.prod(self.dims.extent[s] for s in bits(body) if self.rank[s] >= first) <= INLINE
+        return self.dims.count(s for s in bits(body) if self.rank[s] >= first) <= INLINE
 
     # -- phases --------------------------------------------------------------------------------------------------
     def _schedule(self) -> None:
@@ -125,13 +122,12 @@ class Planner(Arrays):
             targets: dict[int, list[UOp]] = {}
             products: list[tuple[UOp, Dot]] = []
             operands: dict[tuple[UOp, ...], PlanValue] = {}
-            for u, value in self.hoisted.items():
+            for u in self.hoisted:
                 dot = self.dots.get(u)
                 if dot is not None:
                     if max(self.level[f] for side in (dot.a, dot.b) for f in side) == level:
                         products.append((u, dot))
                 elif self.level[u] == level + 1:
-                    del value
                     targets.setdefault(self._reach(summand(u)), []).append(u)
             for key, group in targets.items():
                 self._accumulate(key, group)
@@ -142,17 +138,14 @@ class Planner(Arrays):
 
     def _reach(self, root: UOp) -> int:
         """Dims of everything evaluated to get `root`, up to hoisted values."""
-        m = 0
-        for u in toposort((root,), sources=self.inputs):
-            m |= self.mask[u]
-        return m
+        return union(self.mask[u] for u in toposort((root,), sources=self.inputs))
 
     def _adopt_outputs(self) -> None:
         """Let products write straight into outputs that their result, or an epilogue over it, goes to."""
         taken = {u.src[0].arg[0] for u in self.loads}
         for store in self.stores:
-            form, slot = self.store_forms[store], store.src[0].arg[0]
-            if form is None or form.nodes or slot in taken:
+            form, slot = self.store_forms.get(store), store.src[0].arg[0]
+            if form is None or slot in taken:
                 continue
             for u, dot in self.dots.items():
                 full = self.hoisted[u]
@@ -235,20 +228,14 @@ class Planner(Arrays):
         flat = [s for group in axes for s in group]
         natural = sorted(flat, key=lambda s: self.rank[s])
         full = self.full(dot.dtype, mask, natural if _grouped(natural, axes) else flat)
-        loop.mask = 0
-        for f in factors:
-            loop.mask |= self._reach(f)
+        loop.mask = union(map(self._reach, factors))
         loop.put(value, full)
         loop.finish()
         made[key] = full
         return full
 
     def _store_loop(self) -> None:
-        mask = 0
-        for s in self.stores:
-            form = self.store_forms[s]
-            mask |= self._reach(s.src[2]) | (mask_of(form.dims) if form is not None else self.mask[s])
-        loop = LoopBuilder(self, mask)
+        loop = LoopBuilder(self, union(self._place(s) | self._reach(s.src[2]) for s in self.stores))
         written = {s.src[0].arg[0] for s in self.stores}
         for s in self.stores:
             v = loop.value(s.src[2])

@@ -12,8 +12,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from anneal.backend.arrays import MEANINGS
 from anneal.backend.cpu.ops import Array, Build
-from anneal.uop import Op, UOp
+from anneal.uop import REDUCE_OPS, Op, UOp
 
 Block = dict[int, tuple[int, int]]  # which values of each dim, from the first to before the last
 
@@ -124,15 +125,20 @@ def bits(mask: int) -> list[int]:
 
 
 def mask_of(dims: Iterable[int]) -> int:
-    m = 0
-    for s in dims:
-        m |= 1 << s
-    return m
+    return union(1 << s for s in dims)
+
+
+def union(masks: Iterable[int]) -> int:
+    """The dims of all masks together."""
+    out = 0
+    for m in masks:
+        out |= m
+    return out
 
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
-FOLD: dict[Op, Callable[..., Any]] = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
+FOLD: dict[Op, Callable[..., Any]] = {op: MEANINGS[op] for op in REDUCE_OPS}
 # A reduce over fewer elements in a row than this, for so many results, goes place by place.
 _SHORT, _MANY = 8, 1024
 # Nanoseconds of a copy: to the next row; of an element beside the one before it, within its cache line, farther off.
@@ -156,10 +162,6 @@ class _Shared:
 
 
 SHARED = _Shared()
-
-
-def copy_cast(ins: Sequence[Array], out: Array) -> list[Any]:
-    return [(np.copyto, (out, ins[0], "unsafe"))]
 
 
 def take(ins: Sequence[Array], out: Array) -> list[Any]:

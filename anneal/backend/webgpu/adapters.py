@@ -49,14 +49,9 @@ class AdapterInfo:
 
 def describe_adapter(adapter: Any) -> AdapterInfo:
     """The facts of a wgpu adapter."""
-    info = adapter.info
-    return AdapterInfo(
-        name=str(info.get("device", "")) or "unnamed",
-        backend=str(info.get("backend_type", "")),
-        kind=str(info.get("adapter_type", "")),
-        driver=str(info.get("description", "")),
-        vendor=str(info.get("vendor", "")),
-    )
+    keys = ("device", "backend_type", "adapter_type", "description", "vendor")
+    name, *others = [str(adapter.info.get(key, "")) for key in keys]
+    return AdapterInfo(name or "unnamed", *others)
 
 
 def subgroup_size(info: Mapping[str, Any]) -> int:

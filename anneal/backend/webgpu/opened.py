@@ -57,6 +57,7 @@ class OpenAdapter(Device[DeviceBuffer]):
 
     def __init__(self, adapter: Any, limits: Mapping[str, int] | None = None) -> None:
         self.info: AdapterInfo = describe_adapter(adapter)
+        self.adapter = self.info.name
         self.made_by = made_by = implementation_of(adapter)
         self.trusted = settings.current().trusted and made_by.can_trust
         names = made_by.features(adapter)
@@ -190,11 +191,12 @@ class OpenAdapter(Device[DeviceBuffer]):
         wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
         if not wanted:
             return super().read_later(pieces)
-        with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+        said = lambda: f"while reading {sum(n for _, n in wanted)} bytes back"
+        with translated(said):
             reading = self.queue.start_read(wanted)
 
         def wait(use: Callable[[list[Array]], Any]) -> Any:
-            with self.lock, translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+            with self.lock, translated(said):
                 return self.queue.end_read(reading, lambda views: use(_typed(views, pieces)))
 
         return wait
@@ -224,9 +226,9 @@ class OpenAdapter(Device[DeviceBuffer]):
 
     # -- kernels
 
-    def _layout(self, kernel: GeneratedKernel) -> tuple[Any, Any]:
-        """The bind group layout and pipeline layout for a kernel's bindings; shared by kernels that bind alike."""
-        key = tuple([(b.number, b.written) for b in self._bindings(kernel)])
+    def _layout(self, *key: tuple[int, bool]) -> tuple[Any, Any]:
+        """The bind group layout and pipeline layout for bindings, each a number and whether it is written; shared by
+        kernels that bind alike."""
         with self._layout_lock:
             found = self._layouts.get(key)
             if found is None:
@@ -255,7 +257,7 @@ class OpenAdapter(Device[DeviceBuffer]):
 
     def build(self, name: str, source: str, kernel: GeneratedKernel) -> tuple[Any, Any]:
         """The pipeline, and its bind group layout."""
-        group, layout = self._layout(kernel)
+        group, layout = self._layout(*[(b.number, b.written) for b in self._bindings(kernel)])
         module = self.made_by.shader_module(self.gpu, source, name, self.trusted)
         return self.made_by.pipeline(self.gpu, name, layout, module), group
 
@@ -294,12 +296,7 @@ class OpenAdapter(Device[DeviceBuffer]):
 
     def entries(self, kernel: GeneratedKernel, buffers: Buffers) -> list[dict[str, Any]]:
         """The entries of a bind group of `kernel`: its buffers, found by slot, large ones in segments."""
-        out = []
-        for b in self._bindings(kernel):
-            buffer = buffers[b.slot]
-            size = min(b.length, buffer.nbytes - b.offset)
-            out.append({"binding": b.number, "resource": {"buffer": buffer.gpu, "offset": b.offset, "size": size}})
-        return out
+        return [_entry(b.number, buffers[b.slot], b.offset, b.length) for b in self._bindings(kernel)]
 
     def _table(self, names: tuple[str, ...]) -> DeviceBuffer:
         """The memory from which kernels read the values of these variables: the same for every batch."""
@@ -318,22 +315,15 @@ class OpenAdapter(Device[DeviceBuffer]):
         """Dispatches that do nothing but read `buffers`, as far as wgpu can tell."""
         if self._fence is None:
             width = min(_FENCE, self.limits.max_buffers)
-            kind = {"type": wgpu.BufferBindingType.read_only_storage}
-            entries = [{"binding": n, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": kind} for n in range(width)]
-            group = self.gpu.create_bind_group_layout(entries=entries)
-            layout = self.gpu.create_pipeline_layout(bind_group_layouts=[group])
+            group, layout = self._layout(*[(n, False) for n in range(width)])
             module = self.gpu.create_shader_module(code="@compute @workgroup_size(1) fn main() {}")
             self._fence = self.made_by.pipeline(self.gpu, "fence", layout, module), group, width
-        pipeline, layout, width = self._fence
+        pipeline, group, width = self._fence
         out = []
         for i in range(0, len(buffers), width):
             some = [*buffers[i : i + width], *[buffers[i]] * width][:width]
-            sizes = [min(b.nbytes, self.target.binding_bytes) for b in some]
-            entries = [
-                {"binding": n, "resource": {"buffer": b.gpu, "offset": 0, "size": size}}
-                for n, (b, size) in enumerate(zip(some, sizes, strict=True))
-            ]
-            out.append((pipeline, self.gpu.create_bind_group(layout=layout, entries=entries), 0, 0, 0))
+            entries = [_entry(n, b, 0, self.target.binding_bytes) for n, b in enumerate(some)]
+            out.append((pipeline, self.gpu.create_bind_group(layout=group, entries=entries), 0, 0, 0))
         return out
 
     def describe(self) -> dict[str, Any]:
@@ -357,6 +347,12 @@ class OpenAdapter(Device[DeviceBuffer]):
             },
             "implementation": f"{self.made_by.name} {self.made_by.version}",
         }
+
+
+def _entry(binding: int, buffer: DeviceBuffer, offset: int, most: int) -> dict[str, Any]:
+    """A part of a buffer, of at most so many bytes, under the number of a binding."""
+    size = min(most, buffer.nbytes - offset)
+    return {"binding": binding, "resource": {"buffer": buffer.gpu, "offset": offset, "size": size}}
 
 
 def _target(granted: Mapping[str, int], features: Sequence[str], subgroup: int) -> Target:

@@ -33,9 +33,9 @@ class _Task:
     context: typer.Context
     target: Annotated[
         str | None,
-        typer.Argument(
-            metavar="MODEL|FILE.onnx|SCRIPT.py",
-            help="Example model, ONNX file, or your program.",
+        flags.argument(
+            "Example model, ONNX file, or your program.",
+            "MODEL|FILE.onnx|SCRIPT.py",
             autocompletion=runnable,
             callback=flags.openable,
         ),
@@ -145,17 +145,16 @@ def _model(task: _Task, state: Checking) -> None:
 
 def _onnx(task: _Task) -> None:
     from anneal.onnx import load
-    from anneal.tensor import Tensor
+    from anneal.tensor import Tensor, tree_leaves
 
     model = load(Path(task.name), None)
     sizes = list(task.size or ())
     if task.batch is not None:
         first = {v.shape[0] for v in model.inputs if v.shape}
         sizes += [f"{d}={task.batch}" for d in first if isinstance(d, str)]
-    for value in model.run(feeds_of(model, task.input, sizes, task.seed)).values():
-        for t in value if isinstance(value, list) else [value]:
-            if isinstance(t, Tensor):
-                t.numpy()
+    for t in tree_leaves(model.run(feeds_of(model, task.input, sizes, task.seed))):
+        if isinstance(t, Tensor):
+            t.numpy()
 
 
 def record(report: Report) -> dict[str, Any]:

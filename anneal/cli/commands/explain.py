@@ -9,8 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from anneal import settings
 from anneal.cli import _flags as flags
 from anneal.cli._output import code, data, json_report, kernel_record, message, paged, phase_colours, scaled, table
@@ -29,9 +27,9 @@ app = flags.alone()
 def explain(
     op: Annotated[
         str | None,
-        typer.Argument(
-            metavar="OP",
-            help="Op of the intermediate language, such as ADD, or Tensor method.",
+        flags.argument(
+            "Op of the intermediate language, such as ADD, or Tensor method.",
+            "OP",
             autocompletion=flags.explained,
         ),
     ] = None,
@@ -432,7 +430,6 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
     sink = sink_of(traced.of(step))
     plan, inputs, _ = plan_for(sink, opened.cost_model, values)
     times = profile(plan, opened, inputs, values, often=True)
-    adapter = opened.describe().get("adapter")
     found = [
         {
             **kernel_record(kernel),
@@ -449,11 +446,11 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
         )
     ]
     if trace is not None:
-        events = chrome_trace(model, found, str(adapter or opened.name), memory_plan(plan).live)
+        events = chrome_trace(model, found, opened.adapter or opened.name, memory_plan(plan).live)
         flags.write_file(trace, json.dumps(events).encode())
         message(f"wrote {trace}; open it at https://ui.perfetto.dev")
     if not as_json:
-        message(f"{model} on {opened.name}{f' ({adapter})' if adapter else ''}")
+        message(f"{model} on {opened}")
         table(*times.table(), words=6)
         data(times.total())
         for reason in times.times.reasons():
@@ -464,7 +461,7 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
             "model": model,
             "step": step,
             "device": opened.name,
-            "adapter": adapter,
+            "adapter": opened.adapter,
             "seconds": times.seconds,
             "plan_seconds": times.plan_seconds,
             "times": times.times.summary(),

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import nn, progress
-from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, check_script, command, number, option, switch
+
+from anneal.cli._flags import (  # isort: skip
+    Json, Quiet, Sizes, Weights, alone, argument, check_script, command, number, option, switch,
+)  # fmt: skip
 from anneal.cli._output import data, json_report, message
 from anneal.errors import AnnealError, SettingError, UserError
 from anneal.frozen import frozen
@@ -31,9 +34,9 @@ app = alone()
 
 What = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="Example model, ONNX file, or SCRIPT.py:FUNCTION (its EXAMPLE: arguments)."),
+    argument("Example model, ONNX file, or SCRIPT.py:FUNCTION (its EXAMPLE: arguments).", "MODEL"),
 ]
-Train = Annotated[bool, typer.Option("--train", help="The training step too, which the page runs.")]
+Train = Annotated[bool, switch("--train", "The training step too, which the page runs.")]
 Steps = Annotated[int, number("Train an example so many steps first.", 0)]
 Labels = Annotated[Path | None, option("ONNX classifier: names of its classes, one a line.", "FILE", "--labels")]
 

@@ -6,17 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
-from anneal.cli._flags import Json, Quiet, check_recording, check_writable, on_device, openable, option
-from anneal.errors import DataError, SettingError, UserError
+from anneal.errors import DataError, UserError
 from anneal.frozen import frozen
 from anneal.training import load_module
 
@@ -99,12 +96,8 @@ def sample(options: _Options) -> int:
     from anneal.runtime import compile_seconds
 
     run = _Run(time.perf_counter(), compile_seconds())
-    check_recording(options.record)
-    if not (0 < options.temperature < float("inf")):
-        raise SettingError(
-            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the most likely token"
-        )
-    with on_device(options.device, options.adapter):
+    flags.check_recording(options.record)
+    with flags.on_device(options.device, options.adapter):
         from anneal.backend import get_device
 
         # A driver takes its time to start: files are looked for and the tokeniser is read meanwhile.
@@ -128,11 +121,9 @@ def sample(options: _Options) -> int:
                 )
             _announce(options, device)
             show = _printer(options)
-            with out.interrupts("this token") as stopping, _plans(run) as plans:
+            kept = flags.recorded(options.record, "gpt2", texts=60)
+            with kept as run.recorded, out.interrupts("this token") as stopping, _plans(run) as plans:
                 _speak(options, run, decoder, tokenizer, given, show, stopping)
-    if options.record is not None and run.recorded is not None:
-        run.recorded.look()
-        run.recorded.save(options.record)
     if options.stream:
         out.json_line(event="done", tokens=len(run.tokens), stop=run.stop, text=run.text)
     elif options.as_json:
@@ -221,14 +212,9 @@ def _speak(
 ) -> None:
     """Generate, decode and show, and note when what happened."""
     from anneal.backend import get_device
-    from anneal.inspect import recording
     from anneal.runtime import compile_seconds, default_device
 
-    device = get_device(default_device())
-
-    stream, recorder = tokenizer.stream(), ExitStack()
-    if options.record is not None:
-        run.recorded = recorder.enter_context(recording("gpt2", later=True, texts=60))
+    device, stream = get_device(default_device()), tokenizer.stream()
     show(out.readable(options.prompt))
     before, begun = compile_seconds(), time.perf_counter()
     most = min(options.max_tokens, decoder.room(len(given)))
@@ -253,7 +239,6 @@ def _speak(
     else:
         if len(run.tokens) < most:
             run.stop = "end of text"
-    recorder.close()
     run.text += (piece := stream.flush())
     show(piece)
     show(None)
@@ -273,15 +258,15 @@ def _tell(run: _Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> Non
 
 
 def _announce(options: _Options, device: Any) -> None:
-    adapter = device.describe().get("adapter")
     if options.stream:
-        out.json_line(event="prompt", prompt=out.readable(options.prompt), device=device.name, adapter=adapter)
+        prompt = out.readable(options.prompt)
+        out.json_line(event="prompt", prompt=prompt, device=device.name, adapter=device.adapter)
     top_k = options.top_k or "all"
     mode = "greedy" if options.greedy else f"sampling, seed {options.seed}"
     facts = f"max-tokens: {options.max_tokens} · temperature: {options.temperature:.2f} · top-k: {top_k}"
     if options.as_json or options.stream:
         return
-    out.message(f"device: {device.name}{f' ({adapter})' if adapter else ''}")
+    out.message(f"device: {device}")
     out.message(f"prompt: {out.harmless(out.readable(options.prompt))}")
     out.message(f"mode: {mode} · {facts}")
     out.message("---")
@@ -324,7 +309,7 @@ def _report(
         "text": run.text,
         "stop": run.stop,
         "device": device.name,
-        "adapter": device.describe().get("adapter"),
+        "adapter": device.adapter,
         "parameters": decoder.model.num_parameters(),
         "context": decoder.length,
         "seconds": {
@@ -351,17 +336,17 @@ def _peak() -> int | None:
 
 @tokens.command("tokenize")
 def tokenize(
-    text: Annotated[Path, typer.Argument(metavar="FILE", help="A text, UTF-8.", callback=openable)],
-    output: Annotated[Path | None, option("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
-    model_dir: Annotated[Path | None, option("Directory of another vocabulary.", "DIR")] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    text: Annotated[Path, flags.argument("A text, UTF-8.", "FILE", callback=flags.openable)],
+    output: Annotated[Path | None, flags.option("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
+    model_dir: Annotated[Path | None, flags.option("Directory of another vocabulary.", "DIR")] = None,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Write a text as GPT-2's tokens, in llm.c's layout, for gpt2 to train on."""
     from anneal.training import write_tokens
 
     place = text.with_name(f"{text.name}.bin") if output is None else output
-    check_writable(place)
+    flags.check_writable(place)
     _, words = places(model_dir, weights=False)
     with progress.work("encoding the text"):
         tokens = load_module("gpt2").Tokenizer.read(*[words / name for name in VOCABULARY]).encode(text.read_bytes())

@@ -30,7 +30,7 @@ _RANDOM = "random"
 _BATCH = 4  # of the example that a model for any batch is traced with
 _MOST = 1 << 15  # examples of a batch
 
-OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="ONNX model.", callback=flags.openable)]
+OnnxFile = Annotated[Path, flags.argument("ONNX model.", "FILE.onnx", callback=flags.openable)]
 InputSeed = Annotated[int, flags.seed("inputs")]
 
 
@@ -90,7 +90,7 @@ def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str
     from anneal.inspect import kernel_calls
     from anneal.onnx import load
     from anneal.schedule import graph, origins, plan_for
-    from anneal.tensor import Tensor
+    from anneal.tensor import Tensor, tree_leaves
 
     known = _sizes(sizes)
     if shapeless := [v.name for v in model.inputs if v.shape is None and v.kind == "tensor"]:
@@ -102,10 +102,10 @@ def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str
         results = whole.trace(feeds_of(whole, None, sizes, 0))
     except (OnnxError, UserError) as e:
         return str(e).splitlines()[0]
-    tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
-    if not tensors:
+    outputs = [t.uop for t in tree_leaves(results) if isinstance(t, Tensor)]
+    if not outputs:
         return "no device computes its outputs"
-    sink = graph([t.uop for t in tensors])
+    sink = graph(outputs)
     plan, _, _ = plan_for(sink, planned_cost_model(device))
     calls = kernel_calls(plan, origins(sink), lambda _: "")  # nobody reads the kernels' text
     return {
@@ -148,7 +148,7 @@ def run(
         model = load(file, None, shapes=_bounds(shape))
         feeds = feeds_of(model, input, size, seed)
         begun = time.perf_counter()
-        results = {name: _array(value) for name, value in model.run(feeds).items()}
+        results = _arrays(model.run(feeds))
         first = time.perf_counter() - begun
         report: dict[str, Any] = {
             "device": model.device,
@@ -188,8 +188,7 @@ def _times(model: OnnxModel, feeds: dict[str, Any]) -> dict[str, Any]:
     begun = time.perf_counter()
     for n in range(1000):
         before = time.perf_counter()
-        for value in model.run(feeds).values():
-            _array(value)
+        _arrays(model.run(feeds))
         if n >= 2:  # the ones before are captured
             taken.append(time.perf_counter() - before)
         if len(taken) >= 5 and time.perf_counter() - begun > 2:
@@ -293,12 +292,10 @@ def _read(file: str) -> Any:
         raise DataError(f"{file}: is no .npy file of numbers: {e}") from None
 
 
-def _array(value: Any) -> Any:
-    from anneal.tensor import Tensor
+def _arrays(values: dict[str, Any]) -> Any:
+    from anneal.tensor import Tensor, tree_map
 
-    if isinstance(value, list):
-        return [_array(v) for v in value]
-    return value.numpy() if isinstance(value, Tensor) else value
+    return tree_map(lambda v: v.numpy() if isinstance(v, Tensor) else v, values)
 
 
 def _told(value: Any) -> str:

@@ -135,7 +135,7 @@ class _Options:
 
     program: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND|SCRIPT.py ...", help="A command of anneal's, or your program."),
+        flags.argument("A command of anneal's, or your program.", "COMMAND|SCRIPT.py ..."),
     ]
     ranks: Annotated[int, flags.option("Number of processes.", "N", "-n", "--ranks", min=1, max=1 << 16)] = 2
     dry: Annotated[bool, flags.switch("--dry-run", "Print the call of mpirun, and stop.")] = False

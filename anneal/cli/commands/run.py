@@ -5,17 +5,14 @@ from __future__ import annotations
 import codecs
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
 from anneal.cli._reporters import picture_kept
-from anneal.errors import SettingError, UserError
+from anneal.errors import UserError
 from anneal.frozen import frozen
 from anneal.training import SPEAKING, load_example, load_module, suggest
 
@@ -33,7 +30,7 @@ class Story:
 
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL.bin", help="Checkpoint in llama2.c's first format.", callback=flags.openable),
+        flags.argument("Checkpoint in llama2.c's first format.", "MODEL.bin", callback=flags.openable),
     ]
     prompt: flags.Prompt = ""
     tokenizer: Annotated[
@@ -117,7 +114,7 @@ def llama2c(story: Story) -> int:
 class _Options:
     """The flags of `anneal run text`."""
 
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"Text model: {', '.join(SPEAKING)}.")]
+    model: Annotated[str, flags.argument(f"Text model: {', '.join(SPEAKING)}.", "MODEL")]
     prompt: flags.Prompt = ""
     weights: flags.Weights = None
     max_tokens: Annotated[int, flags.number("Number of new characters.")] = 200
@@ -183,16 +180,12 @@ def speak(options: _Options) -> int:
     """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     if options.model not in SPEAKING:
         raise suggest("model that speaks", options.model, SPEAKING)
-    if not 0 < options.temperature < float("inf"):
-        raise SettingError(
-            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the most likely character"
-        )
     flags.check_recording(options.record)
     with flags.opened(options.device, options.adapter) as device:
         reader = _reader(options)
         if options.stream:
-            adapter = device.describe().get("adapter")
-            out.json_line(event="prompt", prompt=out.readable(options.prompt), device=device.name, adapter=adapter)
+            prompt = out.readable(options.prompt)
+            out.json_line(event="prompt", prompt=prompt, device=device.name, adapter=device.adapter)
         return _tell(options, reader)
 
 
@@ -241,16 +234,12 @@ def _said(options: _Options, reader: CharacterModel) -> Iterator[Token]:
 
 
 def _tell(options: _Options, reader: CharacterModel) -> int:
-    from anneal.inspect import recording
-
-    recorder, recorded, plan = ExitStack(), None, None
-    if options.record is not None:
-        recorded = recorder.enter_context(recording(options.model, later=True))
     said: list[Token] = []
+    plan: int | None = None
     if not (options.stream or options.as_json):
         out.data(out.harmless(options.prompt), end="")
     stopped = False
-    with recorder, out.interrupts("this character") as stopping:
+    with flags.recorded(options.record, options.model) as recorded, out.interrupts("this character") as stopping:
         for token in _said(options, reader):
             said.append(token)
             if recorded is not None:
@@ -265,9 +254,6 @@ def _tell(options: _Options, reader: CharacterModel) -> int:
                 stopped = True
                 break
     text = "".join([t.text for t in said])
-    if options.record is not None and recorded is not None:
-        recorded.look()
-        recorded.save(options.record)
     if options.stream:
         out.json_line(event="done", tokens=len(said), stop="interrupted" if stopped else "max-tokens", text=text)
     elif options.as_json:

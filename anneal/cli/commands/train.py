@@ -140,7 +140,7 @@ def train(options: _Options) -> int:
             training.watch()
         start = Start(
             model=options.model, info=training.info, data=training.data, device=device.name,
-            adapter=device.describe().get("adapter"), params=sum(p.numel() for p in training.model.parameters()),
+            adapter=device.adapter, params=sum(p.numel() for p in training.model.parameters()),
             steps=steps, batch=training.batch, seed=options.seed, lr=lr, unit=training.unit,
             examples_per_step=training.examples_per_step, checkpoint=options.checkpoint, before=before,
         )  # fmt: skip

@@ -6,18 +6,14 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from anneal.cli._flags import NoOpen, alone, openable, option, traceable
+from anneal.cli._flags import NoOpen, alone, argument, openable, option, traceable
 
 app = alone()
 
 
 @app.command()
 def web(
-    address: Annotated[
-        str, typer.Argument(metavar="ADDR", help="HOST:PORT, :PORT or PORT; :0: a free port.")
-    ] = ":3001",
+    address: Annotated[str, argument("HOST:PORT, :PORT or PORT; :0: a free port.", "ADDR")] = ":3001",
     host: Annotated[
         str | None,
         option("Accept other machines at this address, with the printed token.", "HOST", "--host"),
@@ -54,9 +50,9 @@ def web(
 def viz(
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="MODEL|FILE.onnx",
-            help="Example model or ONNX file.",
+        argument(
+            "Example model or ONNX file.",
+            "MODEL|FILE.onnx",
             autocompletion=traceable,
             callback=openable,
         ),

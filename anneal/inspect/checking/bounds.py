@@ -195,11 +195,9 @@ def representable(value: Array, dtype: DType) -> Array:
 
 def _overflown(value: Array, error: Array, dtype: DType) -> Bounded:
     """Numbers beyond the dtype become infinite, near its end anything."""
-    if dtype is dtypes.float64:
-        return Bounded(value, error)
     size = np.abs(value)
     beyond = (size + np.where(np.isfinite(error), error, 0.0) > dtype.largest) & np.isfinite(size)
-    if not beyond.any():
+    if dtype is dtypes.float64 or not beyond.any():
         return Bounded(value, error)
     sure = beyond & (size - error > dtype.largest * (1 + unit(dtype))) & dtype.has_infinity
     value = np.where(sure, np.copysign(np.inf, value), value)
@@ -312,12 +310,9 @@ def _compared(op: Op, a: Bounded, b: Bounded) -> Bounded:
 
 def _where(condition: Bounded, a: Bounded, b: Bounded) -> Bounded:
     value = np.where(condition.value, a.value, b.value)
-    if condition.exact:
-        if a.exact and b.exact:
-            return Bounded(value, EXACT)
-        error = np.where(condition.value, a.error, b.error)
-        return Bounded(value, error if error.any() else EXACT)
     error = np.where(condition.value, a.error, b.error)
+    if condition.exact:
+        return Bounded(value, error if error.any() else EXACT)
     other, its = np.where(condition.value, b.value, a.value), np.where(condition.value, b.error, a.error)
     if value.dtype.kind == "b":
         apart = (other != value).astype(np.float64)
@@ -345,10 +340,9 @@ def _whole_numbers(op: Op, dtype: DType, value: Array, sources: Sequence[Bounded
 
 
 def _logic(op: Op, sources: Sequence[Bounded]) -> Array:
-    unsure = [s.error > 0 for s in sources]
     if len(sources) == 1:
         return sources[0].error
-    (a, b), (ua, ub) = [s.value for s in sources], unsure
+    (a, ua), (b, ub) = [(s.value, s.error > 0) for s in sources]
     if op in (Op.AND, Op.MUL, Op.MIN):
         out = (ua & (b | ub)) | (ub & (a | ua))
     elif op in (Op.OR, Op.ADD, Op.MAX):
@@ -417,13 +411,9 @@ def beside(got: Array, expected: Bounded, live: Array | None = None) -> Compared
     unsure = ~np.isfinite(error) | ((error > 0) if want.dtype.kind == "b" else False)
     judged = counted & ~unsure
     with np.errstate(all="ignore"):
-        if want.dtype.kind in "iub":
-            same = got == want
-            apart = np.where(same, 0.0, np.abs(got.astype(np.float64) - want.astype(np.float64)))
-        else:
-            wide = got.astype(np.float64)
-            same = (wide == want) | (np.isnan(wide) & np.isnan(want))
-            apart = np.where(same, 0.0, np.abs(wide - want))
+        wide = got.astype(np.float64)
+        same = got == want if want.dtype.kind in "iub" else (wide == want) | (np.isnan(wide) & np.isnan(want))
+        apart = np.where(same, 0.0, np.abs(wide - want.astype(np.float64)))
         part = np.where(same, 0.0, np.where(error > 0, apart / np.where(error > 0, error, 1.0), np.inf))
     part = np.where(judged, np.where(np.isnan(part), np.inf, part), 0.0)
     differ = part > 1.0 + 1e-6

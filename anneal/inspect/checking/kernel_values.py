@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.backend import numpy_dtype
+from anneal.backend import MEANINGS, numpy_dtype
 from anneal.errors import CompilerError
 
 from anneal.inspect.checking.bounds import (  # isort: skip
@@ -49,7 +49,7 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Arra
         error = np.where(valid, error, 0.0) if not x.exact else error
     count = math.prod([value.shape[a] for a in axes])
     if op in (Op.MAX, Op.MIN):
-        best = np.maximum if op is Op.MAX else np.minimum
+        best: Any = MEANINGS[op]
         start = np.array(identity, value.dtype)
         made = best.reduce(value, axis=axes, keepdims=True, initial=start)
         if x.exact:
@@ -82,7 +82,7 @@ def joined(op: Op, dtype: DType, a: TermFacts, b: TermFacts) -> TermFacts:
         op = {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op)
     count, whole = a.many + b.many, a.whole and b.whole
     if op in (Op.MAX, Op.MIN):
-        best = np.maximum if op is Op.MAX else np.minimum
+        best = MEANINGS[op]
         if a.size is EXACT and b.size is EXACT:
             return TermFacts(best(a.value, b.value), EXACT, EXACT, count, whole)
         first, second = [[p.value if p.size is EXACT else x for x in (p.size, p.error)] for p in (a, b)]
@@ -159,13 +159,14 @@ def contracted(a: Bounded, b: Bounded, axes: tuple[int, ...]) -> TermFacts:
     mine, its = (np.logical_or(_varies(x.value), _varies(x.whole())) for x in (a, b))
     value = _summed(a.value, b.value, axes, mine, its)
     absolute = [np.abs(x) for x in (_thin(a.value, mine), _thin(b.value, its))]
-    size = _summed(_wide(absolute[0], shape), _wide(absolute[1], shape), axes, mine, its)
+    size = _summed(np.broadcast_to(absolute[0], shape), np.broadcast_to(absolute[1], shape), axes, mine, its)
     error: Array = EXACT
     finite = bool(np.isfinite(size).all())
     if not a.exact:
         error = error + _summed(a.whole(), np.abs(b.value) if finite else b.value, axes, mine, its)
     if not b.exact:
-        error = error + _summed(_wide(absolute[0] + _thin(a.whole(), mine), shape), b.whole(), axes, mine, its)
+        larger = np.broadcast_to(absolute[0] + _thin(a.whole(), mine), shape)
+        error = error + _summed(larger, b.whole(), axes, mine, its)
     whole = a.exact and b.exact
     if whole:
         whole = all(bool((t == np.rint(t)).all()) for t in (_thin(a.value, mine), _thin(b.value, its)))
@@ -180,19 +181,13 @@ def _thin(a: Array, varies: Any) -> Array:
     return a[tuple([slice(None) if v else slice(0, 1) for v in varies])]
 
 
-def _wide(a: Array, shape: tuple[int, ...]) -> Array:
-    return np.broadcast_to(a, shape)
-
-
 def _summed(a: Array, b: Array, axes: tuple[int, ...], mine: Any, its: Any) -> Array:
     """The sum over `axes` of a * b as one product of matrices for each of what both have; axes stay with size 1."""
     shape = a.shape
     times = math.prod([shape[i] for i in axes if not mine[i] and not its[i]])
-    a, b = _thin(a, mine), _thin(b, its)
-    alone = tuple([i for i in axes if mine[i] and not its[i]])
-    a = a.sum(axis=alone, keepdims=True) if alone else a
-    alone = tuple([i for i in axes if its[i] and not mine[i]])
-    b = b.sum(axis=alone, keepdims=True) if alone else b
+    # each by itself along the axes that the other does not have
+    a = _thin(a, mine).sum(axis=tuple([i for i in axes if mine[i] and not its[i]]), keepdims=True)
+    b = _thin(b, its).sum(axis=tuple([i for i in axes if its[i] and not mine[i]]), keepdims=True)
     every = range(len(shape))
     batch = [i for i in every if i not in axes and mine[i] and its[i]]
     rows = [i for i in every if i not in axes and mine[i] and not its[i]]
@@ -209,10 +204,8 @@ def _summed(a: Array, b: Array, axes: tuple[int, ...], mine: Any, its: Any) -> A
         out = np.matmul(left, right) * float(times)
     order = [*batch, *rows, *columns]
     out = out.reshape([shape[i] for i in order] + [1] * (len(shape) - len(order)))
-    left_over = [i for i in every if i not in order]
-    back = np.argsort([*order, *left_over])
-    made = out.transpose(*back)
-    return np.broadcast_to(made, tuple([1 if i in axes else n for i, n in enumerate(shape)]))
+    back = np.argsort([*order, *[i for i in every if i not in order]])
+    return np.broadcast_to(out.transpose(*back), tuple([1 if i in axes else n for i, n in enumerate(shape)]))
 
 
 # -- sorts ------------------------------------------------------------------------------------------------------------
@@ -395,10 +388,7 @@ class KernelValues:
     def _value(self, root: UOp, frame: _Frame) -> Bounded:
         memo = frame.memo
         for u in _down_to_reduces(root, memo):
-            if u.op is Op.REDUCE:
-                memo[u] = self._reduce(u, frame)
-            else:
-                memo[u] = self._one(u, frame)
+            memo[u] = self._reduce(u, frame) if u.op is Op.REDUCE else self._one(u, frame)
         return memo[root]
 
     def _one(self, u: UOp, frame: _Frame) -> Bounded:
@@ -420,13 +410,8 @@ class KernelValues:
 
     def _load(self, u: UOp, src: list[Bounded]) -> Bounded:
         memory = self.memory[u.src[0].arg[0]]
-        index = src[0]
-        gate = src[1] if len(src) > 1 else None
-        at = index.value
-        if gate is not None:
-            at, open_ = np.broadcast_arrays(at, gate.value)
-        else:
-            open_ = np.ones((), np.bool_)
+        index, gate = src if len(src) > 1 else (src[0], Bounded(np.ones((), np.bool_), EXACT))
+        at, open_ = np.broadcast_arrays(index.value, gate.value)
         inside = (at >= 0) & (at < memory.size)
         if not memory.size:
             return Bounded(np.zeros(at.shape, exactly(memory).value.dtype), EXACT)
@@ -435,8 +420,7 @@ class KernelValues:
         astray = ~inside & open_
         if astray.any():
             found = Bounded(found.value, np.where(astray, np.inf, found.error))
-        loaded = found.doubted(index)
-        loaded = loaded if gate is None else loaded.doubted(gate)
+        loaded = found.doubted(index).doubted(gate)
         if self.reads is not None:
             self.reads.append((u, np.where(open_, at, -1), loaded))
         return loaded

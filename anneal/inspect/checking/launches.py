@@ -15,7 +15,7 @@ from anneal.inspect.checking.blame import (  # isort: skip
 )  # fmt: skip
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
-from anneal.inspect.checking.not_finite import look, named
+from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
@@ -159,10 +159,9 @@ def _beside_kernel(
             for piece, complete in kernel.stored(store, r.limits.kernel, n):
                 whole &= complete
                 pieces.append(piece)
-        index = np.concatenate([p.places for p in pieces]) if pieces else np.zeros(0, np.int64)
-        value = np.concatenate([p.value.value for p in pieces]) if pieces else np.zeros(0)
-        error = np.concatenate([p.value.whole() for p in pieces]) if pieces else np.zeros(0)
-        alive = np.concatenate([p.live for p in pieces]) if pieces else np.zeros(0, np.bool_)
+        columns = [(p.places, p.value.value, p.value.whole(), p.live) for p in pieces]
+        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_)
+        index, value, error, alive = map(np.concatenate, zip(*(columns or [nothing])))
         inside = (index >= 0) & (index < after[slot].size)
         got = after[slot][np.where(inside, index, 0)]
         read = alive & inside
@@ -396,7 +395,7 @@ def _difference(
         name=call.kernel.name,
         label=label_of(origins),
         opts=r.execution.programs[n].opts,
-        device=named(r.device),
+        device=str(r.device),
         against=against,
         blame=blame,
         value=f"v{v}",

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from anneal.backend import AnyDevice, get_device, numpy_dtype
+from anneal.backend import get_device, numpy_dtype
 from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
 from anneal.frozen import frozen
@@ -194,6 +194,11 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
             stack += [(s, i if s.shape == b.shape else 0) for s in b.src]
         else:
             return ()
+    return _largest(found)
+
+
+def _largest(found: dict[tuple[int, int], float]) -> tuple[str, ...]:
+    """The largest elements in memory, by the number of the value and the place in it."""
     ranked = sorted(found.items(), key=lambda item: -abs(item[1]))
     return tuple([f"v{v}[{i}] = {value:.9g}" for (v, i), value in ranked[:_MOST]])
 
@@ -216,9 +221,8 @@ def _inputs(r: CheckRun, call: Call, slot: int, element: int, before: Sequence[A
             for i in np.argsort(-np.abs(np.nan_to_num(of.reshape(-1), nan=np.inf)), kind="stable")[:_MOST]:
                 at = int(which.reshape(-1)[i])
                 if at >= 0:
-                    found[load.src[0].arg[0], at] = float(of.reshape(-1)[i])
-        ranked = sorted(found.items(), key=lambda item: -abs(item[1]))
-        return tuple([f"v{call.args[s]}[{at}] = {value:.9g}" for (s, at), value in ranked[:_MOST]])
+                    found[call.args[load.src[0].arg[0]], at] = float(of.reshape(-1)[i])
+        return _largest(found)
     return ()
 
 
@@ -331,7 +335,7 @@ def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
         recorded = f"device {device.name} runs no WGSL"
     else:
         recorded = _tried(lambda: run(load(call.kernel.name, kernel)))
-    return Replayed(call.kernel.name, named(device), recorded, _tried(made), said["found"])
+    return Replayed(call.kernel.name, str(device), recorded, _tried(made), said["found"])
 
 
 def _tried(run: Any) -> str:
@@ -339,12 +343,6 @@ def _tried(run: Any) -> str:
         return str(run())
     except AnnealError as e:
         return f"not run: {str(e).splitlines()[0]}"
-
-
-def named(device: AnyDevice) -> str:
-    """A device's name, with that of its adapter."""
-    adapter = device.describe().get("adapter")
-    return f"{device.name} ({adapter})" if adapter else device.name
 
 
 def _wrong(n: int, index: Array, value: Array, error: Array, got: Array, compared: Compared, dtype: DType) -> str:

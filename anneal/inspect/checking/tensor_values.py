@@ -359,10 +359,7 @@ def _reshaped(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
 
 
 def _permuted(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
-    out = list(index)
-    for to, axis in enumerate(u.arg):
-        out[axis] = index[to]
-    return tuple(out), None
+    return tuple([index[to] for to in np.argsort(u.arg)]), None
 
 
 def _expanded(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:

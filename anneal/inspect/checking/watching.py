@@ -14,7 +14,6 @@ import numpy as np
 
 from anneal.backend import get_device
 from anneal.errors import AnnealError, GradientError, UserError
-from anneal.frozen import frozen
 from anneal.inspect.checking.blame import Built, CheckLimits, Finding
 from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
@@ -24,7 +23,7 @@ from anneal.inspect.kernel_list import lines_of
 from anneal.progress import told
 from anneal.rewrite import Event, substitute, tracing
 from anneal.runtime import Handle, Launch, here, realize, watched
-from anneal.tensor import Tensor, vjp
+from anneal.tensor import Tensor, tree_leaves, vjp
 from anneal.uop import Op, UOp, toposort
 
 
@@ -157,7 +156,7 @@ def check(
         raise UserError(f"check takes a function and its arguments, not {type(fn).__name__}")
     with under_check(limits) as state:
         result = fn(*args, **kwargs)
-        found = [t for t in _leaves(result) if isinstance(t, Handle)]
+        found = [t for t in tree_leaves(result) if isinstance(t, Handle)]
         if gradients:
             check_gradients(_number(found), {}, state.report)
         realize(found)
@@ -170,17 +169,6 @@ def _number(found: list[Handle]) -> Any:
     if len(found) != 1 or found[0].uop.size != 1 or not found[0].uop.dtype.is_float:
         raise UserError("check: with gradients=True the function returns one float tensor of one element: a loss")
     return found[0]
-
-
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, dict):
-        for x in tree.values():
-            yield from _leaves(x)
-    elif isinstance(tree, (list, tuple)):
-        for x in tree:
-            yield from _leaves(x)
-    else:
-        yield tree
 
 
 # -- gradients beside central differences, both of the graph as it was written, in float64 ----------------------------
@@ -233,13 +221,12 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
     rng = np.random.default_rng(seed)
     wrong = False
     try:
-        found = _Plain(held)
         pairs = zip(leaves, grads, strict=True)
         for n, (t, g) in enumerate(told(pairs, "checking gradients", len(leaves))):
             if g is None:
                 continue
             name = names.get(id(t), f"leaf {n}, {t.dtype.name}{list(t.shape)}")
-            one = _one(loss.uop, t, found.value(g.uop), held, rng, name)
+            one = _one(loss.uop, t, _value(g.uop, held), held, rng, name)
             report.gradients.append(one)
             wrong |= not one.ok
         if wrong:
@@ -248,14 +235,9 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
         report.say(f"gradients were not checked further: an evaluation in float64 takes {e}")
 
 
-class _Plain:
-    """Values in float64 without bounds, over leaves with these contents."""
-
-    def __init__(self, held: Mapping[Any, Array]) -> None:
-        self._values = TensorValues(held, _MOST, plain=True)
-
-    def value(self, u: UOp) -> Array:
-        return np.asarray(self._values.value(u).value, np.float64)
+def _value(u: UOp, held: Mapping[Any, Array]) -> Array:
+    """The value of a node in float64 without bounds, over leaves with these contents."""
+    return np.asarray(TensorValues(held, _MOST, plain=True).value(u).value, np.float64)
 
 
 def _storage(t: Any) -> Any:
@@ -276,16 +258,11 @@ def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
     return held
 
 
-@frozen
-class _Slope:
-    """A derivative by differences, and how far it may be off."""
-
-    value: float
-    error: float
-
-
-def _differences(f: Any, scale: float) -> _Slope:
-    """The derivative at 0 of `f`, a function of one number, by central differences with two steps.
+def _checked(
+    f: Any, scale: float, got: float, sizes: Iterable[float], name: str, u: Any, blame: str = "", lines: Any = ()
+) -> GradientCheck:
+    """A derivative at 0 of `f`, a function of one number, beside central differences with two steps; it is that of `u`,
+    and rounding lets it differ by a part of the largest of `sizes`, too.
 
     The bound has the difference between both steps, that between both sides (a kink, where no rule is wrong), and the
     rounding of `f`.
@@ -299,7 +276,18 @@ def _differences(f: Any, scale: float) -> _Slope:
     bend = abs(right - left)
     # of a smooth function both sides differ by the step times its second derivative, by far less than its slope
     kink = bend if bend > 1e-3 * max(abs(right), abs(left)) else 0.0
-    return _Slope(value, 2 * abs(near - far) + rounding + kink)
+    bound = 2 * abs(near - far) + rounding + kink + 1e-6 * max(abs(got), abs(value), *sizes)
+    return GradientCheck(
+        name=name,
+        shape=tuple(u.shape),
+        at=(),
+        got=got,
+        expected=value,
+        bound=bound,
+        ok=bool(abs(got - value) <= bound),
+        blame=blame,
+        lines=lines,
+    )
 
 
 def _one(
@@ -310,24 +298,11 @@ def _one(
     signs = rng.choice([-1.0, 1.0], content.size)
 
     def moved(by: float) -> float:
-        return float(_Plain({**held, storage: content + by * signs}).value(root).reshape(-1)[0])
+        return float(_value(root, {**held, storage: content + by * signs}).reshape(-1)[0])
 
     scale = max(float(np.sqrt(np.mean(content**2))), 1e-3) / max(1.0, content.size**0.5) ** 0.5
-    slope = _differences(moved, scale)
-    got = float((gradient.reshape(-1) * signs).sum())
     size = float(np.abs(gradient).sum()) / max(1.0, content.size**0.5)
-    bound = slope.error + 1e-6 * max(abs(got), abs(slope.value), size)
-    return GradientCheck(
-        name=name,
-        shape=tuple(t.shape),
-        at=(),
-        got=got,
-        expected=slope.value,
-        bound=bound,
-        ok=abs(got - slope.value) <= bound,
-        blame="",
-        lines=(),
-    )
+    return _checked(moved, scale, float((gradient.reshape(-1) * signs).sum()), (size,), name, t)
 
 
 # -- one node at a time -----------------------------------------------------------------------------------------------
@@ -335,7 +310,6 @@ def _one(
 
 def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np.random.Generator) -> None:
     """Put before the gradients the first rule of a derivative that is wrong by itself."""
-    values = _Plain(held)
     seen: set[tuple[Any, ...]] = set()
     for u in told(toposort((loss.uop,)), "looking for the wrong derivative"):
         sources = _sources(u)
@@ -346,7 +320,7 @@ def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np
             continue
         seen.add(kind)
         try:
-            found = _node(u, sources, values, held, rng)
+            found = _node(u, sources, held, rng)
         except (AnnealError, GradientError, TooLarge):
             continue
         if not found.ok:
@@ -367,16 +341,13 @@ def _sources(u: UOp) -> list[UOp]:
     return [s for s in dict.fromkeys(found) if s.dtype.is_float and s.op is not Op.CONST]
 
 
-def _node(
-    u: UOp, sources: Sequence[UOp], values: _Plain, held: Mapping[Any, Array], rng: np.random.Generator
-) -> GradientCheck:
+def _node(u: UOp, sources: Sequence[UOp], held: Mapping[Any, Array], rng: np.random.Generator) -> GradientCheck:
     """The derivative of `u` by its sources, along one direction, where they have the values that they have here."""
     device = "cpu"
     outer, here.watchers = here.watchers, []
     try:
         stand_ins = [Tensor.zeros(*s.shape, dtype=s.dtype, device=device).contiguous() for s in sources]
         realize(stand_ins)
-        shown: list[UOp] = []
 
         def again(*xs: Tensor) -> Tensor:
             over = substitute(u, {s: x.uop for s, x in zip(sources, xs, strict=True)})
@@ -387,11 +358,10 @@ def _node(
             cotangent = Tensor.zeros(*u.shape, dtype=u.dtype, device=device).contiguous()
             realize([cotangent])
             pulled = pull(cotangent)
-        shown.append(result.uop)
     finally:
         here.watchers = outer
     content = {**held, **_contents([u, *[t.uop for t in (*stand_ins, cotangent)]])}
-    point = [values.value(s) for s in sources]
+    point = [_value(s, held) for s in sources]
     for t, x in zip(stand_ins, point, strict=True):
         content[_storage(t)] = x.reshape(-1)
     weights = rng.normal(size=u.size)
@@ -402,21 +372,10 @@ def _node(
         there = dict(content)
         for t, x, d in zip(stand_ins, point, ways, strict=True):
             there[_storage(t)] = x.reshape(-1) + by * d
-        return float((_Plain(there).value(result.uop).reshape(-1) * weights).sum())
+        return float((_value(result.uop, there).reshape(-1) * weights).sum())
 
-    slope = _differences(moved, 1.0)
-    parts = [float((_Plain(content).value(g.uop).reshape(-1) * d).sum()) for g, d in zip(pulled, ways, strict=True)]
-    got = sum(parts)
+    parts = [float((_value(g.uop, content).reshape(-1) * d).sum()) for g, d in zip(pulled, ways, strict=True)]
     rule = next((e for e in events if e.table == "gradient"), None)
-    bound = slope.error + 1e-6 * max(abs(got), abs(slope.value), *map(abs, parts))
-    return GradientCheck(
-        name=f"{u.op.name} {u.dtype.name}[{', '.join(map(str, u.shape))}] by its sources",
-        shape=u.shape,
-        at=(),
-        got=got,
-        expected=slope.value,
-        bound=bound,
-        ok=bool(abs(got - slope.value) <= bound),
-        blame=f"rule: {rule.rule}   [{rule.place}]" if rule is not None else "",
-        lines=lines_of([u]),
-    )
+    name = f"{u.op.name} {u.dtype.name}[{', '.join(map(str, u.shape))}] by its sources"
+    blame = f"rule: {rule.rule}   [{rule.place}]" if rule is not None else ""
+    return _checked(moved, 1.0, sum(parts), map(abs, parts), name, u, blame, lines_of([u]))

@@ -21,31 +21,27 @@ _ONES = 4096  # the most ones that a norm without a weight is given as one
 Nodes = tuple[UOp, ...]
 Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
-# (call, what it is computed from, its arguments, opset) -> the operator, if it fits
-Named = Callable[[UOp, Nodes, Any, int], ExportRecipe | None]
+# (call, what it is computed from, its arguments) -> the operator, if it fits
+Named = Callable[[UOp, Nodes, Any], ExportRecipe | None]
 
 
 def composite(u: UOp, opset: int) -> ExportRecipe | None:
     """The one operator for a node and some of those below it; None if there is none."""
     if u.op is Op.CALL:
-        named = _NAMES.get(u.arg[0].name)
-        return None if named is None else named(u, u.src[1:], u.arg[0].arguments, opset)
+        name = u.arg[0].name
+        named = _NAMES.get(name) if opset >= _SINCE.get(name, 0) else None
+        return None if named is None else named(u, u.src[1:], u.arg[0].arguments)
     rule = _RULES.get(u.op)
-    return None if rule is None else rule(u, opset)
+    return None if rule is None else rule(u)
 
 
 def _is(u: UOp, number: float) -> bool:
     return u.is_const and bool(u.arg == normalise_const(u.dtype, number))
 
 
-def _one(op: str, inputs: tuple[UOp, ...], dtype: DType, shape: Any, **attributes: Any) -> ExportRecipe:
+def one(op: str, inputs: tuple[UOp, ...], **attributes: Any) -> ExportRecipe:
     """A recipe of one node over whole values."""
-
-    def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
-        names = [w.whole(v, s.shape).name for v, s in zip(given, inputs, strict=True)]
-        return GraphValue(w.node(op, *names, **attributes), dtype, shape)
-
-    return ExportRecipe(inputs, emit)
+    return ExportRecipe(inputs, lambda w, given: w.node(op, *w.wholes(given, inputs), **attributes))
 
 
 def _alone(op: str, x: UOp, **attributes: Any) -> ExportRecipe:
@@ -58,13 +54,13 @@ def _alone(op: str, x: UOp, **attributes: Any) -> ExportRecipe:
 # -- by name ----------------------------------------------------------------------------------------------------------
 
 
-def _gelu(u: UOp, given: Nodes, approximate: str, opset: int) -> ExportRecipe | None:
-    if opset < 20 or u.dtype is not dtypes.float32:
+def _gelu(u: UOp, given: Nodes, approximate: str) -> ExportRecipe | None:
+    if u.dtype is not dtypes.float32:
         return None
     return _alone("Gelu", given[0], **({} if approximate == "none" else {"approximate": approximate}))
 
 
-def _sigmoid(u: UOp, given: Nodes, _: float, opset: int) -> ExportRecipe | None:
+def _sigmoid(u: UOp, given: Nodes, _: float) -> ExportRecipe | None:
     """1 / (1 + exp(-x))."""
     less = given[0]
     fits = u.dtype in _FLOATS and less.op is Op.NEG and u.src[0].op is Op.RECIP and _is(u.src[0].src[0].src[1], 1)
@@ -72,39 +68,34 @@ def _sigmoid(u: UOp, given: Nodes, _: float, opset: int) -> ExportRecipe | None:
 
 
 def _along(op: str) -> Named:
-    def made(u: UOp, given: Nodes, axis: int, opset: int) -> ExportRecipe | None:
-        return _one(op, given, u.dtype, u.shape, axis=axis) if u.dtype in _FLOATS else None
-
-    return made
+    return lambda u, given, axis: one(op, given, axis=axis) if u.dtype in _FLOATS else None
 
 
 def _place(op: str) -> Named:
     """The least position at which a value is the largest, or the least, along an axis."""
 
-    def made(u: UOp, given: Nodes, axis: int, opset: int) -> ExportRecipe | None:
-        x = given[0]
-        if x.dtype is dtypes.bool_ or x.dtype is dtypes.uint64:
+    def made(u: UOp, given: Nodes, axis: int) -> ExportRecipe | None:
+        if given[0].dtype in (dtypes.bool_, dtypes.uint64):
             return None
 
-        def emit(w: GraphWriter, values: list[GraphValue]) -> GraphValue:
-            found = w.node(op, w.whole(values[0], x.shape).name, axis=axis, keepdims=1)
-            return GraphValue(w.cast(found, dtypes.int32), u.dtype, u.shape)
+        def emit(w: GraphWriter, values: list[GraphValue]) -> str:
+            return w.cast(w.node(op, *w.wholes(values, given), axis=axis, keepdims=1), dtypes.int32)
 
-        return ExportRecipe((x,), emit)
+        return ExportRecipe(given, emit)
 
     return made
 
 
-def _norm(u: UOp, given: Nodes, arguments: tuple[int, float] | float, opset: int) -> ExportRecipe | None:
+def _norm(u: UOp, given: Nodes, arguments: tuple[int, float] | float) -> ExportRecipe | None:
     """A LayerNormalization from an axis on, or a BatchNormalization."""
     if u.dtype not in _FLOATS or any(p.dtype is not u.dtype for p in given) or 0 in u.shape:
         return None
     if isinstance(arguments, tuple):
-        return _one("LayerNormalization", given, u.dtype, u.shape, axis=arguments[0], epsilon=arguments[1])
-    return _one("BatchNormalization", given, u.dtype, u.shape, epsilon=arguments)
+        return one("LayerNormalization", given, axis=arguments[0], epsilon=arguments[1])
+    return one("BatchNormalization", given, epsilon=arguments)
 
 
-def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...], opset: int) -> ExportRecipe | None:
+def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...]) -> ExportRecipe | None:
     """A LayerNormalization for a standardizing of the last axes, or an InstanceNormalization where a row is long."""
     x, r = given
     shape = u.shape
@@ -116,13 +107,12 @@ def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...], opset: int) -> Ex
     eps, count = float(r.src[0].src[1].arg), product(tail)
     own: Any = np.float32 if u.dtype is dtypes.float32 else np.float64
 
-    def emit(w: GraphWriter, values: list[GraphValue]) -> GraphValue:
-        names = [w.whole(values[0], x.shape).name]
+    def emit(w: GraphWriter, values: list[GraphValue]) -> str:
+        (name,) = w.wholes(values, (x,))
         if count > _ONES:
-            names += [w.constant(np.ones(shape[1], own)), w.constant(np.zeros(shape[1], own))]
-            return GraphValue(w.InstanceNormalization(*names, epsilon=eps), u.dtype, shape)
-        names.append(w.constant(np.ones(tail, own)))
-        return GraphValue(w.LayerNormalization(*names, axis=axes[0], epsilon=eps), u.dtype, shape)
+            weights = w.constant(np.ones(shape[1], own)), w.constant(np.zeros(shape[1], own))
+            return w.InstanceNormalization(name, *weights, epsilon=eps)
+        return w.LayerNormalization(name, w.constant(np.ones(tail, own)), axis=axes[0], epsilon=eps)
 
     if count > _ONES and not (len(shape) == 3 and len(axes) == 1 and isinstance(shape[1], int)):
         return None
@@ -148,13 +138,13 @@ def _unpadded(x: UOp, sides: Pairs) -> tuple[UOp, Pairs]:
     return x, sides
 
 
-def _convolution(u: UOp, given: Nodes, arguments: tuple[Any, ...], opset: int) -> ExportRecipe | None:
+def _convolution(u: UOp, given: Nodes, arguments: tuple[Any, ...]) -> ExportRecipe | None:
     sides, strides, dilations, groups = arguments
     x, sides = _unpadded(given[0], sides)
     if any(p.dtype is not dtypes.float32 or 0 in p.shape for p in (u, *given)) or not _plain(x.shape[2:], *sides):
         return None  # runtimes have no other
     more = {"group": groups} if groups != 1 else {}
-    return _one("Conv", (x, *given[1:]), u.dtype, u.shape, **_attributes(strides, dilations, sides), **more)
+    return one("Conv", (x, *given[1:]), **_attributes(strides, dilations, sides), **more)
 
 
 def _plain(*sizes: Any) -> bool:
@@ -164,7 +154,7 @@ def _plain(*sizes: Any) -> bool:
 def _pool(op: str) -> Named:
     """A MaxPool, or the mean or the sum of an AveragePool, over (batch, channels, ...), which other axes are made."""
 
-    def made(u: UOp, given: Nodes, arguments: tuple[Any, ...], opset: int) -> ExportRecipe | None:
+    def made(u: UOp, given: Nodes, arguments: tuple[Any, ...]) -> ExportRecipe | None:
         kernel, strides, dilations, sides = arguments
         x, lead = given[0], len(u.shape) - len(kernel)
         # a border as wide as the kernel is none that runtimes take
@@ -176,16 +166,14 @@ def _pool(op: str) -> Named:
         source = reshape(x, (*flat, *x.shape[lead:]))
         out: Shape = (*flat, *u.shape[lead:])
 
-        def emit(w: GraphWriter, values: list[GraphValue]) -> GraphValue:
+        def emit(w: GraphWriter, values: list[GraphValue]) -> str:
             more = _attributes(strides, dilations, sides)
             if op != "MaxPool":
                 more["count_include_pad"] = 1
-            name = w.node(
-                op.split(maxsplit=1)[0], w.whole(values[0], source.shape).name, kernel_shape=list(kernel), **more
-            )
+            name = w.node(op.split(maxsplit=1)[0], *w.wholes(values, (source,)), kernel_shape=list(kernel), **more)
             if op == "AveragePool sum":
                 name = w.Mul(name, w.scalar(u.dtype, product(kernel)))
-            return GraphValue(name if out == u.shape else w.reshape(name, u.shape), u.dtype, u.shape)
+            return name if out == u.shape else w.reshape(name, u.shape)
 
         return ExportRecipe((source,), emit)
 
@@ -207,26 +195,27 @@ _NAMES: dict[str, Named] = {
     "avg_pool": _pool("AveragePool"),
     "sum_pool": _pool("AveragePool sum"),
 }
+_SINCE = {"gelu": 20}  # the first opset that has it, where that is not the first which is written
 
 
 # -- by nodes ---------------------------------------------------------------------------------------------------------
 
 
-def _max(u: UOp, _: int) -> ExportRecipe | None:
+def _max(u: UOp) -> ExportRecipe | None:
     a, b = u.src
     return _alone("Relu", a) if u.dtype in _FLOATS and _is(b, 0) and a.shape else None
 
 
-def _add(u: UOp, _: int) -> ExportRecipe | None:
+def _add(u: UOp) -> ExportRecipe | None:
     """A concatenation: parts with zeros around them, added up."""
     pieces = pieces_of(u) if u.src[1].op is Op.PAD else None
     if not pieces:
         return None
     axis = next(a for a, pair in enumerate(pieces[0].arg) if pair != (0, 0))
-    return _one("Concat", tuple([p.src[0] for p in pieces]), u.dtype, u.shape, axis=axis)
+    return one("Concat", tuple([p.src[0] for p in pieces]), axis=axis)
 
 
-def _mean(u: UOp, _: int) -> ExportRecipe | None:
+def _mean(u: UOp) -> ExportRecipe | None:
     """A sum times one over the number of what is summed."""
     if u.dtype not in _FLOATS or not u.shape:
         return None
@@ -241,10 +230,10 @@ def _mean(u: UOp, _: int) -> ExportRecipe | None:
     if contraction(inner, total.shape) is not None:
         return None
 
-    def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
+    def emit(w: GraphWriter, given: list[GraphValue]) -> str:
         without = u.shape == tuple([n for a, n in enumerate(x.shape) if a not in axes])
-        name = reduced_by(w, "ReduceMean", w.whole(given[0], x.shape).name, axes, keepdims=not without)
-        return GraphValue(name if without or total is inner else w.reshape(name, u.shape), u.dtype, u.shape)
+        name = reduced_by(w, "ReduceMean", w.wholes(given, (x,))[0], axes, keepdims=not without)
+        return name if without or total is inner else w.reshape(name, u.shape)
 
     return ExportRecipe((x,), emit)
 
@@ -256,7 +245,7 @@ def _is_share(u: UOp, many: Any) -> bool:
     return u.op is Op.RECIP and u.src[0].op is Op.CAST and u.src[0].src[0] is many
 
 
-_RULES: dict[Op, Callable[[UOp, int], ExportRecipe | None]] = {Op.MAX: _max, Op.MUL: _mean, Op.ADD: _add}
+_RULES: dict[Op, Callable[[UOp], ExportRecipe | None]] = {Op.MAX: _max, Op.MUL: _mean, Op.ADD: _add}
 
 
 _BOOL, _INT32, _INT64 = dtypes.bool_, dtypes.int32, dtypes.int64
@@ -412,36 +401,35 @@ def _repeating(w: GraphWriter, x: GraphValue, shape: tuple[Any, ...], axis: int)
     return w.whole(x, tuple([n if a == axis else m for a, (n, m) in enumerate(zip(shape, x.shape, strict=True))]))
 
 
-def scattered(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def scattered(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
     """SCATTER_ADD: rows out of range go to one more row, which is cut off."""
-    index, value = [w.whole(v, s.shape) for v, s in zip(given, u.src, strict=True)]
+    index, value = w.wholes(given, u.src)
     rows, columns = u.shape
-    own = carrier(index.dtype)
+    own = carrier(given[0].dtype)
     last = w.cast(w.size(rows), own)
-    low, high = w.Less(index.name, w.scalar(own, 0)), w.Less(last, index.name)
-    place = w.Where(w.Or(low, high), last, index.name)
-    place = w.Expand(w.Unsqueeze(place, w.ints([1])), w.shape(value.shape))
+    low, high = w.Less(index, w.scalar(own, 0)), w.Less(last, index)
+    place = w.Where(w.Or(low, high), last, index)
+    place = w.Expand(w.Unsqueeze(place, w.ints([1])), w.shape(u.src[1].shape))
     more = w.shape((rows + 1, columns))
     start = w.Expand(w.scalar(u.dtype, 0), more)
-    total = w.ScatterElements(start, place, value.name, axis=0, reduction="add")
-    name = w.Slice(total, w.ints([0]), w.size(rows), w.ints([0]))
-    return GraphValue(w.settled(name, u.dtype), u.dtype, u.shape)
+    total = w.ScatterElements(start, place, value, axis=0, reduction="add")
+    return w.settled(w.Slice(total, w.ints([0]), w.size(rows), w.ints([0])), u.dtype)
 
 
-def argsorted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def argsorted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
     """ARGSORT of a row: of equal keys the first comes first, as TopK has it."""
-    keys = w.whole(given[0], u.src[0].shape)
-    name = w.TopK(keys.name, w.size(u.shape[0]), outputs=2, axis=0, largest=0, sorted=1)
-    return GraphValue(w.cast(f"{name}_1", _INT32), _INT32, u.shape)
+    name = w.TopK(*w.wholes(given, u.src), w.size(u.shape[0]), outputs=2, axis=0, largest=0, sorted=1)
+    return w.cast(f"{name}_1", _INT32)
 
 
-def updated(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def updated(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
     """UPDATE: the rows, columns, ... of a part, counted from where it starts, are written into the whole."""
-    x, part = w.whole(given[0], u.src[0].shape), w.whole(given[1], u.src[1].shape)
+    x, part = w.wholes(given[:2], u.src)
+    room = u.src[1].shape
     starts = iter(given[2:])
     rank = len(u.shape)
     grids = []
-    for axis, (begin, n, whole) in enumerate(zip(u.arg, part.shape, x.shape, strict=True)):
+    for axis, (begin, n, whole) in enumerate(zip(u.arg, room, u.shape, strict=True)):
         row = w.Range(w.scalar(_INT64, 0), w.Squeeze(w.size(n)), w.scalar(_INT64, 1))
         if begin is None:
             at = w.cast(w.reshape(next(starts).name, (1,)), _INT64)
@@ -450,10 +438,10 @@ def updated(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
         elif begin.__class__ is not int or begin:
             row = w.Add(row, w.size(begin))
         shape = tuple([n if a == axis else 1 for a in range(rank)])
-        grid = w.Expand(w.reshape(row, shape), w.shape(part.shape))
+        grid = w.Expand(w.reshape(row, shape), w.shape(room))
         grids.append(w.Unsqueeze(grid, w.ints([-1])))
     places = w.Concat(*grids, axis=-1) if rank > 1 else grids[0]
-    return GraphValue(w.ScatterND(x.name, places, part.name), u.dtype, u.shape)
+    return w.ScatterND(x, places, part)
 
 
 # -- sums of products as MatMul ---------------------------------------------------------------------------------------
@@ -537,17 +525,14 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
     if order != sorted(order):
         back = (tuple([space[i] for i in order]), [order.index(i) for i in sorted(order)])
 
-    def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
-        names = [w.whole(v, s.shape).name for v, s in zip(given, (left, right), strict=True)]
-        name = w.settled(w.MatMul(*names), u.dtype)
+    def emit(w: GraphWriter, given: list[GraphValue]) -> str:
+        name = w.settled(w.MatMul(*w.wholes(given, (left, right))), u.dtype)
         shape = result
         if back is not None:
             shape = back[0]
             name = w.Transpose(name if result == shape else w.reshape(name, shape), perm=back[1])
             shape = tuple([shape[i] for i in back[1]])
-        if shape != target:
-            name = w.reshape(name, target)
-        return GraphValue(name, u.dtype, target)
+        return name if shape == target else w.reshape(name, target)
 
     return ExportRecipe((left, right), emit)
 

@@ -214,6 +214,10 @@ class GraphWriter:
             return self.ranked(v, len(shape))
         return GraphValue(self.node("Expand", v.name, self.shape(shape)), v.dtype, shape)
 
+    def wholes(self, values: Sequence[GraphValue], nodes: Sequence[UOp]) -> list[str]:
+        """The names of values, each with the shape of its node."""
+        return [self.whole(v, u.shape).name for v, u in zip(values, nodes)]
+
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """The shape that shapes broadcast to; they are known to fit."""
@@ -226,10 +230,11 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 class ExportRecipe(NamedTuple):
-    """The nodes that a value is computed from, and the function that writes it from theirs."""
+    """The nodes that a value is computed from, and the function that writes it from theirs: a name alone is that of the
+    whole value."""
 
     inputs: tuple[UOp, ...]
-    emit: Callable[[GraphWriter, list[GraphValue]], GraphValue]
+    emit: Callable[[GraphWriter, list[GraphValue]], GraphValue | str]
 
 
 # -- elementwise ops ---------------------------------------------------------------------------------------------------
@@ -543,13 +548,10 @@ def expanded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     return given[0]
 
 
-def padded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def padded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
     """PAD with zeros."""
-    v = w.whole(given[0], u.src[0].shape)
-    pairs = u.arg
-    parts = [b for b, _ in pairs] + [e for _, e in pairs]
-    name = w.Pad(v.name, w.shape(tuple(parts)), w.scalar(v.dtype, 0))
-    return GraphValue(name, v.dtype, u.shape)
+    begins, ends = zip(*u.arg)
+    return w.Pad(*w.wholes(given, u.src), w.shape(begins + ends), w.scalar(u.dtype, 0))
 
 
 def shrunk(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
@@ -584,14 +586,13 @@ def flipped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     return GraphValue(w.Slice(v.name, *ends), v.dtype, v.shape)
 
 
-def iota(w: GraphWriter, u: UOp, _: list[GraphValue]) -> GraphValue:
+def iota(w: GraphWriter, u: UOp, _: list[GraphValue]) -> str:
     """IOTA of a symbolic size."""
     (n,) = u.shape
     last = w.cast(w.Squeeze(w.size(n)), dtypes.int32)
-    name = w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
-    return GraphValue(name, dtypes.int32, u.shape)
+    return w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
 
 
-def sized(w: GraphWriter, u: UOp, _: list[GraphValue]) -> GraphValue:
+def sized(w: GraphWriter, u: UOp, _: list[GraphValue]) -> str:
     """A symbolic size as a number."""
-    return GraphValue(w.cast(w.Squeeze(w.size(u)), carrier(u.dtype)), u.dtype, ())
+    return w.cast(w.Squeeze(w.size(u)), carrier(u.dtype))

@@ -11,7 +11,7 @@ import numpy as np
 
 from anneal import progress
 from anneal.onnx.exporting import composites, graph_writer as forms
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, code_of
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, broadcast, carrier, code_of
 from anneal.onnx.values import array_dtype
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
@@ -19,7 +19,7 @@ from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, arena, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg
 
-_FORMS: dict[Op, Callable[[GraphWriter, UOp, list[GraphValue]], GraphValue]] = {
+_FORMS: dict[Op, Callable[[GraphWriter, UOp, list[GraphValue]], GraphValue | str]] = {
     Op.RESHAPE: forms.reshaped,
     Op.PERMUTE: forms.permuted,
     Op.EXPAND: forms.expanded,
@@ -45,12 +45,11 @@ class Leaf(NamedTuple):
     dtype: DType
     weight: Tensor | None
 
-    def written(self, w: GraphWriter, shape: Shape) -> GraphValue:
+    def written(self, w: GraphWriter) -> str:
         """The leaf in the carrier of its dtype."""
         if self.weight is not None:
             w.initialisers.append((self.name, self.weight.detach().numpy()))
-        name = self.name if carrier(self.dtype) is self.dtype else w.cast(self.name, carrier(self.dtype))
-        return GraphValue(name, self.dtype, shape)
+        return self.name if carrier(self.dtype) is self.dtype else w.cast(self.name, carrier(self.dtype))
 
 
 class Missing(NamedTuple):
@@ -94,7 +93,8 @@ class GraphLowering:
                     writing.step()
                     recipe = recipes.pop(u)
                     self.writer.at(u)
-                    self._values[u] = recipe.emit(self.writer, [self._values[s] for s in recipe.inputs])
+                    made = recipe.emit(self.writer, [self._values[s] for s in recipe.inputs])
+                    self._values[u] = GraphValue(made, u.dtype, u.shape) if isinstance(made, str) else made
                 elif u not in recipes:
                     here.inherit(u)
                     recipes[u] = recipe = self._recipe(u)
@@ -105,7 +105,7 @@ class GraphLowering:
     def _recipe(self, u: UOp) -> ExportRecipe:
         leaf = self.leaves.get(u)
         if leaf is not None:
-            return ExportRecipe((), lambda w, _: leaf.written(w, u.shape))
+            return ExportRecipe((), lambda w, _: leaf.written(w))
         bare = u.src[0] if u.op is Op.RESHAPE else u
         if (first := self.memory.get(bare)) is not None:
             return ExportRecipe((first,), partial(_again, u, first))
@@ -144,13 +144,7 @@ class GraphLowering:
         plain, inside = composites.plain_index(bare, table.shape[0], self._is_given(bare))
         if not inside:
             return None
-        slices = reshape(table, (table.shape[0], *rest))
-
-        def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
-            names = [w.whole(v, s.shape).name for v, s in zip(given, (slices, plain), strict=True)]
-            return GraphValue(w.Gather(*names, axis=0), u.dtype, u.shape)
-
-        return ExportRecipe((slices, plain), emit)
+        return composites.one("Gather", (reshape(table, (table.shape[0], *rest)), plain), axis=0)
 
     def _own(self, u: UOp) -> ExportRecipe:
         if u.op in _SAME:
@@ -171,7 +165,7 @@ class GraphLowering:
             return ExportRecipe(_sources(u), lambda w, given: form(w, u, given))
         reason = reason if u.op in ALU else _REASONS.get(u.op, f"the op {u.op.name}")
         self.missing.append(Missing(u, reason))
-        return ExportRecipe((), lambda w, _: GraphValue("", u.dtype, u.shape))
+        return ExportRecipe((), lambda w, _: "")
 
     def _is_given(self, index: UOp) -> bool:
         """True if an index is an unchanged input: the caller answers for its values."""
@@ -193,11 +187,10 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
     return () if u.op is Op.BIND or u.op is Op.VARIABLE else u.src
 
 
-def _again(u: UOp, first: UOp, w: GraphWriter, given: list[GraphValue]) -> GraphValue:
+def _again(u: UOp, first: UOp, w: GraphWriter, given: list[GraphValue]) -> str:
     """The elements of `first` in the shape of `u`."""
-    shape: Shape = u.shape
-    name = w.whole(given[0], first.shape).name
-    return GraphValue(name if first.shape == shape else w.reshape(name, shape), u.dtype, shape)
+    (name,) = w.wholes(given, (first,))
+    return name if first.shape == u.shape else w.reshape(name, u.shape)
 
 
 # -- values that follow from constants alone are computed once, when the file is made ---------------------------------

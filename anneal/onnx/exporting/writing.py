@@ -362,7 +362,7 @@ def export(
         trace = traced(function, example_args, dynamic or {}, input_names)
     names = _output_names(trace, output_names)
     writer, outputs = _written(trace, names, opset)
-    return _put(Path(path), _Parts(trace, writer, outputs, opset), external_data)
+    return _put(Path(path), trace, writer, outputs, external_data)
 
 
 def _output_names(trace: TracedGraph, names: Sequence[str] | None) -> list[str]:
@@ -457,28 +457,16 @@ def _refused(missing: list[Missing]) -> OnnxError:
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
-@frozen
-class _Parts:
-    trace: TracedGraph
-    writer: GraphWriter
-    outputs: list[Any]
-    opset: int
-
-
-def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
+def _put(path: Path, trace: TracedGraph, writer: GraphWriter, outputs: list[Any], external: bool | None) -> Exported:
     from onnx import helper
 
-    arrays = parts.writer.initialisers
+    arrays = writer.initialisers
     apart = sum(a.nbytes for _, a in arrays) > _APART if external is None else external
     data = path.with_name(f"{path.name}.data") if apart else None
-    inputs = [(i.name, i.dtype, i.shape) for i in parts.trace.inputs]
-    graph = helper.make_graph(
-        parts.writer.nodes,
-        parts.trace.name,
-        [helper.make_tensor_value_info(n, code_of(d), told(s)) for n, d, s in inputs],
-        [helper.make_tensor_value_info(n, code_of(d), told(s)) for n, d, s in parts.outputs],
-    )
-    opsets = [helper.make_opsetid("", parts.opset)]
+    sides = [(i.name, i.dtype, i.shape) for i in trace.inputs], outputs
+    infos = [[helper.make_tensor_value_info(n, code_of(d), told(s)) for n, d, s in rows] for rows in sides]
+    graph = helper.make_graph(writer.nodes, trace.name, *infos)
+    opsets = [helper.make_opsetid("", writer.opset)]
     model = helper.make_model(
         graph,
         producer_name="anneal",
@@ -495,13 +483,11 @@ def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
             files.replace(path, lambda f: f.write(content))
     except OSError as e:
         raise DataError(f"{path} cannot be written: {e.strerror or e}") from None
-    operators = Counter(n.op_type for n in parts.writer.nodes)
-    infos = [
-        tuple([ValueInfo(n, "tensor", d.name, tuple(told(s))) for n, d, s in rows]) for rows in (inputs, parts.outputs)
-    ]
+    operators = Counter(n.op_type for n in writer.nodes)
+    taken, given = [tuple([ValueInfo(n, "tensor", d.name, tuple(told(s))) for n, d, s in rows]) for rows in sides]
     total = len(content) + written
-    nodes = len(parts.writer.nodes)
-    return Exported(path, data, parts.opset, infos[0], infos[1], nodes, dict(operators.most_common()), total)
+    nodes = len(writer.nodes)
+    return Exported(path, data, writer.opset, taken, given, nodes, dict(operators.most_common()), total)
 
 
 def _fill(initialisers: Any, arrays: list[tuple[str, Any]], data: Path | None) -> int:

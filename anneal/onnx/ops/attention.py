@@ -233,12 +233,15 @@ def flex_attention(
 # -- rotary positions -------------------------------------------------------------------------------------------------
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int) -> Tensor:
-    """Pairs of features turned by angles: neighbours if interleaved, else those half the width apart.
+def rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int, width: int | None = None) -> Tensor:
+    """Pairs of the first features turned by angles: neighbours if interleaved, else those half the width apart.
 
-    x is (..., width) and cos and sin broadcast to (..., width / 2).
+    cos and sin broadcast to (..., width / 2); by default as many features are turned as there are angles for.
     """
-    half = x.shape[-1] // 2
+    width = width or 2 * cos.shape[-1]
+    if width != x.shape[-1]:
+        return Tensor.cat([rotated(x[..., :width], cos, sin, interleaved, width), x[..., width:]], dim=-1)
+    half = width // 2
     if interleaved:
         pairs = x.reshape(*x.shape[:-1], half, 2)
         a, b = pairs[..., 0], pairs[..., 1]
@@ -264,13 +267,11 @@ def rotary_embedding(
     if flat and not num_heads:
         raise node.fail("num_heads is missing, which an input of three axes needs")
     data = heads_of(x, num_heads or 1) if flat else x
-    width = rotary_embedding_dim or data.shape[-1]
     if position_ids is not None:
         index = position_ids.cast(dtypes.int32)
         cos_cache, sin_cache = cos_cache.rows(index), sin_cache.rows(index)
-    cos, sin = cos_cache.unsqueeze(1), sin_cache.unsqueeze(1)
-    turned = rotated(data[..., :width], cos, sin, interleaved)
-    out = turned if width == data.shape[-1] else Tensor.cat([turned, data[..., width:]], dim=-1)
+    width = rotary_embedding_dim or data.shape[-1]
+    out = rotated(data, cos_cache.unsqueeze(1), sin_cache.unsqueeze(1), interleaved, width)
     return together(out) if flat else out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops.elementwise import Array, Value, counted
-from anneal.onnx.registry import op
+from anneal.onnx.registry import op, rows
 from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
 from anneal.tensor import Tensor, vjp
 from anneal.uop.sizes import Size, most as largest, size, size_text
@@ -39,26 +40,19 @@ def constant(
     value_strings: Any = None,
 ) -> Any:
     """The value of an attribute."""
-    for found in (value, sparse_value):
-        if found is not None:
-            return found
-    for found, dtype in (
-        (value_float, np.float32),
-        (value_floats, np.float32),
-        (value_int, np.int64),
-        (value_ints, np.int64),
-        (value_string, object),
-        (value_strings, object),
+    for dtype, *given in (
+        (None, value, sparse_value),
+        (np.float32, value_float, value_floats),
+        (np.int64, value_int, value_ints),
+        (object, value_string, value_strings),
     ):
-        if found is not None:
-            return np.asarray(found, dtype)
+        for found in given:
+            if found is not None:
+                return found if dtype is None else np.asarray(found, dtype)
     raise node.fail("has no value", "export the model with its weights")
 
 
-@op("Identity", raw=True, sizes=True)
-def identity(x: Any) -> Any:
-    """The input itself."""
-    return x
+rows({"Identity": lambda x: x}, raw=True, sizes=True)
 
 
 @op("If", raw=True, sizes=True, values=("cond",), asks=True)
@@ -143,18 +137,15 @@ def _until(node: NodeCall, body: Graph, turns: Size, state: list[Any]) -> Any:
         end, *state = _tensors(node, node.run(body, number, goes, *state))
         return [number + 1, end.reshape(()), *state]
 
-    def whole() -> list[Any]:
+    def whole() -> Any:
         first = _tensors(node, [np.asarray(0), np.asarray(True), *state])
-        out: list[Any] = transforms.while_loop(lambda s: s[1] & (s[0] < turns), turn, first)
-        return out
+        return transforms.while_loop(lambda s: s[1] & (s[0] < turns), turn, first)
 
     done = None if node.training else node.traced(turns, whole)
     return done and tuple(done[2:])
 
 
-def _scanned(
-    node: NodeCall, turn: Callable[..., Any], turns: Size, state: list[Any], xs: Callable[[], Any]
-) -> tuple[list[Tensor], list[Tensor]] | None:
+def _scanned(node: NodeCall, turn: Callable[..., Any], turns: Size, state: list[Any], xs: Callable[[], Any]) -> Any:
     """The last state and the rows of a loop on the device; None if it cannot be there."""
 
     def each(state: list[Any], x: Any) -> Any:
@@ -163,9 +154,7 @@ def _scanned(
             node.room(turns, size_of(r))
         return after, rows
 
-    done: tuple[list[Tensor], list[Tensor]] | None
-    done = node.traced(turns, lambda: transforms.scan(each, _tensors(node, state), xs(), turns))
-    return done
+    return node.traced(turns, lambda: transforms.scan(each, _tensors(node, state), xs(), turns))
 
 
 def _one(node: NodeCall, value: Any, what: str) -> Any:
@@ -350,22 +339,12 @@ def _position(node: NodeCall, position: Any, count: int, *, end: bool = False) -
     return at + count if at < 0 else at
 
 
-@op("SequenceConstruct", since=11, raw=True, sizes=True)
-def sequence_construct(*items: Any) -> Any:
-    """The inputs as a sequence."""
-    return list(items)
-
-
-@op("SequenceEmpty", since=11, raw=True)
-def sequence_empty(*, dtype: int = 1) -> Any:
-    """A sequence of nothing."""
-    return []
-
-
-@op("SequenceLength", since=11, raw=True, sizes=True)
-def sequence_length(node: NodeCall, x: Any) -> Any:
-    """The number of items."""
-    return np.asarray(len(_sequence(node, x)), np.int64)
+SEQUENCES: dict[str, Callable[..., Any]] = {
+    "SequenceConstruct": lambda *items: [*items],
+    "SequenceEmpty": lambda *, dtype=1: [],
+    "SequenceLength": lambda node, x: np.asarray(len(_sequence(node, x)), np.int64),
+}
+rows(SEQUENCES, since=11, raw=True, sizes=True)
 
 
 @op("SequenceAt", since=11, raw=True, sizes=True, values=("position",))
@@ -424,15 +403,11 @@ def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int = 
     node.room(len(sizes))
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise node.fail(f"splits {size} elements into pieces of {sizes}")
-    out = []
-    at = 0
-    for s in sizes:
-        piece = x[(*[slice(None)] * axis, slice(at, at + s))]
-        if split is None and not keepdims:
-            piece = piece.reshape(*x.shape[:axis], *x.shape[axis + 1 :])
-        out.append(piece)
-        at += s
-    return out
+    lead = (slice(None),) * axis
+    if split is None and not keepdims:
+        return [x[(*lead, at)] for at in range(size)]
+    ends = itertools.accumulate(sizes)
+    return [x[(*lead, slice(end - s, end))] for s, end in zip(sizes, ends)]
 
 
 @op("Optional", since=15, raw=True, sizes=True)
@@ -441,10 +416,7 @@ def optional(x: Any = None, *, type: Any = None) -> Any:
     return x
 
 
-@op("OptionalHasElement", since=15, raw=True, sizes=True)
-def optional_has_element(x: Any = None) -> Any:
-    """True if there is a value."""
-    return np.asarray(x is not None)
+rows({"OptionalHasElement": lambda x=None: np.asarray(x is not None)}, since=15, raw=True, sizes=True)
 
 
 @op("OptionalGetElement", since=15, raw=True, sizes=True)

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import Sizes, array_code, element_bits, element_name, fits_device
+from anneal.onnx.values import Sizes, array_code, dtype_named, element_bits, element_name, fits_device
 from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
@@ -125,6 +125,7 @@ PARAMETRIC: dict[str, Callable[..., Tensor]] = {
     "LeakyRelu": lambda x, *, alpha: x.leaky_relu(alpha),
     # version 1 has fewer digits in its defaults
     "Selu": lambda x, *, alpha, gamma: (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma,
+    "Swish": lambda x, *, alpha: x.silu() if alpha == 1 else x * (x * alpha).sigmoid(),
     "ThresholdedRelu": lambda x, *, alpha: (x > alpha).where(x, x.zeros_like()),
     "Mean": lambda *xs: reduce(Tensor.add, xs) / len(xs),
 }
@@ -141,12 +142,6 @@ def shrink(x: Tensor, *, bias: float, lambd: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
     wide = x if is_float(x) else x.float()
     return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
-
-
-@op("Swish")
-def swish(x: Tensor, *, alpha: float) -> Tensor:
-    """x * sigmoid(alpha * x)."""
-    return x.silu() if alpha == 1 else x * (x * alpha).sigmoid()
 
 
 @op("IsInf")
@@ -407,23 +402,19 @@ def cast(node: NodeCall, x: Value, *, to: Any, saturate: int = 1, round_mode: st
 @op("CastLike", raw=True)
 def cast_like(node: NodeCall, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
     """The element type of another value."""
-    name = like.dtype.name
-    dtype = like.dtype if isinstance(like, np.ndarray) else array_dtype_of(name)
-    return converted(node, x, dtype, saturate, round_mode)
+    return converted(node, x, _array_dtype(like), saturate, round_mode)
 
 
-def array_dtype_of(name: str) -> np.dtype[Any]:
-    """The array's dtype for a tensor's."""
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, name, None) or name)
+def _array_dtype(x: Value) -> np.dtype[Any]:
+    """The dtype that an array of the same elements has."""
+    return x.dtype if isinstance(x, np.ndarray) else dtype_named(x.dtype.name)
 
 
 @op("BitCast", raw=True)
 def bitcast(node: NodeCall, x: Value, *, to: int) -> Value:
     """The same bits read as another type of the same width; a bool is a byte of 0 or 1."""
     dtype = _named(node, to)
-    was = x.dtype if isinstance(x, np.ndarray) else array_dtype_of(x.dtype.name)
+    was = _array_dtype(x)
     had, has = [element_bits(array_code(d.name)) for d in (was, dtype)]
     if had != has:
         raise node.fail(f"{was.name} has {had} bits and {dtype.name} {has}")

@@ -264,7 +264,7 @@ def resize(
 
 
 @op("GridSample")
-def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
+def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Any:
     """Images read at places from -1 to 1; of any number of axes since version 20, which renamed the modes."""
     kind = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     if kind not in SAMPLED or padding_mode not in OUTSIDE:
@@ -274,8 +274,7 @@ def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, 
         at = grid[..., x.ndim - 3 - i].reshape(x.shape[0], -1)
         places.append((at + 1) * ((n - 1) / 2) if align_corners else ((at + 1) * n - 1) * 0.5)
     read = sampled(x, places, kind, padding_mode, bool(align_corners))
-    out: Tensor = read.reshape(*x.shape[:2], *grid.shape[1:-1]).cast(x.dtype)
-    return out
+    return read.reshape(*x.shape[:2], *grid.shape[1:-1]).cast(x.dtype)
 
 
 @op("AffineGrid", values=("size",))

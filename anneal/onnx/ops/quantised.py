@@ -3,16 +3,17 @@ each slice of an axis, or (since version 21) for each block of one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, array_dtype_of, axis_of, converted, is_float
+from anneal.onnx.ops.elementwise import Array, Value, axis_of, converted, is_float
 from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
-from anneal.onnx.values import array_dtype, fits_device
+from anneal.onnx.values import dtype_named, fits_device
 from anneal.tensor import Tensor, dtypes
 from anneal.uop.sizes import product
 
@@ -37,16 +38,15 @@ def wide(node: NodeCall, x: Value) -> Tensor:
     return node.tensor(x)  # type: ignore[no-any-return]
 
 
-def _spread(node: NodeCall, scale: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+def _spread(node: NodeCall, scale: Value, x: Value, axis: int, block: int) -> Any:
     """A scale or zero point in a shape that broadcasts to x: of one element, of an axis, or of blocks of it."""
-    if scale.numel() == 1 and not block:
+    if math.prod(scale.shape) == 1 and not block:
         return scale.reshape(())
     along = axis_of(node, axis, x.ndim)
     if block:
-        return scale.repeat_interleave(block, along).narrow(along, 0, x.shape[along])
-    if scale.ndim == 1:
-        return scale.reshape(*[-1 if i == along else 1 for i in range(x.ndim)])
-    return scale
+        repeat: Any = np.repeat if isinstance(scale, np.ndarray) else Tensor.repeat_interleave
+        return repeat(scale, block, along)[(*(slice(None),) * along, slice(x.shape[along]))]
+    return scale.reshape(*[-1 if i == along else 1 for i in range(x.ndim)]) if scale.ndim == 1 else scale
 
 
 def integers(x: Tensor, zero_point: Tensor | None) -> Tensor:
@@ -95,18 +95,17 @@ def quantize_linear(
     if y_zero_point is not None:
         name = y_zero_point.dtype.name
     else:
-        name = array_dtype(output_dtype).name if output_dtype else "uint8"  # type: ignore[union-attr]
+        name = node.element(output_dtype).name if output_dtype else "uint8"
     data, scale = wide(node, x), wide(node, y_scale)
     scale = _spread(node, scale, data, axis, block_size)
     if precision:
-        computed = array_dtype(precision).name  # type: ignore[union-attr]
+        computed = node.element(precision).name
         data, scale = data.cast(computed), scale.cast(computed)
     data = data if is_float(data) else data.float()
     if name not in RANGES:
-        return converted(node, data / scale, array_dtype_of(name), saturate)
+        return converted(node, data / scale, dtype_named(name), saturate)
     zero = None if y_zero_point is None else _spread(node, wide(node, y_zero_point), data, axis, block_size)
-    found = quantised(data, scale, zero, name)
-    return found if fits_device(array_dtype_of(name)) else converted(node, found, array_dtype_of(name))
+    return converted(node, quantised(data, scale, zero, name), dtype_named(name))
 
 
 @op("DequantizeLinear", raw=True)
@@ -119,7 +118,7 @@ def dequantize_linear(
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
-) -> Value:
+) -> Any:
     """(x - zero point) * scale: `axis` since version 13, blocks and 4 bits since 21, `output_dtype` since 23."""
     held = [v for v in (x, x_scale, x_zero_point) if isinstance(v, np.ndarray)]
     if len(held) == 3 - (x_zero_point is None) or any(not fits_device(v.dtype) for v in held):
@@ -131,29 +130,19 @@ def dequantize_linear(
     if x_zero_point is not None and not is_float(data):
         zero = _spread(node, wide(node, x_zero_point), data, axis, block_size)
     if output_dtype:
-        return dequantised(data, scale.float(), zero).cast(array_dtype(output_dtype).name)  # type: ignore[union-attr]
+        return dequantised(data, scale.float(), zero).cast(node.element(output_dtype).name)
     return dequantised(data, scale, zero)
 
 
 def _dequantised_on_host(
     node: NodeCall, x: Any, scale: Any, zero_point: Any, axis: int, block: int, output_dtype: int
-) -> Array:
+) -> Any:
     """Weights, most of all: what they stand for is computed once."""
-
-    def spread(each: Array) -> Array:
-        if each.size == 1 and not block:
-            return each.reshape(())
-        along = axis_of(node, axis, x.ndim)
-        if block:
-            return np.take(np.repeat(each, block, along), range(x.shape[along]), along)
-        return each.reshape([-1 if i == along else 1 for i in range(x.ndim)]) if each.ndim == 1 else each
-
-    dtype = array_dtype(output_dtype) if output_dtype else scale.dtype
+    dtype = node.element(output_dtype) if output_dtype else scale.dtype
     steps = x.astype(np.float32 if is_float(x) else np.int32)
     if zero_point is not None and not is_float(x):
-        steps = steps - spread(zero_point.astype(np.int32))
-    out: Array = (steps.astype(np.float32) * spread(scale.astype(np.float32))).astype(dtype)
-    return out
+        steps = steps - _spread(node, zero_point.astype(np.int32), x, axis, block)
+    return (steps.astype(np.float32) * _spread(node, scale.astype(np.float32), x, axis, block)).astype(dtype)
 
 
 @op("DynamicQuantizeLinear")
@@ -236,16 +225,14 @@ def columns_of(node: NodeCall, a: Tensor, b: Tensor, zero: Tensor | None) -> Ten
     return weight_of(node, b, zero, [b.ndim - 2], zero.shape if zero is not None else (), product(a.shape[:-1]) == 1)
 
 
-def _of_rows(zero_point: Tensor | None) -> Tensor | None:
-    """A zero point (or scale) for each row of the left matrix."""
-    if zero_point is None or zero_point.numel() == 1:
-        return None if zero_point is None else zero_point.reshape(())
-    return zero_point.unsqueeze(-1) if zero_point.ndim == 1 else zero_point
+def _for_rows(x: Tensor) -> Tensor:
+    """A zero point, or a scale, for each row of the left matrix, or one for all."""
+    return x.reshape(()) if x.numel() == 1 else x.unsqueeze(-1) if x.ndim == 1 else x
 
 
-def _of_columns(zero_point: Tensor | None) -> Tensor | None:
-    """A zero point (or scale) for each column of the right matrix."""
-    return zero_point.reshape(()) if zero_point is not None and zero_point.numel() == 1 else zero_point
+def for_columns(scale: Tensor) -> Tensor:
+    """A scale for each column of the right matrix, or one for all."""
+    return scale.reshape(()) if scale.numel() == 1 else scale
 
 
 @op("MatMulInteger")
@@ -253,7 +240,8 @@ def matmul_integer(
     node: NodeCall, a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
 ) -> Tensor:
     """The product of matrices of 8-bit integers less their zero points, as int32."""
-    return exact_matmul(integers(a, _of_rows(a_zero_point)), columns_of(node, a, b, b_zero_point))
+    zero = None if a_zero_point is None else _for_rows(a_zero_point)
+    return exact_matmul(integers(a, zero), columns_of(node, a, b, b_zero_point))
 
 
 @op("QLinearMatMul")
@@ -269,14 +257,10 @@ def qlinear_matmul(
     y_zero_point: Tensor,
 ) -> Tensor:
     """The product of quantised matrices, quantised; scales of float16 and bfloat16 since version 21."""
-    total = exact_matmul(integers(a, _of_rows(a_zero_point)), columns_of(node, a, b, b_zero_point))
-    rows, columns = _of_rows(a_scale), _of_columns(b_scale)
-    assert rows is not None
-    assert columns is not None
-    by = _of_rows(y_scale)
-    assert by is not None
-    factor = rows.float() * columns.float() / by.float()
-    return requantised(total, factor, _of_rows(y_zero_point))
+    total = exact_matmul(integers(a, _for_rows(a_zero_point)), columns_of(node, a, b, b_zero_point))
+    rows, by = _for_rows(a_scale), _for_rows(y_scale)
+    factor = rows.float() * for_columns(b_scale).float() / by.float()
+    return requantised(total, factor, _for_rows(y_zero_point))
 
 
 def requantised(total: Tensor, factor: Tensor, zero_point: Tensor | None, name: str = "uint8") -> Tensor:

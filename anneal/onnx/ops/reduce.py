@@ -261,8 +261,7 @@ def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
             out = np.stack([spectrum.real, spectrum.imag], -1)
         return out.astype(values.dtype)
 
-    found = host_call(computed, (shape, x.dtype), x, key=("onnx DFT", n, inverse, onesided))
-    return found
+    return host_call(computed, (shape, x.dtype), x, key=("onnx DFT", n, inverse, onesided))
 
 
 def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:

@@ -124,33 +124,31 @@ def _concat_on_host(*xs: Array, axis: int = 1) -> Array:
     return np.concatenate(xs, axis)
 
 
-def _split(node: NodeCall, x: Value, sizes: Sequence[int] | None, parts: int, axis: int) -> tuple[Value, ...]:
-    """Pieces of `sizes`, or `parts` of equal size, the last one smaller if need be."""
-    axis = axis_of(node, axis, x.ndim)
-    n = x.shape[axis]
-    if sizes is None:
+@op("Split", since=13, values=("split", "given"), host=True, was=("split",))
+def split(
+    node: NodeCall,
+    x: Value,
+    split: Array | None = None,
+    given: Array | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+) -> tuple[Value, ...]:
+    """Pieces along an axis, as many as outputs or, since version 18, as `num_outputs` says, the last one smaller if
+    need be; or of sizes that are an input in version 1 and since 13, an attribute (`given`) before that.
+    """
+    axis, parts = axis_of(node, axis, x.ndim), num_outputs or node.outputs
+    n, said = x.shape[axis], given if split is None else split
+    if said is None:
         step = (n + parts - 1) // parts
         sizes = [max(0, min(step, n - i * step)) for i in range(parts)]
+    else:
+        sizes = ints(said)
     if size_of(sum(sizes)) != size_of(n) or min(sizes, default=0) < 0:
-        raise node.fail(f"pieces of {list(sizes)} do not make up the {n} elements of axis {axis}")
+        raise node.fail(f"pieces of {sizes} do not make up the {n} elements of axis {axis}")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     lead = (slice(None),) * axis
     return tuple([x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends, strict=True)])
-
-
-@op("Split", host=True)
-def split_old(
-    node: NodeCall, x: Value, lengths: Value | None = None, *, split: Sequence[int] | None = None, axis: int = 0
-) -> tuple[Value, ...]:
-    """Pieces along an axis; their sizes are an attribute, or in version 1 an input as well."""
-    sizes = split if lengths is None else ints(node.host(lengths))
-    return _split(node, x, sizes, node.outputs, axis)
-
-
-@op("Split", since=13, values=("split",), host=True)
-def split(node: NodeCall, x: Value, split: Array | None = None, *, axis: int, num_outputs: int | None = None) -> Any:
-    """Pieces along an axis; their sizes are an input, their number an attribute since version 18."""
-    return _split(node, x, None if split is None else ints(split), num_outputs or node.outputs, axis)
 
 
 @op(

@@ -10,8 +10,9 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Value, array_dtype_of, axes_of, axis_of, counted, plus, single
+from anneal.onnx.ops.elementwise import Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.registry import op
+from anneal.onnx.values import dtype_named
 from anneal.tensor import Generator, Tensor, dtypes
 from anneal.tensor.random import multinomial, rand, randn
 
@@ -34,8 +35,8 @@ def _inference(node: NodeCall, x: Tensor, scale: Value, bias: Value, mean: Value
         return _standardised(x, node.tensor(mean), node.tensor(var), node.tensor(scale), node.tensor(bias), epsilon)
     s, b, m, v = [np.asarray(k, np.float64) for k in known]
     factor = s / np.sqrt(v + epsilon)
-    name = x.dtype.name
-    one, other = [node.constant(row.astype(array_dtype_of(name)), known) for row in (factor, b - m * factor)]
+    own = dtype_named(x.dtype.name)
+    one, other = [node.constant(row.astype(own), known) for row in (factor, b - m * factor)]
     return x * _channels(x, one) + _channels(x, other)
 
 
@@ -177,8 +178,7 @@ def _dropped(node: NodeCall, x: Tensor, ratio: float, training: bool, seed: int 
     With a seed the numbers are those of the standard's reference, NumPy's, and the same in each run.
     """
     if not training or ratio == 0:
-        kept = Tensor.ones(*x.shape, dtype="bool", device=x.device) if node.wants(1) else None
-        return (x, kept) if node.wants(1) else x
+        return (x, Tensor.ones(*x.shape, dtype="bool", device=x.device)) if node.wants(1) else x
     if seed is None:
         kept = rand(*x.shape, device=x.device) >= ratio
     else:
@@ -288,46 +288,34 @@ def _named(node: NodeCall, code: int | None, like: Value | None) -> str:
     return node.element(code).name if code is not None else "float32" if like is None else like.dtype.name
 
 
-@op("RandomNormal", "RandomNormalLike", raw=True, pure=False)
-def random_normal(
+@op("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", raw=True, pure=False)
+def random(
     node: NodeCall,
     like: Value | None = None,
     *,
     dtype: int | None = None,
-    mean: float,
-    scale: float,
+    high: float = 1.0,
+    low: float = 0.0,
+    mean: float = 0.0,
+    scale: float = 1.0,
     seed: float | None = None,
     shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Normal numbers of a shape, or that of another value.
+    """Normal or uniform numbers of a shape, or that of another value.
 
     Random numbers are anneal's, not those of another runtime; with a seed each run draws the same.
     """
-    drawn = randn(*(shape or ()) if like is None else like.shape, device=node.device, generator=_generator(seed))
+    sizes: Any = (shape or ()) if like is None else like.shape
+    draw, scale, mean = (randn, scale, mean) if "Normal" in node.op else (rand, high - low, low)
+    drawn = draw(*sizes, device=node.device, generator=_generator(seed))
     return (drawn * scale + mean).cast(_named(node, dtype, like))
 
 
-@op("RandomUniform", "RandomUniformLike", raw=True, pure=False)
-def random_uniform(
-    node: NodeCall,
-    like: Value | None = None,
-    *,
-    dtype: int | None = None,
-    high: float,
-    low: float,
-    seed: float | None = None,
-    shape: Sequence[int] | None = None,
-) -> Tensor:
-    """Uniform numbers of a shape, or that of another value."""
-    drawn = rand(*(shape or ()) if like is None else like.shape, device=node.device, generator=_generator(seed))
-    return (drawn * (high - low) + low).cast(_named(node, dtype, like))
-
-
 @op("Bernoulli", pure=False)
-def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
+def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Any:
     """1 with the probability that each element is, else 0."""
     drawn: Any = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
-    return drawn.cast(_named(node, dtype, p))  # type: ignore[no-any-return]
+    return drawn.cast(_named(node, dtype, p))
 
 
 @op("Multinomial", pure=False)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
+from anneal.onnx.ops import attention as main
 from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together
 from anneal.onnx.ops.elementwise import Array, axis_of, iota, plus, single
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
@@ -421,9 +422,8 @@ def group_query_attention(
         if cos_cache is None or sin_cache is None:
             raise node.fail("do_rotary=1 without cos_cache and sin_cache")
         places = starts.reshape(-1, 1) + iota(q, length, 1, 2) if position_ids is None else position_ids
-        places = places.cast(dtypes.int32)
-        cos, sin = cos_cache.rows(places).unsqueeze(1), sin_cache.rows(places).unsqueeze(1)
-        q, k = _turned(q, cos, sin, rotary_interleaved), _turned(k, cos, sin, rotary_interleaved)
+        cos, sin = [cache.rows(places.cast(dtypes.int32)).unsqueeze(1) for cache in (cos_cache, sin_cache)]
+        q, k = [rotated(x, cos, sin, rotary_interleaved) for x in (q, k)]
     if past_key is not None and past_value is not None:
         room = max(total, past_key.shape[2])
         k, v = [_written(node, old, new, starts, room) for old, new in ((past_key, k), (past_value, v))]
@@ -442,19 +442,11 @@ def group_query_attention(
     return (together(y), k, v)[: node.outputs]
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int) -> Tensor:
-    """The first features of each head turned, as many as there are angles for."""
-    width = 2 * cos.shape[-1]
-    turned = rotated(x[..., :width], cos, sin, interleaved)
-    return turned if width == x.shape[-1] else Tensor.cat([turned, x[..., width:]], dim=-1)
-
-
-def _written(node: NodeCall, cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Tensor:
+def _written(node: NodeCall, cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Any:
     """A cache of `room` positions with new ones written from each sample's start on."""
     more = room - cache.shape[2]
     cache = cache.pad(((0, 0), (0, 0), (0, more), (0, 0))) if more else cache
-    out: Tensor = tensor_scatter.function(node, cache, new, starts, axis=2, mode="linear")
-    return out
+    return tensor_scatter.function(node, cache, new, starts, axis=2, mode="linear")
 
 
 @op("RotaryEmbedding")
@@ -470,15 +462,13 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
-) -> Tensor:
+) -> Any:
     """The first features of each head turned by the angles of their positions, which may be told by the first alone."""
     if is_packed_batching or scale != 1.0:
         raise node.fail("packed batches and a scale are not computed")
-    flat = x.ndim == 3
-    heads = num_heads or (x.shape[-1] // (2 * cos_cache.shape[-1]) if flat else x.shape[1])
-    data = heads_of(x, heads) if flat else x
-    places = position_ids.cast(dtypes.int32)
+    flat, places, width = x.ndim == 3, position_ids.cast(dtypes.int32), 2 * cos_cache.shape[-1]
     if places.ndim == 1:
-        places = (places.reshape(1, 1) + iota(x, data.shape[2], 1, 2)).expand(x.shape[0], data.shape[2])
-    out = _turned(data, cos_cache.rows(places).unsqueeze(1), sin_cache.rows(places).unsqueeze(1), interleaved)
-    return together(out) if flat else out
+        length = x.shape[1 if flat else 2]
+        places = (places.reshape(1, 1) + iota(x, length, 1, 2)).expand(x.shape[0], length)
+    how = {"num_heads": num_heads or x.shape[-1] // width, "rotary_embedding_dim": width, "interleaved": interleaved}
+    return main.rotary_embedding.function(node, x, cos_cache, sin_cache, places, **how)

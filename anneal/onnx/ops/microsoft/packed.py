@@ -9,7 +9,7 @@ import numpy as np
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.elementwise import Array, axis_of, plus
-from anneal.onnx.ops.indexing import wrapped
+from anneal.onnx.ops.indexing import gather
 from anneal.onnx.ops.microsoft import op
 from anneal.tensor import Tensor, dtypes
 
@@ -51,16 +51,19 @@ def _dequantised_blocks(
 ) -> Array:
     """(N, K) float32 numbers from packed ones, with a scale and a zero point for each block of a row."""
     blocks = -(-K // block_size)
-    steps = unpacked(b, bits).reshape(N, blocks * block_size)[:, :K].astype(np.float32)
-    if zero_points is None:
-        zeros = np.full((N, blocks), 1 << (bits - 1), np.float32)
-    elif zero_points.dtype == np.uint8 and scales.dtype != np.uint8:
-        zeros = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks].astype(np.float32)
-    else:
-        zeros = zero_points.reshape(N, blocks).astype(np.float32)
+    steps = unpacked(b, bits).reshape(N, blocks * block_size)[:, :K]
+    if zero_points is not None:
+        packed = zero_points.dtype == np.uint8 and scales.dtype != np.uint8
+        zero_points = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks] if packed else zero_points
+        zero_points = zero_points.reshape(N, blocks)
     group = np.arange(K) // block_size if g_idx is None else g_idx[:K]
-    each = scales.reshape(N, blocks).astype(np.float32)
-    return np.asarray((steps - zeros[:, group]) * each[:, group])
+    return _scaled(steps, scales.reshape(N, blocks), zero_points, 1 << (bits - 1), group, 1)
+
+
+def _scaled(steps: Array, scales: Array, zeros: Array | None, centre: int, places: Any, axis: int) -> Array:
+    """Steps from zero points, or from `centre`, times scales, as float32; both lie at `places` of an axis."""
+    less: Any = centre if zeros is None else np.take(zeros.astype(np.float32), places, axis)
+    return np.asarray((steps.astype(np.float32) - less) * np.take(scales.astype(np.float32), places, axis))
 
 
 def unpacked(x: Array, bits: int) -> Array:
@@ -82,27 +85,19 @@ def gather_block_quantized(
     block_size: int = 128,
     gather_axis: int = 0,
     quantize_axis: int = 1,
-) -> Tensor:
+) -> Any:
     """Gather of a table of 2 to 8 bits with a scale for each block of an axis; unpacked once, on the host."""
     if data.dtype.name.startswith("float") or block_size < 1:
         raise node.fail(f"a table of {data.dtype.name} with blocks of {block_size}; integers in blocks are read")
-    packed = data.dtype == np.uint8
-    axis, along = axis_of(node, gather_axis, data.ndim), axis_of(node, quantize_axis, data.ndim)
+    packed, along = data.dtype == np.uint8, axis_of(node, quantize_axis, data.ndim)
 
     def table() -> Array:
-        steps = (unpacked(data, bits) if packed else data).astype(np.float32)
+        steps = unpacked(data, bits) if packed else data
+        zeros = unpacked(zero_points, bits) if packed and zero_points is not None else zero_points
         blocks = np.minimum(np.arange(steps.shape[along]) // block_size, scales.shape[along] - 1)
-        zeros = np.float32(1 << (bits - 1) if packed else 0)
-        if zero_points is not None:
-            known = (unpacked(zero_points, bits) if packed else zero_points).astype(np.float32)
-            zeros = np.take(known, blocks, along)
-        each = np.take(scales.astype(np.float32), blocks, along)
-        return np.asarray(((steps - zeros) * each).astype(scales.dtype))
+        return _scaled(steps, scales, zeros, 1 << (bits - 1) if packed else 0, blocks, along).astype(scales.dtype)
 
-    rows = node.constant(table, (data, scales, zero_points))
-    count = rows.shape[axis]
-    found = rows.index_select(axis, wrapped(index, count).reshape(-1))
-    return found.reshape(*rows.shape[:axis], *index.shape, *rows.shape[axis + 1 :])
+    return gather.function(node, node.constant(table, (data, scales, zero_points)), index, axis=gather_axis)
 
 
 _NF4 = (
@@ -176,9 +171,15 @@ class Mixture(NamedTuple):
 
 
 MIXTURE = Mixture()
+_GATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": Tensor.relu,
+    "gelu": lambda h: h.gelu("tanh"),
+    "silu": Tensor.silu,
+    "identity": lambda h: h,
+}
 
 
-def _routed(node: NodeCall, router: Tensor, k: int, normalise: int) -> Tensor:
+def _routed(node: NodeCall, router: Tensor, k: int, normalise: int) -> Any:
     """(rows, experts): the weight of each expert, 0 but for the k with the largest scores."""
     scores = router.float()
     experts = scores.shape[1]
@@ -188,11 +189,10 @@ def _routed(node: NodeCall, router: Tensor, k: int, normalise: int) -> Tensor:
     every = node.constant(np.arange(experts, dtype=np.int32).reshape(1, 1, -1))
     hits: Any = place.cast(dtypes.int32).unsqueeze(-1) == every
     chosen = hits.any(1)
-    out: Tensor = chosen.where(scores, -np.inf).softmax(1) if normalise else chosen.where(scores.softmax(1), 0.0)
-    return out
+    return chosen.where(scores, -np.inf).softmax(1) if normalise else chosen.where(scores.softmax(1), 0.0)
 
 
-def _gated(node: NodeCall, h: Tensor, other: Tensor | None, how: Mixture) -> Tensor:
+def _gated(node: NodeCall, h: Tensor, other: Tensor | None, how: Mixture) -> Any:
     """The activation of the first product; of swiglu with the gate beside it, or in every second column."""
     kind = how.activation_type
     if kind == "swiglu":
@@ -209,24 +209,15 @@ def _gated(node: NodeCall, h: Tensor, other: Tensor | None, how: Mixture) -> Ten
         if how.swiglu_limit is not None:
             limit = how.swiglu_limit
             gate, line = gate.clamp(None, limit), line.clamp(-limit, limit)
-        out: Tensor = gate * (gate * how.activation_alpha).sigmoid() * (line + how.activation_beta)
-        return out
-    functions: dict[str, Callable[[], Tensor]] = {
-        "relu": h.relu,
-        "gelu": lambda: h.gelu("tanh"),
-        "silu": h.silu,
-        "identity": lambda: h,
-    }
-    if kind not in functions:
-        raise node.fail(f"activation_type is swiglu, {', '.join(functions)}, not {kind!r}")
-    y = functions[kind]()
+        return gate * (gate * how.activation_alpha).sigmoid() * (line + how.activation_beta)
+    if kind not in _GATES:
+        raise node.fail(f"activation_type is swiglu, {', '.join(_GATES)}, not {kind!r}")
+    y = _GATES[kind](h)
     return y if other is None else y * other
 
 
-def _mixed(
-    node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Tensor, Tensor | None] | None], how: Mixture
-) -> Tensor:
-    """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases.
+def _mixed(node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Any, Any]], how: Mixture) -> Any:
+    """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases, None without.
 
     Every expert computes every row, and the rows of those that a router did not choose count nothing: shapes stay
     fixed, and there is no host in between.
@@ -235,16 +226,12 @@ def _mixed(
         raise node.fail("use_sparse_mixer=1 is not computed")
     rows = x.reshape(1, -1, x.shape[-1])
 
-    def through(h: Tensor, layer: tuple[Tensor, Tensor | None] | None) -> Tensor | None:
-        if layer is None:
-            return None
-        y = h.matmul(layer[0].mT)
-        return y if layer[1] is None else y + layer[1].unsqueeze(1)
+    def through(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        y = h.matmul(weight.mT)
+        return y if bias is None else y + bias.unsqueeze(1)
 
-    first = through(rows, layers[0])
-    assert first is not None
-    y = through(_gated(node, first, through(rows, layers[2]), how), layers[1])
-    assert y is not None
+    gate = None if layers[2][0] is None else through(rows, *layers[2])
+    y = through(_gated(node, through(rows, *layers[0]), gate, how), *layers[1])
     weights = _routed(node, router, how.k, how.normalize_routing_weights)
     return (y * weights.T.unsqueeze(-1).cast(y.dtype)).sum(0).reshape(*x.shape)
 
@@ -262,11 +249,11 @@ def moe(
     b3: Tensor | None = None,
     *,
     how: Mixture = MIXTURE,
-) -> Tensor:
+) -> Any:
     """The results of the k experts with the largest scores for each row, weighted by softmax over all scores, or over
     those of the k.
     """
-    return _mixed(node, x, router, [(w1, b1), (w2, b2), None if w3 is None else (w3, b3)], how)
+    return _mixed(node, x, router, [(w1, b1), (w2, b2), (w3, b3)], how)
 
 
 _PACKED = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
@@ -297,7 +284,7 @@ def qmoe(
     quant_type: str = "int",
     weights_prepacked: int = -1,
     how: Mixture = MIXTURE,
-) -> Tensor:
+) -> Any:
     """MoE with weights of 4 or 8 bits, a scale for each row or for each block of it; unpacked once, on the host.
 
     `accuracy_level` would allow less precision; it is not used.
@@ -306,28 +293,20 @@ def qmoe(
         raise node.fail(
             f"{expert_weight_bits} bits of {quant_type!r}; integers of 4 and 8 bits, not packed again, are read"
         )
-    layers: list[tuple[Tensor, Tensor | None] | None] = []
-    for w, s, z, b in ((w1, s1, z1, b1), (w2, s2, z2, b2), (w3, s3, z3, b3)):
+
+    def layer(w: Array | None, s: Array | None, z: Array | None) -> Tensor | None:
         if w is None or s is None:
-            layers.append(None)
-            continue
-        made = node.constant(
-            lambda w=w, s=s, z=z: _weights(w, s, z, expert_weight_bits, block_size).astype(x.dtype.name), (w, s, z)
-        )
-        layers.append((made, b))
+            return None
+        return node.constant(lambda: _weights(w, s, z, expert_weight_bits, block_size).astype(x.dtype.name), (w, s, z))
+
+    layers = [(layer(w1, s1, z1), b1), (layer(w2, s2, z2), b2), (layer(w3, s3, z3), b3)]
     return _mixed(node, x, router, layers, how)
 
 
 def _weights(packed: Array, scales: Array, zeros: Array | None, bits: int, block: int) -> Array:
     """(experts, out, in) float32 numbers."""
-    steps = unpacked(packed, bits).astype(np.float32)
-    each = scales.astype(np.float32)
-    each = each[..., None] if each.ndim == 2 else each
-    blocks = (
-        np.minimum(np.arange(steps.shape[-1]) // max(block, 1), each.shape[-1] - 1) if block else [0] * steps.shape[-1]
-    )
-    centre: Any = np.float32(1 << (bits - 1))
-    if zeros is not None:
-        known = unpacked(zeros.reshape(*zeros.shape[:2], -1), bits).astype(np.float32)
-        centre = known[..., blocks]
-    return np.asarray((steps - centre) * each[..., blocks])
+    steps, each = unpacked(packed, bits), scales[..., None] if scales.ndim == 2 else scales
+    places = np.arange(steps.shape[-1])
+    places = np.minimum(places // block, each.shape[-1] - 1) if block else 0 * places
+    known = None if zeros is None else unpacked(zeros.reshape(*zeros.shape[:2], -1), bits)
+    return _scaled(steps, each, known, 1 << (bits - 1), places, -1)

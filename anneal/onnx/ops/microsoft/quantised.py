@@ -96,10 +96,6 @@ def qlinear_concat(node: NodeCall, y_scale: Tensor, y_zero: Tensor, *inputs: Ten
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
-def _columns(x: Tensor) -> Tensor:
-    return x.reshape(()) if x.numel() == 1 else x
-
-
 def _dynamic(x: Tensor) -> tuple[Tensor, Tensor]:
     """x as int32 steps from its zero point, and their scale, as DynamicQuantizeLinear finds them."""
     steps, scale, zero = main.by_range(x)
@@ -117,7 +113,7 @@ def dynamic_quantize_matmul(
     node: NodeCall, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
-    y = _of_floats(a, main.columns_of(node, a, b, b_zero), _columns(b_scale))
+    y = _of_floats(a, main.columns_of(node, a, b, b_zero), main.for_columns(b_scale))
     return plus(y, bias)
 
 
@@ -134,7 +130,7 @@ def matmul_integer_to_float(
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
     total = main.exact_matmul(main.integers(a, _scalar(a_zero)), main.columns_of(node, a, b, b_zero))
-    y = total.cast(a_scale.dtype) * (a_scale.reshape(()) * _columns(b_scale))
+    y = total.cast(a_scale.dtype) * (a_scale.reshape(()) * main.for_columns(b_scale))
     return plus(y, bias)
 
 
@@ -160,7 +156,7 @@ def qgemm(
     right = main.weight_of(node, b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
     total = main.exact_matmul(left.T if transA else left, right.T if transB else right)
     total = plus(total, c)
-    factor = a_scale.reshape(()) * _columns(b_scale) * alpha
+    factor = a_scale.reshape(()) * main.for_columns(b_scale) * alpha
     if y_scale is None:
         return total.float() * factor
     return main.requantised(total, factor / y_scale.reshape(()), _scalar(y_zero), a.dtype.name)
@@ -186,7 +182,7 @@ def qattention(
 ) -> Any:
     """Self-attention whose projection is a product of quantised matrices."""
     total = main.exact_matmul(main.integers(x, _scalar(x_zero)), main.columns_of(node, x, weight, weight_zero))
-    joined = total.float() * (x_scale.reshape(()) * _columns(weight_scale)) + bias
+    joined = total.float() * (x_scale.reshape(()) * main.for_columns(weight_scale)) + bias
     return self_attention(node, joined, [weight.shape[1] // 3] * 3, mask, None, past, how)
 
 
@@ -296,7 +292,7 @@ def dynamic_quantize_lstm(
         half = None if biases is None else biases.shape[1] // 2
         bias = None if biases is None else biases[d, :half] + biases[d, half:]
         peephole = None if peeps is None else peeps[d]
-        by, state_by, state_less = [None if t is None else _columns(t[d]) for t in (*scales, less)]
+        by, state_by, state_less = [None if t is None else main.for_columns(t[d]) for t in (*scales, less)]
         cells.append(QuantisedCell(inputs[d], states[d], bias, None, peephole, by, state_by, state_less, narrow))
     initial = [node.tensor(initial_h), node.tensor(initial_c)]
     return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)

@@ -116,12 +116,10 @@ def category_mapper(
 @op("LabelEncoder", raw=True)
 def label_encoder_old(
     node: NodeCall, x: Value, *, classes_strings: Sequence[str] | None = None, default_int64: int, default_string: str
-) -> Array:
+) -> Any:
     """Version 1: texts as their positions in a list, or positions as texts."""
-    texts = classes_strings or ()
-    if isinstance(x, np.ndarray) and x.dtype.kind in "OUS":
-        return _looked_up(x, texts, range(len(texts)), default_int64, np.int64)
-    return _looked_up(node.host(x), range(len(texts)), texts, default_string, object)
+    texts, default = classes_strings or (), {"default_int64": default_int64, "default_string": default_string}
+    return category_mapper.function(node, x, cats_int64s=range(len(texts)), cats_strings=texts, **default)
 
 
 @op("LabelEncoder", since=2, raw=True)
@@ -216,9 +214,8 @@ def linear_regressor(
 
 
 def _linear(node: NodeCall, x: Tensor, coefficients: Sequence[float], intercepts: Any, count: int) -> Tensor:
-    x = x.reshape(1, -1) if x.ndim == 1 else x
     weights = np.array(coefficients, np.float32).reshape(count, -1).T
-    y = x.float() @ node.constant(np.ascontiguousarray(weights))
+    y = _rows(x) @ node.constant(np.ascontiguousarray(weights))
     return y + node.constant(np.array(intercepts, np.float32)) if intercepts else y
 
 
@@ -243,9 +240,8 @@ def linear_classifier(
         # The class behind the score, where that is above 0 (LOGISTIC: 0.5 of its sigmoid).
         place = (scores[:, 0] > 0).cast(dtypes.int32)
         scores = Tensor.cat([-scores, scores], dim=1)
-        scores = TRANSFORMED[post_transform](scores)
-        return labelled(node, place, classlabels_ints, classlabels_strings), scores
-    place = scores.argmax(-1)
+    else:
+        place = scores.argmax(-1)
     return labelled(node, place, classlabels_ints, classlabels_strings), TRANSFORMED[post_transform](scores)
 
 
@@ -429,14 +425,13 @@ def svm_classifier(
     return labels, scores if how.post_transform != "PROBIT" else TRANSFORMED[how.post_transform](scores)
 
 
-def _of_two(scores: Tensor, positive: bool) -> Tensor:
+def _of_two(scores: Tensor, positive: bool) -> Any:
     """The chosen one of two classes with linear scores: as in onnxruntime the second, if the larger score is above 0
     (above 0.5 where no weight is negative), else that of the larger score.
     """
     most = scores.amax(-1)
     enough: Any = most >= 0.5 if positive else most > 0
-    chosen: Tensor = enough.where(1, scores.argmax(-1))
-    return chosen
+    return enough.where(1, scores.argmax(-1))
 
 
 def _decisions(node: NodeCall, x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Tensor:
@@ -457,7 +452,7 @@ def _decisions(node: NodeCall, x: Tensor, count: int, sizes: Sequence[int], how:
     return _kernel(node, x, total, how) @ node.constant(table)
 
 
-def _votes(node: NodeCall, scores: Tensor, count: int) -> Tensor:
+def _votes(node: NodeCall, scores: Tensor, count: int) -> Any:
     """(rows, classes): how many of its decisions each class wins."""
     pairs = list(itertools.combinations(range(count), 2))
     node.room(2, len(pairs), count)
@@ -466,8 +461,7 @@ def _votes(node: NodeCall, scores: Tensor, count: int) -> Tensor:
         first[n, i] = second[n, j] = 1
     wins: Any = scores > 0
     wins = wins.cast(dtypes.float32)
-    votes: Tensor = wins @ node.constant(first) + (1 - wins) @ node.constant(second)
-    return votes
+    return wins @ node.constant(first) + (1 - wins) @ node.constant(second)
 
 
 def _probabilities(scores: Array, count: int, a: Array, b: Array) -> Array:

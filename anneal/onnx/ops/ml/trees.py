@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,16 @@ from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import TRANSFORMED, labelled
 from anneal.tensor import Tensor, dtypes
 
-_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+# The tests of nodes, as numbered; 6 is BRANCH_MEMBER.
+_MODES: dict[str, Callable[[Any, Any], Any]] = {
+    "BRANCH_LEQ": operator.le,
+    "BRANCH_LT": operator.lt,
+    "BRANCH_GTE": operator.ge,
+    "BRANCH_GT": operator.gt,
+    "BRANCH_EQ": operator.eq,
+    "BRANCH_NEQ": operator.ne,
+}
+_TABLE = {"features": "i4", "modes": "i4", "yes": "i4", "no": "i4", "missing": "?"}  # what all rows read of a forest
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class Forest:
 
     features: Array
     splits: Array
-    modes: Array  # numbers of _MODES
+    modes: Array  # places in _MODES, or 6
     yes: Array
     no: Array
     missing: Array  # whether nan goes the way of yes
@@ -51,14 +61,16 @@ def _depth(node: NodeCall, yes: Array, no: Array, roots: Array) -> int:
 def _walked(node: NodeCall, x: Tensor, f: Forest, aggregate: str) -> Tensor:
     """(rows, targets): the leaves that the rows of x reach, put together by SUM, AVERAGE, MIN or MAX."""
     n, trees = x.shape[0], len(f.roots)
-    table = {k: node.constant(np.ascontiguousarray(v)) for k, v in _columns(x, f).items()}
+    own = x.dtype.name
+    table = {k: node.constant(np.ascontiguousarray(getattr(f, k).astype(kind))) for k, kind in _TABLE.items()}
+    table["splits"] = node.constant(np.ascontiguousarray(f.splits.astype(own)))
     at = node.constant(f.roots.astype(np.int32)).reshape(1, -1).expand(n, trees)
     for _ in range(f.depth):
         seen = x.gather(1, table["features"].rows(at))
         goes = _answers(node, seen, at, table, f)
         at = goes.where(table["yes"].rows(at), table["no"].rows(at))
     blank = {"MIN": math.inf, "MAX": -math.inf}.get(aggregate, 0.0)
-    given = node.constant(np.where(np.isnan(f.weights), blank, f.weights).astype(x.dtype.name)).rows(at)
+    given = node.constant(np.where(np.isnan(f.weights), blank, f.weights).astype(own)).rows(at)
     if aggregate in ("MIN", "MAX"):
         out = given.amin(1) if aggregate == "MIN" else given.amax(1)
         return out.isinf().where(0.0, out)
@@ -66,36 +78,20 @@ def _walked(node: NodeCall, x: Tensor, f: Forest, aggregate: str) -> Tensor:
     return total / trees if aggregate == "AVERAGE" else total
 
 
-def _columns(x: Tensor, f: Forest) -> dict[str, Array]:
-    return {
-        "features": f.features.astype(np.int32),
-        "splits": f.splits.astype(x.dtype.name),
-        "modes": f.modes.astype(np.int32),
-        "yes": f.yes.astype(np.int32),
-        "no": f.no.astype(np.int32),
-        "missing": f.missing.astype(bool),
-    }
-
-
-def _answers(node: NodeCall, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: Forest) -> Tensor:
+def _answers(node: NodeCall, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: Forest) -> Any:
     """True for each row whose element passes the test of its current node."""
-    split = table["splits"].rows(at)
-    asked = {
-        0: lambda: seen <= split,
-        1: lambda: seen < split,
-        2: lambda: seen >= split,
-        3: lambda: seen > split,
-        4: lambda: seen == split,
-        5: lambda: seen != split,
-        6: lambda: _member(node, seen, at, f),
-    }
-    used = sorted({int(m) for m in f.modes})
-    goes: Any = asked[used[0]]()
-    for mode in used[1:]:
-        goes = (table["modes"].rows(at) == mode).where(asked[mode](), goes)
+    split, tests = table["splits"].rows(at), [*_MODES.values()]
+
+    def asked(mode: int) -> Any:
+        return tests[mode](seen, split) if mode < len(tests) else _member(node, seen, at, f)
+
+    first, *others = sorted({int(m) for m in f.modes})
+    goes = asked(first)
+    for mode in others:
+        goes = (table["modes"].rows(at) == mode).where(asked(mode), goes)
     if f.missing.any():
         goes = goes | (seen.isnan() & table["missing"].rows(at))
-    return goes  # type: ignore[no-any-return]
+    return goes
 
 
 def _member(node: NodeCall, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
@@ -171,8 +167,9 @@ def _sets(values: Array | None, nodes: Array) -> dict[int, list[float]]:
     return dict(zip([int(n) for n in nodes], sets))
 
 
-def _forest(node: NodeCall, width: int, a: dict[str, Any], kind: str) -> Forest:
+def _forest(node: NodeCall, width: int, kind: str) -> Forest:
     """The trees of the older operators, whose leaves are nodes as well: their weights are told by tree and node."""
+    a = node.attributes
     place = {key: i for i, key in enumerate(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))}
     count = len(place)
     node.room(count, width)
@@ -184,9 +181,9 @@ def _forest(node: NodeCall, width: int, a: dict[str, Any], kind: str) -> Forest:
         return np.array(to, np.int64)
 
     yes, no = way("nodes_truenodeids"), way("nodes_falsenodeids")
-    if unknown := set(a["nodes_modes"]) - set(_MODES[:6]) - {"LEAF"}:
+    if unknown := set(a["nodes_modes"]) - _MODES.keys() - {"LEAF"}:
         raise node.fail(f"nodes_modes has {', '.join(sorted(unknown))}")
-    modes = np.array([0 if m == "LEAF" else _MODES.index(m) for m in a["nodes_modes"]])
+    modes = np.array([0 if m == "LEAF" else [*_MODES].index(m) for m in a["nodes_modes"]])
     weights = np.full((count, width), np.nan)
     given = _either(a, f"{kind}_weights")
     told = [a[f"{kind}_{what}ids"] for what in ("tree", "node", "")]
@@ -231,7 +228,7 @@ def tree_ensemble_regressor(
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
     x = x if is_float(x) else x.float()
-    forest = _forest(node, n_targets or 1, node.attributes, "target")
+    forest = _forest(node, n_targets or 1, "target")
     scores = _walked(node, x, forest, aggregate_function).float()
     if base := _either(node.attributes, "base_values"):
         scores = scores + node.constant(np.array(base, np.float32))
@@ -252,7 +249,7 @@ def tree_ensemble_classifier(
     x = x if is_float(x) else x.float()
     count = len(classlabels_strings or classlabels_int64s or ())
     votes = set(trees.class_ids)
-    forest = _forest(node, count, node.attributes, "class")
+    forest = _forest(node, count, "class")
     scores = _walked(node, x, forest, "SUM").float()
     base = _either(node.attributes, "base_values")
     if count == 2 and len(votes) == 1:
