@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the command's first import: until it is done nobody can cat
         optim as optim,
         signal as signal,
         special as special,
+        testing as testing,
         utils as utils,
     )
     from anneal.front import *
@@ -56,7 +57,7 @@ def __dir__() -> list[str]:
     front = import_module("anneal.front")
     rooms = (
         "amp", "array_api", "autograd", "backends", "compiler", "cuda", "distributions", "fft", "func", "linalg",
-        "masked", "nn", "optim", "signal", "special", "utils",
+        "masked", "nn", "optim", "signal", "special", "testing", "utils",
     )  # fmt: skip
     inner = {
         "doors",

@@ -82,7 +82,7 @@ matrix_norm matrix_power matrix_transpose max max_pool1d max_pool2d max_pool3d m
 minimum mish mm mode modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 moveaxis movedim
 mse_loss msort mul mul_ multi_margin_loss multilabel_soft_margin_loss multinomial multiply multiply_ mv mvlgamma
 nan_to_num nan_to_num_ nanmax nanmean nanmedian nanmin nanquantile nanstd nansum nanvar narrow narrow_copy
-ndimension ndtr ndtri ne ne_ neg neg_ negative negative_ nelement new_empty new_empty_strided new_full new_ones
+ndimension ndtr ndtri ne ne_ neg neg_ negative negative_ nelement new new_empty new_empty_strided new_full new_ones
 new_tensor new_zeros nextafter nextafter_ nll_loss nonzero nonzero_static normal_ normalize not_equal not_equal_
 one_hot ones ones_like outer pad pairwise_distance pdist permute permute_copy permute_dims pixel_shuffle
 pixel_unshuffle poisson_nll_loss polygamma positive pow pow_ prelu prod put put_ quantile rad2deg rad2deg_ rand
@@ -127,11 +127,12 @@ alpha_dropout celu_ ctc_loss feature_alpha_dropout rrelu rrelu_ selu_ threshold_
 enable_grad inference_mode set_grad_enabled""",
         "anneal.torch_facts": """
 BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor
-Size are_deterministic_algorithms_enabled can_cast channels_last channels_last_3d contiguous_format device fork_rng
-get_default_device get_default_dtype get_device get_float32_matmul_precision get_num_threads get_rng_state
-initial_seed is_complex is_conj is_inference is_neg is_nonzero is_same_size is_signed is_storage mps preserve_format
-promote_types result_type seed set_default_dtype set_float32_matmul_precision set_flush_denormal
-set_num_interop_threads set_num_threads set_rng_state strided typename use_deterministic_algorithms xpu""",
+Size accelerator are_deterministic_algorithms_enabled can_cast channels_last channels_last_3d contiguous_format
+device fork_rng get_autocast_cpu_dtype get_autocast_gpu_dtype get_default_device get_default_dtype get_device
+get_float32_matmul_precision get_num_threads get_rng_state initial_seed is_autocast_cpu_enabled is_complex is_conj
+is_inference is_neg is_nonzero is_same_size is_signed is_storage mps preserve_format promote_types result_type seed
+set_default_dtype set_float32_matmul_precision set_flush_denormal set_num_interop_threads set_num_threads
+set_rng_state strided typename use_deterministic_algorithms xpu""",
         "anneal.transforms": """
 cond custom_jvp custom_vjp fori_loop scan while_loop""",
     },
@@ -177,6 +178,9 @@ ModuleDict ModuleList ParameterDict ParameterList Sequential""",
 BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CosineSimilarity CrossMapLRN2d Embedding EmbeddingBag GroupNorm
 Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm Linear LocalResponseNorm PairwiseDistance RMSNorm
 SyncBatchNorm""",
+        "_lazy": """
+LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d LazyConvTranspose1d
+LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d LazyLinear""",
         "_losses": """
 ASMoutput AdaptiveLogSoftmaxWithLoss BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CrossEntropyLoss
 GaussianNLLLoss HingeEmbeddingLoss HuberLoss KLDivLoss L1Loss LinearCrossEntropyLoss MSELoss MarginRankingLoss
@@ -187,7 +191,7 @@ Module""",
         "_multihead": """
 MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer""",
         "_recurrent": """
-GRU GRUCell LSTM LSTMCell RNN RNNCell""",
+GRU GRUCell LSTM LSTMCell RNN RNNBase RNNCell RNNCellBase""",
         "_shapes": """
 ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Flatten Fold
 PixelShuffle PixelUnshuffle ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d
@@ -199,6 +203,8 @@ AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d Adaptive
 AvgPool1d AvgPool2d AvgPool3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
 FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d MaxPool1d MaxPool2d MaxPool3d MaxUnpool1d
 MaxUnpool2d MaxUnpool3d""",
+        "parallel": """
+DataParallel""",
         "parameter": """
 Buffer Parameter""",
         "anneal.optim": """
@@ -291,7 +297,7 @@ cbrt copysign erf erfc erfinv exp exp2 expm1 heaviside log log10 log1p log2 loga
 sqrt square xlogy""",
         "further": """
 astype bitwise_invert clamp_max clamp_min cumulative_prod cumulative_sum equal expand_dims fill float_power fmax
-fmin frexp gcd is_contiguous isreal lcm ldexp logaddexp2 matrix_transpose ndimension nelement new_empty
+fmin frexp gcd is_contiguous isreal lcm ldexp logaddexp2 matrix_transpose ndimension nelement new new_empty
 new_empty_strided new_full new_ones new_tensor new_zeros nextafter permute_dims positive rsub split_with_sizes
 stride type_as unstack""",
         "gamma": """
@@ -507,12 +513,12 @@ logsumexp lt lt_ masked_fill masked_fill_ masked_scatter masked_scatter_ masked_
 matrix_power matrix_transpose max max_pool1d max_pool2d max_pool3d maximum mean median min minimum mish mm mode
 moveaxis movedim mse_loss msort mul mul_ multinomial multiply multiply_ mv mvlgamma nan_to_num nan_to_num_ nanmax
 nanmean nanmedian nanmin nanquantile nanstd nansum nanvar narrow narrow_copy ndimension ne ne_ neg neg_ negative
-negative_ nelement new_empty new_empty_strided new_full new_ones new_tensor new_zeros nextafter nextafter_ nll_loss
-nonzero nonzero_static norm normal_ not_equal not_equal_ one_hot ones_like outer pad pdist permute permute_dims
-pixel_shuffle pixel_unshuffle polygamma positive pow pow_ prelu prod put put_ quantile rad2deg rad2deg_ rand_like
-randn_like random_ ravel reciprocal reciprocal_ relu relu6 relu_ remainder remainder_ renorm renorm_ repeat
-repeat_interleave reshape reshape_as resolve_conj resolve_neg rms_norm roll rot90 round round_ row_stack rows rsqrt
-rsqrt_ scaled_dot_product_attention scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_
+negative_ nelement new new_empty new_empty_strided new_full new_ones new_tensor new_zeros nextafter nextafter_
+nll_loss nonzero nonzero_static norm normal_ not_equal not_equal_ one_hot ones_like outer pad pdist permute
+permute_dims pixel_shuffle pixel_unshuffle polygamma positive pow pow_ prelu prod put put_ quantile rad2deg rad2deg_
+rand_like randn_like random_ ravel reciprocal reciprocal_ relu relu6 relu_ remainder remainder_ renorm renorm_
+repeat repeat_interleave reshape reshape_as resolve_conj resolve_neg rms_norm roll rot90 round round_ row_stack rows
+rsqrt rsqrt_ scaled_dot_product_attention scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_
 searchsorted select select_scatter selu sgn sgn_ shrink sigmoid sigmoid_ sign sign_ signbit silu sin sin_ sinc sinc_
 sinh sinh_ slice_scatter smooth_l1_loss softmax softmin softplus softshrink softsign sort split split_with_sizes
 sqrt sqrt_ square square_ squeeze squeeze_ stack std std_mean stride sub sub_ subtract subtract_ sum sum_to_size

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from anneal import cuda
+from anneal.amp import get_autocast_dtype, is_autocast_enabled
 from anneal.backend import DEVICES as _DEVICES, Place
 from anneal.errors import DeviceError, DTypeError
 from anneal.ops import as_dtype, checked, default_generator as _default_generator, said
@@ -59,6 +60,27 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 mps = xpu = cuda
+
+
+class accelerator:
+    """The device of tensors that name none, where that is a GPU, as torch's programs ask for one."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """True if tensors that name no device are on a GPU."""
+        return _default_device() != "cpu"
+
+    @staticmethod
+    def current_accelerator(check_available: bool = False) -> Place | None:
+        """The device, or None; `check_available` is ignored."""
+        return get_default_device() if accelerator.is_available() else None
+
+    @staticmethod
+    def device_count() -> int:
+        """1, or 0 without one: a process computes on one GPU."""
+        return int(accelerator.is_available())
+
+    synchronize = staticmethod(cuda.synchronize)
 
 
 # -- dtypes -----------------------------------------------------------------------------------------------------------
@@ -191,14 +213,13 @@ def get_rng_state() -> Tensor:
     >>> set_rng_state(state); a == Tensor.rand(3).tolist()
     True
     """
-    return Tensor([_default_generator.seed, _default_generator.calls], "cpu", dtypes.int64)
+    return _default_generator.get_state()
 
 
 @checked
 def set_rng_state(new_state: Tensor) -> None:
     """Go on with random numbers from `new_state`, which `get_rng_state` gave."""
-    number, calls = new_state.tolist()
-    _default_generator.manual_seed(number).calls = calls
+    _default_generator.set_state(new_state)
 
 
 @contextmanager
@@ -222,6 +243,21 @@ def fork_rng(devices: Any = None, enabled: bool = True, device_type: str = "cuda
     finally:
         if enabled:
             _default_generator.go_on(before)
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """True inside `autocast` for the cpu."""
+    return is_autocast_enabled("cpu")
+
+
+def get_autocast_gpu_dtype() -> DType:
+    """The dtype that `autocast` casts to for CUDA."""
+    return get_autocast_dtype("cuda")
+
+
+def get_autocast_cpu_dtype() -> DType:
+    """The dtype that `autocast` casts to on the cpu."""
+    return get_autocast_dtype("cpu")
 
 
 def get_num_threads() -> int:

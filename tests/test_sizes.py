@@ -105,6 +105,13 @@ FEATURES: dict[str, dict[str, int]] = {
     "a start without the optimisers that a program does not use": {"(top)": 1},
     "hooks of steps and states, extra state, lists of axes": {"nn": 9, "optim": 7, "ops": 1},
     "changes in place in the body of a loop": {"transforms": 2},
+    "layers that learn their channels, marks of scripting, bases, samplers of processes, assert_close": {
+        "(top)": 7,
+        "nn": 7,
+        "ops": 2,
+        "runtime": 1,
+        "utils": 3,
+    },
     "torch's assign=, get_total_norm, linearize and chunk_size=": {"nn": 1, "optim": 1, "(top)": 1, "transforms": 1},
 }
 MOST_FILES = 380  # of the package

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from anneal.nn._computed import functional_call as functional_call
     from anneal.nn._containers import *
     from anneal.nn._layers import *
+    from anneal.nn._lazy import *
     from anneal.nn._losses import *
     from anneal.nn._module import Module as Module
     from anneal.nn._multihead import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from anneal.nn._transformer import *
     from anneal.nn._transformer import Reader as Reader
     from anneal.nn._windows import *
+    from anneal.nn.parallel import DataParallel as DataParallel
     from anneal.nn.parameter import *
     from anneal.optim import (
         SGD as SGD,

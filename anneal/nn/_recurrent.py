@@ -69,7 +69,14 @@ class _LongShort(_Gated):
         return [o.sigmoid() * c.tanh(), c]
 
 
-class _Recurrent(_Gated):
+class RNNBase(_Gated):
+    """The base of `RNN`, `LSTM` and `GRU`.
+
+    >>> from anneal import nn
+    >>> isinstance(nn.GRU(2, 3), RNNBase)
+    True
+    """
+
     @checked
     def __init__(
         self,
@@ -203,7 +210,7 @@ class _Recurrent(_Gated):
         """Does nothing: in torch it prepares weights for cuDNN."""
 
 
-class _OfOneState(_Recurrent):
+class _OfOneState(RNNBase):
     @overload
     def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
     @overload
@@ -257,7 +264,7 @@ class GRU(_Unit, _OfOneState):
     """
 
 
-class LSTM(_LongShort, _Recurrent):
+class LSTM(_LongShort, RNNBase):
     """Long short-term memory: gates i, f, g, o; `c = f*c + i*g`, `h = o*tanh(c)`; the state is the pair (h, c).
 
     Arguments as for `RNN`; gives the outputs and the pair of the last states.
@@ -279,7 +286,14 @@ class LSTM(_LongShort, _Recurrent):
         return output, (h, c)
 
 
-class _Cell(_Gated):
+class RNNCellBase(_Gated):
+    """The base of `RNNCell`, `LSTMCell` and `GRUCell`.
+
+    >>> from anneal import nn
+    >>> isinstance(nn.GRUCell(2, 3), RNNCellBase)
+    True
+    """
+
     @checked
     def __init__(
         self,
@@ -325,7 +339,7 @@ class _Cell(_Gated):
         return [s.squeeze(0) for s in new] if single else new
 
 
-class _CellOfOneState(_Cell):
+class _CellOfOneState(RNNCellBase):
     @checked
     def forward(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
         return self._next(x, hx)[0]
@@ -362,7 +376,7 @@ class GRUCell(_Unit, _CellOfOneState):
     """
 
 
-class LSTMCell(_LongShort, _Cell):
+class LSTMCell(_LongShort, RNNCellBase):
     """A step of long short-term memory: (batch, in) and the pair of states (h, c) to the next pair.
 
     >>> h, c = LSTMCell(3, 4)(Tensor.ones(2, 3))

@@ -174,6 +174,10 @@ def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
     return fan(tensor.shape)
 
 
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    return _fans("fan", tensor)
+
+
 @checked
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The gain that makes up for an activation's smaller deviations; `param` is leaky_relu's slope.

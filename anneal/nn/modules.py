@@ -14,6 +14,10 @@ from anneal.nn._hooks import (  # isort: skip
     register_module_forward_hook, register_module_forward_pre_hook, register_module_full_backward_hook,
     register_module_full_backward_pre_hook,
 )  # fmt: skip
+from anneal.nn._layers import _BatchNorm, _ChannelNorm as _NormBase, _InstanceNorm
+from anneal.nn._module import Module
+from anneal.nn._windows import _Kernels as _ConvNd
+from anneal.tensor import Tensor
 
 
 def _ntuple(n: int) -> Callable[[Any], tuple[Any, ...]]:
@@ -23,6 +27,19 @@ def _ntuple(n: int) -> Callable[[Any], tuple[Any, ...]]:
     ((3, 3), (1, 2))
     """
     return lambda x: tuple(x) if isinstance(x, Iterable) and not isinstance(x, str) else (x,) * n
+
+
+class _Loss(Module):
+    """The base of losses of programs."""
+
+    def __init__(self, size_average: None = None, reduce: None = None, reduction: str = "mean") -> None:
+        self.reduction = reduction
+
+
+class _WeightedLoss(_Loss):
+    def __init__(self, weight: Tensor | None = None, *settings: Any, **named: Any) -> None:
+        super().__init__(*settings, **named)
+        self.register_buffer("weight", weight)
 
 
 _single, _pair, _triple, _quadruple = map(_ntuple, (1, 2, 3, 4))

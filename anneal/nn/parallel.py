@@ -19,7 +19,7 @@ from anneal.tensor import Tensor, no_grad
 from anneal.transforms import Function, vjp
 from anneal.uop import DType
 
-__all__ = ["DistributedDataParallel", "fully_shard", "shards_of", "whole_state_dict"]
+__all__ = ["DataParallel", "DistributedDataParallel", "fully_shard", "shards_of", "whole_state_dict"]
 
 
 class _Averaging:
@@ -38,6 +38,26 @@ class _Averaging:
 
     def __call__(self) -> None:
         distributed.average_gradients(self.parameters, self.group, bucket=self.bucket, wire=self.wire)
+
+
+class DataParallel(Module):
+    """A module as it is, under torch's name for one on several GPUs: a process computes on one device.
+
+    Args:
+        module: the module that is called; its tensors are those of `.module`, as in torch. device_ids, output_device,
+            dim: ignored.
+
+    >>> from anneal import nn
+    >>> list(DataParallel(nn.Linear(2, 1)).state_dict())
+    ['module.weight', 'module.bias']
+    """
+
+    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+        self.module = module
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The result of the module for these `inputs` and `kwargs`."""
+        return self.module(*inputs, **kwargs)
 
 
 class DistributedDataParallel(Module):

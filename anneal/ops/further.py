@@ -504,6 +504,19 @@ new_zeros, new_ones, new_empty = family(
 
 
 @function
+def new(x: Tensor, *data: Any, device: str | None = None) -> Tensor:
+    """torch's older `new_empty` of ints, or of a tuple of sizes, and `new_tensor` of other `data`, on `device`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).new(2, 3).shape, Tensor([1.0]).new([2, 3])
+    ((2, 3), Tensor([2., 3.], dtype=float32))
+    """
+    if all(isinstance(n, (int, tuple)) for n in data):
+        return x.new_empty(*data, device=device)
+    return x.new_tensor(data[0], device=device)
+
+
+@function
 def new_empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
     """`new_empty(size)`, with its options. Tensors have no strides of their own: only the length of `stride` is
     checked.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend import HOST, numpy_dtype
+from anneal.backend import HOST, Place, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import Integer, deferred, function, need_float
@@ -46,10 +46,8 @@ _CALLS = 1 << 32  # the numbers of calls that there are
 
 
 class Generator:
-    """A stream of keys: `(seed, call number)`. The default one serves every call that names none.
-
-    Element i of the n-th call is the first word of threefry2x32-20 applied to (i, 0) under the key (seed, n). Integers
-    and uniform floats are equal bit for bit on every device; normal numbers (Box-Muller) as far as its log and cos are.
+    """A stream of keys: `(seed, call number)`. The default one serves every call that names none; any serves every
+    device, whatever its `device` says.
 
     The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again.
     Inside a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw
@@ -59,9 +57,12 @@ class Generator:
     ((3, 0), (3, 0))
     """
 
-    __slots__ = ("_counters", "_known", "_lock", "_seeds", "calls", "seed")
+    __slots__ = ("_counters", "_known", "_lock", "_seeds", "calls", "device", "seed")
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int | str = 0, device: str = "cpu") -> None:
+        if isinstance(seed, str):  # torch's first argument is the device
+            device, seed = seed, 0
+        self.device = Place(device)
         self._lock = threading.Lock()  # two threads draw from one stream, each its own numbers
         self._seeds: dict[str, Tensor] = {}
         self._counters: dict[str, Tensor] = {}  # what jit functions read and advance, by device
@@ -99,6 +100,18 @@ class Generator:
         """Go on from the place that a `state` tells."""
         self.manual_seed(state["seed"])
         self.calls = int(state["calls"])
+
+    def initial_seed(self) -> int:
+        """The seed that `manual_seed` was given last."""
+        return self.seed
+
+    def get_state(self) -> Tensor:
+        """`state()` as a tensor, for `set_state`."""
+        return tensor(np.array([self.seed, self.calls]), device="cpu")
+
+    def set_state(self, new_state: Tensor) -> None:
+        """`go_on` from the tensor `new_state`, which `get_state` gave."""
+        self.go_on(dict(zip(("seed", "calls"), new_state.tolist())))
 
     def next_key(self) -> tuple[int, int]:
         """The key of the next call, as two 32-bit words."""
@@ -191,7 +204,7 @@ class _Numbered(Generator):
     __slots__ = ("_call", "_parent")
 
     def __init__(self, parent: Generator, call: Tensor) -> None:
-        super().__init__(parent.seed)
+        self.seed, self.calls, self.device, self._lock = parent.seed, 0, parent.device, parent._lock
         self._parent, self._call = parent, call
 
     def key(self, device: str) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
-from anneal.optim._hooks import StepHooks
-from anneal.optim._states import Saved, States, check_settings, kept_state, state_dtype
+from anneal.optim._states import Saved, States, StepHooks, check_settings, kept_state, state_dtype
 from anneal.runtime import Numbering, composite, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results, zero_gradient

@@ -31,6 +31,8 @@ class LRScheduler:
     [0.5]
     """
 
+    _get_lr_called_within_step = True  # what `get_lr` of programs asks
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         explain_class(cls)

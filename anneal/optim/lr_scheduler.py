@@ -26,6 +26,8 @@ __all__ = [
     "ReduceLROnPlateau", "SequentialLR", "StepLR", "WarmupCosine", "warmup_cosine",
 ]  # fmt: skip
 
+_LRScheduler = LRScheduler  # its older name
+
 
 def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float = 0.0) -> float:
     """The learning rate of step 0, 1, ...: linear up to `peak` over `warmup` steps, then half a cosine down.

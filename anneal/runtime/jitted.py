@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from types import FunctionType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from anneal import settings
 from anneal.backend import Array, Storage, get_device
@@ -474,6 +474,29 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
     """
     return Jit(function)
 
+
+def as_written(function: Any = None, *args: Any, **options: Any) -> Any:
+    """The `function` itself, or module: `jit.script`, `jit.ignore` and torch's other marks of scripting are ignored.
+
+    Args:
+        args, options: ignored, as example inputs are.
+    """
+    return (lambda given: given) if function is None else function
+
+
+for mark in (
+    "export",
+    "freeze",
+    "ignore",
+    "interface",
+    "script",
+    "script_if_tracing",
+    "script_method",
+    "trace",
+    "unused",
+):
+    setattr(jit, mark, as_written)
+vars(jit).update(Final=Final, annotate=lambda kind, value: value, is_scripting=bool, is_tracing=bool)  # both False
 
 C = TypeVar("C", bound=Callable[..., Any])
 _BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs")

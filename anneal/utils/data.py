@@ -9,18 +9,20 @@ import bisect
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from anneal.distributed import get_rank, get_world_size
 from anneal.errors import DataError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import Generator, host_generator
 from anneal.tensor import Tensor
 
 __all__ = [
-    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler",
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
+    "RandomSampler",
     "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
     "WeightedRandomSampler", "default_collate", "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip
@@ -306,6 +308,44 @@ class RandomSampler(Sampler[int]):
         return self.num_samples
 
 
+class DistributedSampler(Sampler[int]):
+    """The numbers of one process's part of a data set: every part has as many, so some examples come twice, or with
+    `drop_last` some are left out.
+
+    Args:
+        dataset: the data set. num_replicas, rank: how many processes there are, and which this one is; None: those of
+            `anneal.distributed`. shuffle: whether the order is random: another one after each `set_epoch(epoch)`, the
+            same in all processes of one `seed`.
+
+    >>> [list(DistributedSampler("abcde", 2, rank, shuffle=False)) for rank in (0, 1)]
+    [[0, 2, 4], [1, 3, 0]]
+    """
+
+    def __init__(
+        self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None,
+        shuffle: bool = True, seed: int = 0, drop_last: bool = False,
+    ) -> None:  # fmt: skip
+        self.dataset, self.shuffle, self.seed, self.epoch = dataset, shuffle, seed, 0
+        self.num_replicas = get_world_size() if num_replicas is None else num_replicas
+        self.rank = get_rank() if rank is None else rank
+        if not 0 <= self.rank < self.num_replicas:
+            raise SettingError(f"DistributedSampler: rank is below num_replicas, {self.num_replicas}, not {self.rank}")
+        self.num_samples = (len(dataset) + (0 if drop_last else self.num_replicas - 1)) // self.num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        numbers = range(len(self.dataset))
+        order = np.random.default_rng((self.seed, self.epoch)).permutation(numbers) if self.shuffle else numbers
+        again = itertools.cycle([int(n) for n in order])
+        return itertools.islice(again, self.rank, self.num_samples * self.num_replicas, self.num_replicas)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Shuffle by the number `epoch` from now on."""
+        self.epoch = epoch
+
+
 class BatchSampler(Sampler[list[int]]):
     """A sampler's numbers in lists of `batch_size`; the last one may be shorter, or is left out with `drop_last`.
 
@@ -483,4 +523,5 @@ class DataLoader(Generic[T_co]):
 
 
 # torch's files of this room
-sys.modules.update({f"{__name__}.{file}": sys.modules[__name__] for file in ("dataset", "dataloader", "sampler")})
+dataset = dataloader = distributed = sampler = sys.modules[__name__]
+sys.modules.update({f"{__name__}.{file}": sampler for file in ("dataset", "dataloader", "distributed", "sampler")})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,178 @@ def modes(m: Any) -> Any:
     return [m.distributions.Beta(a, b).mode, m.distributions.Beta(0.5, 0.5).mode]
 
 
+def streams(m: Any) -> Any:
+    found = []
+    for g in (m.Generator(device="cpu"), m.Generator("cpu"), m.Generator(m.device("cpu"))):
+        seeded = g.manual_seed(4) is g
+        state = g.get_state()
+        first = m.rand(2, generator=g).tolist()
+        g.set_state(state)
+        found.append([seeded, g.device.type, g.initial_seed(), first == m.rand(2, generator=g).tolist()])
+    return found
+
+
+def marks(m: Any) -> Any:
+    jit = m.jit
+
+    class Net(m.nn.Module):  # type: ignore[misc,name-defined]
+        scale: jit.Final[int]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = 2
+
+        @jit.ignore  # type: ignore[untyped-decorator]
+        def no_weight_decay(self) -> set[str]:
+            return {"pos_embed"}
+
+        @jit.unused  # type: ignore[untyped-decorator]
+        def unused(self) -> int:
+            return 3
+
+        @jit.ignore(drop=False)  # type: ignore[untyped-decorator]
+        def named(self) -> int:
+            return 4
+
+        @jit.export  # type: ignore[untyped-decorator]
+        def exported(self, x: m.Tensor) -> m.Tensor:
+            return x
+
+        def forward(self, x: m.Tensor) -> m.Tensor:
+            return x if jit.is_scripting() or jit.is_tracing() else x * self.scale
+
+    net = Net()
+    return [list(net.no_weight_decay()), net.unused(), net.named(), net(m.ones(2)), jit.annotate(int, 5)]
+
+
+def bases(m: Any) -> Any:
+    modules, nn = m.nn.modules, m.nn
+    kinds = [
+        modules.batchnorm._BatchNorm,
+        modules.instancenorm._InstanceNorm,
+        modules.conv._ConvNd,
+        nn.RNNBase,
+        nn.RNNCellBase,
+    ]
+    layers = [
+        nn.BatchNorm2d(2),
+        nn.SyncBatchNorm(2),
+        nn.InstanceNorm1d(2),
+        nn.Conv2d(2, 2, 1),
+        nn.ConvTranspose1d(2, 2, 1),
+    ]
+    layers += [nn.LSTM(2, 2), nn.GRUCell(2, 2), nn.LayerNorm(2)]
+
+    class Weighted(modules.loss._WeightedLoss):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any, y: Any) -> Any:
+            return nn.functional.cross_entropy(x, y, self.weight, reduction=self.reduction)
+
+    loss = Weighted(m.ones(3), reduction="sum")
+    fans = [nn.init._calculate_fan_in_and_fan_out(x.weight) for x in (nn.Linear(4, 3), nn.Conv2d(2, 4, 3))]
+    return [
+        [[isinstance(x, kind) for kind in kinds] for x in layers],
+        [isinstance(loss, modules.loss._Loss), loss(wave(m, 2, 3), m.tensor([0, 2])), list(loss.state_dict())],
+        [list(pair) for pair in fans],
+    ]
+
+
+def older_schedule(m: Any) -> Any:
+    class Warmup(m.optim.lr_scheduler._LRScheduler):  # type: ignore[misc,name-defined]
+        def get_lr(self) -> list[float]:
+            assert self._get_lr_called_within_step
+            return [lr * min(1.0, (self.last_epoch + 1) / 4) for lr in self.base_lrs]
+
+    _, optimizer, _ = _fitted(m, "SGD")
+    schedule, rates = Warmup(optimizer), []
+    for _ in range(5):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    return rates
+
+
+def lazy_layers(m: Any) -> Any:
+    nn = m.nn
+    net = nn.Sequential(nn.LazyConv2d(4, 3, padding=1), nn.LazyBatchNorm2d(), nn.ReLU(), nn.LazyConv2d(6, 3, groups=2))
+    net += nn.Sequential(
+        nn.LazyConvTranspose2d(2, 2), nn.LazyInstanceNorm2d(affine=True), nn.Flatten(), nn.LazyLinear(5)
+    )
+    kinds = [type(layer).__name__ for layer in net]
+    optimizer = m.optim.SGD(net.parameters(), lr=0.1)
+    x = wave(m, 2, 3, 6, 6)
+    shape = net(x).shape
+    start(m, net)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = (net(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return [
+        kinds,
+        [type(layer).__name__ for layer in net],
+        list(shape),
+        losses,
+        [list(p.shape) for p in net.parameters()],
+    ]
+
+
+def parallel(m: Any) -> Any:
+    net = m.nn.DataParallel(start(m, m.nn.Linear(3, 2)))
+    sampler = m.utils.data.distributed.DistributedSampler
+    parts = [
+        [*sampler(range(n), 3, r, shuffle=False, drop_last=d)] for n, d in ((7, False), (7, True)) for r in range(3)
+    ]
+    whole = [sampler(range(9), 3, r, seed=1) for r in range(3)]
+    orders = []
+    for epoch in (0, 1):
+        for s in whole:
+            s.set_epoch(epoch)
+        orders.append([n for s in whole for n in s])
+    loader = m.utils.data.DataLoader(m.arange(6), batch_size=2, sampler=sampler(range(6), 2, 1, shuffle=False))
+    return [
+        [net(wave(m, 2, 3)), list(net.state_dict()), isinstance(net.module, m.nn.Linear)],
+        [parts, [sorted(order) for order in orders], orders[0] == orders[1], [len(s) for s in whole]],
+        [batch.tolist() for batch in loader],
+    ]
+
+
+def close(m: Any) -> Any:
+    x = m.tensor([1.0, 2.0])
+    pairs: list[Any] = [
+        (x, x + 1e-6),
+        (x, x + 1e-4),
+        (x, x.double()),
+        (x, m.tensor([[1.0, 2.0]])),
+        ([x, 1], [x, 1]),
+        ({"a": x}, {"a": x + 1}),
+        ([x], [x, x]),
+        (1.0, 1.0 + 1e-9),
+        (m.tensor([1, 2]), m.tensor([1, 3])),
+        (m.tensor([math.nan]), m.tensor([math.nan])),
+    ]
+    found = []
+    for a, b in pairs:
+        for options in ({}, {"rtol": 0.0, "atol": 1e-3}, {"check_dtype": False}, {"equal_nan": True}):
+            try:
+                m.testing.assert_close(a, b, **options)
+                found.append(True)
+            except AssertionError:
+                found.append(False)
+    return found
+
+
+def facts(m: Any) -> Any:
+    x = wave(m, 1, 1, 3, 2)
+    hidden = x.new(2, 3).zero_()
+    return [
+        [hidden, x.new(x.size()).shape[2], x.new([1, 2]), m.tensor([-1.5]).fix(), x[0, 0, 0].ger(m.ones(2))],
+        [m.is_autocast_cpu_enabled(), str(m.get_autocast_gpu_dtype())[-7:], m.version.cuda],
+        [m.accelerator.is_available(), m.accelerator.current_accelerator(), m.accelerator.device_count()],
+    ]
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "steps hooked": steps_hooked,
     "states hooked": states_hooked,
@@ -195,6 +368,14 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "members": members,
     "axes listed": axes_listed,
     "modes": modes,
+    "streams": streams,
+    "marks": marks,
+    "bases": bases,
+    "older schedule": older_schedule,
+    "lazy layers": lazy_layers,
+    "parallel": parallel,
+    "close": close,
+    "facts": facts,
 }
 
 
