@@ -242,7 +242,7 @@ made nodes operators""",
         "glossary": """
 explain_class""",
         "made": """
-DTypeLike HELD array_of as_dtype called_on_host check_device_dtype wrap_array""",
+DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array""",
         "inplace": """
 add_ bernoulli_ cauchy_ changed clamp_ copy_ div_ exponential_ fill_ fill_diagonal_ flagged geometric_ in_place
 lerp_ log_normal_ mul_ need_changeable normal_ random_ sub_ uniform_ zero_""",

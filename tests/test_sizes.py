@@ -101,7 +101,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "optimisers that are copied, and states that are taken away": {"optim": 4},
     "state that is replaced between captures": {"runtime": 1},
     "parameters that a program puts into a group": {"optim": 1},
-    "constant leaves of each round": {"ops": 1},
+    "constant leaves of each round": {"ops": 2},
     "a start without the optimisers that a program does not use": {"(top)": 1},
     "hooks of steps and states, extra state, lists of axes": {"nn": 9, "optim": 7, "ops": 1},
     "changes in place in the body of a loop": {"transforms": 2},

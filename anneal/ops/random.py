@@ -46,8 +46,7 @@ _CALLS = 1 << 32  # the numbers of calls that there are
 
 
 class Generator:
-    """A stream of keys: `(seed, call number)`. The default one serves every call that names none; any serves every
-    device, whatever its `device` says.
+    """A stream of keys, `(seed, call number)`, for every device. The default one serves every call that names none.
 
     The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again.
     Inside a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw
@@ -60,8 +59,7 @@ class Generator:
     __slots__ = ("_counters", "_known", "_lock", "_seeds", "calls", "device", "seed")
 
     def __init__(self, seed: int | str = 0, device: str = "cpu") -> None:
-        if isinstance(seed, str):  # torch's first argument is the device
-            device, seed = seed, 0
+        device, seed = (seed, 0) if isinstance(seed, str) else (device, seed)  # torch's first argument is the device
         self.device = Place(device)
         self._lock = threading.Lock()  # two threads draw from one stream, each its own numbers
         self._seeds: dict[str, Tensor] = {}
@@ -70,8 +68,7 @@ class Generator:
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of `seed` (an int; its low 32 bits count) from the beginning. A jit function that does this
-        is not captured."""
+        """Start the stream of `seed` (its low 32 bits) anew. A jit function that does this is not captured."""
         if here.recordings:
             here.recordings[-1].seeded = True
         self.seed = int(seed) & 0xFFFFFFFF
@@ -271,8 +268,7 @@ def words(shape: tuple[int, ...], seed: Tensor, call: Tensor, count: int = 1) ->
 def _unit(bits: UOp, dtype: DType) -> UOp:
     """Words as floats in [0, 1): as many leading bits as the dtype holds exactly (at most 24)."""
     keep = min(24, dtype.digits)
-    f = dtypes.float32
-    return ((bits >> (32 - keep)).cast(f) * 2.0**-keep).cast(dtype)
+    return ((bits >> (32 - keep)).cast(dtypes.float32) * 2.0**-keep).cast(dtype)
 
 
 def _float_dtype(dtype: DTypeLike | None) -> DType:
