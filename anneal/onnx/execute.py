@@ -160,7 +160,7 @@ class GraphRun:
                 nodes.path = before
             if call.of_file:
                 self.constants.results[key] = results
-            elif self.is_fixed(list(results)):
+            elif all(map(self.is_fixed, results)):
                 self.memo.results[key] = results
             if self.pieces is not None:
                 self.pieces.note(scope.graph, n, call.needs_host)
@@ -192,13 +192,17 @@ class GraphRun:
 
     def is_fixed(self, value: Any) -> bool:
         """True if a value follows from the file and the shapes of the inputs."""
+        if value is None or (isinstance(value, list) and not value):
+            return not self.nothing_is_loose
         if isinstance(value, list):
             return value.fixed if isinstance(value, Items) else all(self.is_fixed(v) for v in value)
-        return value is None or id(value) in self.memo.fixed or id(value) in self.constants.fixed
+        return id(value) in self.memo.fixed or id(value) in self.constants.fixed
 
     def of_file(self, value: Any) -> bool:
-        """True if a value follows from the file alone, so that it is the same for all shapes."""
-        return not self.parameters and all(id(v) in self.constants.fixed for v in leaves(value))
+        """True if a value is known to follow from the file alone, so that it is the same for all shapes. Of nothing,
+        and of a sequence, it is not: an input may be empty in this run, and not in the next.
+        """
+        return not self.parameters and id(value) in self.constants.fixed
 
     def is_loose(self, value: Any) -> bool:
         """True if a value, or its shape, depends on values that the host read during the run."""
@@ -331,7 +335,7 @@ class NodeCall:
         key = (*self._key, "constant", self._made)
         self._made += 1
         run = self.of
-        everywhere = inputs is not None and run.of_file(list(inputs))
+        everywhere = inputs is not None and not run.parameters and all(v is None or run.of_file(v) for v in inputs)
         memo, loose = run.constants if everywhere else run.memo, not everywhere and (self._tainted or self._read)
         found = None if loose else memo.results.get(key)
         if found is None:
@@ -442,7 +446,8 @@ class NodeCall:
             return tuple(self.body(values))
         if node.implementation is None:
             raise self.fail("anneal does not have this operator")
-        self._tainted = run.is_loose(values)
+        given = [v for v, name in zip(values, node.inputs) if name]
+        self._tainted = any(map(run.is_loose, given))
         of = node.implementation
         results = self.results(of, values)
         moves = of.name in _SEQUENCES  # what it gives was looked at where it was made
@@ -460,8 +465,8 @@ class NodeCall:
         if self._read or self._tainted:
             return tuple([run.loosen(r) for r in results])
         pure = of.pure
-        still = pure and not node.subgraphs() and run.is_fixed(values)
-        self.of_file = still and run.of_file(values)
+        still = pure and not node.subgraphs() and all(map(run.is_fixed, given))
+        self.of_file = still and not run.parameters and all(map(run.of_file, given))
         memo = run.constants if self.of_file else run.memo
         for r in leaves(list(results)):
             if still or (pure and isinstance(r, (np.ndarray, Map))):

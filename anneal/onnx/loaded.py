@@ -324,6 +324,7 @@ def _value(x: Any, info: ValueInfo) -> Any:
         if isinstance(x, (np.ndarray, np.generic)):
             array = np.asarray(x)
             array = array.astype(object) if array.dtype.kind in "USTV" and info.dtype == "string" else array
+            array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
         else:
             array = np.asarray(x, dtype_named(info.dtype) if info.dtype else None)
     except (TypeError, ValueError, OverflowError) as e:

@@ -113,7 +113,7 @@ class Model(LoadedModel):
         kinds = [
             (n, x.dtype, x.shape, None if is_given(x) else x.tobytes())
             for n, x in feeds.items()
-            if type(x) is np.ndarray
+            if type(x) is np.ndarray and x.dtype.isnative
         ]
         last, plan, names = self._again
         results = None

@@ -541,7 +541,7 @@ class _Part:
 
 def _is_constant(run: GraphRun, value: Any) -> bool:
     """True if a value follows from the file, and is not the number of a turn."""
-    if value is None or isinstance(value, list) or not run.of_file(value):
+    if not run.of_file(value):
         return False
     scalar = isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "ib"
     return not scalar or run.constants.numbers.get((type(n := value.item()), n)) is not value

@@ -89,7 +89,10 @@ def test_inputs_and_outputs_say_their_names_dtypes_and_symbolic_shapes() -> None
     assert repr(m) == "Model('bad': x: float32[n, 3] -> y: float32[n, 2])"
 
 
-@pytest.mark.parametrize("x", [[[1, 2, 3]], [[1.0, 2.0, 3.0]], np.float32([[1, 2, 3]]), Tensor([[1.0, 2.0, 3.0]])])
+VALUES = [[[1, 2, 3]], [[1.0, 2.0, 3.0]], np.float32([[1, 2, 3]]), np.array([[1, 2, 3]], ">f4"), Tensor([[1.0, 2, 3]])]
+
+
+@pytest.mark.parametrize("x", VALUES)
 def test_values_are_numbers_lists_arrays_and_tensors(x: Any) -> None:
     m = anneal.onnx.load(mlp())
     wanted = m.run({"x": np.float32([[1, 2, 3]])})["y"].numpy()

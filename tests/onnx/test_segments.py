@@ -15,6 +15,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper
 
 import anneal.onnx
+from anneal.errors import OnnxError
 from anneal.onnx.execute import GraphRun
 from anneal.runtime import cache_statistics
 from anneal.tensor import Tensor
@@ -647,3 +648,124 @@ def test_a_scan_of_many_turns_is_no_kernel_that_computes_all_sums_anew() -> None
         cost.append(calls(lambda m=m, feeds=feeds: m.run(feeds)) / turns)
         check(file, m, feeds)
     assert cost[1] <= cost[0]
+
+
+# -- nothing, and sequences -------------------------------------------------------------------------------------------
+
+VECTOR = helper.make_tensor_type_proto(F, None)
+SOME = [np.float32([1, 2]), np.float32([3])]
+
+
+def subgraph(name: str, made: list[Any], given: list[Any] | None = None, kind: Any = F) -> Any:
+    return helper.make_graph(made, name, given or [], [helper.make_tensor_value_info(name, kind, None)])
+
+
+def either(condition: str, result: Any) -> Any:
+    nine = subgraph("else", [node("Constant", [], ["else"], value=array("", [9], np.float32))])
+    return node("If", [condition], ["y"], then_branch=subgraph("then", [result]), else_branch=nine)
+
+
+CHOSEN = {  # nodes whose results tell nothing from something, and an empty sequence from another: type, nodes, results
+    "an optional": (
+        helper.make_optional_type_proto(VECTOR),
+        [node("OptionalHasElement", ["q"], ["has"]), either("has", node("OptionalGetElement", ["q"], ["then"]))],
+        {"has": BOOL, "y": F},
+        [None, SOME[0]],
+    ),
+    "an optional sequence": (
+        helper.make_optional_type_proto(helper.make_sequence_type_proto(VECTOR)),
+        [node("OptionalHasElement", ["q"], ["has"])],
+        {"has": BOOL},
+        [None, SOME],
+    ),
+    "a sequence": (
+        helper.make_sequence_type_proto(VECTOR),
+        [
+            node("SequenceLength", ["q"], ["n"]),
+            node("Cast", ["n"], ["has"], to=BOOL),
+            either("has", node("ConcatFromSequence", ["q"], ["then"], axis=0)),
+            node("SequenceInsert", ["q", "c"], ["more"]),
+            node("SequenceLength", ["more"], ["m"]),
+        ],
+        {"n": I64, "y": F, "m": I64},
+        [[], SOME, SOME[:1]],
+    ),
+}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("what", CHOSEN)
+def test_an_input_that_was_nothing_may_be_something(what: str, first: int, device: str) -> None:
+    """Nothing and an empty sequence follow from the inputs, not from the file: runs keep no result of them as its."""
+    kind, nodes, results, given = CHOSEN[what]
+    inputs = [helper.make_value_info("q", kind)]
+    outputs = [helper.make_tensor_value_info(n, t, None) for n, t in results.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [array("c", [7], np.float32)])
+    file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+    m, reference = anneal.onnx.load(file), session(file)
+    for value in [*given[first:], *given, *given, *given[::-1]]:
+        check(file, m, {"q": value}, reference)
+
+
+def test_a_sequence_that_was_empty_may_have_items() -> None:
+    """How many turns a loop makes depends on values that are read: so does its empty result."""
+    kind = helper.make_tensor_sequence_value_info("v", F, None)
+    body = helper.make_graph(
+        [node("Identity", ["on"], ["goes"]), node("SequenceInsert", ["v", "x"], ["w"])],
+        "body",
+        [helper.make_tensor_value_info("i", I64, []), helper.make_tensor_value_info("on", BOOL, []), kind],
+        [helper.make_tensor_value_info("goes", BOOL, []), helper.make_tensor_sequence_value_info("w", F, None)],
+    )
+    nodes = [
+        node("NonZero", ["x"], ["at"]),
+        node("Shape", ["at"], ["shape"]),
+        node("Gather", ["shape", "one"], ["count"]),
+        node("SequenceEmpty", [], ["none"]),
+        node("Loop", ["count", "", "none"], ["r"], body=body),
+        node("SequenceLength", ["r"], ["n"]),
+    ]
+    file = model(nodes, [floats("x", 3)], [helper.make_tensor_value_info("n", I64, [])], [array("one", 1)])
+    m = anneal.onnx.load(file.SerializeToString())
+    for x in ([0, 0, 0], [1, 0, 2], [0, 0, 0], [1, 1, 2], [0, 3, 0]):
+        assert m.run({"x": np.float32(x)})["n"].item() == np.count_nonzero(x)
+
+
+TEXTS = np.array([["a", "b", "c"], ["d", "e", "f"]], object)
+GATHERED: dict[str, tuple[str, dict[str, int], Any]] = {
+    "Gather": ("Gather", {"axis": 1}, [[2, 0], [-1, 1]]),
+    "GatherElements": ("GatherElements", {"axis": 1}, [[2], [-3]]),
+    "GatherElements, a part": ("GatherElements", {"axis": 0}, [[1, -2]]),
+    "GatherND": ("GatherND", {}, [[1, 2], [0, -1], [0, 0]]),
+    "GatherND, rows": ("GatherND", {}, [[1], [-2], [0]]),
+    "GatherND, a batch": ("GatherND", {"batch_dims": 1}, [[2], [-3]]),
+}
+
+
+@pytest.mark.parametrize("how", ["an input", "of the file", "computed"])
+@pytest.mark.parametrize("name", GATHERED)
+def test_texts_are_gathered_wherever_positions_come_from(name: str, how: str) -> None:
+    op, attributes, index = GATHERED[name]
+    at = np.array(index)
+    nodes = [node(op, ["s", "at"], ["y"], **attributes)]
+    if how == "computed":
+        nodes.insert(0, node("Add", ["given", "none"], ["at"]))
+    inputs = [helper.make_tensor_value_info("s", TensorProto.STRING, [None, 3])]
+    given = {"an input": "at", "computed": "given"}.get(how)
+    inputs += [] if given is None else [ints(given, *[None] * at.ndim)]
+    weights = {"of the file": [array("at", index)], "computed": [array("none", 0)]}.get(how, [])
+    outputs = [helper.make_tensor_value_info("y", TensorProto.STRING, None)]
+    file = model(nodes, inputs, outputs, weights).SerializeToString()
+    m, reference = anneal.onnx.load(file), session(file)
+    for texts in (TEXTS, TEXTS[::-1], TEXTS):
+        feeds = {"s": texts, **({} if given is None else {given: at})}
+        np.testing.assert_array_equal(m.run(feeds)["y"], reference.run(None, feeds)[0])
+        at = at[::-1].copy()
+
+
+@pytest.mark.parametrize(("op", "index"), [("Gather", [3]), ("GatherElements", [[3]]), ("GatherND", [[0, 3]])])
+def test_positions_of_texts_that_are_not_there_are_named(op: str, index: Any) -> None:
+    inputs = [helper.make_tensor_value_info("s", TensorProto.STRING, None), ints("at", *np.shape(index))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.STRING, None)]
+    m = anneal.onnx.load(model([node(op, ["s", "at"], ["y"])], inputs, outputs).SerializeToString())
+    with pytest.raises(OnnxError, match=rf"{op} .*(index 3 is out|from 3 to 3)"):
+        m.run({"s": TEXTS, "at": np.array(index)})

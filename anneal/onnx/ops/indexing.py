@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.elementwise import Array, Value, axis_of, iota, single
 from anneal.onnx.registry import op
+from anneal.onnx.values import fits_device
 from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
 from anneal.uop.sizes import least
@@ -37,6 +37,8 @@ def _known(node: NodeCall, index: Array, count: Any, axis: int) -> Array:
 def gather(node: NodeCall, x: Value, index: Value, *, axis: int = 0) -> Value:
     """The elements of an axis at the indices, whose axes take its place. Negative ones since version 11."""
     axis = axis_of(node, axis, x.ndim)
+    if not isinstance(x, Tensor) and not fits_device(x.dtype):
+        index = node.host(index, "no device holds elements of this type")
     if isinstance(x, np.ndarray) and isinstance(index, np.ndarray):
         return np.take(x, _known(node, index, x.shape[axis], axis), axis)
     data: Tensor = node.tensor(x)
@@ -65,7 +67,20 @@ def gather_elements(node: NodeCall, x: Tensor, index: Tensor, *, axis: int) -> T
     return x.gather(axis, wrapped(index, x.shape[axis]))
 
 
-def _flat_places(index: Tensor, sizes: Sequence[int]) -> Tensor:
+@gather_elements.host
+def gather_elements_on_host(node: NodeCall, x: Array, index: Array, *, axis: int) -> Any:
+    """The same of arrays."""
+    return x[_along(node, x, index, axis)]
+
+
+def _along(node: NodeCall, x: Array, index: Array, axis: int) -> tuple[Array, ...]:
+    """The positions of elements whose place along one axis is `index`, an array for each axis."""
+    places: list[Array] = list(np.indices(index.shape, sparse=True))
+    places[axis_of(node, axis, x.ndim)] = index
+    return tuple(np.broadcast_arrays(*places))
+
+
+def _flat_places(index: Tensor, sizes: tuple[Any, ...]) -> Tensor:
     """(..., k) positions along k axes as one position each in the row that these axes make."""
     if not sizes:
         raise ValueError("indices of no axes")
@@ -88,6 +103,13 @@ def gather_nd(node: NodeCall, x: Tensor, index: Tensor, *, batch_dims: int = 0) 
         place = place + iota(x, batch, 0, 2) * row
     found = x.reshape(batch * row, *rest).index_select(0, place.reshape(-1))
     return found.reshape(*index.shape[:-1], *rest)
+
+
+@gather_nd.host
+def gather_nd_on_host(x: Array, index: Array, *, batch_dims: int = 0) -> Any:
+    """The same of arrays."""
+    batch = np.indices(index.shape[:-1], sparse=True)[:batch_dims]
+    return x[(*batch, *np.moveaxis(index, -1, 0))]
 
 
 @op("OneHot", values=("depth",))
@@ -142,9 +164,7 @@ def scatter_elements_on_host(
     node: NodeCall, x: Array, index: Array, updates: Array, *, axis: int, reduction: str = "none"
 ) -> Array:
     """The same of arrays."""
-    places: list[Array] = list(np.indices(index.shape, sparse=True))
-    places[axis_of(node, axis, x.ndim)] = index
-    return _put(node, x, tuple(np.broadcast_arrays(*places)), updates, reduction)
+    return _put(node, x, _along(node, x, index, axis), updates, reduction)
 
 
 @op("ScatterND")
