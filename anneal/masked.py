@@ -115,7 +115,7 @@ def median(
 ) -> Tensor:
     """The middle one in order, the lower of two, of the elements that count along an axis; nan where none counts."""
     x = _filled(_floats(input, dtype), mask, math.nan)
-    return x.nanmedian(axis_of(dim, x.ndim, "median"), keepdim).values if x.ndim else x
+    return x.nanmedian(axis_of(dim, x.ndim, "median"), keepdim).values if x.ndim else x.clone()
 
 
 @checked

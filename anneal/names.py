@@ -286,8 +286,9 @@ bilinear dropout embedding glu gumbel_softmax linear scaled_dot_product_attentio
         "convolution": """
 conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d""",
         "creation": """
-arange bartlett_window blackman_window empty empty_like eye from_numpy full full_like hamming_window hann_window
-kaiser_window linspace logspace meshgrid ones ones_like tri tril_indices triu_indices zeros zeros_like""",
+arange bartlett_window blackman_window broadcast_tensors empty empty_like eye from_numpy full full_like
+hamming_window hann_window kaiser_window linspace logspace meshgrid ones ones_like tri tril_indices triu_indices
+zeros zeros_like""",
         "dynamic": """
 argwhere masked_select nonzero nonzero_static unique unique_consecutive""",
         "elementwise": """
@@ -316,8 +317,8 @@ abs allclose angle bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise
 eq floor frac ge gt isclose isfinite isin isinf isnan isneginf isposinf le logical_and logical_not logical_or
 logical_xor lt nan_to_num ne neg round sgn sign trunc""",
         "movement": """
-broadcast_tensors broadcast_to expand expand_as flatten flip movedim narrow pad permute ravel repeat
-repeat_interleave reshape reshape_as roll shrink squeeze t tile transpose unflatten unsqueeze view""",
+broadcast_to expand expand_as flatten flip movedim narrow pad permute ravel repeat repeat_interleave reshape
+reshape_as roll shrink squeeze t tile transpose unflatten unsqueeze view""",
         "operators": """
 update_slice""",
         "placing": """

@@ -219,7 +219,7 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """The product of `matrices`, as `linalg.multi_dot` takes it; one matrix is itself."""
+    """The product of `matrices`, as `linalg.multi_dot` takes it; of one matrix a copy."""
     if len(matrices) == 1:
-        return need_tensor("the matrix", matrices[0], "chain_matmul")  # type: ignore[no-any-return]
+        return need_tensor("the matrix", matrices[0], "chain_matmul").clone()  # type: ignore[no-any-return]
     return multi_dot(matrices)

@@ -45,10 +45,10 @@ class Parameter(Tensor):
             # torch's Tensor(n) has n elements, where ours is the number n, which cannot train
             data = Tensor.zeros(data.uop.arg, device=data.device)
         super().__init__(data, device, dtype, requires_grad)
-        if isinstance(data, Tensor) and data is not self and (data.device, data.dtype) == (self.device, self.dtype):
-            shared = data.detach()._base
-            if shared is not None:
-                self._part_of(data, shared.step)
+        _share(self, data)
+
+    def __copy__(self) -> Parameter:
+        return Parameter(self, self.requires_grad)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
         copy = memo[id(self)] = Parameter(self.numpy(), self.requires_grad, device=self.device)
@@ -62,7 +62,7 @@ class Buffer(Tensor):
     """A tensor that is part of a module and does not train, as any plain tensor that is set as an attribute is.
 
     Args:
-        data: a tensor, an array, a nested list or a number.
+        data: a tensor, an array, a nested list or a number. A tensor shares its values with the buffer.
         persistent: whether it stands in the module's `state_dict`.
 
     Raises as `Tensor` does.
@@ -79,6 +79,7 @@ class Buffer(Tensor):
 
     def __init__(self, data: Any, *, persistent: bool = True) -> None:
         super().__init__(data)
+        _share(self, data)
         self.persistent = persistent
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Buffer:
@@ -87,6 +88,14 @@ class Buffer(Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _buffer, (self.numpy(), self.device, self.persistent)
+
+
+def _share(part: Tensor, data: Any) -> None:
+    """Make a tensor that was made of `data` a view of that, if it is a tensor of its device and dtype."""
+    if isinstance(data, Tensor) and data is not part and (data.device, data.dtype) == (part.device, part.dtype):
+        shared = data.detach()._base
+        if shared is not None:
+            part._part_of(data, shared.step)
 
 
 def _buffer(array: Any, device: str, persistent: bool) -> Buffer:

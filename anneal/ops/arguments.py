@@ -19,7 +19,7 @@ from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, SettingError, ShapeError, UserError
 from anneal.names import Tensor
 from anneal.ops.bases import change_view, link_views
-from anneal.ops.checks import into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
+from anneal.ops.checks import apart, into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
 from anneal.runtime import call_late, here
@@ -312,7 +312,9 @@ def checked(function: F, name: str = "") -> F:
 def function(op: F) -> F: ...
 @overload
 def function(**declared: Any) -> Callable[[F], F]: ...
-def function(op: Any = None, *, view: bool = False, autocast: str = "", neutral: Any = "", **declared: Any) -> Any:
+def function(
+    op: Any = None, *, view: bool = False, itself: bool = False, autocast: str = "", neutral: Any = "", **declared: Any
+) -> Any:
     """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
 
     Args:
@@ -326,6 +328,7 @@ def function(op: Any = None, *, view: bool = False, autocast: str = "", neutral:
             "highest" are the dtype's, "-inf" and "inf" of floats, which integers become first.
         inplace: whether it takes `inplace` in `nn.functional`; "twin": whether NAME_ is there, too.
         view: whether its results are views of its first argument, as in torch: `viewing`.
+        itself: whether it gives its argument where it has nothing to do, as in torch, and not a copy.
         autocast: the dtype that it takes its operands in under `anneal.amp.autocast`: `precision.casts`.
     """
 
@@ -333,6 +336,8 @@ def function(op: Any = None, *, view: bool = False, autocast: str = "", neutral:
         op.is_op = True
         if neutral != "":
             op.neutral = neutral
+        if itself:
+            op.is_itself = True
         op = casts(op, autocast) if autocast else op
         return checked(viewing(op) if view else op)
 
@@ -462,10 +467,12 @@ def _defers(function: Callable[..., Any]) -> bool:
 def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = False) -> F:
     """A function whose results may be late (`anneal.runtime.late`), known as the op that it is the checked form of.
     With `changes` it is an in-place op."""
-    known = op or function
+    copies = function.__name__.endswith("_copy")  # its calls are others than those of the op, which shares values
+    known = function if op is None or copies else op
     if _views(known, function.__name__):
         return _viewed(function, known)
     changes = changes or known.__name__ == "assign"
+    run = function if changes or (hasattr(known, "is_itself") and not copies) else apart(function)
 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
@@ -476,13 +483,13 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
                 viewed = changes and args and getattr(args[0], "_base", None) is not None
                 if viewed and change_view(known, function, args[0], args[1:], options):
                     return args[0]
-                return call_late(known, args, options, function, changes)
+                return call_late(known, args, options, run, changes)
             except Exception as error:
                 shorten(error)
                 raise
         return function(*args, **options)
 
-    late.__wrapped__ = known  # what `alias` and `inspect` look for
+    late.__wrapped__ = op or function  # what `alias` and `inspect` look for
     return late  # type: ignore[return-value]
 
 

@@ -290,7 +290,7 @@ def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options
     """
     base = next((x for x in (*args, *options.values()) if isinstance(x, Handle)), None)
     parts = (out,) if isinstance(out, Handle) else tuple(out)
-    if base is None or (name == "getitem" and not _is_basic(args[1])):
+    if base is None or (name in _SOMETIMES and not _SOMETIMES[name](*args)):
         return
     for n, part in enumerate(parts):
         if part is not base and part._base is None:
@@ -458,6 +458,19 @@ def _named_as_strided(x: Any, size: Any = (), stride: Any = (), storage_offset: 
     return (("as_strided", (tuple(size), tuple(stride), storage_offset)),)
 
 
+def _keeps_axes(formula: Any, *operands: Any) -> bool:
+    """True if a formula of `einsum` is of one operand, and sums nothing up."""
+    if not isinstance(formula, str) or len(operands) != 1:
+        return False
+    old, arrow, new = formula.replace(" ", "").partition("->")
+    return set(old) == set(new) if arrow else len(set(old)) == len(old) - 2 * old.count("...")
+
+
+# ops that give views for some arguments
+_SOMETIMES: Final[dict[str, Callable[..., bool]]] = {
+    "getitem": lambda x, index, *known: _is_basic(index),
+    "einsum": _keeps_axes,
+}
 _NAMED: Final[dict[str, Callable[..., tuple[Step, ...]]]] = {
     "diagonal": _named_diagonal,
     "unfold": _named_unfold,

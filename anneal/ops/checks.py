@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal.errors import ArgumentError, DTypeError, GradientError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.runtime import Handle, here, tensor_class
+from anneal.runtime import Handle, flat, here, mapped, tensor_class
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic, size
 
@@ -227,6 +227,23 @@ def unknown(error: Exception, name: str, order: Sequence[str], options: dict[str
     near = difflib.get_close_matches(wrong, names, 1)
     write = f"; did you mean {near[0]!r}?" if near else "."
     return f"there is no argument {wrong!r}{write} It takes {', '.join(names) or 'none'}"
+
+
+def apart(op: Callable[..., Any]) -> Callable[..., Any]:
+    """An op whose results share no values with its arguments: in place of an argument it gives a new tensor.
+
+    Args:
+        op: the op.
+    """
+
+    def run(*args: Any, **options: Any) -> Any:
+        out = op(*args, **options)
+        given = {id(x) for x in flat((args, options)) if is_tensor(x)}
+        if given.isdisjoint(map(id, flat(out))):
+            return out
+        return mapped(out, lambda t: t._new(t.uop) if id(t) in given else t)
+
+    return run
 
 
 def into(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], of_tensors: bool) -> Any:

@@ -12,9 +12,8 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import family, function, number
-from anneal.ops.checks import bound_int, int_args, is_tensor, need_tensor, said
+from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
 from anneal.uop import DType, UOp, const, dtypes, normalise_const
@@ -488,8 +487,8 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
 
 @function(method=False)
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
-    """Vectors, one by one or in a list, as grids over their product; indexing "ij" keeps their order, "xy" exchanges
-    the first two.
+    """Vectors, one by one or in a list, as grids over their product, which are views; indexing "ij" keeps their order,
+    "xy" exchanges the first two.
 
     >>> from anneal.tensor import Tensor
     >>> [t.shape for t in meshgrid(Tensor.arange(2), Tensor.arange(3))]
@@ -510,6 +509,21 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     out = []
     for i, t in enumerate(tensors):
         at = order.index(i)
-        u = nodes.reshape(t.uop, tuple([n if a == at else 1 for a, n in enumerate(sizes)]))
-        out.append(t._new(broadcast(u, sizes)))
+        out.append(t.reshape(tuple([n if a == at else 1 for a, n in enumerate(sizes)])).expand(sizes))
     return tuple(out)
+
+
+@function(method=False)
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Views of the tensors, expanded to the shape that they broadcast to.
+
+    >>> from anneal.tensor import Tensor
+    >>> [t.shape for t in broadcast_tensors(Tensor.zeros(2, 1), Tensor.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
+    for t in tensors:
+        need_tensor("each argument", t)
+    if not tensors:
+        return ()
+    shape = broadcast_shapes(*[t.shape for t in tensors])
+    return tuple([t.expand(shape) for t in tensors])

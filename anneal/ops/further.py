@@ -118,7 +118,8 @@ def gcd(x: Tensor, other: Any) -> Tensor:
     a, b = (x + zero).abs(), (o + zero).abs()
     # Euclid's steps: after as many as Fibonacci numbers fit the dtype, b is 0.
     for _ in range(math.ceil(a.dtype.bits * 1.4405)):
-        a, b = choose(b.ne(0), b, a), choose(b.ne(0), a % b, b)
+        more = b.ne(0)
+        a, b = choose(more, b, a), choose(more, a % choose(more, b, 1), b)
     return a
 
 
@@ -201,7 +202,7 @@ def equal(x: Tensor, other: Any) -> bool:
     return x.shape == o.shape and (not x.numel() or bool(x.eq(o).all().item()))
 
 
-@function(function_alias="alias_copy", array_api=True)
+@function(itself=True, function_alias="alias_copy", array_api=True)
 def positive(x: Tensor) -> Tensor:
     """The tensor itself.
 
@@ -373,7 +374,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
 # -- names of torch ---------------------------------------------------------------------------------------------------
 
 
-@function
+@function(itself=True)
 def type_as(x: Tensor, other: Any) -> Tensor:
     """The tensor in the dtype of `other`: `cast(other.dtype)`.
 

@@ -332,7 +332,7 @@ def diagflat(x: Tensor, offset: int = 0) -> Tensor:
     return x.reshape(-1).diag(offset)
 
 
-@function
+@function(itself=True)
 def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     """The sum over axes that broadcasting from `size` would have repeated.
 
@@ -368,7 +368,7 @@ def block_diag(x: Tensor, *others: Any) -> Tensor:
     return out
 
 
-@function
+@function(itself=True)
 def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
     """The Cartesian product of vectors: every combination of an element of each, one a row.
 

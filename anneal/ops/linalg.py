@@ -226,14 +226,15 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
 
 
-@function(static=True, autocast="low")
+@function(static=True, autocast="low", view=True)
 def einsum(formula: Any, *operands: Any) -> Tensor:
     """Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum.
 
     Spaces are ignored; a letter twice in one operand is its diagonal; `...` stands for axes that broadcast;
     without `->` the result has the letters that occur once, in alphabetical order. Several operands are
-    contracted from left to right. Lists of axes do without a formula: `einsum(x, [0, 1], y, [1, 2], [0, 2])` names axes
-    by numbers below 52, `...` among them, and those of the result at the end, if at all.
+    contracted from left to right; of one whose axes all stay the result is a view. Lists of axes do without a formula:
+    `einsum(x, [0, 1], y, [1, 2], [0, 2])` names axes by numbers below 52, `...` among them, and those of the result at
+    the end, if at all.
 
     Raises ShapeError for a formula that does not fit the operands.
 

@@ -498,7 +498,7 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
 # -- torch's functions of complex numbers, for real ones --------------------------------------------------------------
 
 
-@function(alias="conj_physical resolve_conj resolve_neg", function_alias="real", array_api="conj real")
+@function(itself=True, alias="conj_physical resolve_conj resolve_neg", function_alias="real", array_api="conj real")
 def conj(x: Tensor) -> Tensor:
     """The tensor itself: real numbers are their own conjugates. Gives x's shape.
 

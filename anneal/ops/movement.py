@@ -10,9 +10,9 @@ import numpy as np
 
 from anneal.errors import DTypeError, ModeError, RangeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import checks, nodes
+from anneal.ops import nodes
 from anneal.ops.arguments import function, several
-from anneal.ops.checks import axes_of, axis_of, int_args, is_tensor, need_axes, need_tensor, said, whole
+from anneal.ops.checks import axes_of, axis_of, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
@@ -477,22 +477,6 @@ def _above(n: Size) -> Size:
     if low < 0 < high:
         raise ShapeError(f"pad: whether {n} adds or cuts off depends on the values of its Variables; give it one sign")
     return n if low >= 0 else 0
-
-
-@function(method=False)
-def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors, expanded to the shape that they broadcast to.
-
-    >>> from anneal.tensor import Tensor
-    >>> [t.shape for t in broadcast_tensors(Tensor.zeros(2, 1), Tensor.zeros(3))]
-    [(2, 3), (2, 3)]
-    """
-    for t in tensors:
-        need_tensor("each argument", t)
-    if not tensors:
-        return ()
-    shape = checks.broadcast_shapes(*[t.shape for t in tensors])
-    return tuple([t.expand(shape) for t in tensors])
 
 
 # -- how borders are given --------------------------------------------------------------------------------------------

@@ -480,6 +480,11 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    function.is_itself = True  # type: ignore[attr-defined]
+    return function
+
+
 # operator: the op's name, what it computes, and what its numbers are
 PAIRS: dict[str, tuple[str, Compute, Callable[..., Any]]] = {
     "add": ("add", _of(binary, Op.ADD), computes),
@@ -497,7 +502,7 @@ PAIRS: dict[str, tuple[str, Compute, Callable[..., Any]]] = {
 }
 _OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "neg": (lambda x: x.neg(), _plain),
-    "pos": (lambda x: x, _plain),
+    "pos": (lambda x: x, _itself),
     "abs": (lambda x: x.abs(), _plain),
     "invert": (lambda x: x.bitwise_not(), _plain),
     "round": (lambda x, ndigits=None: x.round(ndigits or 0), _plain),

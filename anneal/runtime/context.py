@@ -139,6 +139,7 @@ class _Here(threading.local):
         self.unwrapped: set[int] = set()  # compiled modules, by id, whose own calls run
         # what late tensors are made with (late.py)
         self.defers = True  # False within an op: what it calls is part of it
+        self.derives = False  # True in a user's function of a derivative, whose ops run at once
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
         self.logs: deque[Any] = deque(maxlen=8)  # calls while it and those before were in force
         self.plain: deque[Any] = deque(maxlen=1 << 12)  # tensors with nodes that were late, or could not be, and lines

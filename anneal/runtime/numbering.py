@@ -510,6 +510,7 @@ def at_once(state: dict[str, Any]) -> bool:
     """True if the ops of the thread with this `state` (`vars(here)`) are to run immediately."""
     return bool(
         not state["defers"]
+        or state["derives"]
         or state["recordings"]
         or state["assigned"]
         or state["observers"]

@@ -74,6 +74,12 @@ def retains_grad(x: Tensor) -> bool:
     return retained(x)
 
 
+def copied(x: Tensor) -> Tensor:
+    """`copy.copy(x)`: a leaf that shares its values."""
+    copy = x.detach()
+    return copy.requires_grad_() if x.requires_grad else copy
+
+
 def deepcopy(x: Tensor, memo: dict[Any, Any]) -> Tensor:
     copy = memo[id(x)] = _rebuild(x.numpy(), x.device, x.requires_grad)
     return copy

@@ -66,7 +66,7 @@ def _cast(name: str, kind: str) -> Callable[[Tensor], Tensor]:
     >>> Tensor([1]).{name}().dtype.name
     '{kind}'
     """
-    return _of_class(function(named(cast, name)), name)
+    return _of_class(function(itself=True)(named(cast, name)), name)
 
 
 def _of_class(made: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -410,7 +410,7 @@ class Tensor(Methods):
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------
 
-    @function
+    @function(itself=True)
     def cast(self, dtype: DTypeLike) -> Tensor:
         """The tensor converted to `dtype`. Floats truncate to ints.
 
@@ -681,7 +681,7 @@ class Tensor(Methods):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else repr(self)
 
-    __deepcopy__ = interchange.deepcopy
+    __copy__, __deepcopy__ = interchange.copied, interchange.deepcopy
     __reduce__ = interchange.reduce
     __array__ = interchange.array
     __array_wrap__ = interchange.array_wrap

@@ -448,12 +448,12 @@ def attached(
         back = [place[where][n] for where, n in kinds]
         # their own derivatives are those of the nodes; to the function they are plain values
         values = [None if g is None else tensors([g], [True])[0] for g in given]
-        grad, defers = here.grad, here.defers
-        here.grad, here.defers = True, False  # differentiable, and not remembered as a call
+        modes = here.grad, here.defers, here.derives
+        here.grad, here.defers, here.derives = True, True, True  # differentiable, and not remembered as a call
         try:
             return f(xs, ys, back, values)
         finally:
-            here.grad, here.defers = grad, defers
+            here.grad, here.defers, here.derives = modes
 
     def pulled(i: Nodes, o: Nodes, s: Nodes, given: Some) -> Some:
         if pull is None:

@@ -111,7 +111,7 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = F
     Tensor([3.], dtype=float32)
     """
     x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    return [x[i, :n] for i, n in enumerate(_lengths("unpad_sequence", lengths))]
+    return [x[i, :n].clone() for i, n in enumerate(_lengths("unpad_sequence", lengths))]
 
 
 def pack_padded_sequence(
