@@ -10,8 +10,8 @@ import pytest
 
 from anneal.errors import GradientError, ShapeError, TransformError
 from anneal.linalg import solve
-from anneal.runtime import HostCall, Step, observed
 from anneal.ops import stack
+from anneal.runtime import HostCall, Step, observed
 from anneal.tensor import Tensor, host_call, jit
 from anneal.transforms import grad, hessian, jacfwd, jvp, vmap
 
