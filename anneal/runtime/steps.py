@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -185,26 +185,34 @@ class HostFunction:
         gets an axis in front, of 1 by "expand_dims" and of `n` by "broadcast_all".
         """
         method = self.vmap_method
+        size = n if method == "broadcast_all" else 1
 
         def one_by_one(*arrays: Array) -> list[Array]:
             made = [self.arrays([a[i] if b else a for a, b in zip(arrays, batched, strict=True)]) for i in range(n)]
             return [np.stack(each) for each in zip(*made, strict=True)]
 
-        def at_once(*arrays: Array) -> Any:
-            size = n if method == "broadcast_all" else 1
-            wide = [
-                a if b else np.broadcast_to(a, (size, *a.shape)).copy() for a, b in zip(arrays, batched, strict=True)
-            ]
-            return self.call(*wide)
-
         return HostFunction(
             ("each", self.key, batched, n),
             tuple([((n, *shape), dtype) for shape, dtype in self.results]),
-            one_by_one if method == "sequential" else at_once,
+            one_by_one if method == "sequential" else _AtOnce(self.call, batched, size),
             f"{self.name}, for {n} examples",
             gradient,
             method,
         )
+
+
+class _AtOnce(NamedTuple):
+    """A call for all examples; arguments that are not `batched` get an axis of so many."""
+
+    call: Callable[..., Any]
+    batched: tuple[bool, ...]
+    size: int
+
+    def __call__(self, *arrays: Array, behind: int = 0) -> Any:
+        """The results; the axis of examples lies behind those of so many vmaps around this one."""
+        given = zip(arrays, self.batched, strict=True)
+        wide = [a if b else np.repeat(np.expand_dims(a, behind), self.size, behind) for a, b in given]
+        return self.call(*wide, behind=behind + 1) if isinstance(self.call, _AtOnce) else self.call(*wide)
 
 
 def found_sizes(name: str, results: Sequence[tuple[Shape, DType]], inputs: Sequence[Shape]) -> Src:

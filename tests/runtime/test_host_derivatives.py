@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from anneal.errors import GradientError, ShapeError, TransformError
+from anneal.linalg import solve
+from anneal.ops import stack
 from anneal.runtime import HostCall, Step, observed
 from anneal.tensor import Tensor, host_call, jit
-from anneal.transforms import grad, hessian, jvp, vmap
+from anneal.transforms import grad, hessian, jacfwd, jvp, vmap
 
 Tensors = Sequence[Tensor]
 A = np.array([[2.0, 0.5], [0.25, 1.0]], np.float32)
@@ -252,6 +254,28 @@ def test_examples_are_called_as_its_method_says(device: str, method: Any, shapes
     np.testing.assert_allclose(f(x, other).numpy(), x.numpy() @ A)
     assert [a for a, _ in seen] == shapes
     assert seen[0][1] == {"sequential": (2, 2), "expand_dims": (1, 2, 2), "broadcast_all": (3, 2, 2)}[method]
+
+
+@pytest.mark.parametrize("count", [3, 2])
+@pytest.mark.parametrize("method", ["sequential", "expand_dims", "broadcast_all"])
+def test_examples_of_examples_have_their_axes_in_the_order_of_the_vmaps(method: Any, count: int) -> None:
+    """The first argument has the outer axis, the second the inner, the third both: of one size, and of two."""
+
+    def combined(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return host_call(lambda a, b, c: a - b * c, ((2,), "float32"), a, b, c, vmap_method=method)
+
+    a, b = [np.arange(2 * n, dtype=np.float32).reshape(n, 2) + 1 for n in (3, count)]
+    c = np.arange(6 * count, dtype=np.float32).reshape(3, count, 2)
+    inner = vmap(combined, in_axes=(None, 0, 0))
+    found = vmap(lambda a, c: inner(a, Tensor(b), c))(Tensor(a), Tensor(c))
+    np.testing.assert_array_equal(found.numpy(), a[:, None] - b * c)
+
+
+def test_examples_of_examples_of_a_solution_have_their_derivatives() -> None:
+    a, b = Tensor(batch()), Tensor(batch()[:, 0])
+    found = vmap(lambda a: vmap(lambda b: jacfwd(lambda a: solve(a, b))(a))(b))(a)
+    wanted = stack([stack([jacfwd(lambda a, b=y: solve(a, b))(x) for y in b]) for x in a])
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def batch() -> Any:
