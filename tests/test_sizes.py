@@ -104,7 +104,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "constant leaves of each round": {"ops": 2},
     "a start without the optimisers that a program does not use": {"(top)": 1},
     "hooks of steps and states, extra state, lists of axes": {"nn": 9, "optim": 7, "ops": 1},
-    "changes in place in the body of a loop": {"transforms": 2},
+    "changes in place in the body of a loop": {"transforms": 3},
     "layers that learn their channels, marks of scripting, bases, samplers of processes, assert_close": {
         "(top)": 7,
         "nn": 7,

@@ -327,7 +327,7 @@ class Moved:
         memory_format: str | None = None,
     ) -> Self:
         """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
-        objects; returns the module.
+        objects, and their gradients go with them; returns the module.
 
         `non_blocking` and `memory_format` are ignored: nothing waits here before a value is read, and the
         compiler chooses the layout. On "meta" tensors forget their values and keep shapes, dtypes and their device: a
@@ -363,11 +363,15 @@ class Moved:
         for *_, t in self._tensors(private=True):
             own = kind if kind is not None and t.dtype.is_float else t.dtype
             if own is not t.dtype or device not in (None, t.device):
-                new = t.detach().to(device=device).cast(own)
+                old = t._grad if isinstance(t._grad, Tensor) else None
+                cast = None if own is t.dtype else own  # a gradient of half precision may be float32
+                new = t.detach().to(device=device, dtype=cast)
+                gradient = None if old is None else old.detach().to(device=device, dtype=cast)
                 t._leave()
                 t._device, t.grad = new.device, None
                 t._assign(UOp(Op.CONTIGUOUS, own, (new.uop,)))
-                changed.append(t)
+                t.grad = gradient
+                changed += [t] if gradient is None else [t, gradient]
         if changed:
             outdate_captures("a module moved to another device or dtype")
             realize(changed)

@@ -145,6 +145,20 @@ def test_gradients_are_forgotten_or_made_zeros() -> None:
     assert layer.weight.grad is None
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_gradients_go_with_their_parameters(dtype: str, device: str) -> None:
+    layer = nn.Linear(2, 1, device="cpu")
+    layer(Tensor([[1.0, 2.0]], device="cpu")).sum().backward()
+    assert layer.to(device, dtype) is layer
+    for p, wanted in ((layer.weight, [[1.0, 2.0]]), (layer.bias, [1.0])):
+        assert p.grad is not None
+        assert (p.grad.tolist(), p.grad.dtype.name, p.grad.device) == (wanted, dtype, device)
+    before = layer.bias.item()
+    nn.SGD(layer.parameters(), lr=1.0).step()
+    assert layer.bias.item() == pytest.approx(before - 1, abs=0.01)
+    assert layer.weight.to("cpu").device == "cpu"
+
+
 def test_the_state_of_torch_is_read_with_its_gradient_flags() -> None:
     theirs, ours = torch.nn.Linear(3, 2), nn.Linear(3, 2)
     assert ours.load_state_dict(theirs.state_dict(keep_vars=True)) == ([], [])

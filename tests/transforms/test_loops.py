@@ -329,7 +329,7 @@ def test_trees_numbers_and_no_turns() -> None:
     )
 
 
-XS, COUNT = an.ones(3, 2), an.zeros(1)
+XS, COUNT, WEIGHT = an.ones(3, 2), an.zeros(1), an.ones(2, requires_grad=True)
 WRONG: dict[str, tuple[Fn, type[Exception], str]] = {
     "numbers of slices": (
         lambda: an.scan(lambda c, x: (c, x), 0.0, (XS, XS[:2])),
@@ -371,6 +371,11 @@ WRONG: dict[str, tuple[Fn, type[Exception], str]] = {
         TransformError,
         r"assigned a value of one example, or turn, to a tensor of shape \(1,\)",
     ),
+    "backward inside": (
+        lambda: an.scan(lambda c, x: ((WEIGHT * x).sum().backward(), (c, x))[1], 0.0, XS),
+        TransformError,
+        r"backward\(\) inside the function gives a tensor of shape \(2,\)",
+    ),
     "changed outside by a branch": (
         lambda: an.cond(False, lambda: COUNT.add_(1), lambda: an.ones(1)),
         TransformError,
@@ -384,6 +389,7 @@ def test_errors_name_the_place(what: str) -> None:
     call, kind, message = WRONG[what]
     with pytest.raises(kind, match=message):
         call()
+    WEIGHT.grad = None
 
 
 # -- random numbers, plans and memory ---------------------------------------------------------------------------------
