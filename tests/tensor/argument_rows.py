@@ -290,7 +290,10 @@ METHODS: dict[str, Row] = {
     "tri": row(2),
     "tril_indices": row(2, 2),
     "triu_indices": row(2, 2),
-    **{name: row(3) for name in ["hann_window", "hamming_window", "blackman_window", "randperm"]},
+    **{
+        name: row(3)
+        for name in ["hann_window", "hamming_window", "blackman_window", "kaiser_window", "bartlett_window", "randperm"]
+    },
     "randint": row(0, 5, (2,)),
     "from_numpy": row(np.ones(2, np.float32)),
     "manual_seed": row(0),
