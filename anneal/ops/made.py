@@ -169,6 +169,12 @@ def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
 def memory_of_constant(u: UOp, device: str) -> UOp | None:
     """Memory of one value throughout: of a constant, repeated or not. A loop that makes such a leaf in each round has
     the same graph in each then. None for other nodes, large ones, where ops run at once, and in `nn.init.skipped`.
+
+    Args:
+        u: the node, of any shape. device: the name of the device.
+
+    >>> memory_of_constant(const(dtypes.float32, 2.0), "cpu").op is Op.RESHAPE
+    True
     """
     if here.skips_init or at_once(vars(here)) or symbolic_arg(u.shape) or u.size > _MOST_UPLOADED:
         return None

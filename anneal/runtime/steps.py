@@ -191,7 +191,9 @@ class HostFunction:
             made = [self.arrays([a[i] if b else a for a, b in zip(arrays, batched, strict=True)]) for i in range(n)]
             return [np.stack(each) for each in zip(*made, strict=True)]
 
-        call: Callable[..., Any] = one_by_one if method == "sequential" else _AtOnce(self.call, batched, size)
+        call: Any = one_by_one
+        if method != "sequential":
+            call = _AtOnce(self.call, batched, size)
         return HostFunction(
             ("each", self.key, batched, n),
             tuple([((n, *shape), dtype) for shape, dtype in self.results]),

@@ -353,10 +353,10 @@ class Trace:
             often: whether the function is run another number of times than it is called: it may assign nothing then.
         """
         self.made()
-        for t in leaves():
-            if is_tensor(g := t._grad) and g.late is None and g.uop in self._above:
+        for leaf in leaves():
+            if is_tensor(g := leaf._grad) and g.late is None and g.uop in self._above:
                 raise TransformError(
-                    f"{self.name}: backward() inside the function gives a tensor of shape {t.shape} that outlives the "
+                    f"{self.name}: backward() inside the function gives a tensor of shape {leaf.shape} that outlives the "
                     "call a gradient of one example, or turn; take it of the result, outside, or by grad() inside"
                 )
         # what stands for an argument may be changed in place: the caller's tensor is another; draws are counted once

@@ -43,7 +43,7 @@ WORDS = {
 # Rooms of the package that are the compiler's own, or programs: the specification describes them, not the reference.
 INNER = {
     "array_api", "assets", "cache", "cli", "codegen", "doors", "files", "front", "frozen", "names", "ops", "progress",
-    "rewrite", "version", "schedule", "stubs", "torch_facts", "torch_names", "uop", "utils", "web",
+    "rewrite", "version", "schedule", "stubs", "testing", "torch_facts", "torch_names", "uop", "utils", "web",
 }  # fmt: skip
 COLOURS = ["color-contrast", "link-in-text-block"]
 AXE = ROOT / "anneal/web/app/node_modules/axe-core/axe.min.js"

@@ -48,10 +48,16 @@ SPECIAL: dict[str, Callable[[], Any]] = {
     "LlamaBlock": lambda: nn.Llama(nn.LlamaConfig(dim=4, n_layers=1, n_heads=2, vocab_size=8, max_seq_len=8)),
     "Sequential": lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
 }
-ABSTRACT = {"Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList"}  # not called
+# not called, or made of a module
+ABSTRACT = {
+    "DataParallel", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "RNNBase", "RNNCellBase",
+}  # fmt: skip
+LAZY = tuple([n for n in dir(nn) if n.startswith("Lazy")])  # the first call makes one a layer of another class
 CONFIGURED = {"Llama", "LlamaBlock", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"}
 FOUND = {name: getattr(nn, name) for name in dir(nn)}
-CLASSES = [n for n, c in FOUND.items() if inspect.isclass(c) and issubclass(c, nn.Module) and n not in ABSTRACT]
+CLASSES = [
+    n for n, c in FOUND.items() if inspect.isclass(c) and issubclass(c, nn.Module) and n not in (*ABSTRACT, *LAZY)
+]
 
 
 def made(name: str) -> Any:
