@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle, Handles
-from anneal.runtime.numbering import Numbering, carried, mask_of
+from anneal.runtime.nodes import is_realized
+from anneal.runtime.numbering import Numbering, carried, is_computed_late, mask_of
 from anneal.uop import Op, UOp, toposort
 
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
@@ -39,6 +40,8 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
     others += carried(numbering)
     if numbering is not None:
         others += _left(numbering)
+    for call in here.calls:
+        others += [t for t in call.to_compute() if is_computed_late(t) or not is_realized(t.uop)]
     if not others:
         return tensors
     there = {id(t) for t in (*tensors, *but)}

@@ -9,11 +9,11 @@ one of those tensors in place leaves it the old values.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from anneal.backend import Storage
 from anneal.errors import JitError, UserError
@@ -24,7 +24,10 @@ from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import rebuild
 from anneal.runtime.handle import Handle, Handles
+from anneal.runtime.late import composite, home
+from anneal.runtime.late_calls import LateCall, note
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
+from anneal.runtime.numbering import Late, numbering_of
 from anneal.runtime.recording import ARGUMENT, Recording
 from anneal.schedule import Plan, Plans
 from anneal.uop import GraphFunction, Known, Op, UOp, toposort
@@ -146,7 +149,7 @@ class Flowing(Capture):
         run.recording.refuse_frozen([s for s in map(memory_of, traced.leaves) if id(s) not in given])
         self._leaves = [self._leaf(u, given) for u in traced.leaves]
         self._seen = [r for kind, r in self._leaves if kind == "read"]
-        self._state = [weakref.ref(t) for t in traced.state]
+        self._state = [ref(t) for t in traced.state]
         self.wanting = [(r, t._wants) for r in (*self._seen, *self._state) if (t := r()) is not None]
         self._backward = traced.backward
         self.planned: list[Plan] = []  # those that run are shown as they run
@@ -155,9 +158,15 @@ class Flowing(Capture):
         self._forward = Again(run.device.name, GraphFunction(f.name, f.arguments, f.parameters, roots))
         number = {n: i for i, n in enumerate(traced.results)}
         self._flowing = traced.flowing
+        self._lines = [u.provenance[1:3] for u in f.results]
         self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}
         self._hand_out(run, lambda r: self._source_of(r, number, given, any(r is t for t in run.state)))
         self.spent = []
+        self._read = [(kind, what) for kind, what in self._leaves if kind != "own"]
+        self._own = [u for kind, u in self._leaves if kind == "own"]
+        # whether a call does nothing but give results, with gradients by rules alone
+        none = traced.state or self.drawn or self._aliases or self._backward.alone or self._backward.calls_python
+        self._may_be_late = not none
 
     def _source_of(self, r: Handle, number: dict[int, int], given: dict[int, int], state: bool) -> Source:
         """The source of a replay's result, given what is computed and the memory of the arguments."""
@@ -174,7 +183,7 @@ class Flowing(Capture):
         if id(s) in given:
             return "given", given[id(s)]
         owner = None if s.owner is None else s.owner()
-        return ("own", u) if owner is None else ("read", weakref.ref(owner))
+        return ("own", u) if owner is None else ("read", ref(owner))
 
     def outdated(self) -> bool:
         """True if something that the capture depends on is another now."""
@@ -197,6 +206,50 @@ class Flowing(Capture):
 
     def close(self) -> None:
         """Let go of what the capture holds: calls whose backward is to come have what that needs."""
+
+    def late(self, arguments: Handles, storages: Sequence[Storage]) -> Any:
+        """The results as late tensors, None where the call is to be launched (`late_calls.py`): asks for BUILDING.
+
+        Args:
+            arguments: one tensor for each memory.
+            storages: that memory.
+        """
+        n = numbering_of(home()) if self._may_be_late and self._backward.history.late and here.meter is None else None
+        if n is None:
+            return None
+        tensors: list[Any] = [arguments[what] if kind == "given" else what() for kind, what in self._read]
+        templates = n.read(tensors)
+        if templates is None:
+            return None
+        count = len(self._kinds)
+
+        def compute() -> tuple[list[UOp], list[int]] | None:
+            if not all(is_realized(t.uop) for t in tensors):
+                return None
+            found = iter(tensors)
+            leaves = [u if kind == "own" else shown(next(found).uop) for kind, u in self._leaves]
+            wanting = [i for i, t in enumerate(tensors) if t._wants and t._leaf]
+            return self._forward.graphs(leaves, {}, range(count)), wanting
+
+        own = map(n.template, self._own)
+        found = composite(n, (Flowing, self._backward.history), [*templates, *own], compute)
+        if found is None:
+            return None
+        made, wanting = found
+        results = [
+            self._kinds[i]._late(Late(n, u, self._lines[i]), self.device.name, i in self._flowing)  # type: ignore[arg-type]
+            for i, u in enumerate(made)
+        ]
+        n.tensors += map(ref, results)
+        flowing = [results[i] for i in self._flowing]
+        given = [(t, u) for t, u in zip(tensors, templates) if t._wants and not t._leaf]
+        graphs = [u for _, u in given], [made[i] for i in self._flowing]
+        log = n.log or n.begin_log()
+        log.append((None, graphs, *[ref(t) for t, _ in given], *map(ref, flowing)))
+        history, leaves = self._backward.history, [tensors[i] for i in wanting]
+        n.calls.append(history)
+        note(LateCall(self._backward.name, history, leaves, flowing, log))
+        return self.results([*results, *storages])
 
     def replay(self, arguments: Handles, bound: Sizes) -> Any:
         """The results for `arguments`, one tensor for each memory, whose Variables have these values: asks for

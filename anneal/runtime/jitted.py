@@ -200,16 +200,18 @@ class Jit(Generic[P, R]):
                 self.captures[key] = self.captures.pop(key)  # the one used last
             if isinstance(captured, Flowing):
                 first = dict(zip(reversed(places), reversed(tensors), strict=True))
-                return captured.replay([first[n] for n in range(len(storages))], bound)  # type: ignore[no-any-return]
+                given = [first[n] for n in range(len(storages))]
+                result = captured.late(given, storages)
+                return captured.replay(given, bound) if result is None else result  # type: ignore[no-any-return]
             if captured.steps_aside:
                 return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
             self._replayed = key
             captured.prepare(storages, bound)
         # the device stays with this thread, and others may plan and compile
-        result: R = captured.launch(storages)
+        made: R = captured.launch(storages)
         if here.meter is not None:
             here.meter.between()
-        return result
+        return made
 
     def again(self, arrays: Sequence[Array]) -> R | None:
         """The result of the last replay's capture for contiguous arrays in place of its tensors, in their order; None

@@ -200,6 +200,14 @@ def call(function: _Named, args: Args, options: Options, run: Run, changes: bool
     return _given(n, entry, tensors, run)
 
 
+def home() -> Any:
+    """The place in the program where a numbering begins; nothing where one is in force."""
+    if here.numbering() is not None:
+        return None
+    f, _, _ = users_frame(2)
+    return id(f.f_code), f.f_lasti
+
+
 def _as_it_stands(function: _Named, run: Run, args: Args, options: Options) -> Any:
     """The call, where nothing is late. The ops of a call of many see to their views themselves."""
     return run(*args, **options) if hasattr(function, "refuse") else plainly(run, args, options)
@@ -431,7 +439,7 @@ def composite(
     effects = here.effects
     begun = time.perf_counter()
     computed = plainly(compute, (), {})
-    n.missed(begun, "backward or an optimiser's step was not called on such a graph before")
+    n.missed(begun, "a captured call, backward or an optimiser's step was not made on such a graph before")
     if computed is None or here.effects != effects or here.numbering() is not n or any(map(is_open, inputs)):
         return None
     nodes, extra = computed

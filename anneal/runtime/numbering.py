@@ -121,6 +121,7 @@ class Numbering:
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
         self.behind: list[LateValue] = []  # records of numberings before that are used here
         self.lates: list[weakref.ref[Late]] = []  # that stand for such graphs
+        self.calls: list[Any] = []  # the histories of captured functions with late calls (`late_calls.py`)
 
     def missed(self, begun: float, why: str) -> None:
         """A call was made, for this reason.
@@ -245,6 +246,7 @@ class Numbering:
         if goes_on and old.retired and numbers:
             # a loop that goes on from it would go on from the graph of all rounds before
             LEARNED.carry((late.line,))
+            old.asked()
         with EXPANDING:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
@@ -316,6 +318,12 @@ class Numbering:
             if (late := origin()) is not None:
                 needed |= mask_of(late.template)
         return needed, live
+
+    def asked(self) -> None:
+        """A late tensor is asked for after the numbering ended: what calls of captured functions gave would be
+        computed a second time."""
+        for history in self.calls:
+            history.missed()
 
     def let_go(self) -> None:
         """Keep the memory that late tensors need, and no other."""
@@ -392,6 +400,7 @@ class Late:
                 t._used = SEEN
             if self.numbering.retired:
                 LEARNED.carry((self.line,))
+                self.numbering.asked()
             elif not t._wants:
                 here.plain.append((weakref.ref(t), self.line))
             return u
@@ -548,6 +557,10 @@ def reset(n: Numbering | None) -> None:
     left = [(weakref.ref(u), line) for r, line in tuple(here.plain) if (u := _graph_of(r())) is not None]
     LEARNED.outlived.extend(left)
     here.plain.clear()
+    here.computations += 1
+    ended, here.calls = here.calls, []
+    for call in ended:
+        call.end()
     if n is None:
         return
     if here.numbering() is n:

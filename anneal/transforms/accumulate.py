@@ -90,6 +90,7 @@ def backward(
     effects = here.effects
     device = result._device
     with BUILDING, releasing(retain, create_graph):
+        passed = runtime.passed_calls(result)
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
         live = [t for t in live if t.late is None or t.late.is_used() or t is result]  # else nothing was made of it
         nodes = _nodes_of(live)
@@ -107,6 +108,8 @@ def backward(
         if here.recordings:
             here.recordings[-1].note_passed(result)
         result._spent = True
+        for call in passed:
+            call.spend()
         memory = None if result.late is not None else storage_of(result.uop)
         if memory is not None:
             # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
@@ -222,7 +225,7 @@ def _known(
     found = runtime.composite(numbering, key, inputs, compute)
     given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)
     for call in [] if retain else joined:
-        call.release()
+        call.joined_for_good()
     reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
     return _through(result, ends, given, live, nodes, retain) or reached if ends else reached
 
