@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle, Handles
-from anneal.runtime.nodes import is_realized
-from anneal.runtime.numbering import Numbering, carried, is_computed_late, mask_of
+from anneal.runtime.numbering import Numbering, carried, mask_of
 from anneal.uop import Op, UOp, toposort
 
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
@@ -41,7 +40,10 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
     if numbering is not None:
         others += _left(numbering)
     for call in here.calls:
-        others += [t for t in call.to_compute() if is_computed_late(t) or not is_realized(t.uop)]
+        # no backward passes it again, and who reads the results later would compute them a second time
+        for r in call.results if call.spent else ():
+            if (t := r()) is not None:
+                others.append(t)
     if not others:
         return tensors
     there = {id(t) for t in (*tensors, *but)}

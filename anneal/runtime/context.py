@@ -49,6 +49,11 @@ class Tensors:
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
         self.generation = 0
         self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
+        self.trees = (
+            0  # counts attributes of modules that were set or deleted, but for those of plain values and tensors
+        )
+        # the paths below a module that is called first, and that count when they were found
+        self.paths: weakref.WeakKeyDictionary[Any, tuple[int, dict[int, str]]] = weakref.WeakKeyDictionary()
         self.host_calls = False  # whether a graph may have a HOST_CALL
         self.derivatives = False  # whether a graph may have a derivative by a function of Python
         self.hooked: weakref.WeakValueDictionary[int, Handle] = (

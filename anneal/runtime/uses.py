@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from itertools import dropwhile
 from typing import Any
 
 from anneal.errors import GradientError
@@ -131,16 +130,22 @@ def _parts(call: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...], tuple[Any,
     return run, given, tuple(refs[:n]), tuple(refs[n:])
 
 
-def made_of(tensors: Iterable[Ref], since: Log) -> set[int]:
+def made_of(tensors: Iterable[Ref], since: Log, place: int) -> set[int]:
     """The ids of the references to some tensors, and to those that known calls made of them.
 
     Args:
         tensors: references to the tensors.
         since: the first log with such calls.
+        place: where they begin in it.
     """
     found = set(map(id, tensors))
-    for log in dropwhile(lambda log: log is not since, here.logs):
-        for call in log:
+    logs = []
+    for log in reversed(here.logs):
+        logs.append(log)
+        if log is since:
+            break
+    for log in reversed(logs):
+        for call in log[place if log is since else 0 :]:
             _, _, given, made = _parts(call)
             if not found.isdisjoint(map(id, given)):
                 found.update(map(id, made))

@@ -76,7 +76,7 @@ def test_a_round_calls_no_more_python_than_the_loop_without_jit() -> None:
         for i in range(8):
             step(i)
         counts.append(counted(lambda step=step: step(3)))
-    assert counts[0].calls < 0.8 * counts[1].calls
+    assert counts[0].calls < 0.9 * counts[1].calls
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -86,7 +86,8 @@ def test_late_calls_give_what_calls_without_jit_give(
     """Whatever comes after a call: here all are late, as those of a loop are that did other things before."""
     from anneal.runtime.late_calls import CallHistory
 
-    monkeypatch.setattr(CallHistory, "late", property(lambda self: True))
+    always = property(lambda self: True, lambda self, value: None)
+    monkeypatch.setattr(CallHistory, "late", always, raising=False)
     agree(situation(jit), situation(lambda f: f))
 
 
@@ -111,6 +112,34 @@ def test_parameters_that_change_before_the_backward_are_an_error(device: str, ch
             _ = m[0].bias.mul_(0.5) if change == "bias" else m[0].weight[0].zero_()
     with pytest.raises(GradientError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_an_argument_that_changes_before_the_backward_is_an_error_where_it_is_a_leaf(leaf: bool) -> None:
+    m = net()
+    f, o = jit(m), optim.SGD(m.parameters(), lr=0.05)
+    for i in range(8):
+        o.zero_grad()
+        f(rows(i, 5, 4).requires_grad_()).square().mean().backward()
+        o.step()
+    o.zero_grad()
+    x = rows(1, 5, 4).requires_grad_()
+    given = x if leaf else (x * 2).realize()
+    y = f(given)
+    assert is_late(y)
+    loss = y.square().sum()
+    with no_grad():
+        given.mul_(3.0)
+    if leaf:
+        with pytest.raises(GradientError, match="modified by an inplace operation"):
+            loss.backward()
+        return
+    loss.backward()
+    other = rows(1, 5, 4).requires_grad_()
+    m(other * 2).square().sum().backward()
+    assert x.grad is not None
+    assert other.grad is not None
+    agree(x.grad.numpy(), other.grad.numpy())
 
 
 def test_a_second_backward_without_retain_graph_is_an_error(device: str) -> None:
@@ -223,7 +252,25 @@ def test_calls_that_nobody_uses_hold_no_memory_for_ever() -> None:
     _, f, _ = loop()
     for i in range(200):
         assert f(rows(i, 5, 4)).requires_grad
-    assert len(here.calls) <= 64
+    assert len(here.calls) <= 4
+
+
+def test_any_number_of_calls_waits_for_one_backward_without_a_new_plan_for_each() -> None:
+    m, f, _ = loop()
+    o = optim.SGD(m.parameters(), lr=0.05)
+
+    def step(count: int) -> None:
+        o.zero_grad()
+        sum([f(rows(i, 5, 4)).square().mean() for i in range(count)], Tensor(0.0)).backward()
+        o.step()
+
+    for _ in range(3):
+        for count in (2, 9):
+            step(count)
+    made = here.context.plans_made
+    step(9)
+    step(2)
+    assert here.context.plans_made == made
 
 
 def test_threads_have_late_calls_of_their_own() -> None:
