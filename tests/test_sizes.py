@@ -100,6 +100,12 @@ FEATURES: dict[str, dict[str, int]] = {
     "parts that a loop without jit assigns, and masks": {"ops": 20},
     "optimisers that are copied, and states that are taken away": {"optim": 4},
     "state that is replaced between captures": {"runtime": 1},
+    "late calls of captured functions, and memory that is numbered in one step": {
+        "runtime": 31,
+        "optim": 6,
+        "transforms": 2,
+        "nn": 2,
+    },
     "parameters that a program puts into a group": {"optim": 1},
     "constant leaves of each round": {"ops": 2},
     "a start without the optimisers that a program does not use": {"(top)": 1},

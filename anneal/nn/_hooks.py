@@ -77,11 +77,26 @@ def hook_everywhere(when: str, hook: Callable[..., Any], with_kwargs: int = Fals
 
 def called_first(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`called` for a module that no other calls: the paths of those below begin at it."""
-    here.modules = {id(m): name for name, m in module.named_modules()}
+    here.modules = _paths_below(module)
     try:
         return called(module, args, kwargs)
     finally:
         here.modules = None
+
+
+_OPEN = {list, dict}  # in an attribute: what is put there or taken later is not seen
+
+
+def _paths_below(module: AnyModule) -> dict[int, str]:
+    """The paths of the modules below one, by id."""
+    tensors = here.context.tensors
+    known = tensors.paths.get(module)
+    if known is None or known[0] != tensors.trees:
+        below = list(module.named_modules())
+        known = tensors.trees, {id(m): name for name, m in below}
+        if all([_OPEN.isdisjoint(map(type, vars(m).values())) for _, m in below]):  # noqa: C419  # quicker
+            tensors.paths[module] = known
+    return known[1].copy()
 
 
 def called(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from anneal.uop import arena
 P = ParamSpec("P")
 R = TypeVar("R")
 _PLAIN = (bool, int, float, str)
+_NO_MODULE = (Tensor, *_PLAIN)
 
 
 class _Tensors(list[Tensor]):
@@ -92,11 +93,13 @@ class Module(Hooked, Stateful, Moved):
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )
             outdate_captures(f"{type(self).__name__}.{name} was set")
+        here.context.tensors.trees += not (isinstance(value, _NO_MODULE) and isinstance(before, _NO_MODULE))
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
         forbid_in_capture(f"{type(self).__name__}.{name} taken away", "delete it outside")
         outdate_captures(f"{type(self).__name__}.{name} was deleted")
+        here.context.tensors.trees += 1
         super().__delattr__(name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -112,8 +115,7 @@ class Module(Hooked, Stateful, Moved):
         module: Any = self
         result: R
         if module._compiled is not None and id(self) not in here.unwrapped:
-            result = module._compiled(*args, **kwargs)
-            return result
+            return module._compiled(*args, **kwargs)  # type: ignore[no-any-return]
         if names is None:
             try:
                 result = whole_call(module, called_first, args, kwargs)
@@ -131,8 +133,7 @@ class Module(Hooked, Stateful, Moved):
                 names.setdefault(id(m), below)
         nodes.path = name
         try:
-            result = whole_call(module, called, args, kwargs)
-            return result
+            return whole_call(module, called, args, kwargs)  # type: ignore[no-any-return]
         except Exception as error:
             locate(error, name)
             shorten(error)

@@ -100,8 +100,9 @@ class _Tree:
             self._dicts.append(attributes)
             self._forwards.append((cls, cls.forward))
             words += (cls, cls.forward, *attributes)
-            if not all(self._note(v, words, modules, numbers) for v in attributes.values()):
-                return False
+            for v in attributes.values():
+                if not self._note(v, words, modules, numbers):
+                    return False
         return True
 
     def _note(self, value: Any, words: list[Any], modules: list[AnyModule], numbers: dict[int, int]) -> bool:

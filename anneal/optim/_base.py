@@ -13,8 +13,8 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
-from anneal.optim._states import Saved, States, StepHooks, check_settings, kept_state, state_dtype
-from anneal.runtime import Numbering, composite, number, numbering_of, outdate_captures, realize, realize_new
+from anneal.optim._states import Saved, States, StepHooks, UpdateInputs, check_settings, kept_state, state_dtype
+from anneal.runtime import Numbering, composite, here, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results, zero_gradient
 from anneal.uop import DType, Op, UOp, arena, dtypes
@@ -183,6 +183,8 @@ class Optimizer(StepHooks):
     [(0.01, 0.1), (0.01, 0.01)]
     """
 
+    _layout: UpdateInputs | None = None  # of the last step
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         explain_class(cls)
@@ -224,7 +226,7 @@ class Optimizer(StepHooks):
         return [t for group in self.param_groups for t in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {n: v for n, v in vars(self).items() if n not in ("_hooks", "step")}
+        kept = {n: v for n, v in vars(self).items() if n not in ("_hooks", "_layout", "step")}
         return kept | {"state": [self.state.get(id(x)) for x in self._owners()]}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
@@ -282,11 +284,14 @@ class Optimizer(StepHooks):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set every gradient to None, or with `set_to_none=False` to zeros if it is there."""
+        noted = bool(here.recordings)
         for t in self.params:
-            if set_to_none:
+            if not set_to_none:
+                zero_gradient(t)
+            elif noted:
                 t.grad = None
             else:
-                zero_gradient(t)
+                t._grad = None
 
     @overload
     def step(self, *results: Tensor, reduce: Reduce | None = None) -> None: ...
@@ -411,22 +416,18 @@ class Optimizer(StepHooks):
             *[(n, v) for n, v in vars(self).items() if isinstance(v, (bool, int, float, str))],
         ]
         for group in self.param_groups:
-            key += group.constants()
+            key += (*group.constants(), len(group["params"]))
             inputs += (group.rate, *group._data.values())
-            held = self.state.get(id(group), {})
-            key += held
-            inputs += held.values()
-            for t in group["params"]:
-                held, g = dict.get(self.state, id(t), {}), t.grad  # the state's own `get` takes parameters, too
-                key += held
-                inputs.append(t)
-                inputs += held.values()
-                key.append(g is None)
-                if g is not None:
-                    inputs.append(g)
         if self.found_inf is not None:
             inputs.append(self.found_inf)
-        key.append(len(inputs))
+        params, layout = self.params, self._layout
+        if layout is None or not layout.holds(params, self.param_groups, self.state):
+            layout = self._layout = UpdateInputs(params, self.param_groups, self.state)
+        states, found_gradients = layout.states(), layout.gradients(params)
+        given = [g for g in found_gradients if g is not None]
+        key += (layout.names, *[g is None for g in found_gradients], len(inputs))
+        parts = inputs, params, states, given
+        inputs = [*inputs, *params, *states, *given]
         whole = tuple(key)
         try:
             hash(whole)
@@ -445,7 +446,7 @@ class Optimizer(StepHooks):
             nodes = list(made.values())
             return nodes, ([places[id(t)] for t in made], [u.provenance[1:3] for u in nodes])
 
-        found = composite(numbering, whole, numbering.all_of(inputs), compute)
+        found = composite(numbering, whole, [u for part in parts for u in layout.templates(numbering, part)], compute)
         if found is None:
             return made
         places, lines = found[1]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ import numpy.typing as npt
 
 from anneal.errors import SettingError
 from anneal.ops import said, wrap_array
-from anneal.runtime import here
+from anneal.runtime import Inside, Numbering, here, templates_of
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
-from anneal.uop import dtypes
+from anneal.uop import UOp, dtypes
 
 
 class States(dict[Any, dict[str, Any]]):
@@ -202,3 +203,72 @@ class StepHooks:
             given = hook(self, state)
             state = state if given is None else given
         return state
+
+
+# -- what an update reads beside settings ------------------------------------------------------------------------------
+
+
+_LATE, _NODE, _GRADIENT = attrgetter("late"), attrgetter("uop"), attrgetter("_grad")
+
+
+class UpdateInputs:
+    """The parameters of an optimiser, and the dicts of their state, as long as none is put there or taken.
+
+    Args:
+        params: the parameters of all groups.
+        groups: the groups.
+        state: the state, by the ids of groups and parameters.
+    """
+
+    def __init__(self, params: Sequence[Tensor], groups: Sequence[Any], state: dict[Any, dict[str, Any]]) -> None:
+        self._params, self._ids = params, [*map(id, groups), *map(id, params)]
+        self._held = self._dicts(state)
+        self._there = [held for held in self._held if held is not None]
+        self.names = tuple(map(tuple, self._there)), tuple([held is None for held in self._held])
+
+    def _dicts(self, state: dict[Any, dict[str, Any]]) -> list[dict[str, Any] | None]:
+        return [dict.get(state, i) for i in self._ids]  # the state's own `get` takes parameters, too
+
+    def holds(self, params: Sequence[Tensor], groups: Sequence[Any], state: dict[Any, dict[str, Any]]) -> bool:
+        """True if it is as it would be made now.
+
+        Args:
+            params: as for the class, and so are `groups` and `state`.
+        """
+        return (
+            len(groups) + len(params) == len(self._ids)
+            and all(map(is_, params, self._params))
+            and all(map(is_, self._dicts(state), self._held))
+            and self._ids[: len(groups)] == list(map(id, groups))
+            and tuple(map(tuple, self._there)) == self.names[0]
+        )
+
+    def states(self) -> list[Tensor]:
+        """The tensors of the state, in order."""
+        return [t for held in self._there for t in held.values()]
+
+    @staticmethod
+    def gradients(params: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradients of parameters.
+
+        Args:
+            params: the parameters.
+        """
+        found = list(map(_GRADIENT, params))
+        return [t.grad for t in params] if here.recordings or Inside in map(type, found) else found
+
+    @staticmethod
+    def templates(n: Numbering, tensors: Sequence[Tensor]) -> list[UOp]:
+        """The templates of tensors most of which are in memory.
+
+        Args:
+            n: the numbering.
+            tensors: the tensors.
+        """
+        if any(map(_LATE, tensors)):
+            return n.all_of(tensors)
+        nodes = list(map(_NODE, tensors))
+        try:
+            return list(map(n.known.__getitem__, nodes))
+        except KeyError:
+            return templates_of(n, nodes)

@@ -34,8 +34,10 @@ from anneal.runtime.late import (
     composite,
     number,
     register as register_late,
+    templates_of,
     tensor_class,
 )
+from anneal.runtime.late_calls import CallHistory, passed_calls
 from anneal.runtime.nests import emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
     base_of,
@@ -98,8 +100,8 @@ else:  # what computes is imported when something is computed
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "Choice", "Collective", "Context", "DeviceCall", "Exchange",
-    "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Inside", "Jit", "JitError",
+    "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "CallHistory", "Choice", "Collective", "Context", "DeviceCall",
+    "Exchange", "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Inside", "Jit", "JitError",
     "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
     "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "at_once", "base_of", "become_late", "begun",
     "bound_shape", "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds",
@@ -107,8 +109,8 @@ __all__ = [
     "forbid_in_jit", "forget_become", "found_sizes", "has_leaf", "has_variables", "here", "host_storage", "is_call",
     "is_computed_late", "is_hole", "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered",
     "needed", "new_outputs", "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number",
-    "numbering_of", "numbers_of", "observed", "outdate_captures", "over_memory", "parameters_like", "plan_of",
-    "realize", "realize_new", "reduced", "register_late", "repeated_while", "resolve_device", "said", "seen",
-    "set_default_device", "set_float32_products", "sources_of", "storage_of", "tensor_class", "tracing", "upload",
-    "values", "watched",
+    "numbering_of", "numbers_of", "observed", "outdate_captures", "over_memory", "parameters_like", "passed_calls",
+    "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while", "resolve_device", "said", "seen",
+    "set_default_device", "set_float32_products", "sources_of", "storage_of", "templates_of", "tensor_class", "tracing",
+    "upload", "values", "watched",
 ]  # fmt: skip

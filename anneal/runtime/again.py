@@ -55,6 +55,10 @@ class Again:
         """The plans that were made, each with where the nodes come from that it computes."""
         return [found for steps in self._steps.values() for found in steps.plans]
 
+    def forget_calls(self) -> bool:
+        """`Round.forget_calls` of all that it wrote."""
+        return all([run.forget_calls() for steps in self._steps.values() for run in steps.steps])  # noqa: C419
+
     def __call__(self, leaves: Nodes, values: Sizes) -> list[UOp]:
         """The nodes of the results, in memory where they are computed; memory of former ones is written anew once
         nobody has them.

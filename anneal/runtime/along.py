@@ -39,6 +39,11 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
     others += carried(numbering)
     if numbering is not None:
         others += _left(numbering)
+    for call in here.calls:
+        # no backward passes it again, and who reads the results later would compute them a second time
+        for r in call.results if call.spent else ():
+            if (t := r()) is not None:
+                others.append(t)
     if not others:
         return tensors
     there = {id(t) for t in (*tensors, *but)}

@@ -249,11 +249,7 @@ class Capture:
         rounds = self._rounds
         if not self._fresh:
             return rounds[0]
-        made = rounds.next(self.device, self._round, 2)  # a name has the last call's result
-        if made is not rounds[-1]:  # the next call takes another: what this one gave is in use by then
-            rounds.remove(made)
-            rounds.append(made)
-        return made
+        return rounds.next(self.device, self._round, 2)  # a name has the last call's result
 
     def _done(self, made: Round) -> None:
         if self._fresh:

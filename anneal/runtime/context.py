@@ -49,6 +49,11 @@ class Tensors:
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
         self.generation = 0
         self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
+        self.trees = (
+            0  # counts attributes of modules that were set or deleted, but for those of plain values and tensors
+        )
+        # the paths below a module that is called first, and that count when they were found
+        self.paths: weakref.WeakKeyDictionary[Any, tuple[int, dict[int, str]]] = weakref.WeakKeyDictionary()
         self.host_calls = False  # whether a graph may have a HOST_CALL
         self.derivatives = False  # whether a graph may have a derivative by a function of Python
         self.hooked: weakref.WeakValueDictionary[int, Handle] = (
@@ -143,6 +148,9 @@ class _Here(threading.local):
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
         self.logs: deque[Any] = deque(maxlen=8)  # calls while it and those before were in force
         self.plain: deque[Any] = deque(maxlen=1 << 12)  # tensors with nodes that were late, or could not be, and lines
+        self.computations = 0  # counts realizes that computed something
+        self.calls: list[Any] = []  # late calls of captured functions since the last (`late_calls.py`)
+        self.missed: deque[Any] = deque(maxlen=16)  # those before whose backward may come
         self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
         self.became: list[Any] | None = None  # gets the tensors that an op gives other values
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has

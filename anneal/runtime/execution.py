@@ -244,12 +244,13 @@ def _show(group: Handles, before: Sequence[UOp | LateValue], leaves: Nodes, stor
     Args:
         leaves: the nodes of the `storages`, which note who shows them: jit finds its state that way.
     """
+    grad = here.grad
     with EXPANDING:  # another thread may be about to give one a lazy node
         for t, old, leaf, storage in zip(group, before, leaves, storages, strict=True):
             now = t.uop if (late := t.late) is None else late
             # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
             if now is old or (old.__class__ is Late and now is old()):
-                if t._wants or t._base is not None:
+                if t._base is not None or (t._wants and grad):
                     t._settle(leaf)
                 else:
                     t.uop, t.late = leaf, None

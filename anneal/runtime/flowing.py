@@ -9,11 +9,12 @@ one of those tensors in place leaves it the old values.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter, call
 from typing import Any
+from weakref import ref
 
 from anneal.backend import Storage
 from anneal.errors import JitError, UserError
@@ -24,11 +25,16 @@ from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import rebuild
 from anneal.runtime.handle import Handle, Handles
+from anneal.runtime.late import composite, home, templates_of
+from anneal.runtime.late_calls import TOGETHER, LateCall
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
+from anneal.runtime.numbering import Late, numbering_of
 from anneal.runtime.recording import ARGUMENT, Recording
 from anneal.schedule import Plan, Plans
 from anneal.uop import GraphFunction, Known, Op, UOp, toposort
 from anneal.uop.sizes import Sizes, bound_sizes
+
+_LATE, _NODE, _GONE = attrgetter("late"), attrgetter("uop"), type(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +143,23 @@ def unmarked(result: Any, results: Handles, state: Handles, bound: Sizes) -> Any
     return rebuild(result, iter(results), partial(bound_sizes, values=bound))
 
 
+def numbered(tensors: Handles, number: dict[Storage, int]) -> list[int] | None:
+    """The numbers of the tensors' memory; None if one of them is not in memory.
+
+    Args:
+        tensors: the tensors.
+        number: of memory; what is new is added.
+    """
+    places = []
+    for t in tensors:
+        s = None if t.late is not None else storage_of(t.uop)
+        if s is None:
+            number.clear()
+            return None
+        places.append(number.setdefault(s, len(number)))
+    return places
+
+
 class Flowing(Capture):
     """A captured call through which gradients flow: see the module's docstring."""
 
@@ -146,7 +169,7 @@ class Flowing(Capture):
         run.recording.refuse_frozen([s for s in map(memory_of, traced.leaves) if id(s) not in given])
         self._leaves = [self._leaf(u, given) for u in traced.leaves]
         self._seen = [r for kind, r in self._leaves if kind == "read"]
-        self._state = [weakref.ref(t) for t in traced.state]
+        self._state = [ref(t) for t in traced.state]
         self.wanting = [(r, t._wants) for r in (*self._seen, *self._state) if (t := r()) is not None]
         self._backward = traced.backward
         self.planned: list[Plan] = []  # those that run are shown as they run
@@ -155,9 +178,17 @@ class Flowing(Capture):
         self._forward = Again(run.device.name, GraphFunction(f.name, f.arguments, f.parameters, roots))
         number = {n: i for i, n in enumerate(traced.results)}
         self._flowing = traced.flowing
+        self._lines = [u.provenance[1:3] for u in f.results]
         self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}
         self._hand_out(run, lambda r: self._source_of(r, number, given, any(r is t for t in run.state)))
         self.spent = []
+        self._given = [what for kind, what in self._leaves if kind == "given"]
+        self._own = [u for kind, u in self._leaves if kind == "own"]
+        self._launched = True  # whether memory may have calls that nobody needs, and that hold what they read
+        # whether a call does nothing but give results, with gradients by rules alone
+        none = traced.state or self.drawn or self._aliases or self._backward.alone or self._backward.calls_python
+        self._may_be_late = not none
+        self._gives_one = isinstance(run.result, Handle) and len(self._kinds) == 1
 
     def _source_of(self, r: Handle, number: dict[int, int], given: dict[int, int], state: bool) -> Source:
         """The source of a replay's result, given what is computed and the memory of the arguments."""
@@ -174,11 +205,17 @@ class Flowing(Capture):
         if id(s) in given:
             return "given", given[id(s)]
         owner = None if s.owner is None else s.owner()
-        return ("own", u) if owner is None else ("read", weakref.ref(owner))
+        return ("own", u) if owner is None else ("read", ref(owner))
 
     def outdated(self) -> bool:
         """True if something that the capture depends on is another now."""
-        return any([r() is None for r in self._seen]) or super().outdated()  # noqa: C419  # a generator takes longer
+        now = self.tensors
+        return (
+            self.generation != now.generation
+            or (self.flags != now.flags and self.flag_changed() is not None)
+            or _GONE in map(type, map(call, self._seen))
+            or self.guards.failed()
+        )
 
     def plans(self) -> Plans:
         """The plans that replays run, forward and backward."""
@@ -198,10 +235,71 @@ class Flowing(Capture):
     def close(self) -> None:
         """Let go of what the capture holds: calls whose backward is to come have what that needs."""
 
+    def is_late(self) -> bool:
+        """True if the next call is to be late."""
+        return self._may_be_late and self._backward.history.late and len(here.calls) < TOGETHER and here.meter is None
+
+    def late(self, arguments: Handles, storages: Sequence[Storage]) -> Any:
+        """The results as late tensors, None where the call is to be launched (`late_calls.py`): asks for BUILDING.
+
+        Args:
+            arguments: one tensor for each memory.
+            storages: that memory.
+        """
+        history = self._backward.history
+        n = numbering_of(home())
+        if n is None:
+            return None
+        tensors = list(map(arguments.__getitem__, self._given))
+        given, templates = len(tensors), n.read(tensors)
+        seen: list[Any] = list(map(call, self._seen))
+        if templates is None or _GONE in map(type, seen) or any(map(_LATE, seen)):
+            return None
+        templates += templates_of(n, [*map(_NODE, seen), *self._own])
+        tensors += seen
+        found = composite(n, (Flowing, history), templates, lambda: self._graphs(tensors))
+        if found is None:
+            return None
+        if self._launched:
+            self._launched = not self._forward.forget_calls()
+        made, (wanting, flowing) = found
+        results: list[Any] = []
+        for i, u in enumerate(made):
+            late: Any = Late(n, u, self._lines[i])  # type: ignore[arg-type]
+            t = self._kinds[i]._late(late, self.device.name, i in self._flowing)
+            results.append(t)
+            n.tensors.append(ref(t))
+        outer: list[Any] = []  # those through which gradients go on
+        ways: list[UOp] = []
+        for t, template in zip(tensors[:given], templates):
+            if t._wants and not t._leaf:
+                outer.append(ref(t))
+                ways.append(template)
+        inner = list(map(results.__getitem__, self._flowing))
+        log = n.log or n.begin_log()
+        log.append((None, (ways, flowing), *outer, *map(ref, inner)))
+        n.calls.append(history)
+        LateCall(self._backward.name, history, list(map(tensors.__getitem__, wanting)), inner, log)
+        return results[0] if self._gives_one else self.results([*results, *storages])
+
+    def _graphs(self, tensors: Handles) -> tuple[list[UOp], tuple[list[int], list[UOp]]] | None:
+        """The results as graphs of memory; which of the tensors that it reads want gradients, and the templates of the
+        results that gradients flow through. None where a tensor is not in memory."""
+        if not all(is_realized(t.uop) for t in tensors):
+            return None
+        count = len(self._given)
+        parts = {"given": iter(tensors[:count]), "read": iter(tensors[count:])}
+        leaves = [u if kind == "own" else shown(next(parts[kind]).uop) for kind, u in self._leaves]
+        graphs = self._forward.graphs(leaves, {}, range(len(self._kinds)))
+        n = here.numbering()
+        flowing = [n.learn(graphs[i]) for i in self._flowing]
+        return graphs, ([i for i, t in enumerate(tensors) if t._wants], flowing)
+
     def replay(self, arguments: Handles, bound: Sizes) -> Any:
         """The results for `arguments`, one tensor for each memory, whose Variables have these values: asks for
         BUILDING."""
         here.effects += 1
+        self._launched = True
         self.bound.update(bound)
         self._draw()
         state = [r() for r in self._state]

@@ -20,7 +20,7 @@ from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import Capture, Recorded
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.flowing import Flowing, Traced, trace, unmarked
+from anneal.runtime.flowing import Flowing, Traced, numbered, trace, unmarked
 from anneal.runtime.guards import ArrayGiven, Draws, Failure, Guards, described, difference, flatten, with_tensors
 from anneal.runtime.handle import Handle, Inside, Ref
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
@@ -36,6 +36,7 @@ T = TypeVar("T")
 # memory with it.
 _CAPTURES = 128
 _FLOWS = "gradients flow"  # in the reason
+_NO_NAMES = ("dict",)  # the structure of no arguments by name
 _REASONS = 32  # the last reasons for captures that a function keeps
 
 
@@ -104,6 +105,7 @@ class Jit(Generic[P, R]):
         self._run = run or function  # calls it, where the function's own call comes here
         self.captures: dict[Any, Capture | None] = {}
         self._last: dict[Any, _Last] = {}
+        self._late = False  # whether the last call was late
         self._replayed: Any = None  # the key of the capture that was replayed last
         self.uncaptured: dict[Any, str] = {}  # kinds of calls that are not captured, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
@@ -176,7 +178,8 @@ class Jit(Generic[P, R]):
         tensors: list[Handle] = []
         bound: dict[str, int] = {}
         try:
-            key = flatten((args, kwargs), tensors, bound)
+            positional = "tuple", *[flatten(v, tensors, bound) for v in args]
+            key: Any = "tuple", positional, flatten(kwargs, tensors, bound) if kwargs else _NO_NAMES
         except ArrayGiven:
             args, kwargs = with_tensors((args, kwargs))
             tensors.clear()
@@ -184,14 +187,21 @@ class Jit(Generic[P, R]):
         kind = (key, here.grad, here.device, here.autocast)
         if self.uncaptured and kind in self.uncaptured:
             return self._as_it_stands(kind, args, kwargs)
-        if tensors:
-            realize(tensors)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
-        places = [number.setdefault(memory_of(t.uop), len(number)) for t in tensors]
+        places = numbered(tensors, number) if self._late else None
+        waits = places is not None  # a late call is computed later, with the tensors that are to be computed by then
+        if places is None:
+            if tensors:
+                realize(tensors)
+            places = [number.setdefault(memory_of(t.uop), len(number)) for t in tensors]
         storages = list(number)
         key = (kind, tuple(places))
         with BUILDING:
             captured = self.captures.get(key)
+            late = isinstance(captured, Flowing) and captured.is_late()
+            if waits and not late:
+                realize(tensors)
+            self._late = late
             if captured is None or captured.outdated():
                 return self._record(key, captured, GivenCall(args, kwargs, tensors, places, storages, bound))
             if here.meter is not None and here.meter.asks_for(captured, captured.planned):
@@ -199,17 +209,21 @@ class Jit(Generic[P, R]):
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
             if isinstance(captured, Flowing):
-                first = dict(zip(reversed(places), reversed(tensors), strict=True))
-                return captured.replay([first[n] for n in range(len(storages))], bound)  # type: ignore[no-any-return]
+                given = tensors
+                if len(storages) < len(tensors):
+                    first = dict(zip(reversed(places), reversed(tensors), strict=True))
+                    given = [first[n] for n in range(len(storages))]
+                result = captured.late(given, storages) if late else None
+                return captured.replay(given, bound) if result is None else result  # type: ignore[no-any-return]
             if captured.steps_aside:
                 return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
             self._replayed = key
             captured.prepare(storages, bound)
         # the device stays with this thread, and others may plan and compile
-        result: R = captured.launch(storages)
+        made: R = captured.launch(storages)
         if here.meter is not None:
             here.meter.between()
-        return result
+        return made
 
     def again(self, arrays: Sequence[Array]) -> R | None:
         """The result of the last replay's capture for contiguous arrays in place of its tensors, in their order; None

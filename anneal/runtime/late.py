@@ -13,7 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from operator import attrgetter, call as called, is_
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 import numpy as np
@@ -79,6 +80,7 @@ def forget() -> None:
     """Forget all calls and launches."""
     _calls.clear()
     _runs.clear()
+    _blocks.clear()
     forget_templates()
 
 
@@ -198,6 +200,14 @@ def call(function: _Named, args: Args, options: Options, run: Run, changes: bool
                 return run(*args, **options)
         return result
     return _given(n, entry, tensors, run)
+
+
+def home() -> Any:
+    """The place in the program where a numbering begins; nothing where one is in force."""
+    if here.numbering() is not None:
+        return None
+    f, _, _ = users_frame(2)
+    return id(f.f_code), f.f_lasti
 
 
 def _as_it_stands(function: _Named, run: Run, args: Args, options: Options) -> Any:
@@ -431,7 +441,7 @@ def composite(
     effects = here.effects
     begun = time.perf_counter()
     computed = plainly(compute, (), {})
-    n.missed(begun, "backward or an optimiser's step was not called on such a graph before")
+    n.missed(begun, "a captured call, backward or an optimiser's step was not made on such a graph before")
     if computed is None or here.effects != effects or here.numbering() is not n or any(map(is_open, inputs)):
         return None
     nodes, extra = computed
@@ -517,3 +527,52 @@ def number(value: float, dtype: DType, device: str) -> UOp:
         device: the name of the device.
     """
     return buffer_leaf(host_storage(np.array([normalise_const(dtype, value)], numpy_dtype(dtype)), dtype, device), ())
+
+
+# -- memory that is numbered in one step, because it had the same numbers in a round before ----------------------------
+
+
+_ARG, _GRAPHS = attrgetter("arg"), attrgetter("made_by", "derivative")
+
+
+class _Block(NamedTuple):
+    """Nodes of memory that were numbered one after the other, each the first of its memory."""
+
+    nodes: list[ref[UOp]]
+    leaves: list[ref[UOp]]  # the BUFFERs
+    holes: list[UOp]
+    templates: list[UOp]
+    nbytes: int
+
+
+_blocks: Recent[tuple[Any, ...], _Block] = Recent(1 << 8)
+
+
+def templates_of(n: Numbering, nodes: Sequence[UOp]) -> list[UOp]:
+    """The templates of nodes, in order, as `Numbering.template` gives them.
+
+    Args:
+        n: the numbering.
+        nodes: the nodes.
+    """
+    known, leaves = n.known, n.leaves
+    begin, nbytes = len(leaves), n.nbytes
+    key = n.tag, begin, len(nodes), id(nodes[0]) if nodes else 0
+    block = _blocks[key]
+    if block is not None and all(map(is_, map(called, block.nodes), nodes)):
+        there: list[Any] = list(map(called, block.leaves))
+        new = known.keys().isdisjoint(there) and known.keys().isdisjoint(nodes)
+        if new and set(map(_GRAPHS, map(_ARG, there))) <= {(None, None)}:
+            known.update(zip(there, block.holes, strict=True))
+            known.update(zip(nodes, block.templates, strict=True))
+            leaves += there
+            if n.log is not None:
+                n.log.leaves += block.leaves
+            n.nbytes += block.nbytes
+            return block.templates
+    templates = list(map(n.template, nodes))
+    made = [u for u in leaves[begin:] if u is not None]
+    if len(made) == len(nodes):
+        refs = list(map(ref, nodes)), list(map(ref, made))
+        _blocks[key] = _Block(*refs, [known[u] for u in made], templates, n.nbytes - nbytes)
+    return templates

@@ -294,6 +294,12 @@ class Round:
         self._writing = True
         return True
 
+    def forget_calls(self) -> bool:
+        """Forget calls whose results nobody has any more, with what these have read; whether none is left."""
+        more = self._users.more()
+        self._forgot_calls([0] * len(self._users.held) if more is None else more)
+        return all(s.made_by is None for s in self.storages)
+
     def _forgot_calls(self, more: list[int]) -> bool:
         """Forget calls whose results nobody has any more: they may keep others of this memory for their backward."""
         n = len(self.storages)
@@ -427,8 +433,12 @@ class Rounds(list[Round]):
             least: how many there are before values in use are copied, so that an older one can be written.
         """
         self[:] = [r for r in self if r.nbytes]
-        for r in self:
+        # what was written last is in use as a rule, and what was written before it is bound, and in a cache
+        for r in [*self[-2::-1], *self[-1:]]:
             if r.take(len(self) >= least):
+                if r is not self[-1]:
+                    self.remove(r)
+                    self.append(r)
                 return r
         if len(self) >= _ROUNDS:
             self.pop(0).forget()

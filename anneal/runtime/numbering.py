@@ -29,6 +29,7 @@ LEAF, CALLS, _FIRST = 2, 4, 8
 _OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
+_holes: Recent[Any, UOp] = Recent(1 << 13)  # templates of memory, and of views of it
 _tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
 _rounds: Recent[Any, int] = Recent(
     _MAX_LINES
@@ -64,6 +65,7 @@ LEARNED = _Learned()
 def forget_templates() -> None:
     """Forget what is known of templates."""
     _moved.clear()
+    _holes.clear()
     LEARNED.forget_masks()
     _tags.clear()
     LEARNED.carried.clear()
@@ -121,6 +123,7 @@ class Numbering:
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
         self.behind: list[LateValue] = []  # records of numberings before that are used here
         self.lates: list[weakref.ref[Late]] = []  # that stand for such graphs
+        self.calls: list[Any] = []  # the histories of captured functions with late calls (`late_calls.py`)
 
     def missed(self, begun: float, why: str) -> None:
         """A call was made, for this reason.
@@ -163,7 +166,10 @@ class Numbering:
             if place is not None and place[0] == n and place[1] is self.tag:
                 hole = place[2]
             else:
-                hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
+                key = self.tag, n, flat.dtype, flat.shape, storage.device
+                hole = _holes[key]
+                if hole is None:
+                    hole = _holes[key] = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
                 LEARNED.masks[hole] = _FIRST << n
             if storage.derivative is not None:
@@ -181,7 +187,10 @@ class Numbering:
         if place[2] is hole and place[4] == u.shape:
             found = place[3]
         else:
-            found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
+            known = hole, u.arg, u.tag
+            found = _holes[known]
+            if found is None:
+                found = _holes[known] = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
             if place[2] is hole:
                 storage.place = (*place[:3], found, u.shape)
         self.known[u] = found
@@ -224,7 +233,11 @@ class Numbering:
 
     def all_of(self, tensors: Iterable[Handle]) -> list[UOp]:
         """The templates of several tensors."""
-        return [self.template(t.uop) if t.late is None else self.of(t) for t in tensors]
+        return [
+            (self.template(t.uop) if late is None else late.template if late.numbering is self else self.of(t))
+            for t in tensors
+            for late in (t.late,)
+        ]
 
     def learn(self, u: UOp) -> UOp:
         """The template of a node.
@@ -245,6 +258,7 @@ class Numbering:
         if goes_on and old.retired and numbers:
             # a loop that goes on from it would go on from the graph of all rounds before
             LEARNED.carry((late.line,))
+            old.asked()
         with EXPANDING:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
@@ -293,7 +307,8 @@ class Numbering:
             self._keep_graphs()
             self.retired = True
             needed, live = self._needed()
-            self.leaves = [u if needed & _FIRST << n else None for n, u in enumerate(self.leaves)]
+            bits = f"{needed // _FIRST:0{len(self.leaves)}b}"  # quicker than a look at each bit of a large number
+            self.leaves = [u if bit == "1" else None for u, bit in zip(self.leaves, reversed(bits))]
             self.known, self.nodes, self.tensors = {}, {}, live
 
     def _keep_graphs(self) -> None:
@@ -316,6 +331,12 @@ class Numbering:
             if (late := origin()) is not None:
                 needed |= mask_of(late.template)
         return needed, live
+
+    def asked(self) -> None:
+        """A late tensor is asked for after the numbering ended: what calls of captured functions gave would be
+        computed a second time."""
+        for history in self.calls:
+            history.missed()
 
     def let_go(self) -> None:
         """Keep the memory that late tensors need, and no other."""
@@ -392,6 +413,7 @@ class Late:
                 t._used = SEEN
             if self.numbering.retired:
                 LEARNED.carry((self.line,))
+                self.numbering.asked()
             elif not t._wants:
                 here.plain.append((weakref.ref(t), self.line))
             return u
@@ -548,6 +570,10 @@ def reset(n: Numbering | None) -> None:
     left = [(weakref.ref(u), line) for r, line in tuple(here.plain) if (u := _graph_of(r())) is not None]
     LEARNED.outlived.extend(left)
     here.plain.clear()
+    here.computations += 1
+    ended, here.calls = here.calls, []
+    for call in ended:
+        call.end()
     if n is None:
         return
     if here.numbering() is n:

@@ -74,6 +74,13 @@ class Run:
             observe(replace(self._call, inputs=inputs, outputs=made.storages, values=now))
         return made
 
+    def forget_calls(self) -> bool:
+        """`Round.forget_calls` of all that it wrote."""
+        if self._device is None:
+            return True
+        with self._device.lock:
+            return all([r.forget_calls() for r in self._rounds])  # noqa: C419  # of each one
+
 
 class StepsAgain:
     """The launches and the loops of a computation in order, over numbered memory: that of the leaves, and then what

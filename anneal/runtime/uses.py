@@ -14,7 +14,7 @@ from typing import Any
 from anneal.errors import GradientError
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
-from anneal.runtime.handle import SEEN, UNSEEN, Handle, Handles
+from anneal.runtime.handle import SEEN, UNSEEN, Handle, Handles, Ref
 from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import storage_of
 from anneal.runtime.numbering import Log, Numbering, numbering_of
@@ -128,6 +128,28 @@ def _parts(call: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...], tuple[Any,
     run, given, *refs = call
     n = 1 if isinstance(given, weakref.ref) else len(given.tensors if isinstance(given, Given) else given[0])
     return run, given, tuple(refs[:n]), tuple(refs[n:])
+
+
+def made_of(tensors: Iterable[Ref], since: Log, place: int) -> set[int]:
+    """The ids of the references to some tensors, and to those that known calls made of them.
+
+    Args:
+        tensors: references to the tensors.
+        since: the first log with such calls.
+        place: where they begin in it.
+    """
+    found = set(map(id, tensors))
+    logs = []
+    for log in reversed(here.logs):
+        logs.append(log)
+        if log is since:
+            break
+    for log in reversed(logs):
+        for call in log[place if log is since else 0 :]:
+            _, _, given, made = _parts(call)
+            if not found.isdisjoint(map(id, given)):
+                found.update(map(id, made))
+    return found
 
 
 class KnownCalls:

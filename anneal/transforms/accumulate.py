@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from anneal.transforms.captured import PendingCall
 
 _KEPT = 64
+_BUFFER, _RESHAPE = Op.BUFFER, Op.RESHAPE
 _TOGETHER = 4  # captured calls whose gradients are computed together
 
 
@@ -90,6 +91,7 @@ def backward(
     effects = here.effects
     device = result._device
     with BUILDING, releasing(retain, create_graph):
+        passed = runtime.passed_calls(result)
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
         live = [t for t in live if t.late is None or t.late.is_used() or t is result]  # else nothing was made of it
         nodes = _nodes_of(live)
@@ -104,15 +106,21 @@ def backward(
         )
     _call_after()
     if not retain:
+        for call in passed:
+            call.spend()
         if here.recordings:
             here.recordings[-1].note_passed(result)
         result._spent = True
-        memory = None if result.late is not None else storage_of(result.uop)
-        if memory is not None:
-            # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
-            memory.made_by = None
+        _forget_graph(result)
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
+
+
+def _forget_graph(result: Tensor) -> None:
+    """Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive."""
+    memory = None if result.late is not None else storage_of(result.uop)
+    if memory is not None:
+        memory.made_by = None
 
 
 def _call_after() -> None:
@@ -124,7 +132,10 @@ def _call_after() -> None:
 
 def _nodes_of(live: list[Tensor]) -> list[Src]:
     """The nodes of each leaf. Raises GradientError for two leaves of one."""
-    nodes = [leaf_nodes(t) for t in live]
+    nodes = [(t.uop,) if t._alias is None else leaf_nodes(t) for t in live]
+    several = [n for group in nodes for n in group]
+    if len(set(several)) == len(several):
+        return nodes
     owners: dict[UOp, Tensor] = {}
     for t, group in zip(live, nodes, strict=True):
         for n in group:
@@ -192,7 +203,8 @@ def _known(
         (t, n, known[base] if base in known else numbering.learn(n))
         for t, group in zip(live, nodes)
         for n in group
-        if (base := base_of(n)) in known or (base.op is not Op.BUFFER and (lazy or base.tag is None))
+        for base in (n.src[0] if n.op is _RESHAPE and n.src[0].op is _BUFFER else n,)  # `base_of`
+        if base in known or (base.op is not _BUFFER and (lazy or base.tag is None))
     ]
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
@@ -222,7 +234,7 @@ def _known(
     found = runtime.composite(numbering, key, inputs, compute)
     given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)
     for call in [] if retain else joined:
-        call.release()
+        call.joined_for_good()
     reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
     return _through(result, ends, given, live, nodes, retain) or reached if ends else reached
 

@@ -46,6 +46,7 @@ class Backward:
         self.steps: deque[Any] = deque(maxlen=_STEPS)  # the last steps of loops that took its gradients
         self.strange = 0  # how many of them, one after another, were new
         self._passes: dict[Any, tuple[Again, list[int], list[int]]] = {}
+        self.history = runtime.CallHistory()
         self.alone = False  # whether its gradients are computed by themselves alone
         made, here.made = here.made, []
         try:
@@ -59,6 +60,7 @@ class Backward:
         plain = _plain(grads)
         below = toposort([*plain, *results])
         self.alone = runtime.has_variables(below) or any(u.op is Op.HOST_CALL for u in below)
+        self.calls_python = bool(functions)
         self.residuals = residuals(plain, self.cotangents)
         self.kept = parameters_like(self.residuals, "kept")
 
@@ -165,6 +167,7 @@ class PendingCall:
         self._backward, self._leaves, self._sizes = backward, list(leaves), dict(sizes)
         self._kept: list[UOp] | None = list(kept)
         self._lazy = False
+        self._begun = here.computations
         # whether its gradients are never computed together with what is made of them: of loops and Variables
         self.alone = backward.alone
 
@@ -217,6 +220,8 @@ class PendingCall:
         if here.hooks is not None:
             here.hooks.append(self)
         b = self._backward
+        if not self._lazy:
+            b.history.launched(False)
         if here.creates or here.recordings or here.depth or here.tracing:
             cotangents = [None if g is None else c for g, c in zip(given, b.cotangents, strict=True)]
             holes = [*b.holes, *[c for c in cotangents if c is not None]]
@@ -242,6 +247,11 @@ class PendingCall:
                     f"operation: a leaf of shape {t.shape} that the call of {self._backward.name} read has other "
                     "values since"
                 )
+
+    def joined_for_good(self) -> None:
+        """The gradients are computed with what is made of them, and none comes again."""
+        self._backward.history.launched(self._begun == here.computations)
+        self.release()
 
     def release(self) -> None:
         """No gradient comes again."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anneal import nn
+from anneal import nn, runtime
 from anneal.tensor import Tensor, grad
 from anneal.uop import UOp, arena, toposort
 
@@ -42,6 +42,33 @@ def test_a_node_knows_the_module_and_the_function() -> None:
         assert (f"{n}.layers.1", "linear") in found
         assert (n, "gelu") in found
     assert arena().path == ""
+
+
+def test_paths_are_those_of_the_modules_as_they_are_at_the_call() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            self.first, self.rest = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))
+
+        def forward(self) -> list[str]:
+            assert runtime.here.modules is not None
+            return list(runtime.here.modules.values())
+
+    m = Two()
+    assert m() == m() == ["", "first", "rest", "rest.0"]
+    m.last = m.first
+    assert m() == ["", "first", "rest", "rest.0"]
+    del m.first
+    assert m() == ["", "rest", "rest.0", "last"]
+    m.rest.append(nn.Linear(2, 2))
+    assert m() == ["", "rest", "rest.0", "rest.1", "last"]
+    m.rest[0] = nn.Sequential(nn.ReLU())
+    assert m() == ["", "rest", "rest.0", "rest.0.0", "rest.1", "last"]
+    m.last = None
+    assert m() == ["", "rest", "rest.0", "rest.0.0", "rest.1"]
+    m.several = [nn.Linear(2, 2)]
+    assert m() == ["", "rest", "rest.0", "rest.0.0", "rest.1", "several.0"]
+    m.several.append(nn.Linear(2, 2))
+    assert m() == ["", "rest", "rest.0", "rest.0.0", "rest.1", "several.0", "several.1"]
 
 
 def test_a_line_inside_of_a_forward_of_the_users_is_that_line() -> None:
