@@ -160,8 +160,9 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
 def _put(x: Tensor, new: UOp, given: Tensor) -> Tensor:
     """Let `x` show `new`, which was made of it and of `given`; gives `x`."""
     out = x._new(broadcast(new, x.shape), given) if not x.is_leaf else given._new(new)
-    if x._base is not None and x._is_part():
-        return changed(x, "index", out)  # a view: what it is a part of changes too
+    if (x._base is not None and x._is_part()) or not (here.grad or x._leaf):
+        # a view: what it is a part of changes too; or a result whose gradient goes where it did, past these values
+        return changed(x, "index", out)
     wanted = x.requires_grad and x.is_leaf
     if not wanted:
         here.context.tensors.flags += x._wants is not out.requires_grad

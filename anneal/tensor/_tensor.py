@@ -679,7 +679,7 @@ class Tensor(Methods):
     _repr_html_ = html
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec else repr(self)
+        return format(self.item(), spec) if spec or not self.shape else repr(self)
 
     __copy__, __deepcopy__ = interchange.copied, interchange.deepcopy
     __reduce__ = interchange.reduce

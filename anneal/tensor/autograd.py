@@ -129,12 +129,12 @@ def grad(
                     if g is not None:
                         before = found[i]
                         found[i] = g if before is None else before + g
-    return tuple(
-        [
-            _given(t, g if g is None else hooked(t, g), results, create_graph, allow_unused, materialize_grads)
-            for t, g in zip(targets, found, strict=True)
-        ]
-    )
+        return tuple(
+            [
+                _given(t, g if g is None else hooked(t, g), results, create_graph, allow_unused, materialize_grads)
+                for t, g in zip(targets, found, strict=True)
+            ]
+        )
 
 
 def _batched(

@@ -8,7 +8,7 @@ nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.transforms.accumulate import backward, ended, take_results, zero_gradient
+from anneal.transforms.accumulate import backward, take_results, zero_gradient
 from anneal.transforms.batching import BATCHING, vmap
 from anneal.transforms.custom import (
     Function,
@@ -31,7 +31,7 @@ from anneal.transforms.hooks import (
 )
 from anneal.transforms.loops import computed_again, cond, fori_loop, scan, while_loop
 from anneal.transforms.trace import Trace, leaf_nodes, paths_of, tree_leaves, tree_map
-from anneal.transforms.walks import derivative_of, gradient, stand_in
+from anneal.transforms.walks import derivative_of, ended, gradient, stand_in
 
 if TYPE_CHECKING:
     from anneal.transforms.captured import captured_backward

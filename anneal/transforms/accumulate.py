@@ -17,13 +17,13 @@ from anneal import runtime
 from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, grad_enabled, is_tensor
-from anneal.ops.nodes import detached, reshape, spread
+from anneal.ops.nodes import reshape, spread
 from anneal.runtime import Inside, Late, Numbering, base_of, here, is_call, is_realized, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.trace import leaf_nodes, leaves
-from anneal.transforms.walks import backward_phase, gradient as gradient_of, number_of
-from anneal.uop import Nodes, Op, Some, Src, UOp, arena, const
+from anneal.transforms.walks import ended, gradient as gradient_of, is_own, number_of
+from anneal.uop import Nodes, Op, Some, Src, UOp, const
 
 if TYPE_CHECKING:
     from anneal.transforms.captured import PendingCall
@@ -165,7 +165,7 @@ def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: list[
         if several:
             made.append((t, functools.reduce(UOp.__add__, several)))
     # gradients of captured calls are in memory: sums of them are not put off until all of them are there
-    sums = [t._grad for t, g in made if _is_own(g) and t._grad is not None and not isinstance(t._grad, Inside)]
+    sums = [t._grad for t, g in made if is_own(g) and t._grad is not None and not isinstance(t._grad, Inside)]
     if any(not is_realized(g.uop) for g in sums):
         runtime.realize(sums)
     for t, g in made:
@@ -342,26 +342,6 @@ def _unshaped(u: UOp | None) -> UOp | None:
     while u is not None and u.op is Op.RESHAPE:
         u = u.src[0]
     return u
-
-
-def _is_own(u: UOp) -> bool:
-    """True if a node shows memory that no tensor shows, through which no gradient flows."""
-    s = storage_of(u)
-    return s is not None and s.made_by is None and (s.owner is None or s.owner() is None)
-
-
-def ended(g: UOp) -> UOp:
-    """A gradient through which none flows: results made of it are constants for further derivatives.
-
-    Args:
-        g: the node of the gradient.
-    """
-    if g.op in (Op.DETACH, Op.CONST) or _is_own(g):
-        return g
-    a = arena()
-    with backward_phase(), a.untracked():
-        a.derive(g)  # it bears the line of what it ends
-        return detached(g)
 
 
 def _check(result: Tensor) -> None:

@@ -13,7 +13,7 @@ from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
 from anneal.runtime import emptied, filled, here, is_hole, note_call
 from anneal.transforms.trace import Fun, flatten, like, rebuild
-from anneal.transforms.walks import Derivative, differentiated, transposed
+from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
 
 P = ParamSpec("P")
@@ -442,14 +442,14 @@ def attached(
             t._wants, t._leaf = w, not w
         return made
 
-    def call(f: PullTensors | PushTensors, i: Nodes, o: Nodes, s: Nodes, given: Some) -> Sequence[Any]:
+    def call(f: PullTensors | PushTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
         xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o)), tensors(s, flags)
         place = {"input": xs, "result": ys, "other": rest}
         back = [place[where][n] for where, n in kinds]
-        # their own derivatives are those of the nodes; to the function they are plain values
-        values = [None if g is None else tensors([g], [True])[0] for g in given]
+        # their own derivatives are those of the nodes; to the function they are values, and constants in the last one
+        values = [None if g is None else tensors([ended(g) if last else g], [not last])[0] for g in given]
         modes = here.grad, here.defers, here.derives
-        here.grad, here.defers, here.derives = True, True, True  # differentiable, and not remembered as a call
+        here.grad, here.defers, here.derives = not last, True, True
         try:
             return f(xs, ys, back, values)
         finally:
@@ -458,12 +458,13 @@ def attached(
     def pulled(i: Nodes, o: Nodes, s: Nodes, given: Some) -> Some:
         if pull is None:
             return transposed(lambda t: pushed(i, o, s, t), i, given)
-        made = call(pull, i, o, s, [None if g is None else spread(g, u.shape) for g, u in zip(given, o, strict=True)])
+        wide = [None if g is None else spread(g, u.shape) for g, u in zip(given, o, strict=True)]
+        made = call(pull, i, o, s, wide, here.hooks is not None and not (here.creates or here.derives))
         return [_fitting(f"{name}: the gradient", n, c, u) for n, (c, u) in enumerate(zip(made, i, strict=True))]
 
     def pushed(i: Nodes, o: Nodes, s: Nodes, given: Some) -> Some:
         assert push is not None
-        made = call(push, i, o, s, given)
+        made = call(push, i, o, s, given, False)
         return [_fitting(f"{name}: the tangent", n, c, u) for n, (c, u) in enumerate(zip(made, o, strict=True))]
 
     here.context.tensors.derivatives = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from anneal.errors import GradientError
@@ -16,7 +16,7 @@ from anneal.names import Tensor
 from anneal.ops import checked, is_tensor, no_grad, said
 from anneal.runtime import UNSEEN, KnownCalls, here, outdate_captures, sources_of, storage_of
 from anneal.transforms.custom import attached
-from anneal.transforms.walks import derivative_of
+from anneal.transforms.walks import derivative_of, ended
 from anneal.uop import Op, UOp, arena, unique
 
 _Hook = Callable[["Tensor"], Any]
@@ -159,7 +159,7 @@ def retain_grad(x: Tensor) -> None:
         if t is not None:
             if hooks_of(t) is not hooks:
                 raise GradientError("retain_grad: the tensor was changed in place since: call retain_grad() after that")
-            t.grad = t._new_plain(g.uop) if t.grad is None else t.grad + g
+            t.grad = g.clone() if t.grad is None else t.grad + g
 
     RemovableHandle(hooks.after, keep)
 
@@ -288,10 +288,13 @@ def _called(hooks: dict[int, _Hook], g: Tensor) -> Tensor:
 def hooked(x: Tensor, g: UOp) -> UOp:
     """The gradient `g` of the tensor x after its hooks."""
     hooks = hooks_of(x)
-    if hooks is None or not hooks.before:
+    if hooks is None or not hooks.before or hooks in (here.hooks or ()):  # or it was passed, and they were called
         return g
     here.effects += 1
-    return _called(hooks.before, x._new_plain(g)).uop.cast(g.dtype)
+    given = x._new_plain(g if here.creates else ended(g))
+    given._wants, given._leaf = here.creates, not here.creates
+    with nullcontext() if here.creates else no_grad():
+        return _called(hooks.before, given).uop.cast(g.dtype)
 
 
 def after_accumulation(x: Tensor) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
-from anneal.ops.nodes import from_memory, reshape, spread, to_memory
+from anneal.ops.nodes import detached, from_memory, reshape, spread, to_memory
 from anneal.rewrite import substitute, value_of
-from anneal.runtime import DeviceCall, HostFunction, base_of, here, sources_of
+from anneal.runtime import DeviceCall, HostFunction, base_of, here, sources_of, storage_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 
@@ -84,6 +84,30 @@ def backward_phase() -> Iterator[None]:
         yield
     finally:
         a.phase = phase
+
+
+def is_own(u: UOp) -> bool:
+    """True if a node shows memory that no tensor shows, through which no gradient flows.
+
+    Args:
+        u: the node.
+    """
+    s = storage_of(u)
+    return s is not None and s.made_by is None and (s.owner is None or s.owner() is None)
+
+
+def ended(g: UOp) -> UOp:
+    """A gradient through which none flows: results made of it are constants for further derivatives.
+
+    Args:
+        g: the node of the gradient.
+    """
+    if g.op in (Op.DETACH, Op.CONST) or is_own(g):
+        return g
+    a = arena()
+    with backward_phase(), a.untracked():
+        a.derive(g)  # it bears the line of what it ends
+        return detached(g)
 
 
 def paths(order: Iterable[tuple[UOp, Src]], targets: Iterable[UOp]) -> tuple[set[UOp], Path]:

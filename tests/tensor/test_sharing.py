@@ -128,3 +128,25 @@ def test_a_shallow_copy_is_a_leaf_that_shares_values() -> None:
         with no_grad():
             y.add_(1)
         assert x.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("index", [0, [0, 2], [True, False, True], slice(None)])
+@pytest.mark.parametrize("data", [False, True])
+def test_an_assignment_without_recording_leaves_the_gradient(index: Any, data: bool, device: str) -> None:
+    """torch 2.13: the gradient goes past values that nobody recorded, to what the tensor was computed from."""
+    for _ in range(3):
+        w = an.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        y = w * 2
+        at = an.tensor(index) if isinstance(index, list) else index
+        if data:
+            y.data[at] = 5.0
+        else:
+            with no_grad():
+                y[at] = 5.0
+        expected = np.array([2.0, 4.0, 6.0])
+        expected[index] = 5.0
+        assert y.requires_grad
+        assert y.tolist() == expected.tolist()
+        (y.sum() + w.sum()).backward()
+        assert w.grad is not None
+        assert w.grad.tolist() == [3.0, 3.0, 3.0]

@@ -35,3 +35,9 @@ def test_a_dtype_is_there_by_the_name_that_it_prints() -> None:
     kinds = [an.bool, an.int32, an.float16, an.uint8]
     assert [eval(repr(kind), {"dtypes": an.dtypes}) for kind in kinds] == kinds
     assert (an.dtypes.long, an.dtypes.half, an.dtypes.double) == (an.int64, an.float16, an.float64)
+
+
+def test_a_number_in_a_text_is_one() -> None:
+    loss = (an.tensor([1.0, 4.0], requires_grad=True)).mean()
+    assert f"{loss} {loss:.2f} {an.tensor(3)} {an.tensor(True)}" == "2.5 2.50 3 True"  # torch's
+    assert f"{an.tensor([3])}" == "Tensor([3], dtype=int32)"
