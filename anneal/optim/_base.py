@@ -13,16 +13,7 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
-from anneal.optim._states import (
-    Saved,
-    States,
-    StepHooks,
-    check_settings,
-    kept_state,
-    settings_of,
-    state_dtype,
-    take_settings,
-)
+from anneal.optim._states import Saved, States, StepHooks, check_settings, kept_state, state_dtype, take_settings
 from anneal.runtime import Numbering, composite, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results, zero_gradient
@@ -510,13 +501,12 @@ class Optimizer(StepHooks):
         """
         for hook in self._hooks_of("state_pre"):
             hook(self)
-        out = Saved(self.param_groups)
+        out = Saved(self.param_groups, self._counts())
         out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
         for i, g in enumerate(self.param_groups):
             out[f"group.{i}.lr"] = g.rate
             out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
         out |= self._memory()
-        out |= settings_of(self.param_groups, self._counts())
         return self._changed_by("state_post", out)  # type: ignore[no-any-return]
 
     def _memory(self) -> dict[str, Tensor]:

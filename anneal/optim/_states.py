@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -50,8 +50,8 @@ def _number(key: Any) -> int:
 class Saved(dict[str, Any]):
     """A `state_dict`: tensors by name, and, where they are asked for, torch's "state" and "param_groups"."""
 
-    def __init__(self, groups: Iterable[Mapping[str, Any]]) -> None:
-        super().__init__()
+    def __init__(self, groups: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> None:
+        super().__init__(settings_of(groups, counts))
         self.groups = [dict(g) for g in groups]
         self.nested: dict[str, Any] | None = None
 
