@@ -13,7 +13,10 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
-from anneal.optim._states import Saved, States, StepHooks, UpdateInputs, check_settings, kept_state, state_dtype
+
+from anneal.optim._states import (  # isort: skip
+    Saved, States, StepHooks, UpdateInputs, check_settings, kept_state, state_dtype, take_settings,
+)  # fmt: skip
 from anneal.runtime import Numbering, composite, here, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results, zero_gradient
@@ -496,17 +499,27 @@ class Optimizer(StepHooks):
         return s
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`. Torch's
-        `["state"]` and `["param_groups"]` can be read, and changed before it is loaded.
+        """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`, and
+        `"settings"` has those of all groups as JSON, in bytes. Torch's `["state"]` and `["param_groups"]` can be read,
+        and changed before it is loaded.
         """
         for hook in self._hooks_of("state_pre"):
             hook(self)
-        out = Saved(self.param_groups)
+        out = Saved(self.param_groups, self._counts())
         out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
         for i, g in enumerate(self.param_groups):
             out[f"group.{i}.lr"] = g.rate
             out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
+        out |= self._memory()
         return self._changed_by("state_post", out)  # type: ignore[no-any-return]
+
+    def _memory(self) -> dict[str, Tensor]:
+        """What `state_dict` has besides the state of parameters and groups."""
+        return {}
+
+    def _counts(self) -> list[int]:
+        """The parameters of each group."""
+        return [len(g["params"]) for g in self.param_groups]
 
     def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
         """Take over `state`, the `state_dict` of an optimiser over the same parameters, made here or in torch. Of the
@@ -528,7 +541,8 @@ class Optimizer(StepHooks):
                     number, _, name = rest.partition(".")
                     group = self.param_groups[int(number)]
                     if name == "lr":
-                        group["lr"] = float(array.reshape(-1)[0])
+                        if np.float32(group["lr"]) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
+                            group["lr"] = float(rate)
                     else:
                         self._group_state(group, name).assign(Tensor(array))
                     continue
@@ -554,28 +568,10 @@ class Optimizer(StepHooks):
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
-        if isinstance(state, Saved) and state.nested is not None:
-            state = state.nested  # somebody may have changed it
-        groups = state.groups if isinstance(state, Saved) else state.get("param_groups")
-        if groups is None:
-            if not state:
-                raise DataError("load_state_dict: the state is empty: an optimiser's has its learning rates at least")
+        state = take_settings(type(self).__name__, self.param_groups, self._counts(), state)
+        if "state" not in state or "param_groups" not in state:
             return state
-        counts = [len(g["params"]) for g in groups]
-        if counts != [len(g["params"]) for g in self.param_groups]:
-            raise DataError(
-                f"load_state_dict: the state is of groups of {counts} parameters, and this {type(self).__name__} has "
-                f"{[len(g['params']) for g in self.param_groups]}"
-            )
-        for mine, given in zip(self.param_groups, groups, strict=True):
-            for name, value in given.items():
-                if name == "betas":
-                    value = tuple(value)
-                if name != "params" and (name in self.defaults or name == "initial_lr") and mine.get(name) != value:
-                    mine[name] = value
-        if "state" not in state:
-            return state
-        order = {n: i for i, n in enumerate([n for g in groups for n in g["params"]])}
+        order = {n: i for i, n in enumerate([n for g in state["param_groups"] for n in g["params"]])}
         flat: dict[str, Any] = {}
         for n, found in state["state"].items():
             for name, value in found.items():

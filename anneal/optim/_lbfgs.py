@@ -12,12 +12,14 @@ from anneal.distributed import Group, all_gather, buckets, clip_parts, reduce_sc
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops import said
 from anneal.optim._base import Optimizer, Parameters, update_phase
-from anneal.optim._states import settings_among
+from anneal.optim._states import settings_among, settings_of
 from anneal.runtime import realize
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
 from anneal.uop import UOp
 
+_PAST = ("slopes", "moves", "shares")  # of L-BFGS's memory: changes of gradient and place, 1 over their product
+_MEMORY = ("direction", "slope", "numbers", *_PAST)
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -129,6 +131,30 @@ class LBFGS(Optimizer):
         for (y, s, r), weight in zip(self._past, reversed(weights), strict=True):
             q = q + s * (weight - float(y @ q) * r)
         return q, lr
+
+    def _memory(self) -> dict[str, Tensor]:
+        if self._last is None:
+            return {}
+        direction, slope, length = self._last
+        found = {"direction": direction, "slope": slope, "numbers": np.array([length, self._scale, self._directions])}
+        if self._past:
+            found |= {n: np.stack(v) for n, v in zip(_PAST, zip(*self._past, strict=True), strict=True)}
+        return {f"group.0.{n}": Tensor(v, device="cpu") for n, v in found.items()}
+
+    def _load(self, flat: Mapping[str, Any]) -> None:
+        super()._load({n: v for n, v in flat.items() if n.removeprefix("group.0.") not in _MEMORY})
+        size, found = self._place().size, {}
+        for n in _MEMORY:
+            if (v := flat.get(f"group.0.{n}")) is not None:
+                found[n] = np.array(v.numpy() if isinstance(v, Tensor) else v, np.float64)
+        if wrong := [n for n in ("direction", "slope") if found.get(n, np.zeros(size)).shape != (size,)]:
+            raise DataError(f"load_state_dict: {wrong[0]} is of {found[wrong[0]].size} elements, not {size}")
+        self._past, self._last, self._scale, self._directions = [], None, 1.0, 0
+        if "numbers" in found:
+            length, self._scale, directions = found["numbers"].tolist()
+            self._last, self._directions = (found["direction"], found["slope"], length), int(directions)
+        if "shares" in found:
+            self._past = [(y, s, float(r)) for y, s, r in zip(*[found[n] for n in _PAST], strict=True)]
 
     def _at(self, closure: Callable[[], Tensor], place: Vector, t: float, d: Vector) -> tuple[float, Vector]:
         """The loss and its slopes at a distance along a direction."""
@@ -338,6 +364,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.clip, self.keep_gradients = clip, keep_gradients
         whole: Any = optimizer_class(params, **defaults)
         self._whole: list[Tensor] = whole.params
+        self._sizes: list[int] = whole._counts()
         self.defaults = whole.defaults
         self.shards: list[_Shard] = []
         groups = []
@@ -402,15 +429,22 @@ class ZeroRedundancyOptimizer(Optimizer):
         for i, g in enumerate(self.param_groups):
             out[f"group.{i}.lr"] = g.rate
             out |= {f"group.{i}.{name}": t for name, t in self.state.get(id(g), {}).items()}
+        out |= settings_of(self.param_groups, self._sizes)
         realize(list(out.values()))
         return out
+
+    def _counts(self) -> list[int]:
+        return self._sizes
+
+    def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
+        return self.optimizer._from_torch(i, name, array)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the state of an optimiser of one process, or of this class with any number of processes.
 
         Raises DataError for a name or shape that does not fit.
         """
-        flat = self.optimizer._flat(state)
+        flat = self._flat(state)
         numbers = {id(p): n for n, p in enumerate(self.params)}
         groups = {key: value for key, value in flat.items() if key.startswith("group.")}
         self.optimizer._load(groups)

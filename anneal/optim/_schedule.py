@@ -91,7 +91,9 @@ class LRScheduler:
         mine = vars(self)
         for name, value in state_dict.items():
             if name in mine and name not in _OWN:
-                mine[name] = value
+                mine[name] = (
+                    type(mine[name])(value) if isinstance(mine[name], dict) else value
+                )  # milestones are counted
         if "_last_lr" in state_dict:
             self._go_on(state_dict["_last_lr"])
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter, is_
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anneal.errors import SettingError
+from anneal.errors import DataError, SettingError
 from anneal.ops import said, wrap_array
 from anneal.runtime import Inside, Numbering, here, templates_of
 from anneal.tensor import Tensor
@@ -50,8 +51,8 @@ def _number(key: Any) -> int:
 class Saved(dict[str, Any]):
     """A `state_dict`: tensors by name, and, where they are asked for, torch's "state" and "param_groups"."""
 
-    def __init__(self, groups: Iterable[Mapping[str, Any]]) -> None:
-        super().__init__()
+    def __init__(self, groups: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> None:
+        super().__init__(settings_of(groups, counts))
         self.groups = [dict(g) for g in groups]
         self.nested: dict[str, Any] | None = None
 
@@ -71,6 +72,63 @@ class Saved(dict[str, Any]):
                         states[i] = own | {k: v for k, v in shared.items() if k != "lr"}
             self.nested = {"state": states, "param_groups": groups}
         return self.nested[key]
+
+
+_SETTINGS = "settings"
+
+
+def settings_of(groups: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> dict[str, Tensor]:
+    """The settings of groups of so many parameters as JSON, whose bytes are a tensor: files of tensors keep them."""
+    kept, first = [], 0
+    for g, count in zip(groups, counts, strict=True):
+        kept.append({n: v for n, v in g.items() if n != "params" and _is_plain(v)})
+        kept[-1]["params"] = [*range(first, first := first + count)]
+    return {_SETTINGS: Tensor(np.frombuffer(json.dumps(kept).encode(), np.uint8).copy(), device="cpu")}
+
+
+def _settings_in(given: Any) -> list[dict[str, Any]]:
+    """The groups that `settings_of` has noted."""
+    try:
+        array = given.numpy() if isinstance(given, Tensor) else np.asarray(given)
+        groups: list[dict[str, Any]] = json.loads(array.astype(np.uint8).tobytes())
+        _ = [len(g["params"]) for g in groups]
+    except (LookupError, TypeError, ValueError) as e:
+        raise DataError(f"load_state_dict: {_SETTINGS!r} is no settings of an optimiser's groups ({e})") from None
+    return groups
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(v) for v in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def take_settings(
+    what: str, mine: Sequence[dict[str, Any]], counts: Sequence[int], state: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Give the groups `mine`, of so many parameters, the settings of a state; what else the state has."""
+    if isinstance(state, Saved) and state.nested is not None:
+        state = state.nested  # somebody may have changed it
+    given = state.groups if isinstance(state, Saved) else state.get("param_groups")
+    if _SETTINGS in state and "state" not in state:
+        given = _settings_in(state[_SETTINGS]) if given is None else given
+        state = {n: v for n, v in state.items() if n != _SETTINGS}
+    if given is None:
+        if not state:
+            raise DataError("load_state_dict: the state is empty: an optimiser's has its learning rates at least")
+        return state
+    theirs = [len(g["params"]) for g in given]
+    if theirs != list(counts):
+        raise DataError(
+            f"load_state_dict: the state is of groups of {theirs} parameters, and this {what} has {list(counts)}"
+        )
+    for group, new in zip(mine, given, strict=True):
+        for name, value in new.items():
+            if isinstance(value, list) and not isinstance(group.get(name), list):
+                value = tuple(value)  # as JSON has it
+            if name not in _NO_SETTINGS and (name not in group or group[name] != value):
+                group[name] = value
+    return state
 
 
 _NO_SETTINGS = (
