@@ -6,7 +6,7 @@ import operator
 import weakref
 from collections.abc import Callable, Container, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self
 
 from anneal.uop import Line, Op, UOp, by_rule, references
 
@@ -91,6 +91,35 @@ class Recipe(Protocol):
         """The whole, where it was `u`, with `new` in the view's place; `name` is for messages."""
 
 
+class Earlier(NamedTuple):
+    """A node that a leaf had before it was changed, by weak references: that of a graph, or of the memory below a
+    reshape, with who showed it then; or a numbering and a template."""
+
+    ref: Any
+    of: Any  # the template; or the reshape's argument and tag; None for the node itself
+    owner: Any
+
+    @staticmethod
+    def node(u: UOp) -> Earlier:
+        """The record of a node."""
+        base = u.src[0] if u.op is Op.RESHAPE else u
+        if base.op is not Op.BUFFER:
+            return Earlier(weakref.ref(u), None, None)
+        return Earlier(weakref.ref(base), None if u is base else (u.arg, u.tag), base.arg.owner)
+
+    def __call__(self) -> UOp | None:
+        """The node; None where no graph has it any more."""
+        held = self.ref()
+        if held is None or not isinstance(held, UOp):
+            try:
+                return None if held is None else held.node(self.of)  # type: ignore[no-any-return]
+            except LookupError:  # its memory went
+                return None
+        if held.op is Op.BUFFER and held.arg.owner is not self.owner:
+            return None  # the memory is another tensor's now
+        return held if self.of is None else UOp(Op.RESHAPE, held.dtype, (held,), *self.of)
+
+
 class View:
     """The place of a view: what `recipe` shows of `root`, which is no view; `step` is the last part of that way.
 
@@ -98,8 +127,8 @@ class View:
     neither a node nor a record in place of one, and gets a node when it is asked for it. `placement`
     says where it is by places in memory, if the program gives places anew in each round.
 
-    Memory is shared beyond a `detach`, and gradients are not: what it gave may be changed by values that want one, which
-    the root does not get. `graph` is the node that its gradient goes to, and a view of it has it as `over`.
+    Memory is shared beyond a `detach`, and gradients are not: what it gave may be changed by values that want one,
+    which the root does not get. `graph` is the node that its gradient goes to, and a view of it has it as `over`.
     """
 
     __slots__ = ("graph", "over", "placement", "recipe", "root", "step")
@@ -124,6 +153,8 @@ class View:
             v._wants, v._leaf, v._spent = source._wants, not source._wants, False
         elif v._wants and not v._leaf and (v.late is not None or _node(v) is not None):
             self.graph = None if v._spent else v.uop
+        if v._leaf and v._wants:
+            v._note_earlier()
         v.late = v._alias = None
         v._used = UNSEEN if v._wants else 0
         try:
@@ -168,6 +199,7 @@ class Handle:
         "_alias",
         "_base",
         "_device",
+        "_earlier",
         "_grad",
         "_hooks",
         "_leaf",
@@ -186,6 +218,7 @@ class Handle:
     _wants: bool
     _leaf: bool  # `requires_grad` was set on it, or it wants none
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
+    _earlier: list[Earlier]  # only of leaves: nodes from before they were changed
     _spent: bool  # its backward was taken
     _base: View | None  # of a view: what it is a part of (`_part_of`)
     _views: list[Ref] | None  # of what has views: those, and some that are gone
@@ -238,6 +271,25 @@ class Handle:
         t._spent = False
         t._used = 0
         return t
+
+    # -- leaves ---------------------------------------------------------------------------------------------------
+
+    def _note_earlier(self) -> None:
+        """Another node comes. Graphs that have the one of now keep it, and give their gradients to this leaf."""
+        late = self.late
+        if late is not None:
+            new = [Earlier(weakref.ref(late.numbering), late.template, None)] if late.is_used() else []
+        else:
+            new = [Earlier.node(u) for u in (_node(self), self._alias) if u is not None]
+        self._earlier = [*[e for e in _earlier_of(self) if e.ref() is not None and e not in new], *new]
+
+    def _earlier_nodes(self) -> list[UOp]:
+        """The nodes that graphs have of this leaf from before it was changed."""
+        found = [u for e in _earlier_of(self) if (u := e()) is not None]
+        if not found:
+            return found
+        own = _node(self) if self.late is None else None
+        return [u for u in found if u is not own and u is not self._alias]
 
     # -- views ----------------------------------------------------------------------------------------------------
 
@@ -365,6 +417,15 @@ class Handle:
 Handles = Sequence[Handle]
 Ref = weakref.ref[Handle]
 _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
+_get_earlier = vars(Handle)["_earlier"].__get__
+
+
+def _earlier_of(t: Handle) -> list[Earlier]:
+    try:
+        found: list[Earlier] = _get_earlier(t)
+    except AttributeError:  # it is no leaf, or was not changed
+        return []
+    return found
 
 
 def _node(t: Handle) -> UOp | None:
