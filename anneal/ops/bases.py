@@ -143,6 +143,10 @@ class ViewRecipe:
             found = self._then[step] = ViewRecipe.of(self.shape, (*self.steps, *step.steps))
         return found
 
+    def after(self, over: Any) -> ViewRecipe:
+        """The rest of the way, which goes by the view `over`."""
+        return ViewRecipe.of(over.uop.shape, self.steps[len(over._base.recipe.steps) :])
+
     @property
     def layout(self) -> Layout | None:
         """The layout of the elements in torch; None if strides cannot express it: there torch copies."""
@@ -334,6 +338,8 @@ def link_part(
     steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
     if shape != tuple([e - b for b, e in bounds]):
         steps = (*steps, (Op.RESHAPE, shape))
+    if base._wants and not here.grad:
+        steps = (*steps, (Op.DETACH, None))
     recipe = ViewRecipe.of(base._looks.shape, steps)
     part._part_of(base, recipe)
     recipe.index = index if index.__class__ is int or _is_known(index) else None
@@ -386,13 +392,13 @@ def change_view(op: Any, function: Callable[..., Any], x: Handle, args: tuple[An
         part = root._view_of(root, recipe)
         part._base.outdate(part)
         function(part, *args, **options)
-        return root._new(recipe.read(root.uop))
+        return _shown(root, recipe.read, root.uop)
 
     def by_places(root: Any, index: Any, *args: Any, **options: Any) -> Any:
         part = placement.read(root, index)
         function(part, *args, **options)
         forget_become(part)
-        return placement.read(placement.write(root, index, part), index)
+        return _shown(root, placement.read, placement.write(root, index, part), index)
 
     if placement is None:
         shown = call_late(_Through.of(op, recipe), (root, *args), options, by_recipe, True)
@@ -401,6 +407,16 @@ def change_view(op: Any, function: Callable[..., Any], x: Handle, args: tuple[An
     if shown.late is not None:
         become_late(x, shown.late)
     return True
+
+
+def _shown(root: Any, read: Callable[..., Any], *args: Any) -> Any:
+    """What `read` shows of `root`: gradients go on to it, also where none is recorded."""
+    here.grad, before = True, here.grad
+    try:
+        shown = read(*args)
+        return root._new(shown) if isinstance(shown, UOp) else shown
+    finally:
+        here.grad = before
 
 
 def _is_basic(index: Any) -> bool:

@@ -16,7 +16,7 @@ from anneal.ops.arguments import alias, changing, checked, flag, function
 from anneal.ops.checks import broadcast_shapes, is_tensor
 from anneal.ops.elementwise import Operand, beside
 from anneal.ops.inputs import computes, scales
-from anneal.ops.nodes import Number, broadcast, iota
+from anneal.ops.nodes import Number, broadcast, detached, iota
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
@@ -77,10 +77,21 @@ def _change_root(x: Tensor, name: str, u: UOp, new: Tensor) -> None:
     link = x._base
     assert link is not None
     root: Any = link.root
+    over: Any = link.detached_base() if grad_enabled() else None
+    if over is not None and (new._wants or over._wants):
+        need_changeable(over, name)
+        changed(over, name, over._new(link.recipe.after(over).written(name, over.uop, u), new))
+        return
     whole = link.recipe.written(name, root.uop, u)
     if link.recipe.detached or (x._leaf and x._wants):
         with no_grad():
-            changed(root, name, root._new_plain(whole))
+            changed(root, name, root._new_plain(detached(whole) if new._wants else whole))
+        if grad_enabled() and (new._wants or x._wants):
+            here.context.tensors.flags += x._wants is not new._wants
+            x._wants, x._leaf, x._spent = new._wants, not new._wants, False
+            link.graph = None
+            x._show(u.then(Op.CONTIGUOUS) if is_realized(u) else u)
+            root._outdate_views(over=x)
     else:
         need_changeable(root, name)
         changed(root, name, root._new(whole, new))
@@ -284,7 +295,7 @@ def copy_(x: Tensor, src: Any) -> Tensor:
     given, shape = x._lift(src), x.uop.shape
     if broadcast_shapes(given.uop.shape, shape) != shape:
         raise ShapeError(f"copy_: values of shape {given.shape} do not fit a tensor of shape {x.shape}")
-    return given._new(broadcast(given.uop.cast(x.uop.dtype), shape))
+    return given._new(_beside(broadcast(given.uop.cast(x.uop.dtype), shape), x), x)
 
 
 @changing

@@ -208,6 +208,9 @@ def realize_new(
     group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
     if changed and all(t._device == name for t in group):
         new = [*numbering.all_of(group), *templates]
+        for t in changed:
+            if t._leaf and t._wants:
+                t._note_earlier()
         if _repeated([*group, *changed], name, new, numbering, lines):
             for t in changed:
                 t._alias = None

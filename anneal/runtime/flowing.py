@@ -95,7 +95,12 @@ def trace(
     graphs = [*lazy.values(), *[t.uop for t in state]]
     whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
     order = toposort(graphs, until=whole.__contains__)
-    wanting = {shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
+    wanting = {
+        shown(n)
+        for t in here.context.tensors.live_leaves()
+        for n in (t.uop, t._alias, *t._earlier_nodes())
+        if n is not None
+    }
     sizes: Known = {}
     sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):

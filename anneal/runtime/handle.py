@@ -6,9 +6,9 @@ import operator
 import weakref
 from collections.abc import Callable, Container, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self
 
-from anneal.uop import Line, Op, UOp, references
+from anneal.uop import Line, Op, UOp, by_rule, references
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,11 +81,43 @@ class Recipe(Protocol):
     def then(self, step: Any) -> Any:
         """The way to a view of the view."""
 
+    def after(self, over: Any) -> Any:
+        """The rest of the way, which goes by the view `over`."""
+
     def read(self, u: UOp) -> UOp:
         """The view, where the whole is `u`."""
 
     def written(self, name: str, u: UOp, new: UOp) -> UOp:
         """The whole, where it was `u`, with `new` in the view's place; `name` is for messages."""
+
+
+class Earlier(NamedTuple):
+    """A node that a leaf had before it was changed, by weak references: that of a graph, or of the memory below a
+    reshape, with who showed it then; or a numbering and a template."""
+
+    ref: Any
+    of: Any  # the template; or the reshape's argument and tag; None for the node itself
+    owner: Any
+
+    @staticmethod
+    def node(u: UOp) -> Earlier:
+        """The record of a node."""
+        base = u.src[0] if u.op is Op.RESHAPE else u
+        if base.op is not Op.BUFFER:
+            return Earlier(weakref.ref(u), None, None)
+        return Earlier(weakref.ref(base), None if u is base else (u.arg, u.tag), base.arg.owner)
+
+    def __call__(self) -> UOp | None:
+        """The node; None where no graph has it any more."""
+        held = self.ref()
+        if held is None or not isinstance(held, UOp):
+            try:
+                return None if held is None else held.node(self.of)
+            except LookupError:  # its memory went
+                return None
+        if held.op is Op.BUFFER and held.arg.owner is not self.owner:
+            return None  # the memory is another tensor's now
+        return held if self.of is None else UOp(Op.RESHAPE, held.dtype, (held,), *self.of)
 
 
 class View:
@@ -94,22 +126,35 @@ class View:
     It keeps `root` alive, whose values others may see and change. A view whose root was changed is *outdated*: it has
     neither a node nor a record in place of one, and gets a node when it is asked for it. `placement`
     says where it is by places in memory, if the program gives places anew in each round.
+
+    Memory is shared beyond a `detach`, and gradients are not: what it gave may be changed by values that want one,
+    which the root does not get. `graph` is the node that its gradient goes to, and a view of it has it as `over`.
     """
 
-    __slots__ = ("placement", "recipe", "root", "step")
+    __slots__ = ("graph", "over", "placement", "recipe", "root", "step")
 
-    def __init__(self, root: Handle, recipe: Recipe, step: Recipe) -> None:
-        self.root, self.recipe, self.step = root, recipe, step
+    def __init__(self, root: Handle, recipe: Recipe, step: Recipe, over: Handle | None = None) -> None:
+        self.root, self.recipe, self.step, self.over = root, recipe, step, over
         self.placement: Any = None
+        self.graph: UOp | None = None
+
+    def detached_base(self) -> Handle | None:
+        """What the last `detach` on the way gave, where the view is a view of that."""
+        over = self.over
+        return over if over is not None and over._base is not None and over._base.root is self.root else None
 
     def outdate(self, v: Handle) -> None:
         """The root shows other values than when `v`, whose place this is, got its node."""
         if not self.recipe.is_view:
             v._base = None
             return
-        root = self.root
-        if not self.recipe.detached and not (v._leaf and v._wants):
-            v._wants, v._leaf, v._spent = root._wants, not root._wants, False
+        source = self.detached_base() if self.recipe.detached else self.root
+        if source is not None and not (v._leaf and v._wants):
+            v._wants, v._leaf, v._spent = source._wants, not source._wants, False
+        elif v._wants and not v._leaf and (v.late is not None or _node(v) is not None):
+            self.graph = None if v._spent else v.uop
+        if v._leaf and v._wants:
+            v._note_earlier()
         v.late = v._alias = None
         v._used = UNSEEN if v._wants else 0
         try:
@@ -119,7 +164,12 @@ class View:
 
     def show(self, v: Handle) -> UOp:
         """The node of `v`, whose place this is; it has that from now on."""
-        v.uop = self.recipe.read(self.root.uop)
+        over = self.detached_base()
+        if over is not None and over._wants:
+            v.uop = self.recipe.after(over).read(over.uop)
+        else:
+            u = self.recipe.read(self.root.uop)
+            v.uop = u if self.graph is None else by_rule("equal", u, self.graph)
         if v._leaf and v._wants:
             v._set_wants(True)  # a leaf has a node of its own
         return v.uop
@@ -149,6 +199,7 @@ class Handle:
         "_alias",
         "_base",
         "_device",
+        "_earlier",
         "_grad",
         "_hooks",
         "_leaf",
@@ -167,6 +218,7 @@ class Handle:
     _wants: bool
     _leaf: bool  # `requires_grad` was set on it, or it wants none
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
+    _earlier: list[Earlier]  # only of leaves: nodes from before they were changed
     _spent: bool  # its backward was taken
     _base: View | None  # of a view: what it is a part of (`_part_of`)
     _views: list[Ref] | None  # of what has views: those, and some that are gone
@@ -220,18 +272,39 @@ class Handle:
         t._used = 0
         return t
 
+    # -- leaves ---------------------------------------------------------------------------------------------------
+
+    def _note_earlier(self) -> None:
+        """Another node comes. Graphs that have the one of now keep it, and give their gradients to this leaf."""
+        late = self.late
+        if late is not None:
+            new = [Earlier(weakref.ref(late.numbering), late.template, None)] if late.is_used() else []
+        else:
+            new = [Earlier.node(u) for u in (_node(self), self._alias) if u is not None]
+        self._earlier = [*[e for e in _earlier_of(self) if e.ref() is not None and e not in new], *new]
+
+    def _earlier_nodes(self) -> list[UOp]:
+        """The nodes that graphs have of this leaf from before it was changed."""
+        found = [u for e in _earlier_of(self) if (u := e()) is not None]
+        if not found:
+            return found
+        own = _node(self) if self.late is None else None
+        return [u for u in found if u is not own and u is not self._alias]
+
     # -- views ----------------------------------------------------------------------------------------------------
 
     def _part_of(self, base: Handle, step: Recipe) -> None:
         """Note that this is what `step` shows of `base`: a view of it, or of what that is a view of."""
-        link = base._base
+        link, over = base._base, None
         if link is not None and base._is_part():
             root, recipe = link.root, link.recipe.then(step)
+            if link.recipe.detached and not step.detached:
+                over = base if link.over is None else link.over
         else:
             if link is not None and link.recipe.is_view:
                 link.recipe.then(step)  # nobody sees the root any more, but strides of its memory would
             root, recipe = base, step
-        self._base = View(root, recipe, step)
+        self._base = View(root, recipe, step, over)
         views = root._views
         if views is None:
             root._views = [weakref.ref(self)]
@@ -266,15 +339,15 @@ class Handle:
         link = self._base
         return link.root if link is not None and link.recipe.whole and self._is_part() else None
 
-    def _outdate_views(self, but: Container[int] = ()) -> None:
+    def _outdate_views(self, but: Container[int] = (), over: Handle | None = None) -> None:
         """This shows other values: views of it forget their nodes, and are made anew when they are asked for; those in
-        `but`, by id, keep them."""
+        `but`, by id, keep them, and those that are no views of `over`, if it is given."""
         live = False
         for r in self._views or ():
             v = r()
             if v is not None and (link := v._base) is not None and link.root is self:
                 live = True
-                if id(v) not in but:
+                if id(v) not in but and (over is None or link.over is over):
                     link.outdate(v)
         if not live:
             self._views = None
@@ -300,7 +373,7 @@ class Handle:
             heir._views = [weakref.ref(v) for v in live]
             for v in live:
                 assert v._base is not None
-                v._base = View(heir, v._base.recipe, v._base.step)
+                v._base = View(heir, v._base.recipe, v._base.step, v._base.over)
 
     def _is_plain(self) -> bool:
         """True if it is as an op gives it: only its node is known, and whether it requires a gradient."""
@@ -344,17 +417,32 @@ class Handle:
 Handles = Sequence[Handle]
 Ref = weakref.ref[Handle]
 _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
+_get_earlier = vars(Handle)["_earlier"].__get__
+
+
+def _earlier_of(t: Handle) -> list[Earlier]:
+    try:
+        found: list[Earlier] = _get_earlier(t)
+    except AttributeError:  # it is no leaf, or was not changed
+        return []
+    return found
+
+
+def _node(t: Handle) -> UOp | None:
+    """The node of a tensor; None where it has none now."""
+    try:
+        u: UOp = _node_of(t)
+    except AttributeError:
+        return None
+    return u
 
 
 def _is_lazy(t: Handle) -> bool:
     """True if a tensor's node is more than a reshape of memory."""
-    try:
-        u = _node_of(t)
-    except AttributeError:
-        return False
-    while u.op is Op.RESHAPE:
+    u = _node(t)
+    while u is not None and u.op is Op.RESHAPE:
         u = u.src[0]
-    return u.op is not Op.BUFFER
+    return u is not None and u.op is not Op.BUFFER
 
 
 def _references_when_sole() -> int:

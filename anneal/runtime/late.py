@@ -172,7 +172,7 @@ def call(function: _Named, args: Args, options: Options, run: Run, changes: bool
         return plainly(run, args, options)
     if changes and tensors[0]._base is not None and tensors[0]._is_part():
         root = tensors[0]._detached_from()
-        if root is None or tensors[0] is not args[0]:
+        if root is None or tensors[0] is not args[0] or (state["grad"] and any(t._wants for t in tensors)):
             return Unknown(n, (args, options)).made_by(run, args, options)  # another tensor changes too
         _ungraded(state, function, (root, *args[1:]), options, run)
         return args[0]
@@ -410,6 +410,8 @@ def become_late(t: Handle, late: Late) -> None:
         late: the record that takes the place of its node.
     """
     here.effects += 1
+    if t._leaf and t._wants:
+        t._note_earlier()
     t.late, t._alias = late, None
     try:
         del t.uop

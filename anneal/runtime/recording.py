@@ -193,7 +193,12 @@ def _below(roots: Nodes, stop: set[UOp]) -> set[UOp]:
 
 def _reaches(u: UOp, covered: set[UOp]) -> bool:
     """True if a gradient goes from a node to a leaf on a way that is not `covered`."""
-    leaves = {base_of(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
+    leaves = {
+        base_of(n)
+        for t in here.context.tensors.live_leaves()
+        for n in (t.uop, t._alias, *t._earlier_nodes())
+        if n is not None
+    }
     return any(base_of(n) in leaves for n in _below([u], {n for n in covered if base_of(n) not in leaves}))
 
 

@@ -605,6 +605,8 @@ class Tensor(Methods):
     def _show(self, u: UOp) -> None:
         """Go on from another node of the same values; graphs of the old one keep it."""
         note_become(self)
+        if self._leaf and self._wants:
+            self._note_earlier()
         self.late, self.uop, self._alias, self._used = None, u, None, 0
 
     def _become(self, u: UOp) -> None:

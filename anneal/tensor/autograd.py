@@ -124,7 +124,7 @@ def grad(
     with releasing(retain, create_graph):
         for result, seed in zip(results, seeds, strict=True):
             for group in groups:
-                nodes = [(i, n) for i in group for n in leaf_nodes(targets[i])]
+                nodes = [(i, n) for i in group for n in _nodes_of(targets[i])]
                 for (i, _), g in zip(nodes, gradient([(result.uop, seed)], [n for _, n in nodes]), strict=True):
                     if g is not None:
                         before = found[i]
@@ -135,6 +135,10 @@ def grad(
                 for t, g in zip(targets, found, strict=True)
             ]
         )
+
+
+def _nodes_of(t: Tensor) -> tuple[UOp, ...]:
+    return (*leaf_nodes(t), *t._earlier_nodes()) if t.is_leaf else leaf_nodes(t)
 
 
 def _batched(

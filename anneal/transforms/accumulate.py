@@ -23,7 +23,7 @@ from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.trace import leaf_nodes, leaves
 from anneal.transforms.walks import ended, gradient as gradient_of, is_own, number_of
-from anneal.uop import Nodes, Op, Some, Src, UOp, const
+from anneal.uop import Nodes, Op, Some, Src, UOp, const, toposort
 
 if TYPE_CHECKING:
     from anneal.transforms.captured import PendingCall
@@ -93,8 +93,7 @@ def backward(
     with BUILDING, releasing(retain, create_graph):
         passed = runtime.passed_calls(result)
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
-        live = [t for t in live if t.late is None or t.late.is_used() or t is result]  # else nothing was made of it
-        nodes = _nodes_of(live)
+        live, nodes = _nodes_of(live, result)
         numbering = runtime.numbering_of() if gradient is None and inputs is None and not create_graph else None
         reached = None if numbering is None else _known(numbering, result, seed, live, nodes, retain)
         if not reached and not (reached is False and here.effects != effects):
@@ -102,7 +101,7 @@ def backward(
     if not reached:
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
-            f"comparison, or the leaf was changed or freed since"
+            f"comparison, or the leaf was freed since"
         )
     _call_after()
     if not retain:
@@ -130,21 +129,29 @@ def _call_after() -> None:
         call()
 
 
-def _nodes_of(live: list[Tensor]) -> list[Src]:
-    """The nodes of each leaf. Raises GradientError for two leaves of one."""
-    nodes = [(t.uop,) if t._alias is None else leaf_nodes(t) for t in live]
+def _nodes_of(leaves: list[Tensor], result: Tensor) -> tuple[list[Tensor], list[Src]]:
+    """The leaves that graphs may have, and their nodes. Raises GradientError for two leaves of one node."""
+    # nothing was made of the value of now of one that is late and unused
+    own = [t for t in leaves if t.late is None or t.late.is_used() or t is result]
+    nodes = [(t.uop,) if t._alias is None else leaf_nodes(t) for t in own]
+    changed = [(t, before) for t in leaves if (before := t._earlier_nodes())]
     several = [n for group in nodes for n in group]
-    if len(set(several)) == len(several):
-        return nodes
+    if not changed and len(set(several)) == len(several):
+        return own, nodes
     owners: dict[UOp, Tensor] = {}
-    for t, group in zip(live, nodes, strict=True):
+    for t, group in zip(own, nodes, strict=True):
         for n in group:
             if owners.setdefault(n, t) is not t:
                 raise GradientError(
                     "backward: two leaves show the same value of another tensor and cannot be told apart; "
                     "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
                 )
-    return nodes
+    live = {id(t): (t, group) for t, group in zip(own, nodes, strict=True)}
+    for t, before in changed:
+        earlier = tuple([n for n in before if owners.setdefault(n, t) is t])  # it may be another's now
+        if earlier:
+            live[id(t)] = t, (*(live[id(t)][1] if id(t) in live else ()), *earlier)
+    return [t for t, _ in live.values()], [group for _, group in live.values()]
 
 
 def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
@@ -197,15 +204,7 @@ def _known(
     calls = _calls_below(numbering, root, origins)
     known, joined = numbering.known, _joined(calls, (root, seed, *origins), live)
     holes = [numbering.template(u) for call in joined for u in call.memory()]
-    # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
-    lazy = any(map(runtime.has_leaf, (root, *origins)))
-    seen = [
-        (t, n, known[base] if base in known else numbering.learn(n))
-        for t, group in zip(live, nodes)
-        for n in group
-        for base in (n.src[0] if n.op is _RESHAPE and n.src[0].op is _BUFFER else n,)  # `base_of`
-        if base in known or (base.op is not _BUFFER and (lazy or base.tag is None))
-    ]
+    seen = _seen(numbering, (root, *origins), live, nodes)
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
@@ -237,6 +236,32 @@ def _known(
         call.joined_for_good()
     reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
     return _through(result, ends, given, live, nodes, retain) or reached if ends else reached
+
+
+def _seen(numbering: Numbering, roots: Nodes, live: list[Tensor], nodes: list[Src]) -> list[tuple[Tensor, UOp, UOp]]:
+    """The leaves that may be below templates, each with a node and its template."""
+    known, found = numbering.known, []
+    # memory that the numbering has not seen is not below; a lazy leaf may be there as a part of a graph
+    lazy = any(map(runtime.has_leaf, roots))
+    for t, group in zip(live, nodes, strict=True):
+        for n in group:
+            base = n.src[0] if n.op is _RESHAPE and n.src[0].op is _BUFFER else n  # `base_of`
+            if n is t._alias or (t.late is None and n is t.uop):
+                if base in known or (base.op is not _BUFFER and (lazy or base.tag is None)):
+                    found.append((t, n, known[base] if base in known else numbering.learn(n)))
+            # of a leaf that is changed and not used there are no two nodes below, and a loop has one key
+            elif (u := _below(numbering, n, base, roots)) is not None:
+                found.append((t, n, u))
+    return found
+
+
+def _below(numbering: Numbering, n: UOp, base: UOp, roots: Nodes) -> UOp | None:
+    """The template of a leaf's earlier node, whose `base` is below reshapes of it; None if it is not below `roots`."""
+    known = numbering.known
+    if base not in known and any(u.op is Op.BUFFER and u not in known for u in toposort((n,))):
+        return None
+    template = known[base] if base in known else numbering.learn(n)
+    return template if template in toposort(roots) else None
 
 
 def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list[PendingCall]:

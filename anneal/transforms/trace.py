@@ -406,7 +406,7 @@ def flagged(tensors: list[Tensor]) -> list[Tensor]:
     floats = [t for t in tensors if t.uop.dtype.is_float]
     wanting: set[UOp] = set()
     if not here.depth:
-        wanted = {base_of(n) for t in leaves() for n in leaf_nodes(t)}
+        wanted = {base_of(n) for t in leaves() for n in (*leaf_nodes(t), *t._earlier_nodes())}
         for u in toposort([t.uop for t in floats]) if wanted else ():
             if u.op is Op.BUFFER:
                 wants = u in wanted or bool(sources_of(u))
