@@ -281,15 +281,30 @@ class Handle:
             new = [Earlier(weakref.ref(late.numbering), late.template, None)] if late.is_used() else []
         else:
             new = [Earlier.node(u) for u in (_node(self), self._alias) if u is not None]
-        self._earlier = [*[e for e in _earlier_of(self) if e.ref() is not None and e not in new], *new]
+        try:
+            for e in _get_earlier(self):
+                if e.ref() is not None and e not in new:
+                    new.append(e)
+        except AttributeError:  # it was not changed before
+            pass
+        self._earlier = new
 
-    def _earlier_nodes(self) -> list[UOp]:
-        """The nodes that graphs have of this leaf from before it was changed."""
-        found = [u for e in _earlier_of(self) if (u := e()) is not None]
-        if not found:
+    def _earlier_nodes(self, known: Container[Any] | None = None) -> list[UOp]:
+        """The nodes that graphs have of this leaf from before it was changed; of those that are memory only such as are
+        `known`."""
+        found: list[UOp] = []
+        try:
+            several: list[Earlier] = _get_earlier(self)
+        except AttributeError:  # it is no leaf, or was not changed
             return found
-        own = _node(self) if self.late is None else None
-        return [u for u in found if u is not own and u is not self._alias]
+        for e in several:
+            held = e.ref()
+            if known is not None and held.__class__ is UOp and held.op is Op.BUFFER and held not in known:
+                continue
+            if held is not None and (u := e()) is not None and u is not self._alias:
+                found.append(u)
+        own = _node(self) if found and self.late is None else None
+        return [u for u in found if u is not own] if own is not None else found
 
     # -- views ----------------------------------------------------------------------------------------------------
 
@@ -418,14 +433,6 @@ Handles = Sequence[Handle]
 Ref = weakref.ref[Handle]
 _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
 _get_earlier = vars(Handle)["_earlier"].__get__
-
-
-def _earlier_of(t: Handle) -> list[Earlier]:
-    try:
-        found: list[Earlier] = _get_earlier(t)
-    except AttributeError:  # it is no leaf, or was not changed
-        return []
-    return found
 
 
 def _node(t: Handle) -> UOp | None:

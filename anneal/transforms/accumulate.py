@@ -93,11 +93,10 @@ def backward(
     with BUILDING, releasing(retain, create_graph):
         passed = runtime.passed_calls(result)
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
-        live, nodes = _nodes_of(live, result)
         numbering = runtime.numbering_of() if gradient is None and inputs is None and not create_graph else None
-        reached = None if numbering is None else _known(numbering, result, seed, live, nodes, retain)
+        reached = None if numbering is None else _known(numbering, result, seed, live, retain)
         if not reached and not (reached is False and here.effects != effects):
-            reached = _added(result if create_graph else None, [(result.uop, seed)], live, nodes)
+            reached = _added(result if create_graph else None, [(result.uop, seed)], *_nodes_of(live, result))
     if not reached:
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
@@ -129,12 +128,13 @@ def _call_after() -> None:
         call()
 
 
-def _nodes_of(leaves: list[Tensor], result: Tensor) -> tuple[list[Tensor], list[Src]]:
-    """The leaves that graphs may have, and their nodes. Raises GradientError for two leaves of one node."""
+def _nodes_of(leaves: list[Tensor], result: Tensor, known: Any = None) -> tuple[list[Tensor], list[Src]]:
+    """The leaves that graphs may have, and their nodes; of earlier ones that are memory only those that are `known`.
+    Raises GradientError for two leaves of one node."""
     # nothing was made of the value of now of one that is late and unused
     own = [t for t in leaves if t.late is None or t.late.is_used() or t is result]
     nodes = [(t.uop,) if t._alias is None else leaf_nodes(t) for t in own]
-    changed = [(t, before) for t in leaves if (before := t._earlier_nodes())]
+    changed = [(t, before) for t in leaves if (before := t._earlier_nodes(known))]
     several = [n for group in nodes for n in group]
     if not changed and len(set(several)) == len(several):
         return own, nodes
@@ -188,8 +188,7 @@ def _known(
     numbering: Numbering,
     result: Tensor,
     seed: UOp,
-    live: list[Tensor],
-    nodes: list[Src],
+    leaves: list[Tensor],
     retain: bool,
 ) -> bool | None:
     """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added.
@@ -202,9 +201,9 @@ def _known(
     if numbering.calls_python:
         return None
     calls = _calls_below(numbering, root, origins)
-    known, joined = numbering.known, _joined(calls, (root, seed, *origins), live)
+    known, joined = numbering.known, _joined(calls, (root, seed, *origins), leaves)
     holes = [numbering.template(u) for call in joined for u in call.memory()]
-    seen = _seen(numbering, (root, *origins), live, nodes)
+    seen = _seen(numbering, (root, *origins), *_nodes_of(leaves, result, known))
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
@@ -235,12 +234,13 @@ def _known(
     for call in [] if retain else joined:
         call.joined_for_good()
     reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
-    return _through(result, ends, given, live, nodes, retain) or reached if ends else reached
+    return _through(result, ends, given, *_nodes_of(leaves, result), retain) or reached if ends else reached
 
 
 def _seen(numbering: Numbering, roots: Nodes, live: list[Tensor], nodes: list[Src]) -> list[tuple[Tensor, UOp, UOp]]:
     """The leaves that may be below templates, each with a node and its template."""
     known, found = numbering.known, []
+    below: set[UOp] = set()
     # memory that the numbering has not seen is not below; a lazy leaf may be there as a part of a graph
     lazy = any(map(runtime.has_leaf, roots))
     for t, group in zip(live, nodes, strict=True):
@@ -250,18 +250,12 @@ def _seen(numbering: Numbering, roots: Nodes, live: list[Tensor], nodes: list[Sr
                 if base in known or (base.op is not _BUFFER and (lazy or base.tag is None)):
                     found.append((t, n, known[base] if base in known else numbering.learn(n)))
             # of a leaf that is changed and not used there are no two nodes below, and a loop has one key
-            elif (u := _below(numbering, n, base, roots)) is not None:
-                found.append((t, n, u))
+            elif base in known or not any(u.op is _BUFFER and u not in known for u in toposort((n,))):
+                template = known[base] if base in known else numbering.learn(n)
+                below = below or {*toposort(roots)}
+                if template in below:
+                    found.append((t, n, template))
     return found
-
-
-def _below(numbering: Numbering, n: UOp, base: UOp, roots: Nodes) -> UOp | None:
-    """The template of a leaf's earlier node, whose `base` is below reshapes of it; None if it is not below `roots`."""
-    known = numbering.known
-    if base not in known and any(u.op is Op.BUFFER and u not in known for u in toposort((n,))):
-        return None
-    template = known[base] if base in known else numbering.learn(n)
-    return template if template in toposort(roots) else None
 
 
 def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list[PendingCall]:
