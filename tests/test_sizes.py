@@ -98,7 +98,7 @@ FEATURES: dict[str, dict[str, int]] = {
     },
     "jit steps that go on with gradients, and views that are outdated": {"runtime": 2, "transforms": 2, "nn": 1},
     "parts that a loop without jit assigns, and masks": {"ops": 20},
-    "optimisers that are copied, and states that are taken away": {"optim": 4},
+    "optimisers that are copied, states that are taken away, parameters that move": {"optim": 5},
     "state that is replaced between captures": {"runtime": 1},
     "late calls of captured functions, and memory that is numbered in one step": {
         "runtime": 31,

@@ -225,7 +225,7 @@ def quantile(
     Tensor([1.5, 2. ], dtype=float32)
     """
     rows = as_rows(floats_of(x), axis)
-    if is_tensor(q):
+    if is_tensor(q) or not isinstance(rows.shape[-1], int):
         nan = rows.isnan().any(-1, True)
         whole = choose(nan, math.nan, rows)
         return quantiles(x, whole, rows.shape[-1] - 1, q, axis, keepdim, interpolation)

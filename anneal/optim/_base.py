@@ -15,7 +15,7 @@ from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
 
 from anneal.optim._states import (  # isort: skip
-    Saved, States, StepHooks, UpdateInputs, check_settings, kept_state, state_dtype, take_settings,
+    Saved, States, StepHooks, UpdateInputs, check_settings, follow, kept_state, state_dtype, take_settings,
 )  # fmt: skip
 from anneal.runtime import Numbering, composite, here, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
@@ -374,6 +374,9 @@ class Optimizer(StepHooks):
 
     def _apply(self, results: Sequence[Tensor]) -> None:
         """Update the parameters by their gradients, and compute."""
+        for group in self.param_groups:
+            if group.rate._device != (device := group["params"][0]._device):
+                follow(self.state, group, device)
         # what a parameter is a part of changes too
         linked = [t for t in self.params if t._base is not None]
         parts = any(t._is_part() for t in linked)
@@ -544,7 +547,7 @@ class Optimizer(StepHooks):
                         if np.float32(group["lr"]) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
                             group["lr"] = float(rate)
                     else:
-                        self._group_state(group, name).assign(Tensor(array))
+                        self._group_state(group, name).assign(Tensor(array, device=group.rate.device))
                     continue
                 t = self.params[int(head)]
             except (ValueError, IndexError):

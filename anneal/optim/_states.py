@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from anneal.errors import DataError, SettingError
 from anneal.ops import said, wrap_array
-from anneal.runtime import Inside, Numbering, here, templates_of
+from anneal.runtime import Inside, Numbering, here, outdate_captures, templates_of
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 from anneal.uop import UOp, dtypes
@@ -46,6 +46,14 @@ class States(dict[Any, dict[str, Any]]):
 
 def _number(key: Any) -> int:
     return key if isinstance(key, int) else id(key)
+
+
+def follow(state: Mapping[Any, dict[str, Any]], group: Any, device: str) -> None:
+    """Have the settings and the `state` of a `group` on the `device` that its parameters moved to."""
+    outdate_captures("an optimiser's parameters moved to another device")
+    group.rate = group.rate.to(device)
+    for held in (group._data, *[state.get(id(x), {}) for x in (group, *group["params"])]):
+        held.update({name: t.to(device) for name, t in held.items() if isinstance(t, Tensor)})
 
 
 class Saved(dict[str, Any]):

@@ -110,3 +110,41 @@ def test_an_empty_state_is_refused() -> None:
     for state in ({}, {"state": {}}):
         with pytest.raises(DataError, match="load_state_dict: "):
             optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1).load_state_dict(state)
+
+
+MAKERS: dict[str, Any] = {
+    "SGD": lambda p: optim.SGD(p, lr=0.1, momentum=0.9),
+    "Adam": lambda p: optim.Adam(p, lr=0.1),
+    "AdamW": lambda p: optim.AdamW(p, lr=0.1, amsgrad=True),
+}
+
+
+def fitted(make: Any, devices: list[str], how: str) -> Any:
+    """Weights of a fit, a step on each of the devices; "moved": the module moves, "loaded": another goes on."""
+    Tensor.manual_seed(1)
+    module = an.nn.Linear(2, 1, device=devices[0])
+    o = make(module.parameters())
+    schedule = optim.lr_scheduler.StepLR(o, 1, 0.5)
+    for device in devices:
+        if device != module.weight.device and how == "loaded":
+            saved, weights = o.state_dict(), module.state_dict()
+            module = an.nn.Linear(2, 1, device=device)
+            module.load_state_dict({k: v.to(device) for k, v in weights.items()})
+            o = make(module.parameters())
+            schedule = optim.lr_scheduler.StepLR(o, 1, 0.5)
+            o.load_state_dict(saved)
+        module.to(device)
+        o.zero_grad()
+        (module(an.ones(3, 2, device=device)) ** 2).mean().backward()
+        o.step()
+        if how == "moved":
+            schedule.step()
+    return module.weight.numpy()
+
+
+@pytest.mark.parametrize("how", ["moved", "loaded"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_fit_goes_on_on_another_device(name: str, how: str, webgpu: str) -> None:
+    wanted = fitted(MAKERS[name], ["cpu"] * 5, how)
+    for devices in (["cpu", "cpu", webgpu, webgpu, "cpu"], [webgpu, webgpu, "cpu", "cpu", "cpu"]):
+        np.testing.assert_allclose(fitted(MAKERS[name], devices, how), wanted, rtol=1e-4)

@@ -233,3 +233,13 @@ def test_values_keep_their_dtype(name: str, dtype: str) -> None:
     ours, theirs = getattr(x, name)(dim=1), getattr(torch.tensor(x.float().numpy()), name)(dim=1)
     assert (ours.values.dtype.name, ours.indices.dtype.name) == (dtype, "int32")
     np.testing.assert_array_equal(ours.values.float().numpy(), theirs.values.numpy())
+
+
+@pytest.mark.parametrize("q", [0.3, [0.0, 0.25, 1.0]])
+@pytest.mark.parametrize("interpolation", ["linear", "nearest", "higher"])
+def test_a_quantile_is_of_as_many_elements_as_a_run_says(interpolation: str, q: Any) -> None:
+    array, n = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32), Variable("n", 1, 8)
+    for size in (1, 4, 7):
+        found = Tensor(array)[:, : n.bind(size)].quantile(q, 1, interpolation=interpolation)
+        wanted = np.quantile(array[:, :size].astype(np.float64), q, axis=1, method=interpolation)
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-5, atol=2e-6)
