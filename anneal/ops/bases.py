@@ -410,7 +410,7 @@ def change_view(op: Any, function: Callable[..., Any], x: Handle, args: tuple[An
 
 
 def _shown(root: Any, read: Callable[..., Any], *args: Any) -> Any:
-    """What `read` shows of `root`: gradients go on to it, also where none is recorded."""
+    """The part of `root` that `read` shows: gradients go on to it, also where none is recorded."""
     here.grad, before = True, here.grad
     try:
         shown = read(*args)

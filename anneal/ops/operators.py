@@ -23,7 +23,7 @@ from anneal.ops.made import wrap_array
 from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
 from anneal.ops.precision import casts, grad_enabled
 from anneal.runtime import Handle, Varies, at_once, here, is_realized, number
-from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
+from anneal.uop import DType, Op, UOp, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size
 
 Known = tuple[tuple[int, bool], ...]  # items of an index, and whether they are a mask's
@@ -164,10 +164,6 @@ def _put(x: Tensor, new: UOp, given: Tensor) -> Tensor:
         # a view: what it is a part of changes too; or a result whose gradient goes where it did, past these values
         return changed(x, "index", out)
     wanted = x.requires_grad and x.is_leaf
-    if x.requires_grad and not wanted and not grad_enabled():
-        # values that nobody records: the gradient goes to what the tensor was computed from, as it did before
-        x._assign(by_rule("equal", out.uop, x.uop))
-        return x
     if not wanted:
         here.context.tensors.flags += x._wants is not out.requires_grad
         x._wants, x._leaf = out.requires_grad, out.is_leaf

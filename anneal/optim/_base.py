@@ -13,10 +13,8 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
-
-from anneal.optim._states import (  # isort: skip
-    Saved, States, StepHooks, UpdateInputs, check_settings, follow, kept_state, state_dtype, take_settings,
-)  # fmt: skip
+from anneal.optim import _states
+from anneal.optim._states import Saved, States, StepHooks, UpdateInputs
 from anneal.runtime import Numbering, composite, here, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results, zero_gradient
@@ -277,7 +275,7 @@ class Optimizer(StepHooks):
             if id(t) in seen:
                 raise GradientError(f"{name}: a parameter of shape {t.shape} is given twice")
             seen.add(id(t))
-        check_settings(name, group)
+        _states.check_settings(name, group)
         if tensors:
             if self.param_groups:
                 outdate_captures("an optimiser got further parameters")
@@ -376,7 +374,7 @@ class Optimizer(StepHooks):
         """Update the parameters by their gradients, and compute."""
         for group in self.param_groups:
             if group.rate._device != (device := group["params"][0]._device):
-                follow(self.state, group, device)
+                _states.follow(self.state, group, device)
         # what a parameter is a part of changes too
         linked = [t for t in self.params if t._base is not None]
         parts = any(t._is_part() for t in linked)
@@ -494,9 +492,9 @@ class Optimizer(StepHooks):
         if s is None:
             shape = self._shape_of(t, name)
             # a copy of zeros would be written: the system gives memory when it is first used
-            kind = state_dtype(t)
+            kind = _states.state_dtype(t)
             values = np.full(shape or (1,), start, kind) if start else np.zeros(shape or (1,), kind)
-            s = mine[name] = kept_state(values, t.device)
+            s = mine[name] = _states.kept_state(values, t.device)
             if not shape:
                 s.uop = reshape(s.uop, ())
         return s
@@ -517,7 +515,7 @@ class Optimizer(StepHooks):
         return self._changed_by("state_post", out)  # type: ignore[no-any-return]
 
     def _memory(self) -> dict[str, Tensor]:
-        """What `state_dict` has besides the state of parameters and groups."""
+        """The part of `state_dict` besides the state of parameters and groups."""
         return {}
 
     def _counts(self) -> list[int]:
@@ -571,7 +569,7 @@ class Optimizer(StepHooks):
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
-        state = take_settings(type(self).__name__, self.param_groups, self._counts(), state)
+        state = _states.take_settings(type(self).__name__, self.param_groups, self._counts(), state)
         if "state" not in state or "param_groups" not in state:
             return state
         order = {n: i for i, n in enumerate([n for g in state["param_groups"] for n in g["params"]])}
@@ -590,6 +588,6 @@ class Optimizer(StepHooks):
     def _group_state(self, group: ParameterGroup, name: str) -> Tensor:
         mine = self.state.setdefault(id(group), {})
         if name not in mine:
-            mine[name] = kept_state(np.zeros(1, np.float32), group.rate.device)
+            mine[name] = _states.kept_state(np.zeros(1, np.float32), group.rate.device)
         kept: Tensor = mine[name]
         return kept

@@ -70,8 +70,7 @@ def trace(
     given: Sequence[Storage],
     bound: Sizes,
 ) -> Traced | str:
-    """The run that is recorded, whose results have these nodes and are not computed yet; or a reason why it is not
-    captured.
+    """The recorded run, whose results have these nodes and are not computed yet; or why it is not captured.
 
     Args:
         name: the function's, for messages.
@@ -95,12 +94,8 @@ def trace(
     graphs = [*lazy.values(), *[t.uop for t in state]]
     whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
     order = toposort(graphs, until=whole.__contains__)
-    wanting = {
-        shown(n)
-        for t in here.context.tensors.live_leaves()
-        for n in (t.uop, t._alias, *t._earlier_nodes())
-        if n is not None
-    }
+    alive = [n for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias, *t._earlier_nodes())]
+    wanting = {shown(n) for n in alive if n is not None}
     sizes: Known = {}
     sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):
@@ -118,10 +113,9 @@ def trace(
     function = abstracted(name, leaves, graphs)
     flowing = [n for n, i in enumerate(lazy) if any(t._wants and id(t) == i for t, _ in results)]
     inputs = [n for n, (u, s) in enumerate(zip(leaves, memory)) if u in wanting or s.made_by is not None]
-    kind: Any = type(results[0][0])
     before_it = len(record.assigned)
     try:
-        backward = kind._captured_backward(devices.pop(), function, flowing, inputs)
+        backward = type(results[0][0])._captured_backward(devices.pop(), function, flowing, inputs)
     except (JitError, UserError) as e:  # of a function of the user's, whose backward does what cannot be captured
         return f"its backward cannot be captured ({e})"
     if len(record.assigned) > before_it:

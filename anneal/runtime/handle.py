@@ -139,7 +139,7 @@ class View:
         self.graph: UOp | None = None
 
     def detached_base(self) -> Handle | None:
-        """What the last `detach` on the way gave, where the view is a view of that."""
+        """The result of the last `detach` on the way, where the view is a view of that."""
         over = self.over
         return over if over is not None and over._base is not None and over._base.root is self.root else None
 

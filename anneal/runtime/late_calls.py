@@ -140,7 +140,7 @@ class LateCall:
 
 
 def _changed(leaves: Handles, nodes: Nodes) -> list[tuple[Handle, UOp]]:
-    """Those of some tensors that are leaves that want gradients and show other memory than these nodes, and that."""
+    """The leaves that want gradients and show other memory than these nodes, each with its node's."""
     rows = [(t, base_of(u)) for t, u in zip(leaves, nodes, strict=True) if t._leaf and t._wants]
     return [(t, u) for t, u in rows if is_computed_late(t) or base_of(t.uop) is not u]
 

@@ -356,8 +356,8 @@ class Trace:
         for leaf in leaves():
             if is_tensor(g := leaf._grad) and g.late is None and g.uop in self._above:
                 raise TransformError(
-                    f"{self.name}: backward() inside the function gives a tensor of shape {leaf.shape} that outlives the "
-                    "call a gradient of one example, or turn; take it of the result, outside, or by grad() inside"
+                    f"{self.name}: backward() inside the function gives a tensor of shape {leaf.shape} that outlives "
+                    "the call a gradient of one example, or turn; take it of the result, outside, or by grad() inside"
                 )
         # what stands for an argument may be changed in place: the caller's tensor is another; draws are counted once
         mine = [t for r in self._tracers if (t := r()) is not None]
