@@ -42,6 +42,18 @@ class _WeightedLoss(_Loss):
         self.register_buffer("weight", weight)
 
 
+def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+    """Rename what begins with `prefix`, "module." say, in `state_dict`: without it.
+
+    >>> state = {"module.weight": 1, "n": 2}
+    >>> consume_prefix_in_state_dict_if_present(state, "module."); state
+    {'weight': 1, 'n': 2}
+    """
+    renamed = {name.removeprefix(prefix): value for name, value in state_dict.items()}
+    state_dict.clear()
+    state_dict.update(renamed)
+
+
 _single, _pair, _triple, _quadruple = map(_ntuple, (1, 2, 3, 4))
 _nn = sys.modules["anneal.nn"]  # the package around this file, which is imported before it
 __all__ = list(_nn.__all__)

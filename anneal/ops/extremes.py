@@ -386,7 +386,7 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
             break
         after, before = slice_axis(out, at, 1, length), slice_axis(out, at, 0, length - 1)
         out = after ^ before if x.uop.dtype is dtypes.bool_ else after - before
-    return out
+    return out.clone()
 
 
 def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:

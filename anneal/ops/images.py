@@ -92,7 +92,7 @@ def interpolate(
             x = _of_bytes(x, 2 + i, _weights(n, m, step, mode, align_corners, antialias))
         elif n != m or step != 1:
             x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
-    return x
+    return x.clone()
 
 
 def _new_size(n: int, v: float, scaled: bool, recompute: bool | None) -> tuple[int, Fraction]:

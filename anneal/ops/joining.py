@@ -68,7 +68,7 @@ def cat(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
             raise ShapeError(
                 f"cat: part 0 has shape {ours} and part {i} has {theirs}; all axes but axis {a} must be equal"
             )
-    return join(parts, a) if len(parts) > 1 else first
+    return join(parts, a) if len(parts) > 1 else first.clone()
 
 
 @function

@@ -338,7 +338,7 @@ def abs(x: Tensor) -> Tensor:
     >>> Tensor([-1.5, 2.0]).abs()
     Tensor([1.5, 2. ], dtype=float32)
     """
-    return _turned(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
+    return _turned(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x.clone()
 
 
 @function(in_place=True, array_api=True)
@@ -349,11 +349,11 @@ def sign(x: Tensor) -> Tensor:
     >>> Tensor([-1.5, 0.0, 2.0]).sign()
     Tensor([-1.,  0.,  1.], dtype=float32)
     """
-    return x if x.uop.dtype is _BOOL else unary(x, Op.SIGN)
+    return x.clone() if x.uop.dtype is _BOOL else unary(x, Op.SIGN)
 
 
 def _rounded(x: Tensor, op: Op) -> Tensor:
-    return unary(x, op) if x.uop.dtype.is_float else x
+    return unary(x, op) if x.uop.dtype.is_float else x.clone()
 
 
 @function(in_place=True, array_api=True)
@@ -487,7 +487,7 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
     """
     u = x.uop
     if not u.dtype.is_float:
-        return x
+        return x.clone()
     top = u.dtype.largest
     high, low = top if posinf is None else posinf, -top if neginf is None else neginf
     u = where_node(u.ne(u), const(u.dtype, nan), u)

@@ -416,7 +416,7 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     """
     pairs = pad_pairs(x, padding)
     if mode != "constant":
-        return pad_from_inside(x, pairs, mode)
+        return pad_from_inside(x, pairs, mode).clone()
     u = x.uop
     cut = tuple([(_above(-b), n - _above(-a)) for (b, a), n in zip(pairs, u.shape, strict=True)])
     for i, (begin, end) in enumerate(cut):

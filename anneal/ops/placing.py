@@ -476,7 +476,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     k %= 4
     if k == 2:
         return x.flip(a, b)
-    return x if not k else x.flip(b).transpose(a, b) if k == 1 else x.transpose(a, b).flip(b)
+    return x.clone() if not k else x.flip(b).transpose(a, b) if k == 1 else x.transpose(a, b).flip(b)
 
 
 @function

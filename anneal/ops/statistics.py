@@ -489,6 +489,6 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
         n >>= 1
         square = square @ square if n else square
     if result is not None:
-        return result
+        return result.clone()
     i = x._new_plain(iota(side, 0, 2))
     return x._new(beside(i.eq(i.mT).cast(x.dtype).expand(x.shape).uop, x))

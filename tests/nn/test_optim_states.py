@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,3 +149,24 @@ def test_a_fit_goes_on_on_another_device(name: str, how: str, webgpu: str) -> No
     wanted = fitted(MAKERS[name], ["cpu"] * 5, how)
     for devices in (["cpu", "cpu", webgpu, webgpu, "cpu"], [webgpu, webgpu, "cpu", "cpu", "cpu"]):
         np.testing.assert_allclose(fitted(MAKERS[name], devices, how), wanted, rtol=1e-4)
+
+
+def test_a_saved_state_has_the_settings(tmp_path: Path) -> None:
+    """As torch's: an optimiser that was made with others goes on with those of the state."""
+    w = an.nn.Parameter([1.0, 2.0])
+    optimizer = optim.AdamW([w], lr=0.1, betas=(0.5, 0.6), eps=1e-2, weight_decay=0.3)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 1)
+    w.sum().backward()
+    optimizer.step()
+    schedule.step()
+    an.save({"optimizer": optimizer.state_dict(), "epoch": 3}, tmp_path / "checkpoint")
+    other = optim.AdamW([an.nn.Parameter(w.detach().numpy())])
+    other.load_state_dict(an.load(tmp_path / "checkpoint")["optimizer"])
+    mine, theirs = ({k: v for k, v in o.param_groups[0].items() if k != "params"} for o in (optimizer, other))
+    assert theirs == mine
+    assert mine["initial_lr"] == 0.1
+    for o in (optimizer, other):
+        o.zero_grad()
+        (o.params[0] * 3).sum().backward()
+        o.step()
+    assert optimizer.params[0].tolist() == other.params[0].tolist()

@@ -10,7 +10,7 @@ import pytest
 
 import anneal
 from anneal import nn
-from anneal.errors import GradientError, ShapeError
+from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.tensor import Tensor, grad, jit, vmap
 from tests.helpers import optional
 
@@ -339,3 +339,33 @@ def test_functions_that_copy_give_no_views(name: str) -> None:
         out: Any = getattr(anneal, name)(x, *given)
         (out[0] if isinstance(out, tuple) else out).add_(1)
         assert x.sum().item() == 6.0
+
+
+COPIES: dict[str, Any] = {
+    "cat": lambda x: Tensor.cat([x]),
+    "hstack": lambda x: Tensor.hstack([x]),
+    "vstack": lambda x: Tensor.vstack([x]),
+    "column_stack": lambda x: Tensor.column_stack([x]),
+    "interpolate": lambda x: nn.functional.interpolate(x[None, None], (2, 2)),
+    "rot90": lambda x: x.rot90(4),
+    "diff": lambda x: x.diff(n=0),
+    "matrix_power": lambda x: x.matrix_power(1),
+    "parameters_to_vector": lambda x: nn.utils.parameters_to_vector([x]),
+    "pad": lambda x: nn.functional.pad(x[None], (0, 0), mode="reflect"),
+    "round": lambda x: x.int().round(),
+    "trunc": lambda x: x.int().trunc(),
+    "nan_to_num": lambda x: x.int().nan_to_num(),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_result_that_is_a_copy_in_torch_shares_nothing(name: str) -> None:
+    """Also where its values are its argument's."""
+    for kind in ("float32", "int32"):
+        x = Tensor([[1, 2], [3, 4]], dtype=kind)
+        try:
+            y = COPIES[name](x)
+        except DTypeError:  # of integers
+            continue
+        y.add_(1)
+        assert x.tolist() == [[1, 2], [3, 4]]

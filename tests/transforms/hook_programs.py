@@ -105,6 +105,16 @@ from importlib import import_module; E = import_module(T.__name__ + ".nn.modules
     d = E.register_module_forward_pre_hook(lambda m, i: i[0] + 1);
     m(x).sum().backward(); [h.remove() for h in (a, b, c, d)]; m(x).sum().backward() -> s, x.grad
 y = x * 3; a = y.retains_grad; y.retain_grad(); b = y.retains_grad; c = (y * 1.5).retains_grad -> a, b, c
+y = x ** 2; y.register_hook(s.append); (y ** 3).sum().backward(); x.grad = None;
+    (s[0] * x).sum().backward() -> s[0].requires_grad, x.grad
+x.register_hook(s.append); (x ** 3).sum().backward(); x.grad = None;
+    (s[0] * x).sum().backward() -> s[0].requires_grad, x.grad
+y = x ** 2; y.retain_grad(); (y ** 3).sum().backward(); x.grad = None;
+    (y.grad * x).sum().backward() -> x.grad
+y = x ** 2; y.register_hook(s.append); T.autograd.grad((y ** 3).sum(), x, create_graph=True);
+    (s[0] * x).sum().backward() -> s[0].requires_grad, x.grad
+y = x ** 2; y.register_hook(lambda g: s.append(g * x)); (y ** 3).sum().backward(); x.grad = None;
+    (s[0] * x).sum().backward() -> s[0].requires_grad, x.grad
 """
 # before each program: a module of several arguments and results, and hooks that note what they get
 _BEFORE = """

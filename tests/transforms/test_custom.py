@@ -164,6 +164,31 @@ def test_a_graph_of_gradients_goes_through_a_custom_derivative() -> None:
     assert x.grad.requires_grad
 
 
+def test_what_a_backward_keeps_is_a_constant_unless_a_graph_is_created() -> None:
+    kept: list[Any] = []
+
+    class Keeping(an.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensors
+            kept.append(g * x)
+            return g * 3 * x**2
+
+    for create, flows, slope in ((False, False, [32.0, 512.0, 2592.0]), (True, True, [160.0, 2560.0, 12960.0])):
+        x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+        Keeping.apply(x * 2).pow(2).sum().backward(create_graph=create)
+        x.grad, held = None, kept[-1]
+        (held * x).sum().backward()
+        assert held.requires_grad is flows
+        assert x.grad is not None
+        assert x.grad.tolist() == slope  # torch's
+
+
 def test_every_gradient_calls_backward_also_in_a_loop() -> None:
     """A loop without jit is recognised, and what the user's functions do besides must happen each time."""
     seen: list[str] = []
