@@ -13,8 +13,9 @@ __all__ = ["Buffer", "Parameter"]
 class Parameter(Tensor):
     """A tensor that is a module's parameter: an attribute that trains, and a leaf of the gradient.
 
-    What is computed with it is a plain tensor. A module also counts a plain tensor with `requires_grad=True` as a
-    parameter; layers have Parameters. One with `requires_grad=False` is saved and not trained, as a buffer is.
+    What is computed with it is a plain tensor. It takes attributes of any name, as in torch. A module also counts a
+    plain tensor with `requires_grad=True` as a parameter; layers have Parameters. One with `requires_grad=False` is
+    saved and not trained, as a buffer is.
 
     Args:
         data: a tensor, an array, a nested list or a number, of floats. A tensor of this device and dtype shares its
@@ -30,7 +31,7 @@ class Parameter(Tensor):
     (Parameter([1., 1.], dtype=float32, requires_grad=True), Tensor([2., 2.], dtype=float32, requires_grad=True))
     """
 
-    __slots__ = ()
+    __slots__ = ("__dict__",)
     _made = Tensor
 
     def __init__(
@@ -48,14 +49,16 @@ class Parameter(Tensor):
         _share(self, data)
 
     def __copy__(self) -> Parameter:
-        return Parameter(self, self.requires_grad)
+        copy = Parameter(self, self.requires_grad)
+        vars(copy).update(vars(self))
+        return copy
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
         copy = memo[id(self)] = Parameter(self.numpy(), self.requires_grad, device=self.device)
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.numpy(), self.device, self.requires_grad)
+        return _rebuilt, (self.numpy(), self.device, self.requires_grad), vars(self) or None
 
 
 class Buffer(Tensor):
