@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later, same_under
 from anneal.optim._adam import SGD, Adam, AdamW, clip_grad_norm_, clip_grad_value_, get_total_norm
-from anneal.optim._base import Optimizer
-from anneal.optim._states import ParameterGroup
+from anneal.optim._base import Optimizer, ParameterGroup
 
 if TYPE_CHECKING:
     from anneal.optim import lr_scheduler, swa_utils

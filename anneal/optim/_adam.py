@@ -12,8 +12,8 @@ import numpy.typing as npt
 from anneal.backend import HOST
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops.nodes import pad, reshape, shrink
-from anneal.optim._base import Optimizer, Parameters, follows, update_phase
-from anneal.optim._states import ParameterGroup, settings_among
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows, update_phase
+from anneal.optim._states import settings_among
 from anneal.runtime import call_late, forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, const, dtypes

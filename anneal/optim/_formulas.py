@@ -8,8 +8,8 @@ from typing import Any, dataclass_transform
 
 from anneal.errors import SettingError
 from anneal.ops import init_of
-from anneal.optim._base import Optimizer, Parameters, follows
-from anneal.optim._states import ParameterGroup, settings_among
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
+from anneal.optim._states import settings_among
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import DType, UOp
 

@@ -58,7 +58,8 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
         raise DeviceError(
             f"a group's parameters are on {' and '.join(map(repr, sorted(devices)))}: give those of each device a group"
         )
-    (device,), moved = devices, {}
+    (device,) = devices
+    moved: dict[int, Tensor] = {}
     outdate_captures("an optimiser's parameters moved to another device")
     for held in (group._data, *[state.get(id(x), {}) for x in (group, *group["params"])]):
         for name, s in held.items():
@@ -68,7 +69,9 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
                         f"an optimiser's state moved to {device!r}, where its parameters are now,",
                         "call its step() outside of jit once after the move",
                     )
-                moved[id(s)] = held[name] = kept_state(s.detach().numpy(), device) if id(s) not in moved else moved[id(s)]
+                moved[id(s)] = held[name] = (
+                    kept_state(s.detach().numpy(), device) if id(s) not in moved else moved[id(s)]
+                )
     group.rate = kept_state(np.array([group["lr"]], np.float32), device)
 
 

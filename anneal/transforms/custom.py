@@ -433,8 +433,7 @@ def attached(
     kind, near, far = type(inputs[0]), inputs[0].device, results[0].device
     others: list[Tensor] = []
     kinds = [_kind(x, inputs, results, others) for x in saved]
-    wants = [x.requires_grad for x in inputs]
-    flags = [x.requires_grad for x in others]
+    wants, flags = [x.requires_grad for x in inputs], [x.requires_grad for x in others]
 
     def tensors(u: Nodes, wanted: Sequence[bool], device: str = near) -> list[Tensor]:
         made = [kind._from_uop(n, device) for n in u]
