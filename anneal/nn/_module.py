@@ -21,6 +21,7 @@ from anneal.uop import arena
 P = ParamSpec("P")
 R = TypeVar("R")
 _PLAIN = (bool, int, float, str)
+_NO_TENSOR = (*_PLAIN, list, tuple, dict)
 _NO_MODULE = (Tensor, *_PLAIN)
 
 
@@ -76,7 +77,7 @@ class Module(Hooked, Stateful, Moved):
     _hooks: ModuleHooks | None = None
     _compiled: Any = None  # the jit function of its calls
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
-    _registered: frozenset[str] = frozenset()  # names with an underscore that are found and saved
+    _registered: frozenset[str] = frozenset()  # names that are found and saved, also with an underscore
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -88,6 +89,13 @@ class Module(Hooked, Stateful, Moved):
             raise DTypeError(
                 f"{type(self).__name__}.{name} is a parameter: set an nn.Parameter there, or copy_() in no_grad()"
             )
+        if isinstance(value, _NO_TENSOR) and (isinstance(before, (Parameter, Module)) or name in self._registered):
+            kind = "a module" if isinstance(before, Module) else "a parameter or a buffer"
+            raise DTypeError(
+                f"{type(self).__name__}.{name} is {kind}: {said(value)} cannot take its place; delete it first"
+            )
+        if isinstance(before, Module) and isinstance(value, Tensor):
+            raise DTypeError(f"{type(self).__name__}.{name} is a module: no tensor can take its place; delete it first")
         if before is not value and not (isinstance(value, _PLAIN) and type(before) is type(value) and before == value):
             forbid_in_capture(
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
@@ -98,6 +106,8 @@ class Module(Hooked, Stateful, Moved):
 
     def __delattr__(self, name: str) -> None:
         forbid_in_capture(f"{type(self).__name__}.{name} taken away", "delete it outside")
+        if name in self._registered:
+            vars(self)["_registered"] = self._registered - {name}
         outdate_captures(f"{type(self).__name__}.{name} was deleted")
         here.context.tensors.trees += 1
         super().__delattr__(name)
@@ -367,8 +377,7 @@ class Module(Hooked, Stateful, Moved):
         setattr(self, name, param)
 
     def _register(self, name: str) -> None:
-        if name.startswith("_"):  # else it is found as it is
-            vars(self)["_registered"] = self._registered | {name}
+        vars(self)["_registered"] = self._registered | {name}
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Set an attribute that does not train: a tensor, or None. One that is not `persistent` is in no state_dict.

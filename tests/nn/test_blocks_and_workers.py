@@ -80,3 +80,28 @@ def test_threads_of_a_loader_begin_with_their_numbers() -> None:
 
     with pytest.raises(OSError, match="worker"):
         list(DataLoader(range(4), 2, num_workers=2, worker_init_fn=wrong))
+
+
+def test_what_is_registered_makes_way_for_its_kind_alone() -> None:
+    class Several(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("n", Tensor([1.0]))
+            self.register_buffer("none", None)
+            self.w = nn.Parameter([1.0])
+            self.sub = nn.Linear(1, 1)
+
+    m: Any = Several()
+    for name, value in {"n": 3, "none": "text", "w": 2.0, "sub": Tensor([1.0])}.items():
+        before = getattr(m, name)
+        with pytest.raises(TypeError, match=rf"Several\.{name} is a .* take its place; delete it first"):
+            setattr(m, name, value)
+        assert getattr(m, name) is before
+    with pytest.raises(TypeError, match=r"Several\.sub is a module"):
+        m.sub = 3
+    m.n, m.none, m.w, m.sub = Tensor([2.0]), Tensor([3.0]), None, None
+    assert list(m.state_dict()) == ["n", "none"]
+    del m.n
+    m.n, m.plain = 3, 4
+    m.plain = [5]
+    assert (m.n, m.plain) == (3, [5])
