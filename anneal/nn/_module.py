@@ -56,7 +56,7 @@ class Module(Hooked, Stateful, Moved):
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
     A `Parameter`, and a leaf with `requires_grad`, is a parameter, any other tensor a buffer (saved, not trained), but
-    what a call computed and left there is neither; lists, tuples and dicts of modules are walked too. Plain tensors
+    what a call left there is neither; lists, tuples and dicts of modules are walked too. Plain tensors
     whose name starts with an underscore are private, unless they are registered: neither saved nor found, though they
     move with their module. Names are torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the
     result of the class's `forward`.
@@ -77,6 +77,7 @@ class Module(Hooked, Stateful, Moved):
     _hooks: ModuleHooks | None = None
     _compiled: Any = None  # the jit function of its calls
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
+    _left: frozenset[str] = frozenset()  # names of tensors that calls left there: neither found nor saved
     _registered: frozenset[str] = frozenset()  # names that are found and saved, also with an underscore
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -101,6 +102,9 @@ class Module(Hooked, Stateful, Moved):
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )
             outdate_captures(f"{type(self).__name__}.{name} was set")
+        if here.modules is not None and type(value) is Tensor and name not in self._registered:
+            if not isinstance(vars(self).get(name), Tensor):
+                vars(self)["_left"] = self._left | {name}
         here.context.tensors.trees += not (isinstance(value, _NO_MODULE) and isinstance(before, _NO_MODULE))
         super().__setattr__(name, value)
 
@@ -296,6 +300,8 @@ class Module(Hooked, Stateful, Moved):
             mine = [m for m in mine if isinstance(m[1], Parameter) or not m[1].requires_grad or m[1].is_leaf]
             buffers = [name for name, value in mine if not module._is_parameter(value)]
             for name, value in sorted(mine, key=lambda pair: pair[0] in buffers) if buffers else mine:
+                if name in module._left and not (private or isinstance(value, (Parameter, Buffer))):
+                    continue
                 known = private or not name.startswith("_") or isinstance(value, (Parameter, Buffer))
                 if known or name in module._registered:
                     yield f"{prefix}.{name}" if prefix else name, module, name, value

@@ -105,3 +105,25 @@ def test_what_is_registered_makes_way_for_its_kind_alone() -> None:
     m.n, m.plain = 3, 4
     m.plain = [5]
     assert (m.n, m.plain) == (3, [5])
+
+
+def test_a_tensor_that_a_call_leaves_is_no_buffer() -> None:
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.register_buffer("mean", Tensor.zeros(2))
+            self.last: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            self.last, self.new, self.mean = y.detach(), y.detach(), y.detach().mean(0)
+            return y.sum()
+
+    m = Kept()
+    for _ in range(3):
+        m(Tensor.ones(1, 2))
+    assert list(m.state_dict()) == ["mean", "layer.weight", "layer.bias"]
+    assert [name for name, _ in m.named_buffers()] == ["mean"]
+    Kept().load_state_dict(m.state_dict())
+    assert m.double().last.dtype is an.float64  # it goes with its module
