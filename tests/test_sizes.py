@@ -125,6 +125,12 @@ FEATURES: dict[str, dict[str, int]] = {
     "results that share no values with arguments, or do as in torch": {"ops": 3, "linalg": 1, "tensor": 1},
     "torch's assign=, get_total_norm, linearize and chunk_size=": {"nn": 1, "optim": 1, "(top)": 1, "transforms": 1},
     "settings of optimisers in files": {"optim": 10},
+    "attributes of modules that only their kind replaces, and that calls leave": {"nn": 2},
+    "gradients between devices, optimisers whose parameters move, blocks around generators": {
+        "optim": 1,
+        "ops": 1,
+        "tensor": 2,
+    },
 }
 MOST_FILES = 380  # of the package
 SLACK = 20  # hundreds of tokens that a row may lie above its room

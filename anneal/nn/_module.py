@@ -21,6 +21,7 @@ from anneal.uop import arena
 P = ParamSpec("P")
 R = TypeVar("R")
 _PLAIN = (bool, int, float, str)
+_NO_TENSOR = (*_PLAIN, list, tuple, dict)
 _NO_MODULE = (Tensor, *_PLAIN)
 
 
@@ -55,7 +56,7 @@ class Module(Hooked, Stateful, Moved):
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
     A `Parameter`, and a leaf with `requires_grad`, is a parameter, any other tensor a buffer (saved, not trained), but
-    what a call computed and left there is neither; lists, tuples and dicts of modules are walked too. Plain tensors
+    what a call left there is neither; lists, tuples and dicts of modules are walked too. Plain tensors
     whose name starts with an underscore are private, unless they are registered: neither saved nor found, though they
     move with their module. Names are torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the
     result of the class's `forward`.
@@ -76,7 +77,8 @@ class Module(Hooked, Stateful, Moved):
     _hooks: ModuleHooks | None = None
     _compiled: Any = None  # the jit function of its calls
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
-    _registered: frozenset[str] = frozenset()  # names with an underscore that are found and saved
+    _left: frozenset[str] = frozenset()  # names of tensors that calls left there: neither found nor saved
+    _registered: frozenset[str] = frozenset()  # names that are found and saved, also with an underscore
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -88,16 +90,28 @@ class Module(Hooked, Stateful, Moved):
             raise DTypeError(
                 f"{type(self).__name__}.{name} is a parameter: set an nn.Parameter there, or copy_() in no_grad()"
             )
+        if isinstance(value, _NO_TENSOR) and (isinstance(before, (Parameter, Module)) or name in self._registered):
+            kind = "a module" if isinstance(before, Module) else "a parameter or a buffer"
+            raise DTypeError(
+                f"{type(self).__name__}.{name} is {kind}: {said(value)} cannot take its place; delete it first"
+            )
+        if isinstance(before, Module) and isinstance(value, Tensor):
+            raise DTypeError(f"{type(self).__name__}.{name} is a module: no tensor can take its place; delete it first")
         if before is not value and not (isinstance(value, _PLAIN) and type(before) is type(value) and before == value):
             forbid_in_capture(
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )
             outdate_captures(f"{type(self).__name__}.{name} was set")
+        if here.modules is not None and type(value) is Tensor and name not in self._registered:
+            if not isinstance(vars(self).get(name), Tensor):
+                vars(self)["_left"] = self._left | {name}
         here.context.tensors.trees += not (isinstance(value, _NO_MODULE) and isinstance(before, _NO_MODULE))
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
         forbid_in_capture(f"{type(self).__name__}.{name} taken away", "delete it outside")
+        if name in self._registered:
+            vars(self)["_registered"] = self._registered - {name}
         outdate_captures(f"{type(self).__name__}.{name} was deleted")
         here.context.tensors.trees += 1
         super().__delattr__(name)
@@ -286,6 +300,8 @@ class Module(Hooked, Stateful, Moved):
             mine = [m for m in mine if isinstance(m[1], Parameter) or not m[1].requires_grad or m[1].is_leaf]
             buffers = [name for name, value in mine if not module._is_parameter(value)]
             for name, value in sorted(mine, key=lambda pair: pair[0] in buffers) if buffers else mine:
+                if name in module._left and not (private or isinstance(value, (Parameter, Buffer))):
+                    continue
                 known = private or not name.startswith("_") or isinstance(value, (Parameter, Buffer))
                 if known or name in module._registered:
                     yield f"{prefix}.{name}" if prefix else name, module, name, value
@@ -367,8 +383,7 @@ class Module(Hooked, Stateful, Moved):
         setattr(self, name, param)
 
     def _register(self, name: str) -> None:
-        if name.startswith("_"):  # else it is found as it is
-            vars(self)["_registered"] = self._registered | {name}
+        vars(self)["_registered"] = self._registered | {name}
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Set an attribute that does not train: a tensor, or None. One that is not `persistent` is in no state_dict.

@@ -311,6 +311,7 @@ def _times_read(index: Tensor, count: int) -> Tensor:
 
 def _hold_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows at `index` that are longer than `max_norm` down to it."""
+    here.effects += 1  # not remembered as a call: its gradient is the weight's as it is now
     with no_grad():
         norms = weight.norm(norm_type, 1, True)
         long = (norms > max_norm) & (_times_read(index, weight.shape[0]) > 0).unsqueeze(1)

@@ -284,12 +284,38 @@ class no_grad:
         here.grad = self._before.pop()
 
     def __call__(self, function: F) -> F:
+        return no_grad.around(no_grad, function)
+
+    @staticmethod
+    def around(block: Callable[[], Any], function: F) -> F:
+        """A function whose body runs in a block, as a decorator makes it; of a generator, each of its steps does."""
+        from inspect import isgeneratorfunction
+
         @functools.wraps(function)
-        def without_grad(*args: Any, **kwargs: Any) -> Any:
-            with no_grad():
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with block():
                 return function(*args, **kwargs)
 
-        return without_grad  # type: ignore[return-value]
+        @functools.wraps(function)
+        def stepped(*args: Any, **kwargs: Any) -> Any:
+            steps = function(*args, **kwargs)
+            step, given = steps.send, None
+            while True:
+                try:
+                    with block():
+                        value = step(given)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    step, given = steps.send, (yield value)
+                except GeneratorExit:
+                    with block():
+                        steps.close()
+                    raise
+                except BaseException as error:
+                    step, given = steps.throw, error
+
+        return stepped if isgeneratorfunction(function) else called  # type: ignore[return-value]
 
 
 def grad_enabled() -> bool:

@@ -373,8 +373,8 @@ class Optimizer(StepHooks):
     def _apply(self, results: Sequence[Tensor]) -> None:
         """Update the parameters by their gradients, and compute."""
         for group in self.param_groups:
-            if group.rate._device != (device := group["params"][0]._device):
-                _states.follow(self.state, group, device)
+            if {t._device for t in group["params"]} != {group.rate._device}:
+                _states.follow(self.state, group)
         # what a parameter is a part of changes too
         linked = [t for t in self.params if t._base is not None]
         parts = any(t._is_part() for t in linked)

@@ -18,8 +18,6 @@ from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
 from anneal.uop import UOp
 
-_PAST = ("slopes", "moves", "shares")  # of L-BFGS's memory: changes of gradient and place, 1 over their product
-_MEMORY = ("direction", "slope", "numbers", *_PAST)
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -132,19 +130,22 @@ class LBFGS(Optimizer):
             q = q + s * (weight - float(y @ q) * r)
         return q, lr
 
+    _PAST = "slopes", "moves", "shares"  # what is kept of changes of gradient and place, and 1 over their product
+    _MEMORY = "direction", "slope", "numbers", *_PAST
+
     def _memory(self) -> dict[str, Tensor]:
         if self._last is None:
             return {}
         direction, slope, length = self._last
         found = {"direction": direction, "slope": slope, "numbers": np.array([length, self._scale, self._directions])}
         if self._past:
-            found |= {n: np.stack(v) for n, v in zip(_PAST, zip(*self._past, strict=True), strict=True)}
+            found |= {n: np.stack(v) for n, v in zip(self._PAST, zip(*self._past, strict=True), strict=True)}
         return {f"group.0.{n}": Tensor(v, device="cpu") for n, v in found.items()}
 
     def _load(self, flat: Mapping[str, Any]) -> None:
-        super()._load({n: v for n, v in flat.items() if n.removeprefix("group.0.") not in _MEMORY})
+        super()._load({n: v for n, v in flat.items() if n.removeprefix("group.0.") not in self._MEMORY})
         size, found = self._place().size, {}
-        for n in _MEMORY:
+        for n in self._MEMORY:
             if (v := flat.get(f"group.0.{n}")) is not None:
                 found[n] = np.array(v.numpy() if isinstance(v, Tensor) else v, np.float64)
         if wrong := [n for n in ("direction", "slope") if found.get(n, np.zeros(size)).shape != (size,)]:
@@ -154,7 +155,7 @@ class LBFGS(Optimizer):
             length, self._scale, directions = found["numbers"].tolist()
             self._last, self._directions = (found["direction"], found["slope"], length), int(directions)
         if "shares" in found:
-            self._past = [(y, s, float(r)) for y, s, r in zip(*[found[n] for n in _PAST], strict=True)]
+            self._past = [(y, s, float(r)) for y, s, r in zip(*[found[n] for n in self._PAST], strict=True)]
 
     def _at(self, closure: Callable[[], Tensor], place: Vector, t: float, d: Vector) -> tuple[float, Vector]:
         """The loss and its slopes at a distance along a direction."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anneal.errors import DataError, SettingError
+from anneal.errors import DataError, DeviceError, SettingError
 from anneal.ops import said, wrap_array
-from anneal.runtime import Inside, Numbering, here, outdate_captures, templates_of
+from anneal.runtime import Inside, Numbering, forbid_in_jit, here, outdate_captures, templates_of
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 from anneal.uop import UOp, dtypes
@@ -48,12 +48,31 @@ def _number(key: Any) -> int:
     return key if isinstance(key, int) else id(key)
 
 
-def follow(state: Mapping[Any, dict[str, Any]], group: Any, device: str) -> None:
-    """Have the settings and the `state` of a `group` on the `device` that its parameters moved to."""
+def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
+    """Have the settings and the `state` of a `group` on the device that its parameters moved to.
+
+    Raises DeviceError for parameters on several, JitError where a state would move in a captured call.
+    """
+    devices = {t._device for t in group["params"]}
+    if len(devices) > 1:
+        raise DeviceError(
+            f"a group's parameters are on {' and '.join(map(repr, sorted(devices)))}: give those of each device a group"
+        )
+    (device,) = devices
+    moved: dict[int, Tensor] = {}
     outdate_captures("an optimiser's parameters moved to another device")
-    group.rate = group.rate.to(device)
     for held in (group._data, *[state.get(id(x), {}) for x in (group, *group["params"])]):
-        held.update({name: t.to(device) for name, t in held.items() if isinstance(t, Tensor)})
+        for name, s in held.items():
+            if isinstance(s, Tensor) and s._device != device:
+                if here.recordings:
+                    forbid_in_jit(
+                        f"an optimiser's state moved to {device!r}, where its parameters are now,",
+                        "call its step() outside of jit once after the move",
+                    )
+                moved[id(s)] = held[name] = (
+                    kept_state(s.detach().numpy(), device) if id(s) not in moved else moved[id(s)]
+                )
+    group.rate = kept_state(np.array([group["lr"]], np.float32), device)
 
 
 class Saved(dict[str, Any]):

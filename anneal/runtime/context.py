@@ -56,6 +56,7 @@ class Tensors:
         self.paths: weakref.WeakKeyDictionary[Any, tuple[int, dict[int, str]]] = weakref.WeakKeyDictionary()
         self.host_calls = False  # whether a graph may have a HOST_CALL
         self.derivatives = False  # whether a graph may have a derivative by a function of Python
+        self.moved = False  # whether a gradient may come back from another device
         self.hooked: weakref.WeakValueDictionary[int, Handle] = (
             weakref.WeakValueDictionary()
         )  # leaves with hooks, by id

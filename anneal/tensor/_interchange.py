@@ -570,3 +570,21 @@ def _on_nodes(gradient: Gradient, name: str, device: str) -> runtime.HostGradien
         return [None if c is None else c.uop for c in several]
 
     return of_nodes
+
+
+def carried(x: Tensor, y: Tensor) -> Tensor:
+    """`y`, which has the values of `x` on another device, as a tensor whose gradients come back to that of `x`."""
+    from anneal.runtime import here
+    from anneal.transforms import attached
+
+    there, back = y.device, x.device
+    here.context.tensors.moved = True
+
+    def pull(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
+        return [None if g is None else g.to(back) for g in given]
+
+    def push(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
+        return [None if t is None else t.to(there) for t in given]
+
+    made: list[Tensor] = attached(f"to({there!r})", [x], [x.uop], [y], [], pull, push)
+    return made[0]

@@ -450,7 +450,7 @@ class Tensor(Methods):
         """A copy on another device, of another dtype, or both; the tensor itself if nothing changes, or, with `copy`, a
         `clone`. `non_blocking` is ignored.
 
-        A copy on another device is a new leaf: gradients do not flow back between devices.
+        Gradients come back from a copy on another device. It is computed at once, so jit and vmap take none.
 
         >>> Tensor([1, 2]).to("float32").to("cpu")
         Tensor([1., 2.], dtype=float32)
@@ -478,7 +478,10 @@ class Tensor(Methods):
     def _moved(self, device: str) -> Tensor:
         if device == self._device:
             return self
-        return self._made(self.numpy(), device=device, requires_grad=self._wants)
+        if here.assigned:  # only while a jit function runs
+            forbid_in_jit(f"a tensor moved to {device!r}", "move it before, or return it and move the result")
+        made = self._made(self.numpy(), device=device)
+        return interchange.carried(self, made) if self._wants and here.grad else made
 
     def cpu(self) -> Tensor:
         """`.to("cpu")`.

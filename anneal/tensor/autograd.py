@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -64,12 +63,7 @@ class enable_grad:
         here.grad = self._before
 
     def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            with enable_grad():
-                return function(*args, **kwargs)
-
-        return recorded  # type: ignore[return-value]
+        return no_grad.around(enable_grad, function)
 
 
 def _list(x: Several) -> list[Tensor]:

@@ -88,10 +88,10 @@ def backward(
     # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
     # with it
     effects = here.effects
-    device = result._device
+    device, moved = result._device, here.context.tensors.moved  # gradients may come back to other devices
     with BUILDING, releasing(retain, create_graph):
         passed = runtime.passed_calls(result)
-        live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
+        live = [t for t in (leaves() if inputs is None else _list(inputs)) if moved or t._device == device]
         numbering = runtime.numbering_of() if gradient is None and inputs is None and not create_graph else None
         reached = None if numbering is None else _known(numbering, result, seed, live, retain)
         if not reached and not (reached is False and here.effects != effects):

@@ -430,24 +430,24 @@ def attached(
     `name` is for messages, `nodes` are those that the inputs had when the call began; with `notes` the inputs count as
     used. What is saved comes back to the functions: an input or a result among it is that of the call.
     """
-    kind, device = type(inputs[0]), inputs[0].device
+    kind, near, far = type(inputs[0]), inputs[0].device, results[0].device
     others: list[Tensor] = []
     kinds = [_kind(x, inputs, results, others) for x in saved]
-    wants = [x.requires_grad for x in inputs]
-    flags = [x.requires_grad for x in others]
+    wants, flags = [x.requires_grad for x in inputs], [x.requires_grad for x in others]
 
-    def tensors(u: Nodes, wanted: Sequence[bool]) -> list[Tensor]:
+    def tensors(u: Nodes, wanted: Sequence[bool], device: str = near) -> list[Tensor]:
         made = [kind._from_uop(n, device) for n in u]
         for t, w in zip(made, wanted, strict=True):
             t._wants, t._leaf = w, not w
         return made
 
     def call(f: PullTensors | PushTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
-        xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o)), tensors(s, flags)
+        xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o), far), tensors(s, flags)
         place = {"input": xs, "result": ys, "other": rest}
         back = [place[where][n] for where, n in kinds]
         # their own derivatives are those of the nodes; to the function they are values, and constants in the last one
-        values = [None if g is None else tensors([ended(g) if last else g], [not last])[0] for g in given]
+        where = far if f is pull else near
+        values = [None if g is None else tensors([ended(g) if last else g], [not last], where)[0] for g in given]
         modes = here.grad, here.defers, here.derives
         here.grad, here.defers, here.derives = not last, True, True
         try:
@@ -469,8 +469,8 @@ def attached(
 
     here.context.tensors.derivatives = True
     values = [y.uop for y in results]
-    token = Derivative(name, pulled, None if push is None else pushed).token(device)
-    made = tensors(differentiated(values, nodes, [x.uop for x in others], token), [True] * len(values))
+    token = Derivative(name, pulled, None if push is None else pushed).token(far)
+    made = tensors(differentiated(values, nodes, [x.uop for x in others], token), [True] * len(values), far)
     if notes:
         wanted = [(x, u) for x, u in zip(inputs, nodes, strict=True) if x.requires_grad]
         note_call([x for x, _ in wanted], [u for _, u in wanted], made)

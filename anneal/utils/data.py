@@ -430,8 +430,9 @@ class DataLoader(Generic[T_co]):
             example as it is. sampler, batch_sampler: numbers, or lists of numbers, in place of an order.
         num_workers: threads that fetch and collate batches ahead. collate_fn: makes a batch of a list of examples.
         drop_last: leaves out a last batch that is shorter. generator: of the order.
-        pin_memory, pin_memory_device, timeout, worker_init_fn, prefetch_factor, persistent_workers,
-            multiprocessing_context, in_order: ignored: examples are read by threads, and come in order.
+        worker_init_fn: called in each of those threads with its number, before examples are fetched.
+        pin_memory, pin_memory_device, timeout, prefetch_factor, persistent_workers, multiprocessing_context,
+            in_order: ignored: examples are read by threads, and come in order.
 
     Raises SettingError for arguments that exclude each other.
 
@@ -471,6 +472,7 @@ class DataLoader(Generic[T_co]):
         if num_workers < 0:
             raise SettingError(f"DataLoader: num_workers must not be negative, not {num_workers}")
         self.dataset, self.batch_size, self.drop_last, self.num_workers = dataset, batch_size, drop_last, num_workers
+        self.worker_init_fn = worker_init_fn
         whole = default_convert if batch_size is None and batch_sampler is None else default_collate
         self.collate_fn: Callable[[Any], Any] = whole if collate_fn is None else collate_fn
         self._plain = collate_fn is None
@@ -515,6 +517,11 @@ class DataLoader(Generic[T_co]):
             yield from map(self._fetched, numbers)
             return
         with ThreadPoolExecutor(self.num_workers) as pool:
+            if (begin := self.worker_init_fn) is not None:
+                from threading import Barrier
+
+                together = Barrier(self.num_workers)  # so that each thread takes one
+                [*pool.map(lambda n: (together.wait(), begin(n)), range(self.num_workers))]
             ahead = [pool.submit(self._fetched, n) for n in itertools.islice(numbers, 2 * self.num_workers)]
             while ahead:
                 first = ahead.pop(0)
