@@ -246,7 +246,12 @@ def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str
     for name in given:
         if name not in known:
             raise UserError(f"--input: the model has no input {name!r}; its inputs are {', '.join(sorted(known))}")
-    known_sizes = {name: low for name, (low, _) in model.bounds.limits.items()} | _sizes(sizes)
+    limits, wanted = {name: low for name, (low, _) in model.bounds.limits.items()}, _sizes(sizes)
+    open_sizes = {str(name): None for v in model.inputs for names in _open_sizes(v) for name in names} | limits
+    for name in wanted:
+        if name not in open_sizes:
+            raise UserError(f"--size: the model has no open size {name!r}; it has {', '.join(open_sizes) or 'none'}")
+    known_sizes = limits | wanted
     generator = np.random.default_rng(seed)
     out = {}
     for v in model.inputs:
