@@ -372,11 +372,12 @@ class Optimizer(StepHooks):
 
     def _apply(self, results: Sequence[Tensor]) -> None:
         """Update the parameters by their gradients, and compute."""
+        params = self.params  # a dict that a program put among the groups is a group now
         for group in self.param_groups:
             if {t._device for t in group["params"]} != {group.rate._device}:
                 _states.follow(self.state, group)
         # what a parameter is a part of changes too
-        linked = [t for t in self.params if t._base is not None]
+        linked = [t for t in params if t._base is not None]
         parts = any(t._is_part() for t in linked)
         numbering = numbering_of() if self._follows() and not parts else None
         found = None if numbering is None else self._known(numbering)
