@@ -105,7 +105,8 @@ class Earlier(NamedTuple):
         base = u.src[0] if u.op is Op.RESHAPE else u
         if base.op is not Op.BUFFER:
             return Earlier(weakref.ref(u), None, None)
-        return Earlier(weakref.ref(base), None if u is base else (u.arg, u.tag), base.arg.owner)
+        of = None if u is base else (u.arg, u.tag)
+        return tuple.__new__(Earlier, (weakref.ref(base), of, base.arg.owner))  # without a call of Python
 
     def __call__(self) -> UOp | None:
         """The node; None where no graph has it any more."""
@@ -280,7 +281,11 @@ class Handle:
         if late is not None:
             new = [Earlier(weakref.ref(late.numbering), late.template, None)] if late.is_used() else []
         else:
-            new = [Earlier.node(u) for u in (_node(self), self._alias) if u is not None]
+            new = []
+            if (u := _node(self)) is not None:
+                new.append(Earlier.node(u))
+            if self._alias is not None:
+                new.append(Earlier.node(self._alias))
         try:
             for e in _get_earlier(self):
                 if e.ref() is not None and e not in new:
@@ -289,22 +294,25 @@ class Handle:
             pass
         self._earlier = new
 
-    def _earlier_nodes(self, known: Container[Any] | None = None) -> list[UOp]:
+    def _earlier_nodes(self, below: Container[Any] | None = None) -> list[UOp]:
         """The nodes that graphs have of this leaf from before it was changed; of those that are memory only such as are
-        `known`."""
+        `below` a result, if that is known."""
         found: list[UOp] = []
         try:
             several: list[Earlier] = _get_earlier(self)
         except AttributeError:  # it is no leaf, or was not changed
             return found
+        own = self.uop if self.late is None else None
+        base, of = (own.src[0], (own.arg, own.tag)) if own is not None and own.op is Op.RESHAPE else (own, None)
         for e in several:
             held = e.ref()
-            if known is not None and held.__class__ is UOp and held.op is Op.BUFFER and held not in known:
+            if held is None or (held is base and e.of == of):
+                continue  # no graph has it, or the leaf was changed where it is
+            if below is not None and held.__class__ is UOp and held.op is Op.BUFFER and held not in below:
                 continue
-            if held is not None and (u := e()) is not None and u is not self._alias:
+            if (u := e()) is not None and u is not own and u is not self._alias:
                 found.append(u)
-        own = _node(self) if found and self.late is None else None
-        return [u for u in found if u is not own] if own is not None else found
+        return found
 
     # -- views ----------------------------------------------------------------------------------------------------
 

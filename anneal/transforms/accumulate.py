@@ -127,13 +127,13 @@ def _call_after() -> None:
         call()
 
 
-def _nodes_of(leaves: list[Tensor], result: Tensor, known: Any = None) -> tuple[list[Tensor], list[Src]]:
-    """The leaves that graphs may have, and their nodes; of earlier ones that are memory only those that are `known`.
+def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> tuple[list[Tensor], list[Src]]:
+    """The leaves that graphs may have, and their nodes; of earlier ones that are memory only those `below` the result.
     Raises GradientError for two leaves of one node."""
     # nothing was made of the value of now of one that is late and unused
     own = [t for t in leaves if t.late is None or t.late.is_used() or t is result]
     nodes = [(t.uop,) if t._alias is None else leaf_nodes(t) for t in own]
-    changed = [(t, before) for t in leaves if (before := t._earlier_nodes(known))]
+    changed = [(t, before) for t in leaves if (before := t._earlier_nodes(below))]
     several = [n for group in nodes for n in group]
     if not changed and len(set(several)) == len(several):
         return own, nodes
@@ -202,7 +202,8 @@ def _known(
     calls = _calls_below(numbering, root, origins)
     known, joined = numbering.known, _joined(calls, (root, seed, *origins), leaves)
     holes = [numbering.template(u) for call in joined for u in call.memory()]
-    seen = _seen(numbering, (root, *origins), *_nodes_of(leaves, result, known))
+    below = {numbering.leaves[n] for u in (root, *origins) for n in runtime.numbers_of(u)}
+    seen = _seen(numbering, (root, *origins), *_nodes_of(leaves, result, below))
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
