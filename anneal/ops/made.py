@@ -12,8 +12,7 @@ from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.checks import is_tensor, said
-from anneal.ops.nodes import reshape
-from anneal.runtime import at_once, here, host_storage, register_late, tensor_class
+from anneal.runtime import at_once, buffer_leaf, here, host_storage, register_late, tensor_class
 from anneal.uop import DTYPES, DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most, symbolic_arg
 
@@ -162,8 +161,7 @@ def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
     check_device_dtype(device, dtype)
     if array.ndim == 0:
         return const(dtype, array.item())
-    storage = host_storage(array.reshape(-1), dtype, device, constant=constant)
-    return reshape(UOp(Op.BUFFER, dtype, (), storage), array.shape)
+    return buffer_leaf(host_storage(array.reshape(-1), dtype, device, constant=constant), array.shape)
 
 
 def memory_of_constant(u: UOp, device: str) -> UOp | None:
@@ -183,8 +181,7 @@ def memory_of_constant(u: UOp, device: str) -> UOp | None:
         value = value.src[0]
     if value.op is not Op.CONST:
         return None
-    storage = host_storage(np.full(u.size, value.arg, numpy_dtype(u.dtype)), u.dtype, device)
-    return reshape(UOp(Op.BUFFER, u.dtype, (), storage), u.shape)
+    return buffer_leaf(host_storage(np.full(u.size, value.arg, numpy_dtype(u.dtype)), u.dtype, device), u.shape)
 
 
 def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

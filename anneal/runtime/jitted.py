@@ -498,18 +498,8 @@ def as_written(function: Any = None, *args: Any, **options: Any) -> Any:
     return (lambda given: given) if function is None else function
 
 
-for mark in (
-    "export",
-    "freeze",
-    "ignore",
-    "interface",
-    "script",
-    "script_if_tracing",
-    "script_method",
-    "trace",
-    "unused",
-):
-    setattr(jit, mark, as_written)
+_MARKS = "export freeze ignore interface script script_if_tracing script_method trace unused"
+vars(jit).update(dict.fromkeys(_MARKS.split(), as_written))
 vars(jit).update(Final=Final, annotate=lambda kind, value: value, is_scripting=bool, is_tracing=bool)  # both False
 
 C = TypeVar("C", bound=Callable[..., Any])

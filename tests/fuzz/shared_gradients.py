@@ -124,7 +124,7 @@ def _once(T: Any, program: tuple[str, str, str, str], k: int, plain: bool) -> li
 
 
 def run(T: Any, program: tuple[str, str, str, str]) -> list[list[Any]]:
-    """What its runs give: the flags `requires_grad`, the values, and the gradient of the leaf."""
+    """The results of its runs: the flags `requires_grad`, the values, and the gradient of the leaf."""
     return [_once(T, program, k, plain) for k, plain in ((1, True), (0, False), (1, False))]
 
 

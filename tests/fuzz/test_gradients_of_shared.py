@@ -119,7 +119,7 @@ ACTIONS: list[Action] = [_compute, _view, _view, _write, _write, _write, _leaf, 
 
 
 def outcome(seed: int, k: int) -> list[Any]:
-    """What a program gives: what it reads, the values, flags and gradients at its end, and the errors on the way."""
+    """The results of a program: the numbers it reads, the values, flags and gradients at its end, and its errors."""
     r = random.Random(seed)
     w = World(k)
     for _ in range(r.randint(4, 10)):

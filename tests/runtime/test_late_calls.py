@@ -83,7 +83,7 @@ def test_a_round_calls_no_more_python_than_the_loop_without_jit() -> None:
 def test_late_calls_give_what_calls_without_jit_give(
     situation: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever comes after a call: here all are late, as those of a loop are that did other things before."""
+    """Programs that go on in many ways after a captured call, which is late here from the first one on."""
     from anneal.runtime.late_calls import CallHistory
 
     always = property(lambda self: True, lambda self, value: None)

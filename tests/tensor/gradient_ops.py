@@ -316,8 +316,8 @@ WITHOUT = {
     "greater_equal gt int isclose isfinite isin isinf isnan isneginf isposinf isreal le less less_equal logical_and "
     "logical_not logical_or logical_xor long lt ne nonzero nonzero_static not_equal one_hot searchsorted signbit unique unique_consecutive "
     "byte char short is_contiguous is_floating_point histc histogram bitcast",
-    MAKES: "arange bartlett_window blackman_window empty empty_like eye from_numpy full full_like hamming_window hann_window kaiser_window linspace logspace new new_empty_strided "
-    "new_empty new_full new_ones new_tensor new_zeros normal ones ones_like rand rand_like randint randn randn_like randperm "
+    MAKES: "arange bartlett_window blackman_window empty empty_like eye from_numpy full full_like hamming_window "
+    "hann_window kaiser_window linspace logspace new new_empty_strided new_empty new_full new_ones new_tensor new_zeros normal ones ones_like rand rand_like randint randn randn_like randperm "
     "tri tril_indices triu_indices uniform zeros zeros_like",
     PYTHON: "assign backward detach dim element_size item manual_seed ndimension nelement no_grad numel numpy realize stride "
     "get_device is_complex is_conj is_inference is_neg is_nonzero is_pinned is_same_size is_shared is_signed "

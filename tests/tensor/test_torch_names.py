@@ -114,8 +114,8 @@ def test_a_name_that_nobody_has_is_an_error_still() -> None:
 
 # What a first tensor needs none of: each would cost every program some milliseconds of its start.
 LATER = """
-anneal.ops.functions anneal.ops.linalg anneal.ops.reduce anneal.runtime.execution anneal.runtime.jitted anneal.runtime.steps
-anneal.schedule.records numpy.typing
+anneal.ops.functions anneal.ops.linalg anneal.ops.reduce anneal.runtime.execution anneal.runtime.jitted
+anneal.runtime.steps anneal.schedule.records numpy.typing
 anneal.codegen anneal.transforms anneal.linalg anneal.nn anneal.optim anneal.tensor.io anneal.torch_names anneal.backend.cpu
 anneal.backend.webgpu anneal.cache hashlib html ml_dtypes numpy.random onnx random regex requests rich typer urllib wgpu zipfile
 """

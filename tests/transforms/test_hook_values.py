@@ -1,4 +1,4 @@
-"""What hooks and backward functions keep is torch's: a constant without create_graph (torch_hook_values.py)."""
+"""Gradients that hooks and backward functions keep, beside torch's: constants without create_graph."""
 
 from __future__ import annotations
 

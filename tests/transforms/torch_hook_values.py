@@ -1,4 +1,4 @@
-"""What hooks and functions of derivatives keep is a constant, unless the gradient is made with create_graph.
+"""Gradients that hooks and backward functions keep: constants, unless the pass was made with create_graph.
 
 `python -m tests.transforms.torch_hook_values` writes torch_hook_values.json; `T` in a program is torch there and anneal
 in the tests. A program gives what it kept, and the gradients of a later loss with that.
@@ -15,7 +15,7 @@ PATH = Path(__file__).with_suffix(".json")
 
 
 def _later(T: Any, x: Any, kept: Any) -> list[Any]:
-    """Whether what was kept requires a gradient, its values, and the gradient of a loss with it."""
+    """The flag `requires_grad` of the kept gradient, its values, and the gradient of a loss with it."""
     x.grad = None
     (kept * x).sum().backward()
     return [kept.requires_grad, kept.tolist(), x.grad.tolist()]
@@ -89,7 +89,7 @@ PROGRAMS: dict[str, Callable[[Any, Any, bool], list[Any]]] = {
 
 
 def run(T: Any, name: str) -> list[Any]:
-    """What a program gives, without create_graph and with it."""
+    """The numbers of a program, without create_graph and with it."""
     x = [T.tensor([1.0, 2.0, 3.0], requires_grad=True) for _ in range(2)]
     return [PROGRAMS[name](T, x[create], create) for create in ((False, True) if name != "of_retained" else (False,))]
 
