@@ -47,6 +47,7 @@ FEATURES: dict[str, dict[str, int]] = {
         "optim": 1,
         "runtime": 1,
     },
+    "gradients of tables that turns read, and of weights of several products, after the loop": {"transforms": 6},
     "checkpoints in the body of a loop": {"runtime": 1, "transforms": 3},
     "backwards of captured calls of symbolic sizes and with loops": {"runtime": 16},
     "loops of symbolic sizes": {"runtime": 8, "onnx": 1, "transforms": 1, "nn": 1, "uop": 1},

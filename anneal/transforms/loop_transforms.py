@@ -6,6 +6,7 @@ rows: what is carried, and what was summed up or looped for; the rest is compute
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Sequence
 
@@ -67,7 +68,7 @@ class _Pulled:
             if not more:
                 break
 
-        self.sums = {p: _like(p) for p in self.constants if p in grads}
+        self.sums = [p for p in self.constants if p in grads]
         self.nexts = [_full(grads.get(p), p) for p in map(self.carried.__getitem__, self.ends)]
         self.parts = [_full(grads.get(p), p) for p in self.sums]
         self.along = [p for p in self.slices if p in grads]
@@ -85,7 +86,7 @@ class _Pulled:
 
     def kept(self, turn: UOp) -> list[UOp]:
         """The nodes of the forward turn that it reads beside constants and slices."""
-        cotangents = {*self.ends.values(), *self.rows.values(), *self.sums.values()}
+        cotangents = {*self.ends.values(), *self.rows.values()}
         varies = {turn, *self.carried, *self.slices}
         late, inside = set(cotangents), set(self.inside)
         order = toposort(self.results)
@@ -162,12 +163,9 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
     constants, carried, slices = loop.parts(src)
     cotangents = [(g, end) for k, g in pulled.rows.items() if (end := given[n + k]) is not None]
     along = [*zip(pulled.slices, slices, strict=True), *cotangents, *[(rows[u], made[k]) for u, k in place.items()]]
-    after, more = _summed_after(parts, {*pulled.constants, *[p for p, _ in along], *out})
+    sums = _Sums(parts, {*pulled.constants, *[p for p, _ in along], *out})
     states = [(g, _full(given[k], g), following) for (k, g), following in zip(pulled.ends.items(), nexts, strict=True)]
-    adding = [
-        (p, total, part) for (p, total), part in zip(pulled.sums.items(), parts, strict=True) if part not in after
-    ]
-    states += [(total, _full(None, p), total + part) for p, total, part in adding]
+    states += [(total, _full(None, u), total + u) for u, total in sums.carried.items()]
     ends, stacked = looped(
         loop,
         loop.length,
@@ -176,32 +174,72 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
         list(zip(pulled.constants, constants, strict=True)),
         states,
         along,
-        [*out, *more],
+        [*out, *sums.rows],
         inside=inside,
     )
-    found = dict(zip([p for p, *_ in adding], ends[len(pulled.ends) :], strict=True))
-    found.update(zip([pulled.carried[k] for k in pulled.ends], ends))
+    found = dict(zip([pulled.carried[k] for k in pulled.ends], ends))
     found.update(zip(pulled.along, stacked))
-    arrays = {**dict(along), **dict(zip([*out, *more], stacked, strict=True))}
+    arrays = {**dict(along), **dict(zip([*out, *sums.rows], stacked, strict=True))}
     fixed = dict(zip(pulled.constants, constants, strict=True))
-    for p, part in zip(pulled.sums, parts, strict=True):
-        if part in after:
-            found[p] = _over_all_turns(part, {u: arrays[u] for u in after[part] if u in arrays}, fixed, loop.length)
+    totals = dict(zip(sums.carried, ends[len(pulled.ends) :], strict=True))
+    for u, read in sums.after.items():
+        totals[u] = _over_all_turns(u, {v: arrays[v] for v in read if v in arrays}, fixed, loop.length)
+    found.update(zip(pulled.sums, sums.made(totals), strict=True))
     return [found.get(p) if p.dtype.is_float else None for p in loop.body.parameters[1:]]
 
 
-def _summed_after(parts: Nodes, held: set[UOp]) -> tuple[dict[UOp, Nodes], Nodes]:
-    """The parts of sums that are summed over all turns at once, with what of each turn they read, and the rows that
-    keep what is not `held`: no more elements than the sum, which a turn would read and write."""
-    after: dict[UOp, Nodes] = {}
-    more: dict[UOp, None] = {}
-    for part in sorted(dict.fromkeys(parts), key=lambda u: -int(u.size)):
-        read = _summed_up(part)
-        new = [u for u in read if u not in held and u not in more]
-        if read and sum([u.size for u in new]) <= part.size:
-            after[part] = read
-            more.update(dict.fromkeys(new))
-    return after, list(more)
+class _Sums:
+    """The sums of parts over all turns.
+
+    A part is a sum of terms: nodes that movements and casts bring to its shape, which come after the loop. A sum of
+    products, or of rows at places of a table, is summed over all turns at once, after the loop, where what it reads has
+    no more elements than it has itself, which a turn would read and write; `rows` keep what is not `held`. A sum of
+    other terms is carried.
+    """
+
+    def __init__(self, parts: Nodes, held: set[UOp]) -> None:
+        each = [_terms(p, [], set()) for p in parts]
+        self.after: dict[UOp, list[UOp]] = {}
+        self.rows: dict[UOp, None] = {}
+        for u in sorted(dict.fromkeys([u for terms in each for u, _ in terms]), key=lambda u: -int(u.size)):
+            read = _summed_up(u)
+            new = [v for v in read if v not in held and v not in self.rows]
+            if read and sum([v.size for v in new]) <= u.size:
+                self.after[u] = read
+                self.rows.update(dict.fromkeys(new))
+        self._terms = [self._together(terms, part.size) for terms, part in zip(each, parts, strict=True)]
+        self.carried = {u: _like(u) for terms in self._terms for u, _ in terms if u not in self.after}
+
+    def _together(self, terms: list[_Term], size: Size) -> list[_Term]:
+        """The terms, with those as one that are carried, and no smaller than the sum."""
+        apart = [t for t in terms if t[0] in self.after or t[0].size < size]
+        rest = [_brought(*t) for t in terms if t not in apart]
+        return [*apart, (functools.reduce(Op.ADD, rest), [])] if rest else apart
+
+    def made(self, totals: Known) -> list[UOp]:
+        """The sums of the parts, given those of the nodes that are carried, or summed up after the loop."""
+        return [functools.reduce(Op.ADD, [_brought(totals[u], moves) for u, moves in terms]) for terms in self._terms]
+
+
+_Term = tuple[UOp, list[UOp]]  # a node, and the movements and casts that follow it
+
+
+def _terms(u: UOp, moves: list[UOp], seen: set[UOp]) -> list[_Term]:
+    """The terms of a sum, which `moves` follow."""
+    while u.op in MOVEMENT or (u.op is Op.CAST and u.src[0].dtype.is_float and u.src[0].dtype.bits >= u.dtype.bits):
+        moves = [u, *moves]
+        u = u.src[0]
+    if u.op is not Op.ADD or u in seen or any(s.shape != u.shape for s in u.src):
+        return [(u, moves)]
+    seen.add(u)
+    return [t for s in u.src for t in _terms(s, moves, seen)]
+
+
+def _brought(u: UOp, moves: list[UOp]) -> UOp:
+    """A node after movements and casts."""
+    for m in moves:
+        u = u.cast(m.dtype) if m.op is Op.CAST else u.then(m.op, m.arg)
+    return u
 
 
 def _moved(u: UOp) -> UOp:
@@ -212,26 +250,29 @@ def _moved(u: UOp) -> UOp:
 
 
 def _summed_up(u: UOp) -> list[UOp]:
-    """The nodes of which `u` is a sum, or a sum of products, as the gradient of a product's weight is; none for another
-    node."""
-    total = _moved(u)
-    if total.op is not Op.REDUCE_AXIS or total.arg[0] is not Op.ADD:
+    """The nodes of which `u` is a sum: of products, as the gradient of a product's weight is, or of rows, as that of a
+    table is; none for another node."""
+    if u.op is Op.SCATTER_ADD:
+        return [v for v in dict.fromkeys(map(_moved, u.src)) if v.op is not Op.CONST]
+    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD:
         return []
-    each = _moved(total.src[0])
+    each = _moved(u.src[0])
     factors = [_moved(s) for s in each.src] if each.op is Op.MUL else [each]
     if all(f.size == each.size for f in factors):
         factors = [each]  # a product element by element: it is a row itself
     return [v for v in dict.fromkeys(factors) if v.op is not Op.CONST]
 
 
-def _over_all_turns(part: UOp, arrays: Known, fixed: Known, length: Size) -> UOp:
-    """The sum over all turns of a node whose values for each are in `arrays`: one product after the loop."""
-    (made, many), *_ = rewritten(set(toposort((part,))), [part], arrays, length, False)
-    (made,) = _substituted([made], fixed)
-    if not many:
-        made = repeated(made, length)
-    total = made.then(Op.REDUCE_AXIS, (Op.ADD, (0,)))
-    return nodes.reshape(total, part.shape)
+def _over_all_turns(u: UOp, arrays: Known, fixed: Known, length: Size) -> UOp:
+    """The sum over all turns of a node whose values for each are in `arrays`: one product, or one look-up, after the
+    loop."""
+    wanted = u.src if u.op is Op.SCATTER_ADD else (u,)
+    each = rewritten(set(toposort(wanted)), wanted, arrays, length, False)
+    full = _substituted([made if many else repeated(made, length) for made, many in each], fixed)
+    if u.op is not Op.SCATTER_ADD:
+        return nodes.reshape(full[0].then(Op.REDUCE_AXIS, (Op.ADD, (0,))), u.shape)
+    joined = [nodes.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in full]
+    return UOp(Op.SCATTER_ADD, u.dtype, tuple(joined), u.arg)
 
 
 def _pull_while(loop: While, src: Nodes, given: Some) -> Some:

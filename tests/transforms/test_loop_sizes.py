@@ -97,6 +97,14 @@ def until(x: Tensor, w: Tensor) -> Any:
     return an.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, s[1] * 0.5 + total @ w), (0, total))[1]
 
 
+def looked_up(x: Tensor, w: Tensor) -> Any:
+    def turn(h: Tensor, row: Tensor) -> Any:
+        h = (h + w[(row.sum(1) > 0).int()] * row).tanh()
+        return h, h
+
+    return an.scan(turn, an.ones(x.shape[1], 4), x)
+
+
 def many_weights(x: Tensor, w: Tensor) -> Any:
     return an.vmap(lambda each: elman(x, each)[1])(an.stack([w, w * 2]))
 
@@ -123,6 +131,7 @@ PROGRAMS: list[Program] = [
     choice,
     choice_in_a_loop,
     until,
+    looked_up,
     many_weights,
     many_examples,
 ]
