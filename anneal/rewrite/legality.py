@@ -183,6 +183,11 @@ def _rank(u: UOp) -> str:
     return "" if len(u.src) == 2 and u.src[0].op is Op.PARAM else "takes a PARAM of keys and a range"
 
 
+def _sum_of_rows(u: UOp) -> str:
+    memory = len(u.src) > 2 and u.src[0].op is u.src[1].op is Op.PARAM
+    return "" if memory else "takes a PARAM of rows, one of values, and an index"
+
+
 def _stores(u: UOp) -> str:
     if not all(s.op is Op.STORE for s in u.src):
         return "ends a kernel: its sources are STOREs"
@@ -208,6 +213,7 @@ _TESTS: dict[Op, Test] = {
 _AT: dict[tuple[str, Op], Test] = {
     ("tensor", Op.ARGSORT): lambda u: "" if len(u.src) == 1 else "takes one source",
     ("kernel", Op.ARGSORT): _rank,
+    ("kernel", Op.SCATTER_ADD): _sum_of_rows,
     ("kernel", Op.STORE): lambda u: _place(u, 1),
     ("tensor", Op.SINK): _plain,
 }

@@ -27,6 +27,13 @@ def _forward_reduce_axis(y: Any, g: Any, place: int) -> Any:
     return reduced_tangent(g, s0, y),
 
 
+def _forward_scatter_add(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)
+        return None if place == 0 else UOp(Op.SCATTER_ADD, y.dtype, (s0, g), y.arg),
+
+
 def _forward_update(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 2:
         s0, s1 = y.src
@@ -46,7 +53,7 @@ FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {
     Op.CONTIGUOUS: lambda y, g, place: (g,),  # contiguous(x) -> g
     Op.REDUCE_AXIS: _forward_reduce_axis,
     Op.GATHER: lambda y, g, place: (UOp(Op.GATHER, g.dtype, (g, y.src[1]), y.arg) if place == 0 else None,),  # gather[axis](x, i) -> gather[axis](g, i), _
-    Op.SCATTER_ADD: lambda y, g, place: (None if place == 0 else UOp(Op.SCATTER_ADD, y.dtype, (y.src[0], g), y.arg),),  # scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)
+    Op.SCATTER_ADD: _forward_scatter_add,
     Op.UPDATE: _forward_update,
     Op.CALL: _forward_call,
 }

@@ -137,6 +137,13 @@ def _gradient_update(y: Any, g: Any) -> Any:
         return around(g, y, s1, y.arg), part(g, s1, y.arg)
 
 
+def _gradient_scatter_add(y: Any, g: Any) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # scatter_add(i, x) -> _, scattered(g, i, x, y)
+        return None, scattered(g, s0, s1, y)
+
+
 GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {
     Op.ADD: lambda y, g: (g, g),  # a + b -> g, g
     Op.SUB: lambda y, g: (g, -g),  # a - b -> g, -g
@@ -173,5 +180,5 @@ GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {
     Op.UPDATE: _gradient_update,
     Op.REDUCE_AXIS: lambda y, g: (reduced(g, y.src[0], y),),  # reduce_axis(x) -> reduced(g, x, y)
     Op.GATHER: lambda y, g: (gathered(g, y.src[0], y.src[1], y.arg), None),  # gather[axis](x, i) -> gathered(g, x, i, axis), _
-    Op.SCATTER_ADD: lambda y, g: (None, scattered(g, y.src[0], y.src[1], y)),  # scatter_add(i, x) -> _, scattered(g, i, x, y)
+    Op.SCATTER_ADD: _gradient_scatter_add,
 }

@@ -160,7 +160,9 @@ class Op:
     GATHER = _op(arity=2, shape=lambda src, _: src[1].shape, numpy=meaning.gather)
     # (x, index), arg: axis; out[i.., j, k..] = x[i.., index[i.., j, k..], k..]
     SCATTER_ADD = _op(
-        arity=2, shape=lambda src, arg: (arg[0], *src[1].shape[1:]), numpy=meaning.scatter_add
+        "tensor kernel",
+        shape=lambda src, arg: (arg[0], *src[1].shape[1:]) if len(src) == 2 else (),  # in a kernel: (..., *ranges)
+        numpy=meaning.scatter_add,
     )  # (index[n], value[n, d]), arg: (v,); out[v, d] += value rows, deterministic
     ARGSORT = _op(
         "tensor kernel",

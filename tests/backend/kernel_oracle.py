@@ -57,6 +57,11 @@ def evaluate(root: UOp, memo: dict[UOp, Number], buffers: Sequence[np.ndarray]) 
     elif op is Op.ARGSORT:
         keys = buffers[root.src[0].arg[0]]
         value = sorted(range(keys.size), key=lambda i: keys[i])[evaluate(root.src[1], memo, buffers)]
+    elif op is Op.SCATTER_ADD:
+        index, rows = [buffers[s.arg[0]][: s.arg[1][0]] for s in root.src[:2]]
+        row, *column = [evaluate(s, memo, buffers) for s in root.src[2:]]
+        taken = rows.reshape(index.size, -1)[index == row]
+        value = taken[:, column[0] if column else 0].sum(dtype=rows.dtype).item()
     else:
         value = apply(op, root.dtype, [s.dtype for s in root.src], [evaluate(s, memo, buffers) for s in root.src])
     memo[root] = value

@@ -200,6 +200,18 @@ def test_a_sort_reads_memory_and_writes_memory() -> None:
     assert materialised([UOp(Op.ARGSORT, I32, (keys,)) + 1]) == {("ARGSORT", Reason.REQUESTED)}
 
 
+def test_a_scatter_is_a_kernel_where_the_device_has_such() -> None:
+    index, value = buffer(64, dtype=I32), buffer(64, 4)
+    rows = [UOp(Op.SCATTER_ADD, F32, (index, value * 2.0), (9,)) + 1.0]
+
+    def ops(**prices: bool) -> list[Op]:
+        return [u.op for u in scheduled(rows, "early-rewrites", **prices).order]
+
+    assert Op.SCATTER_ADD not in ops()
+    assert Op.ARGSORT not in ops(adds_rows=True)
+    assert materialised(rows, adds_rows=True) == {("CONTIGUOUS", Reason.REQUESTED), ("SCATTER_ADD", Reason.REQUESTED)}
+
+
 def test_a_sum_of_segments_reads_its_order_and_dear_values_from_memory() -> None:
     order, starts = buffer(64, dtype=I32), buffer(9, dtype=I32)
 

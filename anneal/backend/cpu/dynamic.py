@@ -21,21 +21,43 @@ from anneal.uop import FITS, Op, UOp, reduce_identity, toposort
 from anneal.uop.sizes import is_symbolic
 
 _EAGER = EagerEmitter()
+_WHOLE = (Op.ARGSORT, Op.SCATTER_ADD)
+_PART = 1 << 15  # numbers that are added at once: their places stay in cache
 
 
 def is_dynamic(sink: UOp) -> bool:
     """True for kernels that this module runs: they sort, or an extent depends on data."""
-    return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in toposort((sink,)))
+    return any(u.op in _WHOLE or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in toposort((sink,)))
 
 
 def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     """One call that runs the whole kernel on `buffers`."""
+    if (u := sink.src[0].src[2]).op is Op.SCATTER_ADD:
+        (index, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
+        (out, (total,)), width = sink.src[0].src[0].arg, size // n
+        table, added = buffers[out][:total].reshape(-1, width), buffers[values][:size].reshape(n, width)
+        return _add_rows, (table, buffers[index][:n], added)
     rows = _row_sums(sink)
     if rows is not None:
         out, values, order, starts, width, count = rows
         table = buffers[out][: count * width].reshape(count, width)
         return _sum_rows, (table, buffers[values].reshape(-1, width), buffers[order], buffers[starts])
     return _run, (sink, tuple(buffers))
+
+
+def _add_rows(table: Array, index: Array, values: Array) -> None:
+    """Every row of values into the row of the table that the index says, in order; what is out of range nowhere."""
+    count, width = table.shape
+    table.fill(0)
+    if index.min() < 0 or index.max() >= count:
+        inside = (index >= 0) & (index < count)
+        index, values = index[inside], values[inside]
+    step = max(1, _PART // width)
+    columns = np.arange(width)
+    for first in range(0, len(index), step):
+        part = slice(first, first + step)
+        places = (index[part, None] * width + columns).reshape(-1)
+        np.add.at(table.reshape(-1), places, values[part].reshape(-1))
 
 
 def _row_sums(sink: UOp) -> tuple[int, int, int, int, int, int] | None:
@@ -97,7 +119,7 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
         index, value = _value(s.src[1], env, buffers), s.src[2]
         if value.op is Op.ARGSORT:
             keys = buffers[value.src[0].arg[0]]
-            result = np.argsort(keys[: shape[0]], kind="stable")
+            result = _order(keys[: shape[0]])
         else:
             result = np.broadcast_to(_value(value, env, buffers), shape)
         index = np.broadcast_to(index, shape)
@@ -107,6 +129,25 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
         results.append((s.src[0], index, result))
     for buffer, index, result in results:
         buffers[buffer.arg[0]][index] = result
+
+
+def _order(keys: Array) -> Array:
+    """The stable order of a row of integers. NumPy sorts words of 64 bits with vectors, and by values and places much
+    more slowly: a key and its place are one word where both fit."""
+    n, bits = keys.size, keys.size.bit_length()
+    if keys.dtype.itemsize > 4:
+        low = int(keys.min(initial=0))
+        if int(keys.max(initial=0)) - low >> 63 - bits:
+            order = keys.argsort()
+            ranked = keys[order]
+            return keys.argsort(kind="stable") if (ranked[1:] == ranked[:-1]).any() else order
+        keys = keys - low
+    words = keys.astype(np.int64)
+    words <<= bits
+    words |= np.arange(n)
+    words.sort()
+    words &= (1 << bits) - 1
+    return words
 
 
 def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:

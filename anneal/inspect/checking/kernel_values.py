@@ -211,6 +211,30 @@ def _summed(a: Array, b: Array, axes: tuple[int, ...], mine: Any, its: Any) -> A
 # -- sorts ------------------------------------------------------------------------------------------------------------
 
 
+def sums_of_rows(u: UOp, src: list[Bounded], place: int, most: float) -> Bounded:
+    """Sums of rows of the source at `place`, each of at most so many terms; the others say which rows."""
+    value = src[place]
+
+    def rows(of: Array) -> Array:
+        made: Array = MEANINGS[u.op](u, [of if n == place else s.value for n, s in enumerate(src)], of.dtype)
+        return made
+
+    found = rows(value.value)
+    if not all(s.exact for n, s in enumerate(src) if n != place):
+        return Bounded(found, np.full(u.shape, np.inf))
+    if not u.dtype.is_float:
+        return Bounded(found, EXACT if value.exact else np.full(u.shape, np.inf))
+    error = EXACT if value.exact else rows(value.whole())
+    return reduced(Op.ADD, u.dtype, TermFacts(found, rows(np.abs(value.value)), error, most, False))
+
+
+def scattered(u: UOp, src: list[Bounded]) -> Bounded:
+    """The sums of the rows of the second source by the first."""
+    index = src[0].value
+    at = index[(index >= 0) & (index < u.shape[0])]
+    return sums_of_rows(u, src, 1, float(np.bincount(at).max()) if at.size else 0.0)
+
+
 def argsort(keys: Bounded) -> Bounded:
     """The stable order of keys; where two may be equal or the other way round, anything."""
     value = keys.value.reshape(-1)
@@ -404,6 +428,12 @@ class KernelValues:
         if u.op is Op.ARGSORT:
             at = frame.memo[u.src[1]].value
             return argsort(self._read(u.src[0].arg[0], ...)).moved(lambda a: a[at])
+        if u.op is Op.SCATTER_ADD:
+            (rows, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
+            taken = UOp(Op.PARAM, u.dtype, (), (values, (n, size // n)))
+            src = [self._read(rows, ...), self._read(values, ...).moved(lambda a: a.reshape(n, -1))]
+            whole = scattered(UOp(u.op, u.dtype, (u.src[0], taken), u.arg), src)
+            return whole.moved(lambda a: a[tuple([frame.memo[s].value for s in u.src[2:]])])
         if u.op in ALU:
             return apply(u.op, u.dtype, [frame.memo[s] for s in u.src], [s.dtype for s in u.src])
         raise CompilerError(f"check: {u.op.name} does not belong in a kernel graph", node=repr(u))

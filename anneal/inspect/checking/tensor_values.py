@@ -11,8 +11,8 @@ import numpy as np
 
 from anneal.backend import MEANINGS
 from anneal.errors import CompilerError
+from anneal.inspect.checking import kernel_values as kv
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly, wide_dtype
-from anneal.inspect.checking.kernel_values import TermFacts, argsort, contracted, joined, part_of, reduced
 from anneal.rewrite import value_of
 from anneal.uop import ALU, MOVEMENT, Op, UOp, toposort
 
@@ -108,18 +108,18 @@ class TensorValues:
 
     def _reduced(self, u: UOp, values: Mapping[UOp, Bounded]) -> Bounded:
         op, axes = u.arg
-        total: TermFacts | None = None
+        total: kv.TermFacts | None = None
         for term in _addends(u):
             if term.op is Op.MUL and _is_contraction(u, term):
                 a, b = [_spread(values[s], term.shape) for s in term.src]
-                part = contracted(a, b, axes)
+                part = kv.contracted(a, b, axes)
             else:
-                part = part_of(op, u.dtype, values[term], axes)
-            total = part if total is None else joined(op, u.dtype, total, part)
+                part = kv.part_of(op, u.dtype, values[term], axes)
+            total = part if total is None else kv.joined(op, u.dtype, total, part)
         assert total is not None
         if self.plain and u.dtype.is_float:
             return Bounded(total.value, EXACT)
-        return reduced(op, u.dtype, total)
+        return kv.reduced(op, u.dtype, total)
 
 
 def _addends(u: UOp) -> list[UOp]:
@@ -178,29 +178,6 @@ def _gather(u: UOp, src: list[Bounded]) -> Bounded:
     return found.doubted(index) if found.value.size else found
 
 
-def _sums(u: UOp, src: list[Bounded], place: int, most: float) -> Bounded:
-    """Sums of rows of the source at `place`, each of at most so many terms; the others say which rows."""
-    value = src[place]
-
-    def rows(of: Array) -> Array:
-        made: Array = MEANINGS[u.op](u, [of if n == place else s.value for n, s in enumerate(src)], of.dtype)
-        return made
-
-    found = rows(value.value)
-    if not all(s.exact for n, s in enumerate(src) if n != place):
-        return Bounded(found, np.full(u.shape, np.inf))
-    if not u.dtype.is_float:
-        return Bounded(found, EXACT if value.exact else np.full(u.shape, np.inf))
-    error = EXACT if value.exact else rows(value.whole())
-    return reduced(Op.ADD, u.dtype, TermFacts(found, rows(np.abs(value.value)), error, most, False))
-
-
-def _scatter_add(u: UOp, src: list[Bounded]) -> Bounded:
-    index = src[0].value
-    at = index[(index >= 0) & (index < u.shape[0])]
-    return _sums(u, src, 1, float(np.bincount(at).max()) if at.size else 0.0)
-
-
 def _update(u: UOp, src: list[Bounded]) -> Bounded:
     def placed(x: Array, part: Array) -> Array:
         made: Array = MEANINGS[u.op](u, [x, part, *[s.value for s in src[2:]]], x.dtype)
@@ -219,9 +196,9 @@ _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
     **dict.fromkeys((*MOVEMENT, Op.CONTIGUOUS, Op.DETACH), _moved),
     Op.CALL: lambda u, src: src[0],
     Op.GATHER: _gather,
-    Op.SCATTER_ADD: _scatter_add,
-    Op.SEGMENT_SUM: lambda u, src: _sums(u, src, 0, float(np.diff(src[2].value).max()) if u.shape[0] else 0.0),
-    Op.ARGSORT: lambda u, src: argsort(src[0]),
+    Op.SCATTER_ADD: kv.scattered,
+    Op.SEGMENT_SUM: lambda u, src: kv.sums_of_rows(u, src, 0, np.diff(src[2].value).max(initial=0)),
+    Op.ARGSORT: lambda u, src: kv.argsort(src[0]),
     Op.UPDATE: _update,
 }
 
@@ -316,8 +293,8 @@ class PointValues:
         x = self._value(u.src[0], tuple(inner), deep)
         terms = tuple(range(ndim, deep))
         full = [*x.value.shape[:ndim], *[shape[a] for a in axes]]
-        part = part_of(op, u.dtype, x.moved(lambda a: np.broadcast_to(a, full)), terms)
-        return reduced(op, u.dtype, part).moved(lambda a: a.reshape(a.shape[:ndim]))
+        part = kv.part_of(op, u.dtype, x.moved(lambda a: np.broadcast_to(a, full)), terms)
+        return kv.reduced(op, u.dtype, part).moved(lambda a: a.reshape(a.shape[:ndim]))
 
     def _gather(self, u: UOp, index: Index, ndim: int) -> Bounded:
         where = self._value(u.src[1], index, ndim)

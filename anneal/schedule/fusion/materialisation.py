@@ -17,7 +17,8 @@ def materialised_nodes(
 
     Everything fuses unless a hard boundary (correctness) or a cost decision says otherwise.
 
-    Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT; the order and starts of SEGMENT_SUM.
+    Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT and SCATTER_ADD; the order and starts of
+    SEGMENT_SUM.
 
     Cost decisions, in the order they are taken:
     - a reduce starts a chain; elementwise work on it joins as its epilogue until the value is repeated (EXPAND),
@@ -331,9 +332,10 @@ def gather(state: State, u: UOp) -> None:
     state.open_reduce[u], state.cost[u], state.leaves[u] = None, cost, inputs
 
 
-def argsort(state: State, u: UOp) -> None:
-    """A sort reads its keys from memory and writes the order to memory."""
-    state.materialise(u.src[0], Reason.READ_ANYWHERE)
+def opaque(state: State, u: UOp) -> None:
+    """A sort, and a scatter that is a kernel, read memory and write memory."""
+    for s in u.src:
+        state.materialise(s, Reason.READ_ANYWHERE)
     state.keep(u, Reason.REQUESTED)
 
 
@@ -350,7 +352,8 @@ DECISIONS: dict[Op, Decision] = {
     Op.SEGMENT_SUM: segment_sum,
     **dict.fromkeys(ALU, elementwise),
     Op.GATHER: gather,
-    Op.ARGSORT: argsort,
+    Op.ARGSORT: opaque,
+    Op.SCATTER_ADD: opaque,
     Op.CONTIGUOUS: requested,
     Op.UPDATE: requested,
 }

@@ -47,13 +47,17 @@ def reduced_wide(u: UOp, x: UOp) -> UOp:
     return wide.then(Op.REDUCE_AXIS, u.arg).cast(u.dtype)
 
 
-def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
-    """Deterministic scatter: sort the rows by destination, then add each destination's run in row order."""
+def scattered(u: UOp, adds_rows: bool) -> UOp:
+    """A scatter, which adds the rows of a destination in row order: one kernel, if there are such; else a sort by
+    destination, and a sum of each destination's run."""
+    index, value = u.src
     if u.dtype.is_narrow:
         wide = UOp(Op.SCATTER_ADD, dtypes.float32, (index, value.cast(dtypes.float32)), u.arg)
-        return scatter_by_sorting(wide, *wide.src).cast(u.dtype)
+        return scattered(wide, adds_rows).cast(u.dtype)
     index = materialised(index)
     rows, n = u.arg[0], index.shape[0]
+    if adds_rows and all(isinstance(s, int) for s in (n, *u.shape)):
+        return UOp(Op.SCATTER_ADD, u.dtype, (index, materialised(value)), u.arg)
     order = index.then(Op.ARGSORT)
     if isinstance(n, int) and isinstance(rows, int) and (rows + 1) * n > _MANY:
         return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, _starts(index, order, rows, n)))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from anneal.rewrite import applied, over, rebuild, rewritten, unfolded
 from anneal.schedule.fusion import COPY, CostModel
+from anneal.schedule.passes import early_helpers as helpers
 from anneal.schedule.passes.early_rules import EARLY
 from anneal.schedule.records import Schedule, carried
 from anneal.uop import ALU, Op, UOp, const, dtypes, reduce_identity, toposort
@@ -16,20 +17,21 @@ def run(s: Schedule) -> Schedule:
     order: list[UOp] = []
 
     def change() -> UOp:
-        order.extend(toposort((early_rewrites(s.sink, s.cost_model.masks),)))
+        order.extend(toposort((early_rewrites(s.sink, s.cost_model.masks, s.cost_model.adds_rows),)))
         return sort_by_radix(order, s.cost_model)
 
     sink = carried(s.places, s.sink, change)
     return replace(s, sink=order.pop(), order=order).over(sink)
 
 
-def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
+def early_rewrites(sink: UOp, masks: bool = False, adds_rows: bool = False) -> UOp:
     """Rewrite the tensor graph in one bottom-up walk, with the rules of `early.upat`, and these, which need more than a
     pattern:
 
     - EXPAND or RESHAPE of a scalar, as an elementwise source -> the scalar (rank 0 broadcasts by itself)
     - a reduce over nothing -> its identity
     - outputs are made distinct, computed nodes
+    - a scatter is as `scattered` has it, which `adds_rows` is for
     - with `masks`, an exponential that is known to be 0 in places says so -> where(place, 0, exponential)
     """
     order = toposort((sink,))
@@ -66,6 +68,8 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
             out = _repeated(const(src[0].dtype, reduce_identity(u.arg[0], src[0].dtype)), u.shape)
         elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
             out = _repeated(const(u.dtype, 0), u.shape)
+        elif op is Op.SCATTER_ADD and 0 not in src[1].shape:
+            out = helpers.scattered(unfolded(u, src), adds_rows)
         else:
             out = unfolded(u, src)
         return rewritten(out, EARLY)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, UOp
-from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting, summed_apart, zeros
+from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, summed_apart, zeros
 from anneal.rewrite import value_of
 
 _ADD = Op.ADD
@@ -33,14 +33,11 @@ def _early_gather(u: Any, ctx: Any) -> Any:
 
 
 def _early_scatter_add(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if 0 in s1.shape:
-        # scatter_add(i, x) -> zeros(u) if 0 in x.shape
-        r = zeros(u)
-        if r is not None and r is not u:
-            return r, 'scatter_add(i, x) -> zeros(u) if 0 in x.shape'
-    # scatter_add(i, x) -> scatter_by_sorting(u, i, x)
-    return scatter_by_sorting(u, s0, s1), 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)'
+    if len(u.src) == 2:
+        s0, s1 = u.src
+        if 0 in s1.shape:
+            # scatter_add(i, x) -> zeros(u) if 0 in x.shape
+            return zeros(u), 'scatter_add(i, x) -> zeros(u) if 0 in x.shape'
 
 
 def _early_reshape(u: Any, ctx: Any) -> Any:

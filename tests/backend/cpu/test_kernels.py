@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device, numpy_dtype
-from anneal.backend.cpu import analysis, binding, executor, layout, planner
+from anneal.backend.cpu import analysis, binding, dynamic, executor, layout, planner
 from anneal.uop import REAL, DType, Op, UOp, const, dtypes
 from tests.backend.cpu.kernels import (
     BOOL,
@@ -696,6 +696,26 @@ def test_sorting_is_stable() -> None:
     r = loop(0, 7)
     sink = kernel(store(param(0, 7, I32), r, UOp(Op.ARGSORT, I32, (param(1, 7, I32), r))))
     check(sink, np.zeros(7, np.int32), keys)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, I32, dtypes.int8], ids=str)
+@pytest.mark.parametrize("width", [1, 3])
+def test_rows_are_added_where_an_index_says(dtype: DType, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic, "_PART", 2 * width)
+    i, j = loop(0, 4), loop(1, width)
+    added = UOp(Op.SCATTER_ADD, dtype, (param(1, 7, I32), param(2, 7 * width, dtype), i, j), (4,))
+    sink = kernel(store(param(0, 4 * width, dtype), i * width + j, added))
+    for index in ([2, 0, 2, 2, 0, 1, 1], [2, -1, 4, 2, 0, 2, -7], [9] * 7):
+        check(sink, data(4 * width, dtype), np.array(index, np.int32), data(7 * width, dtype), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [I32, dtypes.int64], ids=str)
+def test_a_sort_of_any_range_of_keys_is_stable(dtype: DType) -> None:
+    low, high = dtype.min, dtype.max
+    r = loop(0, 6)
+    sink = kernel(store(param(0, 6, I32), r, UOp(Op.ARGSORT, I32, (param(1, 6, dtype), r))))
+    for keys in ([high, low, high, low, 0, 0], [high, high - 1, high, high, high - 1, 0], [5, low, high, 0, 1, -1]):
+        check(sink, np.zeros(6, np.int32), np.array(keys, numpy_dtype(dtype)))
 
 
 @pytest.mark.parametrize("dtype", [BOOL, F16, I32], ids=str)
