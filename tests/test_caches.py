@@ -42,7 +42,6 @@ BOUNDS = {
     "anneal.ops.bases._recipes": HALVES,
     "anneal.rewrite.sums._SUMS": HALVES,
     "anneal.rewrite.symbolic._MEMO": "_MEMO_LIMIT",
-    "anneal.runtime.late._blocks": HALVES,
     "anneal.runtime.late._calls": HALVES,
     "anneal.runtime.late._runs": HALVES,
     "anneal.runtime.numbering.LEARNED.carried": "_MAX_LINES",

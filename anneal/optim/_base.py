@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import numpy as np
@@ -224,7 +226,7 @@ class Optimizer(StepHooks):
                     )
                 self.param_groups[n] = ParameterGroup(group, group["params"][0].device)
                 outdate_captures("an optimiser got further parameters")
-        return [t for group in self.param_groups for t in group["params"]]
+        return list(chain.from_iterable(map(itemgetter("params"), self.param_groups)))
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {n: v for n, v in vars(self).items() if n not in ("_hooks", "_layout", "step")}
@@ -380,7 +382,7 @@ class Optimizer(StepHooks):
         linked = [t for t in params if t._base is not None]
         parts = any(t._is_part() for t in linked)
         numbering = numbering_of() if self._follows() and not parts else None
-        found = None if numbering is None else self._known(numbering)
+        found = None if numbering is None else self._known(numbering, params)
         # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
         with no_grad():
             if numbering is not None and isinstance(found, tuple):
@@ -412,7 +414,7 @@ class Optimizer(StepHooks):
                     done[t] = failed.where(t.uop, u)
         return done
 
-    def _known(self, numbering: Numbering) -> _New | dict[Tensor, UOp] | None:
+    def _known(self, numbering: Numbering, params: list[Tensor]) -> _New | dict[Tensor, UOp] | None:
         """Parameters and state, with the templates and lines of their new values; the values' nodes where these do not
         follow from gradients, parameters, state and settings as they are; None if that is unknown."""
         inputs: list[Tensor] = []
@@ -425,7 +427,7 @@ class Optimizer(StepHooks):
             inputs += (group.rate, *group._data.values())
         if self.found_inf is not None:
             inputs.append(self.found_inf)
-        params, layout = self.params, self._layout
+        layout = self._layout
         if layout is None or not layout.holds(params, self.param_groups, self.state):
             layout = self._layout = UpdateInputs(params, self.param_groups, self.state)
         states, found_gradients = layout.states(), layout.gradients(params)
@@ -451,11 +453,12 @@ class Optimizer(StepHooks):
             nodes = list(made.values())
             return nodes, ([places[id(t)] for t in made], [u.provenance[1:3] for u in nodes])
 
-        found = composite(numbering, whole, [u for part in parts for u in layout.templates(numbering, part)], compute)
+        templates = [layout.templates(numbering, part) for part in parts]
+        found = composite(numbering, whole, list(chain.from_iterable(templates)), compute)
         if found is None:
             return made
         places, lines = found[1]
-        return [inputs[n] for n in places], found[0], lines  # type: ignore[return-value]  # compute() gives no None
+        return list(map(inputs.__getitem__, places)), found[0], lines  # type: ignore[return-value]  # compute() gives no None
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from anneal.errors import DataError, DeviceError, SettingError
 from anneal.ops import said, wrap_array
-from anneal.runtime import Inside, Numbering, forbid_in_jit, here, outdate_captures, templates_of
+from anneal.runtime import Inside, Numbering, forbid_in_jit, here, outdate_captures
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 from anneal.uop import UOp, dtypes
@@ -330,7 +331,7 @@ class UpdateInputs:
 
     def states(self) -> list[Tensor]:
         """The tensors of the state, in order."""
-        return [t for held in self._there for t in held.values()]
+        return list(chain.from_iterable(map(dict.values, self._there)))
 
     @staticmethod
     def gradients(params: Sequence[Tensor]) -> list[Tensor | None]:
@@ -356,4 +357,4 @@ class UpdateInputs:
         try:
             return list(map(n.known.__getitem__, nodes))
         except KeyError:
-            return templates_of(n, nodes)
+            return n.templates(nodes)

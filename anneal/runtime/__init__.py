@@ -25,7 +25,7 @@ from anneal.runtime.context import (
     set_float32_products,
     watched,
 )
-from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside
+from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside, earlier_nodes
 from anneal.runtime.late import (
     PLAIN,
     Varies,
@@ -34,7 +34,6 @@ from anneal.runtime.late import (
     composite,
     number,
     register as register_late,
-    templates_of,
     tensor_class,
 )
 from anneal.runtime.late_calls import CallHistory, passed_calls
@@ -105,12 +104,12 @@ __all__ = [
     "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
     "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "at_once", "base_of", "become_late", "begun",
     "bound_shape", "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds",
-    "compiled", "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
+    "compiled", "composite", "default_device", "earlier_nodes", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
     "forbid_in_jit", "forget_become", "found_sizes", "has_leaf", "has_variables", "here", "host_storage", "is_call",
     "is_computed_late", "is_hole", "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of", "metered",
     "needed", "new_outputs", "note_assigned", "note_become", "note_call", "note_constants", "note_made", "number",
     "numbering_of", "numbers_of", "observed", "outdate_captures", "over_memory", "parameters_like", "passed_calls",
     "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while", "resolve_device", "said", "seen",
-    "set_default_device", "set_float32_products", "sources_of", "storage_of", "templates_of", "tensor_class", "tracing",
+    "set_default_device", "set_float32_products", "sources_of", "storage_of", "tensor_class", "tracing",
     "upload", "values", "watched",
 ]  # fmt: skip

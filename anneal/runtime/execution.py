@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 
 from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
@@ -14,7 +15,7 @@ from anneal.errors import DeviceError, UserError
 from anneal.runtime.along import with_others
 from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
-from anneal.runtime.handle import Handle, Handles, LateValue
+from anneal.runtime.handle import Handle, Handles, LateValue, note_earlier
 from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import execute, rounds_of
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, needed, note_constants, seen, storage_of
@@ -30,6 +31,7 @@ from anneal.schedule import Plan
 from anneal.uop import SYMBOLIC, Known, Line, Nodes, Op, Src, UOp, toposort
 from anneal.uop.sizes import Sizes, Values
 
+_LINE = attrgetter("line")
 # a plan, what it reads and values of Variables -> its results, or None where it is not run
 First = Callable[[Plan, list[Storage], Sizes], list[Storage] | None]
 
@@ -208,9 +210,7 @@ def realize_new(
     group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
     if changed and all(t._device == name for t in group):
         new = [*numbering.all_of(group), *templates]
-        for t in changed:
-            if t._leaf and t._wants:
-                t._note_earlier()
+        note_earlier(changed)
         if _repeated([*group, *changed], name, new, numbering, lines):
             for t in changed:
                 t._alias = None
@@ -250,15 +250,14 @@ def _show(group: Handles, before: Sequence[UOp | LateValue], leaves: Nodes, stor
     grad = here.grad
     with EXPANDING:  # another thread may be about to give one a lazy node
         for t, old, leaf, storage in zip(group, before, leaves, storages, strict=True):
-            now = t.uop if (late := t.late) is None else late
+            now = late if (late := t.late) is not None else t.uop
             # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
             if now is old or (old.__class__ is Late and now is old()):
                 if t._base is not None or (t._wants and grad):
                     t._settle(leaf)
                 else:
                     t.uop, t.late = leaf, None
-                if storage.owner is None or storage.owner() is not t:
-                    storage.owner = weakref.ref(t)
+                storage.owner = weakref.ref(t)  # the same object as before, where it is the same tensor's
     for t in group:
         if t._views is not None:
             t._show_views()
@@ -422,8 +421,10 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     if looped:
         _keep([numbering.node(u) for u in looped], [made[n] for n in steps.results[len(group) :]])
     storages = list(map(memory.__getitem__, mine))  # one step of Python, however many they are
-    for storage, line in zip(storages, [*by_tensor, *lines], strict=True):
-        storage.line = line
+    said = [*by_tensor, *lines]
+    if list(map(_LINE, storages)) != said:  # another round left them there, as a rule
+        for storage, line in zip(storages, said, strict=True):
+            storage.line = line
     _show(group, before, list(map(made.__getitem__, mine)), storages)
     for step in steps.steps if level >= 2 else ():
         if step.plan is not None:

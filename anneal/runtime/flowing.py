@@ -25,7 +25,7 @@ from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import rebuild
 from anneal.runtime.handle import Handle, Handles
-from anneal.runtime.late import composite, home, templates_of
+from anneal.runtime.late import composite, home
 from anneal.runtime.late_calls import TOGETHER, LateCall
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
 from anneal.runtime.numbering import Late, numbering_of
@@ -254,7 +254,7 @@ class Flowing(Capture):
         seen: list[Any] = list(map(call, self._seen))
         if templates is None or _GONE in map(type, seen) or any(map(_LATE, seen)):
             return None
-        templates += templates_of(n, [*map(_NODE, seen), *self._own])
+        templates += n.templates([*map(_NODE, seen), *self._own])
         tensors += seen
         found = composite(n, (Flowing, history), templates, lambda: self._graphs(tensors))
         if found is None:
@@ -275,8 +275,7 @@ class Flowing(Capture):
                 outer.append(ref(t))
                 ways.append(template)
         inner = list(map(results.__getitem__, self._flowing))
-        log = n.log or n.begin_log()
-        log.append((None, (ways, flowing), *outer, *map(ref, inner)))
+        log = n.note((None, (ways, flowing), *outer, *map(ref, inner)))
         n.calls.append(history)
         LateCall(self._backward.name, history, list(map(tensors.__getitem__, wanting)), inner, log)
         return results[0] if self._gives_one else self.results([*results, *storages])

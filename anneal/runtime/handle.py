@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeVar
 
 from anneal.uop import Line, Op, UOp, by_rule, references
 
@@ -98,15 +98,18 @@ class Earlier(NamedTuple):
     ref: Any
     of: Any  # the template; or the reshape's argument and tag; None for the node itself
     owner: Any
+    shown: Any  # the node itself, which rounds of a loop show again and again
 
     @staticmethod
     def node(u: UOp) -> Earlier:
         """The record of a node."""
         base = u.src[0] if u.op is Op.RESHAPE else u
         if base.op is not Op.BUFFER:
-            return Earlier(weakref.ref(u), None, None)
+            return Earlier(weakref.ref(u), None, None, weakref.ref(u))
         of = None if u is base else (u.arg, u.tag)
-        return tuple.__new__(Earlier, (weakref.ref(base), of, base.arg.owner))  # without a call of Python
+        return tuple.__new__(
+            Earlier, (weakref.ref(base), of, base.arg.owner, weakref.ref(u))
+        )  # without a call of Python
 
     def __call__(self) -> UOp | None:
         """The node; None where no graph has it any more."""
@@ -279,7 +282,7 @@ class Handle:
         """Another node comes. Graphs that have the one of now keep it, and give their gradients to this leaf."""
         late = self.late
         if late is not None:
-            new = [Earlier(weakref.ref(late.numbering), late.template, None)] if late.is_used() else []
+            new = [Earlier(weakref.ref(late.numbering), late.template, None, _no_node)] if late.is_used() else []
         else:
             new = []
             if (u := _node(self)) is not None:
@@ -288,7 +291,7 @@ class Handle:
                 new.append(Earlier.node(self._alias))
         try:
             for e in _get_earlier(self):
-                if e.ref() is not None and e not in new:
+                if e.ref() is not None and e[:3] not in [known[:3] for known in new]:
                     new.append(e)
         except AttributeError:  # it was not changed before
             pass
@@ -437,6 +440,7 @@ class Handle:
         raise NotImplementedError
 
 
+H = TypeVar("H", bound=Handle)
 Handles = Sequence[Handle]
 Ref = weakref.ref[Handle]
 _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
@@ -450,6 +454,56 @@ def _node(t: Handle) -> UOp | None:
     except AttributeError:
         return None
     return u
+
+
+def _no_node() -> None:
+    """The node that a tensor shows, of one that is late."""
+
+
+def note_earlier(tensors: Iterable[Handle]) -> None:
+    """Other nodes come to tensors, as `Handle._note_earlier` says of one.
+
+    Args:
+        tensors: tensors of all kinds.
+    """
+    for t in tensors:
+        if not (t._leaf and t._wants):
+            continue
+        if t.late is None and t._alias is None:
+            u = t.uop
+            try:
+                several = _get_earlier(t)
+            except AttributeError:  # it was not changed before
+                several = ()
+            for ref, _, owner, shown in several:
+                if shown() is u and owner is not None and owner is ref().arg.owner:
+                    break  # rounds of a loop take turns in the same memory
+            else:
+                t._note_earlier()
+        else:
+            t._note_earlier()
+
+
+def earlier_nodes(leaves: Iterable[H], below: Container[Any] | None) -> list[tuple[H, list[UOp]]]:
+    """The leaves that were changed, with the nodes that graphs have of them from before.
+
+    Args:
+        leaves: the leaves.
+        below: the memory below a result, if that is known: of nodes that are memory only such count.
+    """
+    found = []
+    for t in leaves:
+        try:
+            several = _get_earlier(t)
+        except AttributeError:  # it was not changed
+            continue
+        own = t.uop if t.late is None else None
+        for ref, _, owner, shown in several:
+            if (own is None or shown() is not own) and (owner is None or below is None or ref() in below):
+                if before := t._earlier_nodes(below):
+                    found.append((t, before))
+                break
+    return found
 
 
 def _is_lazy(t: Handle) -> bool:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, call as called, is_
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
@@ -80,7 +79,6 @@ def forget() -> None:
     """Forget all calls and launches."""
     _calls.clear()
     _runs.clear()
-    _blocks.clear()
     forget_templates()
 
 
@@ -239,7 +237,7 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Run) -> Any:
         n.tensors.append(r)
         if entry.given is not None:
             refs = [None if x._leaf else ref(x) for x in tensors]
-            (n.log or n.begin_log()).append((run, entry.given, *refs, r))
+            n.note((run, entry.given, *refs, r))
         return t
     out, new = [], []
     for number, cls, template, wants in entry.results:
@@ -254,7 +252,7 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Run) -> Any:
         if entry.changed:
             new += [ref(tensors[i]) for i, _, flags in entry.changed if flags is not None]
         refs = [None if x._leaf else ref(x) for x in tensors]
-        (n.log or n.begin_log()).append((run, entry.given, *refs, *new))
+        n.note((run, entry.given, *refs, *new))
     if entry.steps is not None:
         for t, step in zip(out, entry.steps, strict=True):
             if step is not None:
@@ -337,7 +335,7 @@ def _learn(
     if any(t._wants for t, _ in new):
         mine = [i for i, _, flags in changed if flags is not None]
         said = Given(args, options, tensors, [n.learn(u) for u in given], [made[0] is None for made in found], mine)
-        (n.log or n.begin_log()).append((run, said, *map(ref, tensors), *[ref(t) for t, _ in new]))
+        n.note((run, said, *map(ref, tensors), *[ref(t) for t, _ in new]))
     one = found[0][1:] if many is None and found[0][0] is None and not changed and not any(steps) else None
     _keep(key, _Entry(one, found, many, line, changed, looks, said, steps if any(steps) else None))
     for t, template in new:
@@ -532,49 +530,3 @@ def number(value: float, dtype: DType, device: str) -> UOp:
 
 
 # -- memory that is numbered in one step, because it had the same numbers in a round before ----------------------------
-
-
-_ARG, _GRAPHS = attrgetter("arg"), attrgetter("made_by", "derivative")
-
-
-class _Block(NamedTuple):
-    """Nodes of memory that were numbered one after the other, each the first of its memory."""
-
-    nodes: list[ref[UOp]]
-    leaves: list[ref[UOp]]  # the BUFFERs
-    holes: list[UOp]
-    templates: list[UOp]
-    nbytes: int
-
-
-_blocks: Recent[tuple[Any, ...], _Block] = Recent(1 << 8)
-
-
-def templates_of(n: Numbering, nodes: Sequence[UOp]) -> list[UOp]:
-    """The templates of nodes, in order, as `Numbering.template` gives them.
-
-    Args:
-        n: the numbering.
-        nodes: the nodes.
-    """
-    known, leaves = n.known, n.leaves
-    begin, nbytes = len(leaves), n.nbytes
-    key = n.tag, begin, len(nodes), id(nodes[0]) if nodes else 0
-    block = _blocks[key]
-    if block is not None and all(map(is_, map(called, block.nodes), nodes)):
-        there: list[Any] = list(map(called, block.leaves))
-        new = known.keys().isdisjoint(there) and known.keys().isdisjoint(nodes)
-        if new and set(map(_GRAPHS, map(_ARG, there))) <= {(None, None)}:
-            known.update(zip(there, block.holes, strict=True))
-            known.update(zip(nodes, block.templates, strict=True))
-            leaves += there
-            if n.log is not None:
-                n.log.leaves += block.leaves
-            n.nbytes += block.nbytes
-            return block.templates
-    templates = list(map(n.template, nodes))
-    made = [u for u in leaves[begin:] if u is not None]
-    if len(made) == len(nodes):
-        refs = list(map(ref, nodes)), list(map(ref, made))
-        _blocks[key] = _Block(*refs, [known[u] for u in made], templates, n.nbytes - nbytes)
-    return templates

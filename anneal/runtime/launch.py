@@ -70,10 +70,9 @@ class Execution(Holding):
         self.temporaries: list[OpaqueBuffer] = []
         buffers: list[Any] = [None] * len(plan.values)  # the loops below fill it
         try:
-            for places, storages in ((range(len(step.inputs)), step.inputs), (plan.outputs, step.outputs)):
-                for v, s in zip(places, storages, strict=True):
-                    buffer = s.buffer
-                    buffers[v] = buffer if buffer is not None and s.host is None else s.ensure()
+            buffers[: len(step.inputs)] = _buffers(step.inputs)
+            for v, buffer in zip(plan.outputs, _buffers(step.outputs), strict=True):
+                buffers[v] = buffer
             if scratch is None:
                 device.alloc_all(plan.temporaries, self.temporaries)
                 scratch = self.temporaries
@@ -164,6 +163,11 @@ class Staged(Holding):
         left, self.scratch = list(self.scratch.values()), {}
         if left:
             self.device.free_all(left)
+
+
+def _buffers(storages: Sequence[Storage]) -> list[OpaqueBuffer]:
+    """The device's buffers of storages, with what waits on the host put into them."""
+    return [b if (b := s.buffer) is not None and s.host is None else s.ensure() for s in storages]
 
 
 def _prepared(device: AnyDevice, programs: Sequence[Program], calls: Any, buffers: Sequence[Any], values: Sizes) -> Any:

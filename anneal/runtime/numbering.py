@@ -8,6 +8,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import compress, count
 from typing import Any
 
 from anneal import rewrite, settings
@@ -26,6 +27,7 @@ _HOLE = "hole"
 _PARAM, _BUFFER, _RESHAPE, _CONTIGUOUS, _HOST_CALL = Op.PARAM, Op.BUFFER, Op.RESHAPE, Op.CONTIGUOUS, Op.HOST_CALL
 # bits of masks: that a lazy tensor that became a leaf is below, that a loop is, and that of the number 0
 LEAF, CALLS, _FIRST = 2, 4, 8
+_ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
 _OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
@@ -77,7 +79,9 @@ class Log(list[tuple[Any, ...]]):
     that one's leaves. It holds no tensor and no memory.
     """
 
-    leaves: list[weakref.ref[UOp] | None]
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaves: list[weakref.ref[UOp] | None] = []  # those that calls may have read
 
     def node(self, template: UOp) -> UOp:
         """The node of a template. Raises LookupError where its memory went."""
@@ -136,13 +140,19 @@ class Numbering:
         self.spent += time.perf_counter() - begun
         self.why = self.why or why
 
-    def begin_log(self) -> Log:
-        """The log, which was not begun, or is empty still."""
+    def note(self, call: tuple[Any, ...]) -> Log:
+        """Put a call of tensors that a gradient flows through into the log, which is returned.
+
+        Args:
+            call: as `uses.py` reads it.
+        """
         log = self.log
         if log is None:
             log = self.log = Log()
-            log.leaves = [u if u is None else weakref.ref(u) for u in self.leaves]
             here.logs.append(log)
+        for u in self.leaves[len(log.leaves) :]:
+            log.leaves.append(u if u is None else weakref.ref(u))
+        log.append(call)
         return log
 
     def template(self, u: UOp) -> UOp:
@@ -177,8 +187,6 @@ class Numbering:
             elif storage.made_by is not None:
                 self.passed.append(flat)
             self.leaves.append(flat)
-            if self.log is not None:
-                self.log.leaves.append(weakref.ref(flat))
             self.nbytes += storage.size * storage.dtype.itemsize
             self.known[flat] = hole
         if u is flat:
@@ -195,6 +203,35 @@ class Numbering:
                 storage.place = (*place[:3], found, u.shape)
         self.known[u] = found
         return found
+
+    def templates(self, nodes: Iterable[UOp]) -> list[UOp]:
+        """The templates of nodes, in order, as `template` gives them: at once those of memory that the last round but
+        one had in the same order.
+
+        Args:
+            nodes: the nodes.
+        """
+        known, leaves, tag, out = self.known, self.leaves, self.tag, []
+        for u in nodes:
+            found = known.get(u)
+            if found is None:
+                flat = u.src[0] if u.op is _RESHAPE else u
+                storage: Any = flat.arg if flat.op is _BUFFER and flat not in known else None
+                place = None if storage is None else storage.place
+                if (
+                    place is not None
+                    and (place[0] == len(leaves) and place[1] is tag and place[4] == u.shape)
+                    and (storage.made_by is None and storage.derivative is None)
+                ):
+                    found = place[2] if u is flat else place[3]
+                    known[flat] = place[2]
+                    known[u] = found
+                    leaves.append(flat)
+                    self.nbytes += storage.size * storage.dtype.itemsize
+                else:
+                    found = self.template(u)
+            out.append(found)
+        return out
 
     def of(self, t: Handle) -> UOp:
         """The template of a tensor.
@@ -307,8 +344,9 @@ class Numbering:
             self._keep_graphs()
             self.retired = True
             needed, live = self._needed()
-            bits = f"{needed // _FIRST:0{len(self.leaves)}b}"  # quicker than a look at each bit of a large number
-            self.leaves = [u if bit == "1" else None for u, bit in zip(self.leaves, reversed(bits))]
+            leaves, self.leaves = self.leaves, [None] * len(self.leaves)
+            for n in _bits(needed // _FIRST):
+                self.leaves[n] = leaves[n]
             self.known, self.nodes, self.tensors = {}, {}, live
 
     def _keep_graphs(self) -> None:
@@ -502,12 +540,12 @@ def has_calls(template: UOp) -> bool:
 
 def numbers_of(template: UOp) -> list[int]:
     """The numbers in a template, rising."""
-    mask, out = mask_of(template) & -_FIRST, []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - _FIRST.bit_length())
-        mask ^= low
-    return out
+    return _bits(mask_of(template) // _FIRST)
+
+
+def _bits(mask: int) -> list[int]:
+    """The places of the ones in a number of many bits, rising: its text is quicker to look through than itself."""
+    return list(compress(count(), f"{mask:b}"[::-1].encode().translate(_ONES)))
 
 
 def is_computed_late(t: Handle) -> bool:

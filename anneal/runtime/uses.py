@@ -116,7 +116,7 @@ def note_call(tensors: Handles, nodes: Nodes, made: Handles) -> None:
 
 def _note(n: Numbering, tensors: Handles, nodes: Nodes, made: Handles) -> None:
     given = list(map(n.learn, nodes)), [n.learn(t.uop) for t in made]
-    (n.log or n.begin_log()).append((None, given, *map(weakref.ref, tensors), *map(weakref.ref, made)))
+    n.note((None, given, *map(weakref.ref, tensors), *map(weakref.ref, made)))
 
 
 def _parts(call: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...], tuple[Any, ...]]:

@@ -133,7 +133,7 @@ def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> tuple[
     # nothing was made of the value of now of one that is late and unused
     own = [t for t in leaves if t.late is None or t.late.is_used() or t is result]
     nodes = [(t.uop,) if t._alias is None else leaf_nodes(t) for t in own]
-    changed = [(t, before) for t in leaves if (before := t._earlier_nodes(below))]
+    changed = runtime.earlier_nodes(leaves, below)
     several = [n for group in nodes for n in group]
     if not changed and len(set(several)) == len(several):
         return own, nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anneal.runtime import Numbering, templates_of
+from anneal.runtime import Numbering
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 
@@ -27,7 +27,7 @@ def state(n: Numbering) -> Any:
 def one_by_one(several: list[UOp], before: list[UOp], log: bool) -> tuple[list[UOp], Any]:
     n = Numbering(HOME)
     if log:
-        n.begin_log()
+        n.note(())
     for u in before:
         n.template(u)
     return [n.template(u) for u in several], state(n)
@@ -40,28 +40,28 @@ def test_a_block_is_numbered_as_its_nodes_are() -> None:
         for _ in range(3):
             n = Numbering(HOME)
             if log:
-                n.begin_log()
+                n.note(())
             for u in before:
                 n.template(u)
-            found = templates_of(n, several)
+            found = n.templates(several)
             assert (found, state(n)) == one_by_one(several, before, log)
 
 
 def test_memory_that_others_are_in_now_is_numbered_anew() -> None:
     several = nodes((3,), (2, 3))
     for _ in range(2):
-        templates_of(Numbering(HOME), several)
+        Numbering(HOME).templates(several)
     for now in (several[::-1], [several[0], *nodes((2, 3))], [several[0]] * 2):
         n = Numbering(HOME)
-        assert (templates_of(n, now), state(n)) == one_by_one(now, [], False)
+        assert (n.templates(now), state(n)) == one_by_one(now, [], False)
 
 
 def test_memory_that_gradients_go_on_through_is_noted() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     a = Tensor.ones(2).realize()
     for _ in range(2):
-        templates_of(Numbering(HOME), [a.uop])
+        Numbering(HOME).templates([a.uop])
     a.uop.arg.made_by = (w * 2).uop
     n = Numbering(HOME)
-    assert (templates_of(n, [a.uop]), state(n)) == one_by_one([a.uop], [], False)
+    assert (n.templates([a.uop]), state(n)) == one_by_one([a.uop], [], False)
     assert n.passed == [a.uop]
