@@ -155,6 +155,12 @@ def scatter_add(np: Any, u: Any, src: Any, dtype: Any) -> Any:
     return out
 
 
+def scan(np: Any, u: Any, src: Any, dtype: Any) -> Any:
+    op, n, after = u.arg
+    found = getattr(np, op.numpy).accumulate(src[0].reshape(-1, n, after), 1, dtype)
+    return found.reshape(src[0].shape)
+
+
 def segment_sum(np: Any, u: Any, src: Any, dtype: Any) -> Any:
     value, order, starts = src
     out = np.zeros(u.shape, dtype)

@@ -102,3 +102,15 @@ def test_rows_of_symbolic_length() -> None:
         table[part % 11].sum().backward()
         assert table.grad is not None
         np.testing.assert_allclose(table.grad.numpy()[:, 0], np.bincount(x[:k] % 11, minlength=11))
+
+
+def test_what_runs_along_an_axis_is_a_kernel_where_the_device_has_such() -> None:
+    running = [Tensor(np.zeros((4, 100), np.float32)).cumsum(1).uop]
+
+    def kernels(serial: bool) -> list[bool]:
+        sinks = [c.kernel.sink for c in plan_for(graph(running), CostModel(serial=serial))[0].calls]
+        return [any(u.op is Op.SCAN for u in toposort((s,))) for s in sinks]
+
+    assert kernels(True) == [True]
+    assert len(kernels(False)) > 1
+    assert not any(kernels(False))

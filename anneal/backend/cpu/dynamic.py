@@ -1,4 +1,4 @@
-"""Kernels with a range whose trip count depends on data (segment sums), and sorting: evaluated whole.
+"""Kernels with a range whose trip count depends on data (segment sums), sorts, scatters, scans: evaluated whole.
 
 The axes that such a range depends on are flattened together with it into one axis of segments, on which the body is an
 ordinary array; `ufunc.reduceat` then reduces each segment.
@@ -21,7 +21,8 @@ from anneal.uop import FITS, Op, UOp, reduce_identity, toposort
 from anneal.uop.sizes import is_symbolic
 
 _EAGER = EagerEmitter()
-_WHOLE = (Op.ARGSORT, Op.SCATTER_ADD)
+_WHOLE = (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD)
+_WIDE = 64  # columns from which on a call for each row is faster
 _PART = 1 << 15  # numbers that are added at once: their places stay in cache
 
 
@@ -37,6 +38,10 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
         (out, (total,)), width = sink.src[0].src[0].arg, size // n
         table, added = buffers[out][:total].reshape(-1, width), buffers[values][:size].reshape(n, width)
         return _add_rows, (table, buffers[index][:n], added)
+    if u.op is Op.SCAN:
+        (op, n, after), (slot, (size,)) = u.arg, u.src[0].arg
+        x, made = [buffers[k][:size].reshape(-1, n, after) for k in (slot, sink.src[0].src[0].arg[0])]
+        return _scan, (FOLD[op], x, made)
     rows = _row_sums(sink)
     if rows is not None:
         out, values, order, starts, width, count = rows
@@ -58,6 +63,20 @@ def _add_rows(table: Array, index: Array, values: Array) -> None:
         part = slice(first, first + step)
         places = (index[part, None] * width + columns).reshape(-1)
         np.add.at(table.reshape(-1), places, values[part].reshape(-1))
+
+
+def _scan(f: Any, x: Array, out: Array) -> None:
+    """Every element with those before it along the middle axis; sums and products of float32 in float64."""
+    dtype = np.float64 if x.dtype == np.float32 and f in (np.add, np.multiply) else x.dtype
+    step = max(1, _PART // max(1, x[:1].size))
+    for first in range(0, len(x), step):
+        done = x[first : first + step].astype(dtype)
+        if x.shape[2] < _WIDE:
+            f.accumulate(done, 1, dtype, done)
+        else:  # NumPy would go along the axis, for one column after another
+            for i in range(1, x.shape[1]):
+                f(done[:, i - 1], done[:, i], out=done[:, i])
+        out[first : first + step] = done
 
 
 def _row_sums(sink: UOp) -> tuple[int, int, int, int, int, int] | None:

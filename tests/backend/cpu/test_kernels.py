@@ -709,6 +709,22 @@ def test_rows_are_added_where_an_index_says(dtype: DType, width: int, monkeypatc
         check(sink, data(4 * width, dtype), np.array(index, np.int32), data(7 * width, dtype), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [F32, F64, I32, dtypes.int64], ids=str)
+@pytest.mark.parametrize("op", [Op.ADD, Op.MUL, Op.MAX, Op.MIN], ids=str)
+@pytest.mark.parametrize("shape", [(1, 9, 1), (3, 4, 1), (2, 3, 5), (1, 5, 70)], ids=str)
+def test_each_element_is_reduced_with_those_before_it(
+    shape: tuple[int, int, int], op: Op, dtype: DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamic, "_PART", 8)
+    size = shape[0] * shape[1] * shape[2]
+    i = loop(0, size)
+    sink = kernel(store(param(0, size, dtype), i, UOp(Op.SCAN, dtype, (param(1, size, dtype), i), (op, *shape[1:]))))
+    x = data(size, dtype)
+    if dtype is F32:
+        x[1] = np.nan
+    check(sink, data(size, dtype), x % 4 if dtype.is_int else x, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [I32, dtypes.int64], ids=str)
 def test_a_sort_of_any_range_of_keys_is_stable(dtype: DType) -> None:
     low, high = dtype.min, dtype.max
