@@ -127,14 +127,14 @@ FEATURES: dict[str, dict[str, int]] = {
     "torch's assign=, get_total_norm, linearize and chunk_size=": {"nn": 1, "optim": 1, "(top)": 1, "transforms": 1},
     "settings of optimisers in files": {"optim": 10},
     "attributes of modules that only their kind replaces, and that calls leave": {"nn": 2},
-    "scatters and scans of the cpu that are one kernel, and sorts of words": {
+    "scatters, scans and sorts of rows that are one kernel of the cpu": {
         "transforms": 1,
-        "backend": 7,
-        "schedule": 4,
+        "backend": 8,
+        "schedule": 5,
         "inspect": 4,
         "rewrite": 1,
-        "ops": 1,
-        "uop": 1,
+        "ops": 2,
+        "uop": 2,
     },
     "gradients between devices, optimisers whose parameters move, blocks around generators": {
         "optim": 1,

@@ -152,7 +152,7 @@ def _scatter_add(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
 
 # The names whose rules fit many examples: their arguments are axes, or the same for all. Another is opened.
 _AXES = frozenset(("first", "standardize"))
-_ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "running", "share"))
+_ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "running", "share", "sorted"))
 
 
 def _function(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:

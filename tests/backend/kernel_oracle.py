@@ -56,7 +56,9 @@ def evaluate(root: UOp, memo: dict[UOp, Number], buffers: Sequence[np.ndarray]) 
         value = _reduce(root, memo, buffers)
     elif op is Op.ARGSORT:
         keys = buffers[root.src[0].arg[0]]
-        value = sorted(range(keys.size), key=lambda i: keys[i])[evaluate(root.src[1], memo, buffers)]
+        n, k = root.arg if isinstance(root.arg, tuple) else (keys.size, keys.size)
+        row, place = divmod(evaluate(root.src[1], memo, buffers), k)
+        value = sorted(range(n), key=lambda i: keys[row * n + i])[place]
     elif op is Op.SCAN:
         f, n, after = root.arg
         at = evaluate(root.src[1], memo, buffers)

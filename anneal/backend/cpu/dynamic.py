@@ -22,6 +22,7 @@ from anneal.uop.sizes import is_symbolic
 
 _EAGER = EagerEmitter()
 _WHOLE = (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD)
+_FEW = 8  # of that many times as many the first ones are parted before they are sorted
 _WIDE = 64  # columns from which on a call for each row is faster
 _PART = 1 << 15  # numbers that are added at once: their places stay in cache
 
@@ -137,8 +138,10 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
         env = dict(zip(ranges, np.indices(shape, np.int32, sparse=True), strict=True))
         index, value = _value(s.src[1], env, buffers), s.src[2]
         if value.op is Op.ARGSORT:
-            keys = buffers[value.src[0].arg[0]]
-            result = _order(keys[: shape[0]])
+            count = int(np.prod(shape))  # one row may be of symbolic length
+            n, k = value.arg if isinstance(value.arg, tuple) else (count, count)
+            keys = buffers[value.src[0].arg[0]][: count // k * n]
+            result = _order(keys.reshape(-1, n), k).reshape(shape)
         else:
             result = np.broadcast_to(_value(value, env, buffers), shape)
         index = np.broadcast_to(index, shape)
@@ -150,23 +153,29 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
         buffers[buffer.arg[0]][index] = result
 
 
-def _order(keys: Array) -> Array:
-    """The stable order of a row of integers. NumPy sorts words of 64 bits with vectors, and by values and places much
-    more slowly: a key and its place are one word where both fit."""
-    n, bits = keys.size, keys.size.bit_length()
+def _order(keys: Array, k: int) -> Array:
+    """The first k of the stable order of each row of integers. NumPy sorts words of 64 bits with vectors, and by values
+    and places much more slowly: a key and its place are one word where both fit."""
+    n = keys.shape[1]
+    bits = n.bit_length()
     if keys.dtype.itemsize > 4:
         low = int(keys.min(initial=0))
         if int(keys.max(initial=0)) - low >> 63 - bits:
             order = keys.argsort()
-            ranked = keys[order]
-            return keys.argsort(kind="stable") if (ranked[1:] == ranked[:-1]).any() else order
+            ranked = np.take_along_axis(keys, order, 1)
+            if (ranked[:, 1:] == ranked[:, :-1]).any():
+                order = keys.argsort(kind="stable")
+            return order[:, :k]
         keys = keys - low
     words = keys.astype(np.int64)
     words <<= bits
     words |= np.arange(n)
+    if k * _FEW < n:
+        words.partition(k - 1)
+        words = words[:, :k]
     words.sort()
     words &= (1 << bits) - 1
-    return words
+    return words[:, :k]
 
 
 def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:

@@ -442,7 +442,9 @@ class KernelValues:
             return self._load(u, [frame.memo[s] for s in u.src[1:]])
         if u.op is Op.ARGSORT:
             at = frame.memo[u.src[1]].value
-            return argsort(self._read(u.src[0].arg[0], ...)).moved(lambda a: a[at])
+            keys = self._read(u.src[0].arg[0], ...)
+            known = Bounded(MEANINGS[u.op](u, [keys.value], None), EXACT) if keys.exact else argsort(keys)
+            return known.moved(lambda a: a[at])
         if u.op is Op.SCAN:
             at = frame.memo[u.src[1]].value
             return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.reshape(-1)[at])

@@ -31,7 +31,8 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
     - EXPAND or RESHAPE of a scalar, as an elementwise source -> the scalar (rank 0 broadcasts by itself)
     - a reduce over nothing -> its identity
     - outputs are made distinct, computed nodes
-    - a scatter is as `scattered` has it, with `serial` one kernel, and then a running reduction is a SCAN
+    - a scatter is as `scattered` has it, with `serial` one kernel; then a running reduction is a SCAN, and a sort
+      of rows an ARGSORT
     - with `masks`, an exponential that is known to be 0 in places says so -> where(place, 0, exponential)
     """
     order = toposort((sink,))
@@ -59,6 +60,9 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
             out = rebuild(applied(u.arg[0], src)[u.arg[1]], visit, {s: s for s in src})
         elif serial and op is Op.CALL and u.arg[0].name == "running" and helpers.is_sized(u):
             out = UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), u.arg[0].arguments)
+        elif serial and op is Op.CALL and u.arg[0].name == "sorted" and helpers.is_sized(src[1]):
+            keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
+            out = UOp(Op.ARGSORT, u.dtype, (keys,), u.arg[0].arguments).then(Op.RESHAPE, u.shape)
         elif masks and op is Op.CALL and u.arg[0].name == "exp":
             out = src[2].where(const(u.dtype, 0), src[0])
         elif op is Op.UPDATE:

@@ -734,6 +734,16 @@ def test_a_sort_of_any_range_of_keys_is_stable(dtype: DType) -> None:
         check(sink, np.zeros(6, np.int32), np.array(keys, numpy_dtype(dtype)))
 
 
+@pytest.mark.parametrize("dtype", [I32, dtypes.int64], ids=str)
+@pytest.mark.parametrize("k", [1, 2, 20])
+def test_rows_are_sorted_each_by_itself(k: int, dtype: DType) -> None:
+    r = loop(0, 3 * k)
+    order = UOp(Op.ARGSORT, I32, (param(1, 60, dtype), r), (20, k))
+    for wide in (dtype.min, 3):
+        keys = RNG.integers(0, 5, 60) * (2**60 if dtype.bits > 32 and wide != 3 else 1)
+        check(kernel(store(param(0, 3 * k, I32), r, order)), np.zeros(3 * k, np.int32), keys.astype(numpy_dtype(dtype)))
+
+
 @pytest.mark.parametrize("dtype", [BOOL, F16, I32], ids=str)
 def test_rows_out_of_range_are_zero_in_every_dtype(dtype: DType) -> None:
     n, V, D = 5, 3, 4
