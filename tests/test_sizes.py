@@ -127,12 +127,14 @@ FEATURES: dict[str, dict[str, int]] = {
     "torch's assign=, get_total_norm, linearize and chunk_size=": {"nn": 1, "optim": 1, "(top)": 1, "transforms": 1},
     "settings of optimisers in files": {"optim": 10},
     "attributes of modules that only their kind replaces, and that calls leave": {"nn": 2},
-    "scatters of the cpu that add rows where they belong, and sorts of words": {
+    "scatters, scans and sorts of rows that are one kernel of the cpu": {
         "transforms": 1,
-        "backend": 5,
-        "schedule": 2,
-        "inspect": 2,
+        "backend": 8,
+        "schedule": 5,
+        "inspect": 4,
         "rewrite": 1,
+        "ops": 2,
+        "uop": 2,
     },
     "gradients between devices, optimisers whose parameters move, blocks around generators": {
         "optim": 1,

@@ -313,7 +313,7 @@ def fused_ops(sink: UOp) -> list[str]:
             counts["matmul" if u.src[0] in products else "sum" if u.arg is Op.ADD else u.arg.name.lower()] += 1
         elif u.op is Op.LOAD and reads[u.src[1]]:
             counts["gather"] += 1
-        elif u.op in (Op.ARGSORT, Op.SCATTER_ADD) or _is_arithmetic(u):
+        elif u.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD) or _is_arithmetic(u):
             counts[u.op.name.lower()] += 1
     return [name if n == 1 else f"{name} x{n}" for name, n in counts.items()] or ["copy"]
 

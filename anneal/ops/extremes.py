@@ -397,13 +397,15 @@ def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
         return x._new(u)
     order = [i for i in range(len(u.shape)) if i != at] + [at]
     moved = permute(u, order)
-    n = moved.shape[-1]
+    n, rows = moved.shape[-1], u.shape
     if isinstance(n, UOp):  # what follows the end changes nothing before it
         moved = _filled(moved, (0, most(n) - n), fold.nothing(u.dtype))
         scanned = shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
     else:
         scanned = _scan(moved, fold)
-    return x._new(permute(scanned, inverse(order)))
+    out = permute(scanned, inverse(order))
+    sized = isinstance(fold.join, Op) and all(isinstance(m, int) for m in rows)
+    return x._new(by_rule("running", out, u, arguments=(fold.join, n, math.prod(rows[at + 1 :]))) if sized else out)
 
 
 class _Fold(NamedTuple):

@@ -308,14 +308,23 @@ def first_by_blocks(ranked: UOp, k: int) -> UOp:
     return take_rows(reshape(places, (k * width,)), shrink(order, ((0, k),)))
 
 
-def sorted_places(ranked: UOp) -> UOp:
-    """The positions that sort each row (the last axis) of integers: equal ones keep their order."""
+def sorted_places(ranked: UOp, first: int | None = None) -> UOp:
+    """The positions that sort each row (the last axis) of integers, or the `first` ones of them: equal ones keep their
+    order."""
+    *rest, n = ranked.shape
+    if rest:
+        place = _sorted_together(ranked) if isinstance(n, int) and n > COUNTED else _counted(ranked)
+    else:
+        place = UOp(Op.ARGSORT, _INT32, (ranked,))
+    k = n if first is None else first
+    place = place if k is n else shrink(place, (*[(0, m) for m in rest], (0, k)))
+    return by_rule("sorted", place, ranked, arguments=(n, k)) if rest else place
+
+
+def _counted(ranked: UOp) -> UOp:
+    """`sorted_places` of short rows."""
     shape = ranked.shape
     n = shape[-1]
-    if len(shape) == 1:
-        return UOp(Op.ARGSORT, _INT32, (ranked,))
-    if isinstance(n, int) and n > COUNTED:
-        return _sorted_together(ranked)
     square = (*shape, n)
     mine = broadcast(reshape(ranked, (*shape, 1)), square)
     other = broadcast(reshape(ranked, (*shape[:-1], 1, n)), square)

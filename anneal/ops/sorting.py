@@ -46,12 +46,15 @@ def argsort(x: Tensor, dim: int | None = None, descending: bool = False, stable:
     >>> Tensor([3, 1, 2]).argsort()
     Tensor([1, 2, 0], dtype=int32)
     """
-    at = axis_of(-1 if dim is None else dim, x.ndim)
+    return _first_places(x, axis_of(-1 if dim is None else dim, x.ndim), descending)
+
+
+def _first_places(x: Tensor, at: int, descending: bool, first: int | None = None) -> Tensor:
     ranked = keys(x._kept(), descending)
     if not ranked.shape:
         return x._new_plain(const(_INT32, 0))
     order = [i for i in range(len(ranked.shape)) if i != at] + [at]
-    place = sorted_places(permute(ranked, order))
+    place = sorted_places(permute(ranked, order), first)
     return x._new_plain(permute(place, inverse(order)))
 
 
@@ -87,8 +90,7 @@ def topk(x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted
     if x.ndim == 1 and x.dtype.bits < 64 and 0 < k <= n // _BLOCKED:
         order = x._new_plain(first_by_blocks(keys(x._kept(), largest), k))
     else:
-        order = x.argsort(at, largest)
-        order = order.narrow(at, 0, k) if x.ndim else order
+        order = _first_places(x, at, largest, k)
     return ValuesIndices(gathered(x, at, order.uop), order)
 
 

@@ -180,7 +180,7 @@ def _reduce(u: UOp) -> str:
 
 
 def _rank(u: UOp) -> str:
-    return "" if len(u.src) == 2 and u.src[0].op is Op.PARAM else "takes a PARAM of keys and a range"
+    return "" if len(u.src) == 2 and u.src[0].op is Op.PARAM else "takes a PARAM and an index"
 
 
 def _sum_of_rows(u: UOp) -> str:
@@ -213,6 +213,7 @@ _TESTS: dict[Op, Test] = {
 _AT: dict[tuple[str, Op], Test] = {
     ("tensor", Op.ARGSORT): lambda u: "" if len(u.src) == 1 else "takes one source",
     ("kernel", Op.ARGSORT): _rank,
+    ("kernel", Op.SCAN): _rank,
     ("kernel", Op.SCATTER_ADD): _sum_of_rows,
     ("kernel", Op.STORE): lambda u: _place(u, 1),
     ("tensor", Op.SINK): _plain,

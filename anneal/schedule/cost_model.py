@@ -38,9 +38,9 @@ class CostModel:
     masks: bool = False  # kernels are told what an index alone decides, and leave it out
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
     sort_by_counting: int = 0  # rows longer than this are sorted by radix, not by counting; 0: none
-    adds_rows: bool = (
-        False  # a kernel adds rows of any number into others, one by one; else a sort brings them together
-    )
+    # One kernel adds rows where an index says, one after another, keeps each value of a reduction on its way, or sorts
+    # rows; else a sort brings rows together, what runs along an axis does so in blocks, and rows are counted.
+    serial: bool = False
     kernel_steps: int = (
         1024  # elementwise ops that follow each other in one kernel: a long chain is cut, at equal pieces
     )

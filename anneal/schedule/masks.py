@@ -12,7 +12,7 @@ from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
 # Tags of a stored `where`: the lanes are dead for which it chooses its first value, or its second.
 DEAD = ("dead if", "dead else")
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
-_OPAQUE = frozenset((Op.ARGSORT, Op.SCATTER_ADD, Op.SEGMENT_SUM))  # they read memory as it lies
+_OPAQUE = frozenset((Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM))  # they read memory as it lies
 _MOST = 64  # nodes of a condition, and ops on what it chooses
 
 

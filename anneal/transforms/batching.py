@@ -152,7 +152,7 @@ def _scatter_add(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
 
 # The names whose rules fit many examples: their arguments are axes, or the same for all. Another is opened.
 _AXES = frozenset(("first", "standardize"))
-_ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "share"))
+_ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "running", "share", "sorted"))
 
 
 def _function(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
@@ -295,7 +295,7 @@ BATCHING: dict[Op, Rule] = {
     Op.CALL: _call,
     Op.HOST_CALL: _host_call,
 }
-_OTHERS = (Op.SEGMENT_SUM, Op.SINK)  # made by the scheduler
+_OTHERS = (Op.SCAN, Op.SEGMENT_SUM, Op.SINK)  # made by the scheduler
 covering(
     "the table of vmap",
     BATCHING,

@@ -109,6 +109,10 @@ def _gradient_call(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # call["beside", _](v, x) -> g, nothing(x)
         return g, nothing(s1)
+    if y.arg[0].name == 'running' and len(y.src) == 2:
+        s0, s1 = y.src
+        # call["running", _](v, x) -> g, _
+        return g, None
     if y.arg[0].name == 'exp' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["exp", _](v, x, p) -> _, g * y, _

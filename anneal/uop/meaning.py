@@ -155,6 +155,22 @@ def scatter_add(np: Any, u: Any, src: Any, dtype: Any) -> Any:
     return out
 
 
+def order_shape(keys: Any, arg: Any) -> tuple[Any, ...]:
+    return (keys.size // arg[0] * arg[1],) if isinstance(arg, tuple) else keys.shape
+
+
+def order(np: Any, u: Any, src: Any, _dtype: Any) -> Any:
+    n, k = u.arg if isinstance(u.arg, tuple) else (src[0].size, src[0].size)
+    rows = np.argsort(src[0].reshape(-1, n or 1), 1, kind="stable")
+    return rows[:, :k].reshape(-1).astype(np.int32)
+
+
+def scan(np: Any, u: Any, src: Any, dtype: Any) -> Any:
+    op, n, after = u.arg
+    found = getattr(np, op.numpy).accumulate(src[0].reshape(-1, n, after), 1, dtype)
+    return found.reshape(src[0].shape)
+
+
 def segment_sum(np: Any, u: Any, src: Any, dtype: Any) -> Any:
     value, order, starts = src
     out = np.zeros(u.shape, dtype)

@@ -166,13 +166,18 @@ class Op:
     )  # (index[n], value[n, d]), arg: (v,); out[v, d] += value rows, deterministic
     ARGSORT = _op(
         "tensor kernel",
-        shape=lambda src, _: src[0].shape if len(src) == 1 else (),  # in a kernel: (keys, range)
+        shape=lambda src, arg: meaning.order_shape(src[0], arg) if len(src) == 1 else (),  # in a kernel: (keys, range)
         bounds=lambda _, src, __: (0, max(0, src[0].size - 1)),
-        numpy=lambda np, _, src, __: np.argsort(src[0], kind="stable").astype(np.int32),
-    )  # (keys[n]), stable ascending order as int32
+        numpy=meaning.order,
+    )  # (keys[n]), stable ascending order as int32; arg (n, k): of every n keys, in one row, the first k of the order
     SEGMENT_SUM = _op(
         arity=3, shape=lambda src, _: (src[2].shape[0] - 1, *src[0].shape[1:]), numpy=meaning.segment_sum
     )  # (value[n, d], order[n], starts[v+1]); out[v] sums rows order[starts[v]:starts[v+1]]
+    SCAN = _op(
+        "tensor kernel",
+        shape=lambda src, _: src[0].shape if len(src) == 1 else (),  # in a kernel: (x, index)
+        numpy=meaning.scan,
+    )  # (x), arg: (ADD|MUL|MAX|MIN, n, after); x[before, n, after] with each element reduced with those before it
     CONTIGUOUS = _view(meaning.same, shape=_keep, bounds=interval.kept)  # must be materialised
     DETACH = _view(meaning.same, shape=_keep, bounds=interval.kept)  # identity that stops gradients
     UPDATE = _op(shape=_keep, numpy=meaning.update)

@@ -56,7 +56,15 @@ def evaluate(root: UOp, memo: dict[UOp, Number], buffers: Sequence[np.ndarray]) 
         value = _reduce(root, memo, buffers)
     elif op is Op.ARGSORT:
         keys = buffers[root.src[0].arg[0]]
-        value = sorted(range(keys.size), key=lambda i: keys[i])[evaluate(root.src[1], memo, buffers)]
+        n, k = root.arg if isinstance(root.arg, tuple) else (keys.size, keys.size)
+        row, place = divmod(evaluate(root.src[1], memo, buffers), k)
+        value = sorted(range(n), key=lambda i: keys[row * n + i])[place]
+    elif op is Op.SCAN:
+        f, n, after = root.arg
+        at = evaluate(root.src[1], memo, buffers)
+        place = at // after % n
+        terms = buffers[root.src[0].arg[0]][at - place * after : at + 1 : after]
+        value = {Op.ADD: np.sum, Op.MUL: np.prod, Op.MAX: np.max, Op.MIN: np.min}[f](terms).item()
     elif op is Op.SCATTER_ADD:
         index, rows = [buffers[s.arg[0]][: s.arg[1][0]] for s in root.src[:2]]
         row, *column = [evaluate(s, memo, buffers) for s in root.src[2:]]

@@ -208,8 +208,8 @@ def test_a_scatter_is_a_kernel_where_the_device_has_such() -> None:
         return [u.op for u in scheduled(rows, "early-rewrites", **prices).order]
 
     assert Op.SCATTER_ADD not in ops()
-    assert Op.ARGSORT not in ops(adds_rows=True)
-    assert materialised(rows, adds_rows=True) == {("CONTIGUOUS", Reason.REQUESTED), ("SCATTER_ADD", Reason.REQUESTED)}
+    assert Op.ARGSORT not in ops(serial=True)
+    assert materialised(rows, serial=True) == {("CONTIGUOUS", Reason.REQUESTED), ("SCATTER_ADD", Reason.REQUESTED)}
 
 
 def test_a_sum_of_segments_reads_its_order_and_dear_values_from_memory() -> None:

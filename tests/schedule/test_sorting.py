@@ -102,3 +102,33 @@ def test_rows_of_symbolic_length() -> None:
         table[part % 11].sum().backward()
         assert table.grad is not None
         np.testing.assert_allclose(table.grad.numpy()[:, 0], np.bincount(x[:k] % 11, minlength=11))
+
+
+def test_what_runs_along_an_axis_is_a_kernel_where_the_device_has_such() -> None:
+    running = [Tensor(np.zeros((4, 100), np.float32)).cumsum(1).uop]
+
+    def kernels(serial: bool) -> list[bool]:
+        sinks = [c.kernel.sink for c in plan_for(graph(running), CostModel(serial=serial))[0].calls]
+        return [any(u.op is Op.SCAN for u in toposort((s,))) for s in sinks]
+
+    assert kernels(True) == [True]
+    assert len(kernels(False)) > 1
+    assert not any(kernels(False))
+
+
+def test_rows_are_sorted_by_a_kernel_where_the_device_has_such() -> None:
+    order = [Tensor(np.zeros((4, 100), np.float32)).topk(3).indices.uop]
+
+    def sorts(serial: bool) -> list[object]:
+        calls = plan_for(graph(order), CostModel(serial=serial))[0].calls
+        return [u.arg for c in calls for u in toposort((c.kernel.sink,)) if u.op is Op.ARGSORT]
+
+    assert sorts(True) == [(100, 3)]
+    assert sorts(False) == [], "short rows are counted"
+
+
+def test_the_first_of_a_single_row_is_looked_for() -> None:
+    x = np.array([[3, 1, 9, 4]], np.int32)
+    assert Tensor(x).topk(1).indices.tolist() == [[2]]
+    assert Tensor(x).topk(1, dim=0).indices.tolist() == [[0, 0, 0, 0]]
+    assert Tensor(x[:, :1]).topk(1).indices.tolist() == [[0]]

@@ -1,4 +1,4 @@
-"""Kernels with a range whose trip count depends on data (segment sums), and sorting: evaluated whole.
+"""Kernels with a range whose trip count depends on data (segment sums), sorts, scatters, scans: evaluated whole.
 
 The axes that such a range depends on are flattened together with it into one axis of segments, on which the body is an
 ordinary array; `ufunc.reduceat` then reduces each segment.
@@ -21,7 +21,9 @@ from anneal.uop import FITS, Op, UOp, reduce_identity, toposort
 from anneal.uop.sizes import is_symbolic
 
 _EAGER = EagerEmitter()
-_WHOLE = (Op.ARGSORT, Op.SCATTER_ADD)
+_WHOLE = (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD)
+_FEW = 8  # of that many times as many the first ones are parted before they are sorted
+_WIDE = 64  # columns from which on a call for each row is faster
 _PART = 1 << 15  # numbers that are added at once: their places stay in cache
 
 
@@ -37,6 +39,10 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
         (out, (total,)), width = sink.src[0].src[0].arg, size // n
         table, added = buffers[out][:total].reshape(-1, width), buffers[values][:size].reshape(n, width)
         return _add_rows, (table, buffers[index][:n], added)
+    if u.op is Op.SCAN:
+        (op, n, after), (slot, (size,)) = u.arg, u.src[0].arg
+        x, made = [buffers[k][:size].reshape(-1, n, after) for k in (slot, sink.src[0].src[0].arg[0])]
+        return _scan, (FOLD[op], x, made)
     rows = _row_sums(sink)
     if rows is not None:
         out, values, order, starts, width, count = rows
@@ -58,6 +64,20 @@ def _add_rows(table: Array, index: Array, values: Array) -> None:
         part = slice(first, first + step)
         places = (index[part, None] * width + columns).reshape(-1)
         np.add.at(table.reshape(-1), places, values[part].reshape(-1))
+
+
+def _scan(f: Any, x: Array, out: Array) -> None:
+    """Every element with those before it along the middle axis; sums and products of float32 in float64."""
+    dtype = np.float64 if x.dtype == np.float32 and f in (np.add, np.multiply) else x.dtype
+    step = max(1, _PART // max(1, x[:1].size))
+    for first in range(0, len(x), step):
+        done = x[first : first + step].astype(dtype)
+        if x.shape[2] < _WIDE:
+            f.accumulate(done, 1, dtype, done)
+        else:  # NumPy would go along the axis, for one column after another
+            for i in range(1, x.shape[1]):
+                f(done[:, i - 1], done[:, i], out=done[:, i])
+        out[first : first + step] = done
 
 
 def _row_sums(sink: UOp) -> tuple[int, int, int, int, int, int] | None:
@@ -118,8 +138,10 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
         env = dict(zip(ranges, np.indices(shape, np.int32, sparse=True), strict=True))
         index, value = _value(s.src[1], env, buffers), s.src[2]
         if value.op is Op.ARGSORT:
-            keys = buffers[value.src[0].arg[0]]
-            result = _order(keys[: shape[0]])
+            count = int(np.prod(shape))  # one row may be of symbolic length
+            n, k = value.arg if isinstance(value.arg, tuple) else (count, count)
+            keys = buffers[value.src[0].arg[0]][: count // k * n]
+            result = _order(keys.reshape(-1, n), k).reshape(shape)
         else:
             result = np.broadcast_to(_value(value, env, buffers), shape)
         index = np.broadcast_to(index, shape)
@@ -131,23 +153,29 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
         buffers[buffer.arg[0]][index] = result
 
 
-def _order(keys: Array) -> Array:
-    """The stable order of a row of integers. NumPy sorts words of 64 bits with vectors, and by values and places much
-    more slowly: a key and its place are one word where both fit."""
-    n, bits = keys.size, keys.size.bit_length()
+def _order(keys: Array, k: int) -> Array:
+    """The first k of the stable order of each row of integers. NumPy sorts words of 64 bits with vectors, and by values
+    and places much more slowly: a key and its place are one word where both fit."""
+    n = keys.shape[1]
+    bits = n.bit_length()
     if keys.dtype.itemsize > 4:
         low = int(keys.min(initial=0))
         if int(keys.max(initial=0)) - low >> 63 - bits:
             order = keys.argsort()
-            ranked = keys[order]
-            return keys.argsort(kind="stable") if (ranked[1:] == ranked[:-1]).any() else order
+            ranked = np.take_along_axis(keys, order, 1)
+            if (ranked[:, 1:] == ranked[:, :-1]).any():
+                order = keys.argsort(kind="stable")
+            return order[:, :k]
         keys = keys - low
     words = keys.astype(np.int64)
     words <<= bits
     words |= np.arange(n)
+    if k * _FEW < n:
+        words.partition(k - 1)
+        words = words[:, :k]
     words.sort()
     words &= (1 << bits) - 1
-    return words
+    return words[:, :k]
 
 
 def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:

@@ -235,6 +235,21 @@ def scattered(u: UOp, src: list[Bounded]) -> Bounded:
     return sums_of_rows(u, src, 1, float(np.bincount(at).max()) if at.size else 0.0)
 
 
+def running(u: UOp, x: Bounded) -> Bounded:
+    """The running reduction of memory."""
+    op, n, after = u.arg
+
+    def scanned(a: Array) -> Array:
+        made: Array = MEANINGS[op].accumulate(a.reshape(-1, n, after), 1, a.dtype)  # type: ignore[attr-defined]
+        return made
+
+    value = scanned(x.value)
+    if not u.dtype.is_float or op in (Op.MAX, Op.MIN):
+        return Bounded(value, EXACT)
+    size, less = np.abs(x.value), EXACT if op is Op.ADD else scanned(np.minimum(np.abs(x.value), 1.0))
+    return reduced(op, u.dtype, TermFacts(value, scanned(size), less, n, False))
+
+
 def argsort(keys: Bounded) -> Bounded:
     """The stable order of keys; where two may be equal or the other way round, anything."""
     value = keys.value.reshape(-1)
@@ -427,7 +442,12 @@ class KernelValues:
             return self._load(u, [frame.memo[s] for s in u.src[1:]])
         if u.op is Op.ARGSORT:
             at = frame.memo[u.src[1]].value
-            return argsort(self._read(u.src[0].arg[0], ...)).moved(lambda a: a[at])
+            keys = self._read(u.src[0].arg[0], ...)
+            known = Bounded(MEANINGS[u.op](u, [keys.value], None), EXACT) if keys.exact else argsort(keys)
+            return known.moved(lambda a: a[at])
+        if u.op is Op.SCAN:
+            at = frame.memo[u.src[1]].value
+            return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.reshape(-1)[at])
         if u.op is Op.SCATTER_ADD:
             (rows, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
             taken = UOp(Op.PARAM, u.dtype, (), (values, (n, size // n)))

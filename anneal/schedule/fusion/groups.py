@@ -64,7 +64,9 @@ class FusionGroup:
 def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> FusionGroup:
     concatenates = cost_model.horizontal_fusion and bool(pieces_of(root, materialised))
     # a copy is alone, so that it can be left out where the update may overwrite what it copies
-    opaque = concatenates or is_copy(root) or root.op in (Op.ARGSORT, Op.SCATTER_ADD, Op.SEGMENT_SUM, Op.UPDATE)
+    opaque = (
+        concatenates or is_copy(root) or root.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM, Op.UPDATE)
+    )
     inside, inputs, nodes = cone(root, materialised)
     in_pieces = frozenset((root,) if concatenates else ())
     g = FusionGroup([root], inputs, opaque=opaque, in_pieces=in_pieces, nodes=nodes)

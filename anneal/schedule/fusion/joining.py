@@ -304,6 +304,7 @@ def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
 
 _ALONE = {
     Op.ARGSORT: "a sort",
+    Op.SCAN: "a running reduction",
     Op.SCATTER_ADD: "a sum of rows where an index says",
     Op.SEGMENT_SUM: "a sum of the rows that an index selects",
     Op.UPDATE: "a write into a part of memory",

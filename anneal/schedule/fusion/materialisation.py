@@ -17,8 +17,8 @@ def materialised_nodes(
 
     Everything fuses unless a hard boundary (correctness) or a cost decision says otherwise.
 
-    Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT and SCATTER_ADD; the order and starts of
-    SEGMENT_SUM.
+    Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT, SCAN and SCATTER_ADD; the order and
+    starts of SEGMENT_SUM.
 
     Cost decisions, in the order they are taken:
     - a reduce starts a chain; elementwise work on it joins as its epilogue until the value is repeated (EXPAND),
@@ -333,7 +333,7 @@ def gather(state: State, u: UOp) -> None:
 
 
 def opaque(state: State, u: UOp) -> None:
-    """A sort, and a scatter that is a kernel, read memory and write memory."""
+    """A sort, and a scatter or a running reduction that is a kernel, read memory and write memory."""
     for s in u.src:
         state.materialise(s, Reason.READ_ANYWHERE)
     state.keep(u, Reason.REQUESTED)
@@ -353,6 +353,7 @@ DECISIONS: dict[Op, Decision] = {
     **dict.fromkeys(ALU, elementwise),
     Op.GATHER: gather,
     Op.ARGSORT: opaque,
+    Op.SCAN: opaque,
     Op.SCATTER_ADD: opaque,
     Op.CONTIGUOUS: requested,
     Op.UPDATE: requested,

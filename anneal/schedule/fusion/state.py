@@ -15,7 +15,7 @@ class Reason(Enum):
     """The reason why a node is materialised, as the text that a listing shows."""
 
     OUTPUT = "an output of the program"
-    REQUESTED = "CONTIGUOUS, UPDATE, ARGSORT and SCATTER_ADD are memory by their meaning"
+    REQUESTED = "CONTIGUOUS, UPDATE, ARGSORT, SCAN and SCATTER_ADD are memory by their meaning"
     READ_ANYWHERE = "a sort, or a sum of segments, reads it in an order that no loop has"
     REPEATED = "an EXPAND repeats it, and computing it again costs more than a read"
     SCALAR = "every element would compute this scalar again"

@@ -47,16 +47,21 @@ def reduced_wide(u: UOp, x: UOp) -> UOp:
     return wide.then(Op.REDUCE_AXIS, u.arg).cast(u.dtype)
 
 
-def scattered(u: UOp, adds_rows: bool) -> UOp:
+def is_sized(u: UOp) -> bool:
+    """True for a value whose sizes are numbers, of a dtype that devices compute in."""
+    return not u.dtype.is_narrow and all(isinstance(n, int) for n in u.shape)
+
+
+def scattered(u: UOp, serial: bool) -> UOp:
     """A scatter, which adds the rows of a destination in row order: one kernel, if there are such; else a sort by
     destination, and a sum of each destination's run."""
     index, value = u.src
     if u.dtype.is_narrow:
         wide = UOp(Op.SCATTER_ADD, dtypes.float32, (index, value.cast(dtypes.float32)), u.arg)
-        return scattered(wide, adds_rows).cast(u.dtype)
+        return scattered(wide, serial).cast(u.dtype)
     index = materialised(index)
     rows, n = u.arg[0], index.shape[0]
-    if adds_rows and all(isinstance(s, int) for s in (n, *u.shape)):
+    if serial and is_sized(u) and isinstance(n, int):
         return UOp(Op.SCATTER_ADD, u.dtype, (index, materialised(value)), u.arg)
     order = index.then(Op.ARGSORT)
     if isinstance(n, int) and isinstance(rows, int) and (rows + 1) * n > _MANY:

@@ -17,21 +17,22 @@ def run(s: Schedule) -> Schedule:
     order: list[UOp] = []
 
     def change() -> UOp:
-        order.extend(toposort((early_rewrites(s.sink, s.cost_model.masks, s.cost_model.adds_rows),)))
+        order.extend(toposort((early_rewrites(s.sink, s.cost_model.masks, s.cost_model.serial),)))
         return sort_by_radix(order, s.cost_model)
 
     sink = carried(s.places, s.sink, change)
     return replace(s, sink=order.pop(), order=order).over(sink)
 
 
-def early_rewrites(sink: UOp, masks: bool = False, adds_rows: bool = False) -> UOp:
+def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
     """Rewrite the tensor graph in one bottom-up walk, with the rules of `early.upat`, and these, which need more than a
     pattern:
 
     - EXPAND or RESHAPE of a scalar, as an elementwise source -> the scalar (rank 0 broadcasts by itself)
     - a reduce over nothing -> its identity
     - outputs are made distinct, computed nodes
-    - a scatter is as `scattered` has it, which `adds_rows` is for
+    - a scatter is as `scattered` has it, with `serial` one kernel; then a running reduction is a SCAN, and a sort
+      of rows an ARGSORT
     - with `masks`, an exponential that is known to be 0 in places says so -> where(place, 0, exponential)
     """
     order = toposort((sink,))
@@ -57,6 +58,11 @@ def early_rewrites(sink: UOp, masks: bool = False, adds_rows: bool = False) -> U
             out = _distinct_outputs(u, src)
         elif op is Op.CALL and u.arg[0].results:
             out = rebuild(applied(u.arg[0], src)[u.arg[1]], visit, {s: s for s in src})
+        elif serial and op is Op.CALL and u.arg[0].name == "running" and helpers.is_sized(u):
+            out = UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), u.arg[0].arguments)
+        elif serial and op is Op.CALL and u.arg[0].name == "sorted" and helpers.is_sized(src[1]):
+            keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
+            out = UOp(Op.ARGSORT, u.dtype, (keys,), u.arg[0].arguments).then(Op.RESHAPE, u.shape)
         elif masks and op is Op.CALL and u.arg[0].name == "exp":
             out = src[2].where(const(u.dtype, 0), src[0])
         elif op is Op.UPDATE:
@@ -69,7 +75,7 @@ def early_rewrites(sink: UOp, masks: bool = False, adds_rows: bool = False) -> U
         elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
             out = _repeated(const(u.dtype, 0), u.shape)
         elif op is Op.SCATTER_ADD and 0 not in src[1].shape:
-            out = helpers.scattered(unfolded(u, src), adds_rows)
+            out = helpers.scattered(unfolded(u, src), serial)
         else:
             out = unfolded(u, src)
         return rewritten(out, EARLY)

@@ -132,7 +132,9 @@ def reads_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
     for u in toposort((sink,)):
         if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
             return False
-        if u.op in (Op.ARGSORT, Op.SCATTER_ADD) and any(s.op is Op.PARAM and s.arg[0] == load_slot for s in u.src):
+        if u.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD) and any(
+            s.op is Op.PARAM and s.arg[0] == load_slot for s in u.src
+        ):
             return False
     return True
 

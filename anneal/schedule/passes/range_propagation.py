@@ -139,7 +139,10 @@ def _stores(roots: tuple[UOp, ...], in_pieces: Collection[int], slot: int, range
             index = index_of(made)
             if root.op is Op.ARGSORT:
                 keys = lower.flat(root.src[0])
-                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if root.size > 1 else _int(0)
+                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if keys.arg[1][0] > 1 else _int(0)
+            elif root.op is Op.SCAN:
+                at = linear_index(index, root.shape)
+                yield index, UOp(Op.SCAN, root.dtype, (lower.flat(root.src[0]), at), root.arg)
             elif root.op is Op.SCATTER_ADD:
                 yield index, UOp(Op.SCATTER_ADD, root.dtype, (*map(lower.flat, root.src), *index), root.arg)
             else:

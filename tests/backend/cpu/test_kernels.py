@@ -709,6 +709,22 @@ def test_rows_are_added_where_an_index_says(dtype: DType, width: int, monkeypatc
         check(sink, data(4 * width, dtype), np.array(index, np.int32), data(7 * width, dtype), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [F32, F64, I32, dtypes.int64], ids=str)
+@pytest.mark.parametrize("op", [Op.ADD, Op.MUL, Op.MAX, Op.MIN], ids=str)
+@pytest.mark.parametrize("shape", [(1, 9, 1), (3, 4, 1), (2, 3, 5), (1, 5, 70)], ids=str)
+def test_each_element_is_reduced_with_those_before_it(
+    shape: tuple[int, int, int], op: Op, dtype: DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamic, "_PART", 8)
+    size = shape[0] * shape[1] * shape[2]
+    i = loop(0, size)
+    sink = kernel(store(param(0, size, dtype), i, UOp(Op.SCAN, dtype, (param(1, size, dtype), i), (op, *shape[1:]))))
+    x = data(size, dtype)
+    if dtype is F32:
+        x[1] = np.nan
+    check(sink, data(size, dtype), x % 4 if dtype.is_int else x, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [I32, dtypes.int64], ids=str)
 def test_a_sort_of_any_range_of_keys_is_stable(dtype: DType) -> None:
     low, high = dtype.min, dtype.max
@@ -716,6 +732,16 @@ def test_a_sort_of_any_range_of_keys_is_stable(dtype: DType) -> None:
     sink = kernel(store(param(0, 6, I32), r, UOp(Op.ARGSORT, I32, (param(1, 6, dtype), r))))
     for keys in ([high, low, high, low, 0, 0], [high, high - 1, high, high, high - 1, 0], [5, low, high, 0, 1, -1]):
         check(sink, np.zeros(6, np.int32), np.array(keys, numpy_dtype(dtype)))
+
+
+@pytest.mark.parametrize("dtype", [I32, dtypes.int64], ids=str)
+@pytest.mark.parametrize("k", [1, 2, 20])
+def test_rows_are_sorted_each_by_itself(k: int, dtype: DType) -> None:
+    r = loop(0, 3 * k)
+    order = UOp(Op.ARGSORT, I32, (param(1, 60, dtype), r), (20, k))
+    for wide in (dtype.min, 3):
+        keys = RNG.integers(0, 5, 60) * (2**60 if dtype.bits > 32 and wide != 3 else 1)
+        check(kernel(store(param(0, 3 * k, I32), r, order)), np.zeros(3 * k, np.int32), keys.astype(numpy_dtype(dtype)))
 
 
 @pytest.mark.parametrize("dtype", [BOOL, F16, I32], ids=str)
