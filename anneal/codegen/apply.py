@@ -14,7 +14,7 @@ from anneal.codegen.ranges import ceil_div, conjunction, conjuncts, extent, held
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, most, product
 
 _I32 = dtypes.int32
@@ -112,7 +112,7 @@ class _Split:
         return value * lanes + lane, inside
 
 
-def _digits(value: UOp, pieces: Sequence[UOp]) -> UOp:
+def _digits(value: UOp, pieces: Nodes) -> UOp:
     """The number of which `value` is the first digit and `pieces` are the others."""
     for p in pieces:
         value = value * extent(p) + p
@@ -209,7 +209,7 @@ class _Splitting:
             for s in loops:
                 s.overlap()
         heads = self.flatten(loops, visit, clamp) if self.flat else {}
-        table: dict[UOp, UOp] = {}
+        table: Known = {}
         for s in self.splits:
             r = s.axis.range
             if s.axis.extent is None or r in self.merged:
@@ -226,7 +226,7 @@ class _Splitting:
             out = stage(out, threads, list(reversed(s.pieces)), buffers)
         return out
 
-    def flatten(self, loops: Sequence[_Split], visit: _Rewrite, clamp: bool) -> dict[UOp, UOp]:
+    def flatten(self, loops: Sequence[_Split], visit: _Rewrite, clamp: bool) -> Known:
         """The remaining part of each loop range, as a digit of one mixed-radix index over all of them."""
         total = product([s.left for s in loops])
         groups = ceil_div(total, self.flat)
@@ -238,7 +238,7 @@ class _Splitting:
             visit.predicates.append(inside)
             if clamp:
                 flat = held(flat, total)
-        heads: dict[UOp, UOp] = {}
+        heads: Known = {}
         stride: Size = 1
         for i, s in enumerate(reversed(loops)):
             digit = flat // stride if stride != 1 else flat
@@ -314,10 +314,10 @@ class _Rewrite:
     def __init__(self, inner: set[UOp], unaligned: bool) -> None:
         self.inner, self.unaligned = inner, unaligned
         self.predicates: list[UOp] = []
-        self.asked: dict[UOp, UOp] = {}  # range -> the condition under which it is in bounds
+        self.asked: Known = {}  # range -> the condition under which it is in bounds
         self.serial: dict[UOp, list[UOp]] = {}  # range of a reduce -> its pieces, outermost first
 
-    def split(self, s: _Split, head: UOp, table: dict[UOp, UOp], clamp: bool) -> None:
+    def split(self, s: _Split, head: UOp, table: Known, clamp: bool) -> None:
         """Put the index over `head` and the pieces into `table`, for a range or for those merged into one."""
         r = s.axis.range
         value, inside = s.index(head, (clamp or not s.runs_in_parallel) and not self.unaligned)
@@ -336,7 +336,7 @@ class _Rewrite:
             stride *= extent(d)
         table[r] = value // stride
 
-    def __call__(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def __call__(self, u: UOp, src: Src) -> UOp:
         if u.op is Op.REDUCE:
             return self.reduce(u, src)
         if u.op is Op.LOAD and self.unaligned:
@@ -348,7 +348,7 @@ class _Rewrite:
             return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
         return with_sources(u, src)
 
-    def reduce(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def reduce(self, u: UOp, src: Src) -> UOp:
         """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that
         share it."""
         value = src[0]

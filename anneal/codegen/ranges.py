@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from anneal.rewrite import rebuild, tell
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, least, size
 
 _I32 = dtypes.int32
@@ -183,7 +183,7 @@ def mask_of(ranges: Iterable[UOp]) -> int:
     return mask
 
 
-def reads_stored(stores: Sequence[UOp], readers: Sequence[UOp] | None = None) -> bool:
+def reads_stored(stores: Nodes, readers: Nodes | None = None) -> bool:
     """True if `readers`, or the stores themselves, read memory that `stores` write."""
     written = {s.src[0] for s in stores}
     return any(u.op is Op.LOAD and u.src[0] in written for u in toposort(stores if readers is None else readers))
@@ -193,7 +193,7 @@ def reads_stored(stores: Sequence[UOp], readers: Sequence[UOp] | None = None) ->
 # Predicates of loads and stores: the condition under which an access is made, as its last source.
 
 
-def conjunction(conditions: Sequence[UOp]) -> tuple[UOp, ...]:
+def conjunction(conditions: Nodes) -> Src:
     """The predicate that asks for all of `conditions`, as the last source of an access: none for none."""
     return (functools.reduce(operator.and_, conditions),) if conditions else ()
 
@@ -250,7 +250,7 @@ def factors(product: UOp) -> tuple[UOp, UOp]:
 # Kernel graphs rebuilt over new sources, with the indices of memory accesses in normal form.
 
 
-def with_sources(u: UOp, src: tuple[UOp, ...], serial: int = 0) -> UOp:
+def with_sources(u: UOp, src: Src, serial: int = 0) -> UOp:
     """`u` over `src`, with the index of a memory access and the numerator of a division in normal form.
 
     `serial` masks the ids of ranges that become loops.
@@ -276,7 +276,7 @@ class Substitution:
     __slots__ = ("_mask", "_new", "_serial")
 
     def __init__(self, table: Mapping[UOp, UOp], mask: int, serial: int = 0) -> None:
-        self._new: dict[UOp, UOp] = dict(table)
+        self._new: Known = dict(table)
         self._mask, self._serial = mask, serial
 
     def __call__(self, root: UOp) -> UOp:

@@ -15,7 +15,7 @@ from anneal.frozen import frozen
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
-from anneal.uop import MOVEMENT, Op, UOp, arena, toposort
+from anneal.uop import MOVEMENT, Nodes, Op, UOp, arena, toposort
 
 # Nodes that many kernels have in common: they come from nowhere in particular.
 _COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
@@ -467,7 +467,7 @@ def _passes(bodies: Iterable[Body], target: Target) -> dict[UOp, str]:
 def _line(
     number: int,
     text: str,
-    said: Sequence[UOp],
+    said: Nodes,
     found: Mapping[UOp, Origins],
     passes: Mapping[UOp, str],
     known: Sequence[schedule.Origin],

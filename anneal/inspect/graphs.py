@@ -19,7 +19,7 @@ from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
 from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.training import load_example
-from anneal.uop import Op, UOp, arena, toposort
+from anneal.uop import Nodes, Op, UOp, arena, toposort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,7 +129,7 @@ def step_graph(model: str, training: Steps) -> StepGraph:
     return StepGraph(model, [loss.uop], outputs, toposort(outputs))
 
 
-def nodes(order: Sequence[UOp], limit: int = 0) -> list[Node]:
+def nodes(order: Nodes, limit: int = 0) -> list[Node]:
     """The nodes of `order` (sources first), or the first `limit`, as records."""
     numbers = {u: i for i, u in enumerate(order)}
     found = []
@@ -433,7 +433,7 @@ def kernel_pass_graphs(
 class _State:
     """The nodes, the lines and the places of nodes after a pass."""
 
-    order: Sequence[UOp]
+    order: Nodes
     text: tuple[str, ...]
     places: Mapping[UOp, int]
 

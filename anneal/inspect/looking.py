@@ -24,7 +24,7 @@ from anneal.rewrite import Event, Listed, explain
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.training import suggest
-from anneal.uop import MOVEMENT, Op, UOp, toposort
+from anneal.uop import MOVEMENT, Nodes, Op, Src, UOp, toposort
 
 Array = np.ndarray[Any, Any]
 
@@ -318,7 +318,7 @@ class RuleExample:
     """A call of a Tensor method, and the nodes of the graph that it builds, sources first."""
 
     source: str
-    nodes: tuple[UOp, ...]
+    nodes: Src
 
     @property
     def ops(self) -> list[str]:
@@ -442,7 +442,7 @@ def worked(name: str, cost_model: CostModel) -> Worked | None:
     return None
 
 
-def _outputs(order: Sequence[UOp]) -> list[UOp]:
+def _outputs(order: Nodes) -> list[UOp]:
     """The nodes that none of the others reads."""
     read = {s for u in order for s in u.src}
     return [u for u in order if u not in read]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, Type
 from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError, GradientError
 from anneal.ops import DTypeLike, as_dtype, said
-from anneal.runtime import here, outdate_captures, realize, resolve_device
+from anneal.runtime import Args, Options, here, outdate_captures, realize, resolve_device
 from anneal.tensor import Tensor, host_call
 from anneal.transforms import RemovableHandle, attached, wants_gradient
 from anneal.uop import Op, UOp, dtypes
@@ -75,7 +75,7 @@ def hook_everywhere(when: str, hook: Callable[..., Any], with_kwargs: int = Fals
     return RemovableHandle(getattr(EVERYWHERE, when), (hook, with_kwargs))
 
 
-def called_first(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called_first(module: AnyModule, args: Args, kwargs: Options) -> Any:
     """`called` for a module that no other calls: the paths of those below begin at it."""
     here.modules = _paths_below(module)
     try:
@@ -99,7 +99,7 @@ def _paths_below(module: AnyModule) -> dict[int, str]:
     return known[1].copy()
 
 
-def called(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called(module: AnyModule, args: Args, kwargs: Options) -> Any:
     """`module.forward` with its hooks: those before may give other arguments, those after another result."""
     hooks = module._hooks
     if hooks is None and not EVERYWHERE.any():
@@ -124,8 +124,8 @@ def _called(
     module: AnyModule,
     hooks: ModuleHooks,
     left: list[tuple[Callable[..., Any], int]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Options,
 ) -> Any:
     """`called` with hooks; of those after, `left` keeps the ones that were not called."""
     for hook, whole in [*EVERYWHERE.before.values(), *hooks.before.values()]:
@@ -161,7 +161,7 @@ class _Backward:
         self.begun = False  # whether one of them requires a gradient
         self.came: tuple[Any, ...] | None = None  # the results' gradients, until those of the arguments come
 
-    def begin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def begin(self, args: Args) -> tuple[Any, ...]:
         """The arguments, whose gradients go by the hooks."""
         self.inputs = len(args)
         made, self.begun = self._through(args, self._of_arguments)

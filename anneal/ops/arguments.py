@@ -22,7 +22,7 @@ from anneal.ops.bases import change_view, link_views
 from anneal.ops.checks import apart, into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
-from anneal.runtime import call_late, here
+from anneal.runtime import Args, Options, call_late, here
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
 
@@ -211,7 +211,7 @@ def _both(order: Sequence[str], own: str, other: str) -> list[str]:
     return [n for o in order for n in ((own, other) if o == own else (o,))]
 
 
-def _one_axis(own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+def _one_axis(own: str, other: str, place: int, args: Args, options: Options) -> Args:
     """The positional arguments, of which the one at `place` is the axis; options that give it by its other name are
     changed. Raises ShapeError where both names are given, and differ.
     """

@@ -9,11 +9,13 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
-from anneal.runtime import Handle, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class
-from anneal.uop import MOVEMENT, Op, Recent, UOp, const, dtypes
+
+from anneal.runtime import (  # isort: skip
+    Args, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class,
+)  # fmt: skip
+from anneal.uop import MOVEMENT, Op, Recent, Shape, UOp, const, dtypes
 
 Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
-Shape = tuple[Any, ...]
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
 Step = tuple[Any, Any]
 _MOST = 1 << 12  # recipes that are kept
@@ -285,7 +287,7 @@ def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> tuple[int, ...
 # -- what an op gave --------------------------------------------------------------------------------------------------
 
 
-def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
+def link_views(name: str, op: Callable[..., Any], args: Args, options: Options, out: Any) -> None:
     """Note of the results of an op that gives views what they are parts of: of its first tensor.
 
     Args:
@@ -367,7 +369,7 @@ class _Through:
             found = _throughs[op, recipe] = _Through(op, recipe)
         return found
 
-    def inputs(self, varies: Any, again: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+    def inputs(self, varies: Any, again: Any, args: Args, options: Options) -> tuple[Any] | None:
         """As the op's own."""
         root, *at = args[: self._first]
         vary = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
@@ -376,7 +378,7 @@ class _Through:
         return found
 
 
-def change_view(op: Any, function: Callable[..., Any], x: Handle, args: tuple[Any, ...], options: Any) -> bool:
+def change_view(op: Any, function: Callable[..., Any], x: Handle, args: Args, options: Any) -> bool:
     """Change what `x` is a view of by the in-place op `function`, late; False where that is done otherwise. `args` are
     what the op takes beside `x`."""
     link = x._base
@@ -448,9 +450,7 @@ def _steps(u: UOp, base: UOp) -> tuple[Step, ...] | None:
     return tuple(reversed(steps))
 
 
-def _probed(
-    op: Callable[..., Any], base: Any, args: tuple[Any, ...], options: dict[str, Any], n: int
-) -> tuple[Step, ...] | None:
+def _probed(op: Callable[..., Any], base: Any, args: Args, options: Options, n: int) -> tuple[Step, ...] | None:
     """`_steps` of the op's result number `n`, from a node that nothing folds away."""
     u = base.uop
     probe = UOp(Op.PARAM, u.dtype, (), (-1, u.shape), tag="probe")

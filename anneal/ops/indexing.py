@@ -13,7 +13,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, bound_int, broadcast_shapes, is_tensor
+from anneal.ops.checks import Shape, axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
 from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, permute, reshape, take_rows, wrapped
@@ -385,7 +385,7 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     return x._new_plain(u.eq(broadcast(iota(n), shape)).cast(_INT32))
 
 
-def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: int | None = None) -> str:
+def out_of_range(name: str, x: Any, axis: int, shape: Shape, least: int | None = None) -> str:
     n = shape[axis]
     if n == 0:
         return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}, which has no elements"
@@ -435,13 +435,13 @@ def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
     return values  # type: ignore[no-any-return]
 
 
-def _check_again(name: str, index: UOp, axis: int, shape: tuple[Any, ...], least: int | None, but: int | None) -> None:
+def _check_again(name: str, index: UOp, axis: int, shape: Shape, least: int | None, but: int | None) -> None:
     """`check_places` for a call that was made before with another index."""
     check_places(name, index, axis, shape, least, but)
 
 
 def check_places(
-    name: str, index: UOp, axis: int, shape: tuple[Any, ...], least: int | None = None, but: int | None = None
+    name: str, index: UOp, axis: int, shape: Shape, least: int | None = None, but: int | None = None
 ) -> None:
     """Raise PositionError for integers of `index` that are known now and no positions of an axis of `shape`.
 

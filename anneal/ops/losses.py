@@ -8,7 +8,7 @@ from typing import Any
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
-from anneal.ops.checks import broadcast_shapes
+from anneal.ops.checks import Shape, broadcast_shapes
 from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
@@ -196,7 +196,7 @@ def cross_entropy(
     return _class_loss(input, losses, share, axis, reduction, weight)
 
 
-def _by_class(weight: Tensor, dtype: DType, shape: tuple[Any, ...], axis: int) -> UOp:
+def _by_class(weight: Tensor, dtype: DType, shape: Shape, axis: int) -> UOp:
     sizes = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
     return broadcast(reshape(weight.uop.cast(dtype), sizes), shape)
 

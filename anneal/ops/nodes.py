@@ -9,7 +9,7 @@ from typing import Any
 from anneal.errors import DTypeError, PositionError
 from anneal.ops.checks import broadcast_shapes
 from anneal.runtime import here
-from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, alu, by_rule, const, dtypes, promote
+from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, Shape, Src, UOp, alu, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, product, range_of, sizes, symbolic_arg, variable, widest
 
 _INT32 = dtypes.int32
@@ -17,7 +17,6 @@ _BOOL = dtypes.bool_
 _FLOAT32 = dtypes.float32
 Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already
 Pairs = tuple[tuple[Any, Any], ...]
-Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 # Movement costs nothing when nothing moves: each helper folds the trivial and the repeated case. A cotangent may have
 # shape `()`: it then stands for the same number at every position, and most movement leaves it as it is. `spread` gives
@@ -361,7 +360,7 @@ def repeated(u: UOp) -> Number | None:
     return u.arg if u.op is Op.CONST else None
 
 
-def elementwise(op: Op, src: tuple[UOp, ...], shape: Shape) -> UOp:
+def elementwise(op: Op, src: Src, shape: Shape) -> UOp:
     """`op(*src)` with `shape` even where folding leaves a scalar."""
     u = alu(op, src)
     return u if u.shape == shape else broadcast(u, shape)
@@ -437,7 +436,7 @@ def Variable(name: str, min: int, max: int) -> UOp:
     return variable(name, min, max)
 
 
-def check_inside(begin: Size, end: Size, axis: int, shape: tuple[Any, ...], name: str = "") -> None:
+def check_inside(begin: Size, end: Size, axis: int, shape: Shape, name: str = "") -> None:
     """Raise PositionError unless [begin, end) is inside an axis of `shape` for all values of their variables."""
     for small, large in ((0, begin), (begin, end), (end, shape[axis])):
         if range_of(large - small)[0] < 0:

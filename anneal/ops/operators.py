@@ -22,7 +22,7 @@ from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
 from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
 from anneal.ops.precision import casts, grad_enabled
-from anneal.runtime import Handle, Varies, at_once, here, is_realized, number
+from anneal.runtime import Args, Handle, Options, Varies, at_once, here, is_realized, number
 from anneal.uop import DType, Op, UOp, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size
 
@@ -85,7 +85,7 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
     return _put(x, new, given)
 
 
-def _assigned(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
     """An assignment with memory for the place and the number that vary; None where neither does."""
     x, index, value, *known = args
     dtype = x._looks.dtype

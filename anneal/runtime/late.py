@@ -32,7 +32,8 @@ from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort, users_frame,
+    CODES, MOVEMENT, DType, Line, Nodes, Recent, Some, UOp, Weighed, arena, line_at, normalise_const, toposort,
+    users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
@@ -71,7 +72,7 @@ def known_run(key: Any) -> Any:
     return _runs.find(key)
 
 
-def keep_run(key: Any, run: Any, templates: Sequence[UOp]) -> None:
+def keep_run(key: Any, run: Any, templates: Nodes) -> None:
     """Keep a launch like those that will come, of these templates."""
     _runs.keep(key, run, len(toposort(templates)))
 
@@ -423,11 +424,11 @@ def become_late(t: Handle, late: Late) -> None:
 # -- what is no op ----------------------------------------------------------------------------------------------------
 
 
-Computed = tuple[Sequence[UOp | None], Any]  # nodes, and what else is to be known of them
+Computed = tuple[Some, Any]  # nodes, and what else is to be known of them
 
 
 def composite(
-    n: Numbering, key: tuple[Any, ...], inputs: Sequence[UOp], compute: Callable[[], Computed | None]
+    n: Numbering, key: tuple[Any, ...], inputs: Nodes, compute: Callable[[], Computed | None]
 ) -> tuple[list[UOp | None], Any] | None:
     """The templates of the nodes that `compute()` gives, which follow from `key` and templates alone, or what it gave
     before; None where they read other memory, or `compute` gave None: it has run then, and had its effects.
@@ -550,7 +551,7 @@ class _Block(NamedTuple):
 _blocks: Recent[tuple[Any, ...], _Block] = Recent(1 << 8)
 
 
-def templates_of(n: Numbering, nodes: Sequence[UOp]) -> list[UOp]:
+def templates_of(n: Numbering, nodes: Nodes) -> list[UOp]:
     """The templates of nodes, in order, as `Numbering.template` gives them.
 
     Args:

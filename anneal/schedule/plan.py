@@ -18,7 +18,7 @@ from anneal.schedule.records import Call, Kernel, Origin, Plan, Value, live_orde
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    SYMBOLIC, Op, Recent, UOp, Weighed, arena, by_name, const, decode_graph, dtypes, encode_graph, toposort,
+    SYMBOLIC, Nodes, Op, Recent, Src, UOp, Weighed, arena, by_name, const, decode_graph, dtypes, encode_graph, toposort,
     uncollected,
 )  # fmt: skip
 from anneal.uop.sizes import any_symbolic, mapped, symbolic_arg, unbound, variable
@@ -149,7 +149,7 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
     if SYMBOLIC.seen:
         sink = _unbound(sink, {} if values is None else values)
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if src:
             return unfolded(u, src)
         if u.op is Op.BUFFER:
@@ -178,7 +178,7 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
     if not any_symbolic(order):
         return sink
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.BIND or u.op is Op.VARIABLE:
             size = unbound(u, values)  # a number, if the variable has only one value
             return size if isinstance(size, UOp) else const(dtypes.int32, size)
@@ -259,7 +259,7 @@ def origins(sink: UOp) -> list[Origin]:
 
 def graph(outputs: Iterable[UOp]) -> UOp:
     """`SINK` over distinct output nodes."""
-    src: Sequence[UOp] = tuple(dict.fromkeys(outputs))
+    src: Nodes = tuple(dict.fromkeys(outputs))
     return UOp(Op.SINK, src[0].dtype, tuple(src))
 
 

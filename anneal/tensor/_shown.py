@@ -11,7 +11,7 @@ from anneal.backend import HOST
 from anneal.errors import SettingError
 from anneal.names import Tensor
 from anneal.runtime import here, storage_of
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, Src, UOp, toposort
 
 _LARGE_GRAPH = 2000  # nodes: a layer or two
 
@@ -236,7 +236,7 @@ def _flat(u: UOp) -> UOp:
     return below if below.op is Op.BUFFER else u
 
 
-def _sources(u: UOp) -> tuple[UOp, ...]:
+def _sources(u: UOp) -> Src:
     """The sources of a node, even after it was realized."""
     storage = storage_of(u)
     return u.src if storage is None or storage.origin is None else (storage.origin,)

@@ -16,12 +16,12 @@ from typing import Any, cast
 from anneal.errors import ShapeError
 from anneal.uop.caches import Recent
 from anneal.uop.dtype import dtypes
-from anneal.uop.node import UOp, const, toposort
+from anneal.uop.node import Known, Src, UOp, const, toposort
 from anneal.uop.ops import SYMBOLIC, Op
 
 Size = int | UOp
 Sizes = Mapping[str, int]  # the values of Variables, by name
-Monomial = tuple[UOp, ...]
+Monomial = Src
 Poly = dict[Monomial, int]
 
 _I32 = dtypes.int32
@@ -378,14 +378,14 @@ def mapped(arg: Any, f: Callable[[UOp], Any]) -> Any:
     return f(arg) if isinstance(arg, UOp) else arg
 
 
-def variables_of(u: Size) -> tuple[UOp, ...]:
+def variables_of(u: Size) -> Src:
     """The variables, with or without a value, that a size is made of."""
     if not isinstance(u, UOp):
         return ()
     return tuple([x for x in toposort((u,)) if x.op in _VARIABLES])
 
 
-def bindings_of(u: Size) -> tuple[UOp, ...]:
+def bindings_of(u: Size) -> Src:
     """The bound variables that a size is made of."""
     return tuple([x for x in variables_of(u) if x.op is Op.BIND])
 
@@ -416,7 +416,7 @@ def with_variables(arg: Any, f: Callable[[UOp], UOp]) -> Any:
 
 
 def _with_variables(u: UOp, f: Callable[[UOp], UOp]) -> Size:
-    new: dict[UOp, UOp] = {}
+    new: Known = {}
     for x in toposort((u,)):  # rewrite/walk.py is a floor above
         if x.op in _VARIABLES:
             new[x] = f(x)

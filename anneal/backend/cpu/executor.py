@@ -33,7 +33,7 @@ from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
 from anneal.schedule import Kernel, name_of
-from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Recent, UOp, uncollected
+from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Nodes, Recent, UOp, uncollected
 from anneal.uop.sizes import variables_of
 
 if TYPE_CHECKING:
@@ -430,7 +430,7 @@ class CpuDevice(Device[Array]):
                 mine.step()
         return made
 
-    def _in_c(self, sinks: Sequence[UOp], often: bool) -> Mapping[UOp, CProgram | None]:
+    def _in_c(self, sinks: Nodes, often: bool) -> Mapping[UOp, CProgram | None]:
         """The programs in C of those kernels that are to have one."""
         if settings.current().cpu == "c" or (often and not self.why_numpy()):
             return self.kernels.programs(sinks)

@@ -16,7 +16,7 @@ from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
-from anneal.uop import Op, Recent, UOp, arena, const, dtypes, toposort
+from anneal.uop import Nodes, Op, Recent, Src, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import evaluator, most
 
 _KEPT = 64
@@ -36,7 +36,7 @@ class SymbolicProgram(Program):
     blocks and workers should fit it, each choice of values has a plan of its own.
     """
 
-    def __init__(self, sink: UOp, name: str, variables: Sequence[UOp], workers: int) -> None:
+    def __init__(self, sink: UOp, name: str, variables: Nodes, workers: int) -> None:
         self.sink, self.name, self.source, self.workers = sink, name, "", workers
         self.names = [v.arg[0] for v in variables]
         self.order = toposort((sink,))
@@ -121,7 +121,7 @@ def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
     fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
     variables: dict[int, UOp] = {}
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.VARIABLE:
             if most(u) == 0:
                 raise Unsettled
@@ -138,10 +138,10 @@ def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
     return rebuild(sink, visit, order=order), variables
 
 
-def _with_numbers(order: Sequence[UOp], values: Mapping[str, int]) -> UOp:
+def _with_numbers(order: Nodes, values: Mapping[str, int]) -> UOp:
     """The kernel with constants for variables; a range of one value is that value."""
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.VARIABLE:
             return const(dtypes.int32, values[u.arg[0]])
         if u.op is Op.RANGE:

@@ -23,7 +23,7 @@ from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
-from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, toposort
+from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Known, Op, Src, UOp, arena, const, toposort
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
 
 _TIMES = 16  # that a rule is looked at while a graph is made
@@ -289,7 +289,7 @@ class CheckedProgram:
     """A plan beside its graph: `nodes` by place, without symbolic sizes, and what each call writes."""
 
     plan: schedule.Plan
-    nodes: tuple[UOp, ...]
+    nodes: Src
     origins: tuple[schedule.Origin, ...]
     written: tuple[tuple[StoredValue, ...], ...]
 
@@ -372,7 +372,7 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
 
         with rebuilt() as walks:
             s = schedule.PASSES.run(schedule.Schedule(program, cost_model), "kernel-split", follow)
-    waiting: dict[tuple[int, ...], list[tuple[UOp, ...]]] = {}
+    waiting: dict[tuple[int, ...], list[Src]] = {}
     for cut in s.cuts:
         waiting.setdefault(cut.places, []).append(tuple(cut.group.roots))
     written = []
@@ -389,11 +389,11 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
     return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), tuple(written))
 
 
-def _with_numbers(nodes: list[UOp]) -> tuple[UOp, ...]:
+def _with_numbers(nodes: list[UOp]) -> Src:
     """The nodes with the values of bound variables in their place."""
     if not SYMBOLIC.seen:
         return tuple(nodes)
-    new: dict[UOp, UOp] = {}
+    new: Known = {}
 
     def number(u: UOp) -> int:
         values: dict[str, int] = {}

@@ -16,7 +16,7 @@ from anneal.inspect.checking.bounds import (  # isort: skip
     EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, terms, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
-from anneal.uop import ALU, DType, Op, UOp, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, DType, Nodes, Op, UOp, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import evaluator
 
 
@@ -303,7 +303,7 @@ class KernelValues:
                 work = max(work, math.prod([self._extent(r) for r in inside]))
         return loops, extents, work
 
-    def _loops(self, order: Sequence[UOp]) -> tuple[list[UOp], list[int]]:
+    def _loops(self, order: Nodes) -> tuple[list[UOp], list[int]]:
         loops = [r for r in _ranges(order) if r.arg[1] != "reduce"]
         return loops, [self._extent(r) for r in loops]
 
@@ -312,7 +312,7 @@ class KernelValues:
         for i in range(0, chosen.size, step):
             yield chosen[i : i + step]
 
-    def _frame(self, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> _Frame:
+    def _frame(self, loops: Nodes, extents: Sequence[int], chosen: Array) -> _Frame:
         """The points with these numbers, an axis for each reduce range behind the first."""
         ones = (1,) * len(self._axes)
         digits = np.unravel_index(chosen, tuple(extents)) if loops else ()
@@ -334,7 +334,7 @@ class KernelValues:
         for piece in self._pieces(drawn, work):
             yield self.at(store, loops, extents, piece), complete
 
-    def at(self, store: UOp, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> StoredPoints:
+    def at(self, store: UOp, loops: Nodes, extents: Sequence[int], chosen: Array) -> StoredPoints:
         """The values that `store` writes at points of its loops, by number."""
         reduces = [r for r in _ranges(_below(store)) if r.arg[1] == "reduce"]
         self._axes = {r: 1 + n for n, r in enumerate(reduces)}
@@ -485,7 +485,7 @@ class KernelValues:
             return Bounded(identity.reshape((1,) * (1 + len(self._axes))), EXACT)
         return reduced(u.arg, u.dtype, total)
 
-    def _blocks(self, ranges: Sequence[UOp], frame: _Frame) -> Iterator[_Frame]:
+    def _blocks(self, ranges: Nodes, frame: _Frame) -> Iterator[_Frame]:
         """Frames in which `ranges` take all their values, a block of the first one's at a time."""
         extents = []
         for r in ranges:
@@ -512,7 +512,7 @@ def _along(values: Array, axis: int, ndim: int) -> Array:
     return values.astype(np.int32).reshape([-1 if i == axis else 1 for i in range(ndim)])
 
 
-def _ranges(order: Sequence[UOp]) -> list[UOp]:
+def _ranges(order: Nodes) -> list[UOp]:
     """The ranges among nodes, by number."""
     return sorted({u for u in order if u.op is Op.RANGE}, key=lambda r: int(r.arg[0]))
 

@@ -14,7 +14,7 @@ from anneal.errors import CompilerError
 from anneal.inspect.checking import kernel_values as kv
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly, wide_dtype
 from anneal.rewrite import value_of
-from anneal.uop import ALU, MOVEMENT, Op, UOp, toposort
+from anneal.uop import ALU, MOVEMENT, Op, Src, UOp, toposort
 
 _SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CALL))
 _VIEWS = frozenset((Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.CONST))
@@ -143,7 +143,7 @@ def _is_contraction(u: UOp, term: UOp) -> bool:
     return u.arg[0] is Op.ADD and term.op is Op.MUL and u.dtype.is_float and bool(term.shape)
 
 
-def needed(u: UOp) -> tuple[UOp, ...]:
+def needed(u: UOp) -> Src:
     """The nodes whose values that of `u` takes."""
     if u.op is Op.REDUCE_AXIS:
         out: dict[UOp, None] = {}

@@ -10,7 +10,7 @@ from anneal.schedule.fusion import COPY, CostModel
 from anneal.schedule.passes import early_helpers as helpers
 from anneal.schedule.passes.early_rules import EARLY
 from anneal.schedule.records import Schedule, carried
-from anneal.uop import ALU, Op, UOp, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, Op, Src, UOp, const, dtypes, reduce_identity, toposort
 
 
 def run(s: Schedule) -> Schedule:
@@ -38,7 +38,7 @@ def early_rewrites(sink: UOp, masks: bool = False, adds_rows: bool = False) -> U
     in_place = _in_place(order)
     copies = 0
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         nonlocal copies
         op = u.op
         out: UOp
@@ -99,7 +99,7 @@ def _scalar(u: UOp) -> UOp:
     return x if x.op is Op.CONST else u
 
 
-def _distinct_outputs(sink: UOp, src: tuple[UOp, ...]) -> UOp:
+def _distinct_outputs(sink: UOp, src: Src) -> UOp:
     """Give every output memory of its own, also one that is a leaf or equals another output."""
     out: dict[UOp, None] = {}
     for n, s in enumerate(src):

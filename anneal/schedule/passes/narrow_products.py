@@ -8,7 +8,7 @@ from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
 from anneal.schedule.records import Schedule, carried
-from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, const, dtypes, toposort
+from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Known, Op, Src, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _TILE = 64  # rows and columns of the smallest tile of matrices
@@ -57,7 +57,7 @@ def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
         return sink
     known, above = unchanged([*order, sink], {*found, *kept, *chained})
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         v = unfolded(u, src)
         if u in found:
             v = _narrow(v, *found[u])
@@ -90,7 +90,7 @@ def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
         return sink, order
     known, above = unchanged([*order, sink], late)
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u not in late:
             return unfolded(u, src)
         shapes, x = [u.shape], src[0].src[0]
@@ -366,9 +366,9 @@ def _bits(x: UOp) -> UOp:
 
 def _size(x: UOp) -> UOp:
     """The size of `x`; of a sum that of its terms, since two kernels may round a difference to different numbers."""
-    made: dict[UOp, UOp] = {}
+    made: Known = {}
 
-    def parts(u: UOp) -> tuple[UOp, ...]:
+    def parts(u: UOp) -> Src:
         return u.src if u.op in (Op.ADD, Op.SUB, Op.MUL, Op.RESHAPE) else u.src[1:] if u.op is Op.WHERE else ()
 
     for u in toposort((x,), sources=parts):
