@@ -26,10 +26,10 @@ from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import Hook, Pass, Pipeline, tell
 from anneal.schedule import overwrites_rows
-from anneal.uop import Known, Nodes, Op, UOp, arena, const, dtypes, toposort
+from anneal.uop import Ints, Known, Nodes, Op, UOp, arena, const, dtypes, toposort
 
 _I32 = dtypes.int32
-_Dims = tuple[int, ...]  # which ranges, by their number in the list
+_Dims = Ints  # which ranges, by their number in the list
 
 # -- registers and unrolled loops -------------------------------------------------------------------------------------
 # Every node that depends on a range that is written out, once for each of its values.
@@ -45,7 +45,7 @@ class _Copies:
         self.mask = mask_of(ranges)
         self.copies: dict[UOp, tuple[_Dims, list[UOp]]] = {}
         self.dims_of: dict[int, _Dims] = {}
-        self.points_of: dict[_Dims, list[tuple[int, ...]]] = {}
+        self.points_of: dict[_Dims, list[Ints]] = {}
         self.paths: dict[tuple[_Dims, _Dims], list[int]] = {}
 
     def dims(self, bits: int) -> _Dims:
@@ -56,7 +56,7 @@ class _Copies:
             self.dims_of[bits] = found
         return found
 
-    def points(self, dims: _Dims) -> list[tuple[int, ...]]:
+    def points(self, dims: _Dims) -> list[Ints]:
         """The values of the ranges, the last fastest."""
         found = self.points_of.get(dims)
         if found is None:

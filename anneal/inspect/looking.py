@@ -24,7 +24,7 @@ from anneal.rewrite import Event, Listed, explain
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.training import suggest
-from anneal.uop import MOVEMENT, Nodes, Op, Src, UOp, toposort
+from anneal.uop import MOVEMENT, Ints, Nodes, Op, Src, UOp, toposort
 
 Array = np.ndarray[Any, Any]
 
@@ -162,7 +162,7 @@ class MemoryPlan:
     """
 
     lives: tuple[Life, ...]
-    live: tuple[int, ...]
+    live: Ints
     given: int
     temporary: int
 
@@ -470,7 +470,7 @@ class TensorStatistics:
     std: float | None
     zeros: int
     not_finite: int
-    bins: tuple[int, ...]
+    bins: Ints
     first: tuple[str, ...]
 
 
@@ -480,7 +480,7 @@ class TensorEntry:
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Ints
     bytes: int
     statistics: TensorStatistics | None = None
 

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.ops import DTypeLike, family, function, in_place, reduce_loss
 from anneal.tensor import Tensor, functional as F
-from anneal.uop import by_rule
+from anneal.uop import Ints, by_rule
 
 Sizes = int | Sequence[int]
 
@@ -321,7 +321,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
     return _given(x, "dropout", inplace and training, lambda t: F.dropout(t, p, training))
 
 
-def _kept(x: Tensor, channels: tuple[int, ...], p: float) -> Tensor:
+def _kept(x: Tensor, channels: Ints, p: float) -> Tensor:
     """1 / (1 - p) where a channel is kept, 0 elsewhere; of a shape that broadcasts to x."""
     ones = Tensor.ones(*channels, *[1] * (x.ndim - len(channels)), device=x.device, dtype=x.dtype)
     return F.dropout(ones, p)
@@ -365,7 +365,7 @@ dropout1d, dropout2d, dropout3d = family(
 _SELU_LOW = -1.7580993408473766  # selu's value far below 0: -scale * alpha
 
 
-def _alpha(name: str, x: Tensor, p: float, training: bool, inplace: bool, channels: tuple[int, ...]) -> Tensor:
+def _alpha(name: str, x: Tensor, p: float, training: bool, inplace: bool, channels: Ints) -> Tensor:
     _check(name, p)
     if not training or p == 0:
         return x

@@ -22,12 +22,12 @@ from anneal.ops.bases import change_view, link_views
 from anneal.ops.checks import apart, into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
-from anneal.runtime import Args, Options, call_late, here
+from anneal.runtime import Args, Fun, Options, call_late, here
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
 
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -444,7 +444,7 @@ def viewing(op: F) -> F:
     return op
 
 
-def _views(function: Callable[..., Any], name: str) -> bool:
+def _views(function: Fun, name: str) -> bool:
     """True if a function, known by this name, gives views; torch's functions of other names copy."""
     return getattr(function, "is_view", False) and not name.endswith("_copy")
 
@@ -456,7 +456,7 @@ _AT_ONCE = frozenset(
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
 
 
-def _defers(function: Callable[..., Any]) -> bool:
+def _defers(function: Fun) -> bool:
     """True if a function's calls may be late: it is an op, and its result follows from its arguments."""
     at = function.__module__
     if at == "anneal.tensor._tensor":
@@ -464,7 +464,7 @@ def _defers(function: Callable[..., Any]) -> bool:
     return at.startswith("anneal.ops.") and at not in _AT_ONCE and function.__name__ not in _DRAW_FIRST
 
 
-def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = False) -> F:
+def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:
     """A function whose results may be late (`anneal.runtime.late`), known as the op that it is the checked form of.
     With `changes` it is an in-place op."""
     copies = function.__name__.endswith("_copy")  # its calls are others than those of the op, which shares values
@@ -493,7 +493,7 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
     return late  # type: ignore[return-value]
 
 
-def _viewed(function: F, known: Callable[..., Any]) -> F:
+def _viewed(function: F, known: Fun) -> F:
     """`deferred` for a function whose results are views of its first argument."""
     name = known.__name__
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any, TypeGuard, TypeVar
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal.errors import ArgumentError, DTypeError, GradientError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.runtime import Args, Handle, Options, flat, here, mapped, tensor_class
+from anneal.runtime import Args, Fun, Handle, Options, flat, here, mapped, tensor_class
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic, size
 
@@ -156,7 +156,7 @@ def need_axes(shape: Shape) -> None:
 # Calls as torch takes them: other names of arguments, a number in a tensor's place, `out=`.
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 # torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
 _SPELLINGS = {
@@ -227,7 +227,7 @@ def unknown(error: Exception, name: str, order: Sequence[str], options: Options)
     return f"there is no argument {wrong!r}{write} It takes {', '.join(names) or 'none'}"
 
 
-def apart(op: Callable[..., Any]) -> Callable[..., Any]:
+def apart(op: Fun) -> Fun:
     """An op whose results share no values with its arguments: in place of an argument it gives a new tensor.
 
     Args:
@@ -244,7 +244,7 @@ def apart(op: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def into(function: Callable[..., Any], args: Args, options: Options, of_tensors: bool) -> Any:
+def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
     """The result of a call, written into its `out=` (a tensor, or a tuple of them), which is returned.
 
     As in torch an `out` of no elements takes the shape of the result, and no gradient is recorded. Where torch warns

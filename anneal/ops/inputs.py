@@ -14,10 +14,10 @@ from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import Placement, link_part
 from anneal.ops.nodes import broadcast
-from anneal.runtime import Args, Handle, Options, Varies, number
+from anneal.runtime import Args, Fun, Handle, Options, Varies, number
 from anneal.uop import DType, Op, dtypes
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 Again = Callable[[Args, Options], Any]  # the op, with other arguments
 _EXACT = 1 << 53  # integers below are floats
 
@@ -36,9 +36,7 @@ def compares(function: F) -> F:
     return function
 
 
-def _of_tensors(
-    function: Callable[..., Any], inputs: Callable[..., tuple[Any] | None]
-) -> Callable[..., tuple[Any] | None]:
+def _of_tensors(function: Fun, inputs: Callable[..., tuple[Any] | None]) -> Callable[..., tuple[Any] | None]:
     """`inputs`, but for calls with a number where the op refuses one: a tensor in its place would be taken."""
     if hasattr(function, "lifts"):
         return inputs
@@ -69,7 +67,7 @@ def drops(function: F) -> F:
     return function
 
 
-def places(index: Callable[..., Any], write: Callable[..., Any] | None = None) -> Callable[[F], F]:
+def places(index: Fun, write: Fun | None = None) -> Callable[[F], F]:
     """The op shows the part of its first argument at the index that `index` makes of its arguments, if any; `write` is
     the op that writes there."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from anneal.errors import DTypeError, PositionError
 from anneal.ops.checks import broadcast_shapes
 from anneal.runtime import here
-from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, Shape, Src, UOp, alu, by_rule, const, dtypes, promote
+from anneal.uop import MOVEMENT, SYMBOLIC, DType, Ints, Op, Shape, Src, UOp, alu, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, product, range_of, sizes, symbolic_arg, variable, widest
 
 _INT32 = dtypes.int32
@@ -96,7 +96,7 @@ def to_memory(x: UOp, shape: Shape) -> UOp:
     return reshape(x, shape)
 
 
-def flip(x: UOp, axes: tuple[int, ...]) -> UOp:
+def flip(x: UOp, axes: Ints) -> UOp:
     """`x` reversed along `axes`."""
     return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
 
@@ -106,12 +106,12 @@ def detached(x: UOp) -> UOp:
     return UOp(Op.DETACH, x.dtype, (x,))
 
 
-def reduce_axis(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
+def reduce_axis(x: UOp, op: Op, axes: Ints) -> UOp:
     """`x` reduced by `op` along `axes`, which stay with size 1."""
     return UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, axes)) if axes else x
 
 
-def reduce_node(u: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
+def reduce_node(u: UOp, op: Op, axes: Ints, keepdim: bool) -> UOp:
     """`u` reduced along `axes`; axes of size 1 only disappear."""
     s = u.shape
     long = tuple([a for a in axes if s[a] != 1])
@@ -180,7 +180,7 @@ def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], list[int]]:
+def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, Ints, list[int]]:
     """Reading at integer tensors as a look-up of rows.
 
     Returns the picked axes of `u` in front and as one; the row for every element of the index; the index's shape; and
@@ -215,7 +215,7 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], 
     return rows, position, shape, front
 
 
-def lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
+def lay_back(rows: UOp, shape: Ints, picks: dict[int, Pick]) -> UOp:
     """`lay_out`'s rows as the array of `shape` they came from."""
     axes = sorted(picks)
     order = [*axes, *[i for i in range(len(shape)) if i not in picks]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
-from anneal.uop import SYMBOLIC, DType, Known, Nodes, Op, Provenance, Src, UOp, arena, toposort
+from anneal.uop import SYMBOLIC, DType, Ints, Known, Nodes, Op, Provenance, Src, UOp, arena, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class Call(NamedTuple):
     """
 
     kernel: Kernel
-    args: tuple[int, ...]
+    args: Ints
     outputs: int
     phase: str
-    places: tuple[int, ...] = ()
+    places: Ints = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -63,7 +63,7 @@ class Plan:
 
     values: tuple[Value, ...]
     inputs: int
-    outputs: tuple[int, ...]
+    outputs: Ints
     calls: tuple[Call, ...]
     memory: tuple[tuple[int, int], ...]  # (value, physical temporary) of each temporary
     temporaries: tuple[tuple[int, DType], ...]  # size and dtype of each physical temporary
@@ -81,7 +81,7 @@ class Cut(NamedTuple):
     graph: UOp
     inputs: Src
     group: FusionGroup
-    places: tuple[int, ...]
+    places: Ints
 
 
 @frozen
@@ -214,7 +214,7 @@ def complete(places: Places, roots: Iterable[UOp], order: Nodes) -> None:
                     places[s] = at
 
 
-def places_of(roots: Nodes, order: Iterable[UOp], places: Mapping[UOp, int]) -> tuple[int, ...]:
+def places_of(roots: Nodes, order: Iterable[UOp], places: Mapping[UOp, int]) -> Ints:
     """The places of the roots of a kernel, one each, and then of the other nodes that it computes."""
     first = [places[r] for r in roots]
     rest = {at for u in order if u.src and (at := places.get(u)) is not None}

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from anneal.backend import HOST
+from anneal.backend import HOST, Array
 from anneal.errors import SettingError
 from anneal.names import Tensor
 from anneal.runtime import here, storage_of
@@ -91,7 +91,7 @@ def text(t: Tensor) -> str:
     return f"{name}({_values(values, f'{name}(')}{tail})"
 
 
-def _values(values: np.ndarray[Any, Any], prefix: str) -> str:
+def _values(values: Array, prefix: str) -> str:
     digits, sci = _options["precision"], _options["sci_mode"]
     formatter: Any = None
     if sci and values.dtype.kind == "f":

@@ -20,7 +20,7 @@ from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
 from anneal.transforms.walks import Derivative, derivative_of, differentiated, stand_in
-from anneal.uop import ALL, ALU, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
+from anneal.uop import ALL, ALU, Ints, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
 Flags = Sequence[bool]
@@ -70,7 +70,7 @@ def drawn(y: UOp, n: Size) -> UOp:
 # -- movement ---------------------------------------------------------------------------------------------------------
 
 
-def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
+def _moved(axes: Ints) -> Ints:
     """Axes, behind that of the examples."""
     return tuple([a + 1 for a in axes])
 
@@ -439,7 +439,7 @@ def _examples(
     return rebuild(given, iter(inner)), fronts, next(iter(sizes))
 
 
-def _axis(what: str, name: str, at: Any, shape: tuple[int, ...]) -> int:
+def _axis(what: str, name: str, at: Any, shape: Ints) -> int:
     if isinstance(at, bool) or not isinstance(at, int):
         raise TransformError(f"vmap: {what} has ints and None as leaves, not {at!r}")
     if not -len(shape) <= at < len(shape):

@@ -11,8 +11,8 @@ from anneal.errors import GradientError, MissingMethodError, ShapeError, Transfo
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
-from anneal.runtime import Args, emptied, filled, here, is_hole, note_call
-from anneal.transforms.trace import Fun, flatten, like, rebuild
+from anneal.runtime import Args, Fun, emptied, filled, here, is_hole, note_call
+from anneal.transforms.trace import flatten, like, rebuild
 from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
 

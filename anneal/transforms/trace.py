@@ -19,13 +19,12 @@ from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import detached, reshape
-from anneal.runtime import Options, base_of, flat, here, mapped, sources_of
+from anneal.runtime import Fun, Options, base_of, flat, here, mapped, sources_of
 from anneal.transforms.walks import Path, stand_in
 from anneal.uop import DType, Known, Nodes, Op, Src, UOp, arena, toposort, unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Fun = Callable[..., Any]
 _R_co = TypeVar("_R_co", covariant=True)
 
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 from anneal.errors import ShapeError
 from anneal.uop.caches import Recent
 from anneal.uop.dtype import dtypes
-from anneal.uop.node import Known, Src, UOp, const, toposort
+from anneal.uop.node import Ints, Known, Src, UOp, const, toposort
 from anneal.uop.ops import SYMBOLIC, Op
 
 Size = int | UOp
@@ -227,7 +227,7 @@ def content(n: Size) -> int:
     return n if isinstance(n, int) else math.gcd(*poly(n).values())
 
 
-def widest(shape: Sequence[Size]) -> tuple[int, ...]:
+def widest(shape: Sequence[Size]) -> Ints:
     """The largest that the sizes of `shape` can be: how memory of that shape is laid out, whatever its sizes are in a
     run.
 
@@ -506,7 +506,7 @@ _PYTHON = {
 
 
 @functools.lru_cache(4096)
-def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], tuple[int, ...]]:
+def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], Ints]:
     """A function that gives the values of sizes from those of their variables.
 
     >>> n = variable("n", 1, 8)
@@ -524,4 +524,4 @@ def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], tuple[int, ...]]:
             else:
                 text[x] = _PYTHON[x.op].format(*[text[s] for s in x.src])
         parts.append(text[u] if isinstance(u, UOp) else repr(int(u)))
-    return cast(Callable[[Sizes], tuple[int, ...]], eval(f"lambda v: ({''.join(p + ', ' for p in parts)})"))
+    return cast(Callable[[Sizes], Ints], eval(f"lambda v: ({''.join(p + ', ' for p in parts)})"))

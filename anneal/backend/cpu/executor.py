@@ -33,7 +33,7 @@ from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
 from anneal.schedule import Kernel, name_of
-from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Nodes, Recent, UOp, uncollected
+from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Ints, Nodes, Recent, UOp, uncollected
 from anneal.uop.sizes import variables_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class _PartialBound(_Bound):
         self.waves = self.for_worker(0)
         return super().steps
 
-    def give(self, key: tuple[int, ...]) -> None:
+    def give(self, key: Ints) -> None:
         """Run with these values of the variables, on the worker that asked last."""
         self.key = key
         self._stale = set(self._by_worker)
@@ -272,7 +272,7 @@ class CpuBatch(Batch[Array]):
         steps: list[Step] = []
         numbers: list[int] = []
         self._tables: list[Array] = []  # which the steps point into
-        rows: list[tuple[int, ...]] = []
+        rows: list[Ints] = []
         for n, (b, after) in enumerate(zip(self._bound, [*self._bound[1:], None])):
             if isinstance(b, CLaunch):
                 rows += b.rows
@@ -321,8 +321,8 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(DTYPES),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
-        self._bindings: dict[tuple[int, ...], _Bound] = {}
-        self._users: dict[int, list[tuple[int, ...]]] = {}
+        self._bindings: dict[Ints, _Bound] = {}
+        self._users: dict[int, list[Ints]] = {}
         self._arenas: dict[tuple[int, str], Array] = {}
         self._shared: list[Array] = [_aligned(1 << 16) for _ in range(_SHARED)]
         # without a say over BLAS's threads, workers and BLAS would fight over the cores
@@ -386,7 +386,7 @@ class CpuDevice(Device[Array]):
         for key in self._users.pop(id(buffer), ()):
             self._forget(key)
 
-    def _forget(self, key: tuple[int, ...]) -> None:
+    def _forget(self, key: Ints) -> None:
         """Forget a binding, which is found by the ids of a program and of its buffers."""
         del self._bindings[key]
         for b in set(key[1:]):

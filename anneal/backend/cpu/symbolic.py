@@ -16,7 +16,7 @@ from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
-from anneal.uop import Nodes, Op, Recent, Src, UOp, arena, const, dtypes, toposort
+from anneal.uop import Ints, Nodes, Op, Recent, Src, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import evaluator, most
 
 _KEPT = 64
@@ -46,7 +46,7 @@ class SymbolicProgram(Program):
                 whole = PartialProgram(sink, name, self.names, workers)
                 if whole.worth < _LARGE_NS:
                     self.whole = whole
-        self._programs: Recent[tuple[int, ...], CpuProgram] = Recent(_KEPT // 2)
+        self._programs: Recent[Ints, CpuProgram] = Recent(_KEPT // 2)
 
     def program(self, values: Mapping[str, int]) -> CpuProgram:
         """The program for these values."""
@@ -69,7 +69,7 @@ class PartialProgram(CpuProgram):
         with arena().untracked():
             super().__init__(sink, name, workers)
 
-    def key(self, values: Mapping[str, int]) -> tuple[int, ...]:
+    def key(self, values: Mapping[str, int]) -> Ints:
         """The values of its own variables."""
         return tuple([values[n] for n in self.names])
 

@@ -23,7 +23,7 @@ from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
-from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Known, Op, Src, UOp, arena, const, toposort
+from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
 
 _TIMES = 16  # that a rule is looked at while a graph is made
@@ -281,7 +281,7 @@ class StoredValue:
     """A value that a call stores: the places of the nodes that it is, the call's first; none for a partial one."""
 
     value: int
-    places: tuple[int, ...]
+    places: Ints
 
 
 @frozen
@@ -322,7 +322,7 @@ class HeldValue:
 
     content: Array
     bounded: Bounded | None = None
-    places: tuple[int, ...] = ()
+    places: Ints = ()
     sources: frozenset[int] = frozenset()  # the values in memory that it is computed of
     writer: int | None = None
 
@@ -372,7 +372,7 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
 
         with rebuilt() as walks:
             s = schedule.PASSES.run(schedule.Schedule(program, cost_model), "kernel-split", follow)
-    waiting: dict[tuple[int, ...], list[Src]] = {}
+    waiting: dict[Ints, list[Src]] = {}
     for cut in s.cuts:
         waiting.setdefault(cut.places, []).append(tuple(cut.group.roots))
     written = []

@@ -16,7 +16,7 @@ from anneal.inspect.checking.bounds import (  # isort: skip
     EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, terms, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
-from anneal.uop import ALU, DType, Nodes, Op, UOp, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import evaluator
 
 
@@ -35,7 +35,7 @@ class TermFacts(NamedTuple):
     whole: bool
 
 
-def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Array | None = None) -> TermFacts:
+def part_of(op: Op, dtype: DType, x: Bounded, axes: Ints, valid: Array | None = None) -> TermFacts:
     """The terms along `axes`, which stay with size 1; those where `valid` is false do not count."""
     value, error = x.value, x.error
     if dtype.kind == "bool":
@@ -153,7 +153,7 @@ def _varies(a: Array) -> list[bool]:
     return [n > 1 and s != 0 for n, s in zip(a.shape, a.strides, strict=True)]
 
 
-def contracted(a: Bounded, b: Bounded, axes: tuple[int, ...]) -> TermFacts:
+def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
     """The terms of the sum over `axes` of a * b, two floats of one shape, without the products in memory."""
     shape = a.value.shape
     mine, its = (np.logical_or(_varies(x.value), _varies(x.whole())) for x in (a, b))
@@ -181,7 +181,7 @@ def _thin(a: Array, varies: Any) -> Array:
     return a[tuple([slice(None) if v else slice(0, 1) for v in varies])]
 
 
-def _summed(a: Array, b: Array, axes: tuple[int, ...], mine: Any, its: Any) -> Array:
+def _summed(a: Array, b: Array, axes: Ints, mine: Any, its: Any) -> Array:
     """The sum over `axes` of a * b as one product of matrices for each of what both have; axes stay with size 1."""
     shape = a.shape
     times = math.prod([shape[i] for i in axes if not mine[i] and not its[i]])
