@@ -124,7 +124,12 @@ def reduce_node(u: UOp, op: Op, axes: Ints, keepdim: bool) -> UOp:
 def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
     """0 to n-1 along `axis` of `ndim` axes, the others of size 1."""
     u = UOp(Op.IOTA, dtypes.int32, (), (n,))
-    return u if ndim == 1 else reshape(u, tuple([n if i == axis else 1 for i in range(ndim)]))
+    return u if ndim == 1 else reshape(u, row_shape(n, axis, ndim))
+
+
+def row_shape(n: Size, axis: int, ndim: int) -> Shape:
+    """The shape of a row along `axis` of `ndim` axes: n there, 1 elsewhere."""
+    return (1,) * axis + (n,) + (1,) * (ndim - axis - 1)
 
 
 def every(u: UOp, axis: int, step: int) -> UOp:

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from anneal.ops.nodes import Pairs, expand, flip, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
+from anneal.ops.nodes import Pairs, expand, flip, iota, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
 from anneal.uop import Ints, Op, UOp, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
@@ -164,7 +164,7 @@ def first_of(x: UOp, y: UOp, axes: Ints) -> tuple[UOp, UOp]:
     place: UOp = const(dtypes.int32, 0)
     for a in axes:
         n = x.shape[a]
-        step = reshape(UOp(Op.IOTA, dtypes.int32, (), (n,)), tuple([n if i == a else 1 for i in range(len(x.shape))]))
+        step = iota(n, a, len(x.shape))
         place = spread(place, x.shape) * n + expand(step, x.shape)
     sizes = [x.shape[a] for a in axes]
     count = product(sizes)
@@ -269,9 +269,7 @@ def _linear(index: UOp, sizes: list[int]) -> UOp:
     flat = index
     stride = last
     for i in range(len(shape) - 2, -1, -1):
-        coordinate = UOp(Op.IOTA, dtypes.int32, (), (shape[i],)) * stride
-        view = tuple([shape[i] if j == i else 1 for j in range(len(shape))])
-        flat = flat + expand(reshape(coordinate, view), shape)
+        flat = flat + expand(iota(shape[i], i, len(shape)) * stride, shape)
         stride *= sizes[i]
     assert index.vmin is not None
     assert index.vmax is not None

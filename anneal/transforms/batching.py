@@ -62,7 +62,7 @@ def drawn(y: UOp, n: Size) -> UOp:
     (A counter shifted by the example would meet the counters of other words of the same call.)
     """
     counter, seed, call = y.src
-    number = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(dtypes.uint32)
+    number = nodes.iota(n).cast(dtypes.uint32)
     key = Op.THREEFRY(number, seed ^ 0x9E3779B9, call)
     return _elementwise(y, (counter, key, call), (False, True, False), n)
 
@@ -137,7 +137,7 @@ def _scatter_add(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
         raise TransformError(
             f"vmap: {n} examples of {rows} rows to add to are more rows than an index of 32 bits reaches"
         )
-    first = UOp(Op.IOTA, dtypes.int32, (), (n,)) * rows
+    first = nodes.iota(n) * rows
     inside = (index >= 0) & (index < rows)
     below = index + nodes.expand(nodes.reshape(first, (n, 1)), index.shape)
     below = inside.where(below, -1)
