@@ -469,15 +469,17 @@ def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:
     With `changes` it is an in-place op."""
     copies = function.__name__.endswith("_copy")  # its calls are others than those of the op, which shares values
     known = function if op is None or copies else op
-    if _views(known, function.__name__):
-        return _viewed(function, known)
+    views = _views(known, function.__name__)
     changes = changes or known.__name__ == "assign"
-    run = function if changes or (hasattr(known, "is_itself") and not copies) else apart(function)
+    if views:
+        run = _linking(function, known.__name__)
+    else:
+        run = function if changes or (hasattr(known, "is_itself") and not copies) else apart(function)
 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
         if here.defers:
-            if "out" in options and not changes:
+            if "out" in options and not (changes or views):
                 return into(late, args, options, True)
             try:
                 viewed = changes and args and getattr(args[0], "_base", None) is not None
@@ -493,27 +495,15 @@ def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:
     return late  # type: ignore[return-value]
 
 
-def _viewed(function: F, known: Fun) -> F:
-    """`deferred` for a function whose results are views of its first argument."""
-    name = known.__name__
+def _linking(function: Fun, name: str) -> Fun:
+    """A function whose results are noted as views of its first argument."""
 
     def run(*args: Any, **options: Any) -> Any:
         out = function(*args, **options)
         link_views(name, function, args, options, out)
         return out
 
-    @functools.wraps(function)
-    def late(*args: Any, **options: Any) -> Any:
-        if here.defers:
-            try:
-                return call_late(known, args, options, run)
-            except Exception as error:
-                shorten(error)
-                raise
-        return function(*args, **options)
-
-    late.__wrapped__ = known
-    return late  # type: ignore[return-value]
+    return run
 
 
 def changing(function: F) -> F:
