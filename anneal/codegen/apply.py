@@ -14,7 +14,7 @@ from anneal.codegen.ranges import ceil_div, conjunction, conjuncts, extent, held
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, most, product
 
 _I32 = dtypes.int32
@@ -76,7 +76,7 @@ class _Split:
         """Leave it to the text to write unrolled iterations out."""
         for i, p in enumerate(self.pieces):
             if p.arg[1] == "unroll":
-                self.pieces[i] = _range(p.arg[0], extent(p), "written")
+                self.pieces[i] = ranged(extent(p), (p.arg[0], "written"))
 
     def _overlapping(self, head: UOp) -> UOp:
         """The index whose blocks, of registers and vectors, end within the extent."""
@@ -155,7 +155,7 @@ class _Splitting:
 
     def fresh_range(self, count: Size, kind: str) -> UOp:
         self.fresh += 1
-        return _range(self.fresh - 1, count, kind)
+        return ranged(count, (self.fresh - 1, kind))
 
     def take(self, opt: Opt) -> None:
         _check(opt, self.splits, self.group, self.unaligned)
@@ -230,8 +230,8 @@ class _Splitting:
         """The remaining part of each loop range, as a digit of one mixed-radix index over all of them."""
         total = product([s.left for s in loops])
         groups = ceil_div(total, self.flat)
-        flat = const(_I32, 0) if groups == 1 else _range(self.fresh, groups, "workgroup")
-        flat = flat * self.flat + _range(self.fresh + 1, self.flat, "local") if self.flat > 1 else flat
+        flat = const(_I32, 0) if groups == 1 else ranged(groups, (self.fresh, "workgroup"))
+        flat = flat * self.flat + ranged(self.flat, (self.fresh + 1, "local")) if self.flat > 1 else flat
         self.fresh += 2
         inside = const(dtypes.bool_, True) if content(total) % self.flat == 0 else flat < total
         if not inside.is_const:
@@ -259,10 +259,6 @@ def _one_vector(sink: UOp) -> None:
             raise _refused("a value would be a vector along two axes", u)
         if both and u.op is Op.RANGE and u.arg[1] != "vector":
             raise _refused("the iterations of a loop would be a vector", u)
-
-
-def _range(ident: int, count: Size, kind: str) -> UOp:
-    return UOp(Op.RANGE, _I32, (count if isinstance(count, UOp) else const(_I32, count),), (ident, kind))
 
 
 def _check(opt: Opt, splits: list[_Split], group: int, unaligned: bool) -> None:
@@ -323,7 +319,7 @@ class _Rewrite:
         value, inside = s.index(head, (clamp or not s.runs_in_parallel) and not self.unaligned)
         if not s.runs_in_parallel:
             # A sum that is all written out stays a loop, of one iteration, where its text adds products in one step.
-            one = [_range(r.arg[0], 1, "reduce")] if self.unaligned and s.pieces else []
+            one = [ranged(1, (r.arg[0], "reduce"))] if self.unaligned and s.pieces else []
             self.serial[r] = ([head] if head.op is Op.RANGE else one) + s.pieces
         elif not inside.is_const:
             self.predicates.append(inside)

@@ -12,7 +12,7 @@ from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, f
 from anneal.codegen.skip import choices
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
 LANES = 4
@@ -261,7 +261,7 @@ class ChainedKernel:
         if end.is_const and end.arg == 1:
             return const(_I32, 0)
         self.fresh += 1
-        return UOp(Op.RANGE, _I32, (end,), (self.fresh - 1, kind))
+        return ranged(end, (self.fresh - 1, kind))
 
     def loops(self, *ranges: UOp) -> Src:
         """The ranges among these, which may be numbers."""

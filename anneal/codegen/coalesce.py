@@ -6,7 +6,7 @@ import math
 
 from anneal.codegen.ranges import extent, form, is_linear, mask_of, substituted, with_sources
 from anneal.rewrite import rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 
@@ -48,7 +48,7 @@ def coalesce(sink: UOp) -> UOp:
     table: Known = {a: const(_I32, 0) for a in parent}
     for b in set(parent.values()):
         if b not in parent:
-            table[b] = UOp(Op.RANGE, _I32, (const(_I32, extents[b]),), b.arg)
+            table[b] = ranged(extents[b], b.arg)
     return _merged(sink, table, parent)
 
 
@@ -141,7 +141,7 @@ def merge_rows(sink: UOp) -> UOp:
     for group in groups:
         if len(group) > 1:
             inner = math.prod([extent(r) for r in group])
-            whole = UOp(Op.RANGE, _I32, (const(_I32, inner),), group[-1].arg)
+            whole = ranged(inner, group[-1].arg)
             for i, r in enumerate(group):
                 inner //= extent(r)
                 new[r] = whole // inner % extent(r) if i else whole // inner

@@ -13,7 +13,7 @@ from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, most, product
 
 _I32 = dtypes.int32
@@ -89,7 +89,7 @@ def _one_of_each(vectors: Nodes, table: Known, fresh: int) -> UOp:
     kept: dict[int, UOp] = {}
     for v in vectors:
         table[v] = kept.setdefault(extent(v), v)
-    return kept.get(4) or UOp(Op.RANGE, _I32, (const(_I32, 4),), (fresh, "vector"))
+    return kept.get(4) or ranged(4, (fresh, "vector"))
 
 
 def _mixed_radix(name: str, ranges: list[UOp], table: Known) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, unform
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, ranged, toposort
 
 
 class _Indices:
@@ -73,7 +73,7 @@ def to_vectors(sink: UOp) -> UOp:
     fours = [memory for memory in _quads(accesses, indices, mask) if memory not in wide and memory not in sub_word]
     if fours:
         fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
-        own = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 4),), (fresh, "vector"))
+        own = ranged(4, (fresh, "vector"))
         wide |= dict.fromkeys(fours, next((v for v in vectors if extent(v) == 4), own))
     if not wide:
         return sink

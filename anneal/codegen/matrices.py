@@ -12,7 +12,7 @@ from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _GAP = 8  # elements between two rows in workgroup memory
@@ -70,7 +70,7 @@ def merged(sink: UOp) -> UOp:
         return sink
     sizes = [extent(r) for r in ranges[0]]
     first = ranges[0][0]
-    whole = UOp(Op.RANGE, _I32, (const(_I32, math.prod(sizes)),), first.arg)
+    whole = ranged(math.prod(sizes), first.arg)
     table, rest = {}, whole
     for r, n in zip(reversed(ranges[0][1:]), reversed(sizes[1:]), strict=True):
         table[r], rest = rest % n, rest // n
@@ -242,7 +242,7 @@ class _Multiplication:
         if count == 1 and kind not in ("row", "column", "depth"):
             return const(_I32, 0)
         self.fresh += 1
-        return UOp(Op.RANGE, _I32, (const(_I32, count),), (self.fresh - 1, kind))
+        return ranged(count, (self.fresh - 1, kind))
 
     def first(self, r: UOp, block: int, number: UOp) -> tuple[UOp, UOp | None]:
         """The first element of a block of a range; if blocks overlap, also the first that no other block has."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from anneal.codegen.ranges import conjunction, extent, form, mask_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
@@ -94,7 +94,7 @@ def cut_iterations(sink: UOp) -> UOp:
         start, end = found.pop()
         if start.is_const and end.is_const and (start.arg, end.arg) == (0, extent(r)):
             continue
-        new = UOp(Op.RANGE, _I32, (end - start,), r.arg)
+        new = ranged(end - start, r.arg)
         fresh[r] = new
         moved[r] = new + start
     return _shifted(sink, fresh, moved) if fresh else sink
@@ -269,7 +269,7 @@ def _without_loops(sink: UOp) -> UOp:
         (never,) = conjunction(unused)
         if not never.is_const:
             iterations = never.where(const(_I32, 0), r.src[0])
-            table[r] = UOp(Op.RANGE, _I32, (iterations,), r.arg)
+            table[r] = ranged(iterations, r.arg)
     return substituted(sink, table) if table else sink
 
 

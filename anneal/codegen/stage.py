@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from anneal.codegen.ranges import Substitution, extent, form, mask_of, normalise, substituted
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
@@ -118,7 +118,7 @@ def tile_over(
     if across:
         # Written across its rows, read along them: gaps let neighbouring writers meet different memory banks.
         total = math.prod(extent(r) for r in deep)
-        four = UOp(Op.RANGE, _I32, (const(_I32, _ROWS),), (fresh, "vector"))
+        four = ranged(_ROWS, (fresh, "vector"))
         if source[0] is deep[0] and extent(deep[0]) % _ROWS == 0 and _contiguous(value, source[0], four):
             pad = _ROWS * max(1, _BANKS // total)
         else:
@@ -216,7 +216,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
 
 def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
     """Does `value` read neighbouring elements along `r`, from every multiple of the lanes on?"""
-    quad = UOp(Op.RANGE, _I32, (r.src[0] // extent(lanes),), r.arg)
+    quad = ranged(r.src[0] // extent(lanes), r.arg)
     for u in toposort((value,)):
         if u.op is Op.LOAD and u.src[1].varies_over(r):
             index = Substitution({r: quad * extent(lanes) + lanes}, 1 << r.arg[0])(u.src[1])

@@ -212,6 +212,11 @@ def divided_size(a: Size, b: Size) -> Size | None:
     return size(poly_node(found[0]))
 
 
+def ranged(count: Size, arg: Any) -> UOp:
+    """The RANGE of so many values; `arg` is its number and its kind."""
+    return UOp(Op.RANGE, dtypes.int32, (count if isinstance(count, UOp) else const(dtypes.int32, count),), arg)
+
+
 def most(n: Size) -> int:
     """The largest value of a size."""
     return n if isinstance(n, int) else int(n.vmax or 0)

@@ -34,7 +34,7 @@ from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
 from anneal.schedule import Kernel, name_of
 from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Ints, Nodes, Recent, UOp, uncollected
-from anneal.uop.sizes import variables_of
+from anneal.uop.sizes import Sizes, variables_of
 
 if TYPE_CHECKING:
     from anneal.backend.cpu.in_c import CKernels
@@ -94,9 +94,7 @@ class _PartialBound(_Bound):
     __slots__ = ("_by_worker", "_kept", "_stale", "key", "made", "worker")
     program: PartialProgram
 
-    def __init__(
-        self, program: PartialProgram, buffers: tuple[Array, ...], device: CpuDevice, values: Mapping[str, int]
-    ) -> None:
+    def __init__(self, program: PartialProgram, buffers: tuple[Array, ...], device: CpuDevice, values: Sizes) -> None:
         self.key = program.key(values)
         self.made = 0  # how often its items were made anew
         self.worker = 0  # where it was asked for last
@@ -146,7 +144,7 @@ class _PartialBound(_Bound):
             item.steps[0][1][0][:] = new.steps
 
 
-def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> Program:
+def _chosen(program: Program, values: Sizes, one_worker: bool) -> Program:
     """The calls of `program` that run with these values, if need be for one worker."""
     if isinstance(program, SymbolicProgram):
         program = program.program(values)
@@ -164,7 +162,7 @@ def _mostly_gemv(chosen: Sequence[Program]) -> bool:
 class CpuBatch(Batch[Array]):
     """Flat calls, replayed in order."""
 
-    def __init__(self, device: CpuDevice, calls: Sequence[Call[Array]], values: Mapping[str, int]) -> None:
+    def __init__(self, device: CpuDevice, calls: Sequence[Call[Array]], values: Sizes) -> None:
         self._device = device
         # kept only where other values may be given
         self._calls = list(calls) if values else []
@@ -191,7 +189,7 @@ class CpuBatch(Batch[Array]):
         self._streams: Streams | None = None  # as the next run takes them
         self._until_arranged: float | None = None  # how many runs, which the first one finds out
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Sizes) -> None:
         if values == self._values:
             return
         self._values = dict(values)
@@ -447,15 +445,15 @@ class CpuDevice(Device[Array]):
             self._programs[sink] = found
         return found
 
-    def prepare(self, calls: Sequence[Call[Array]], values: Mapping[str, int] | None = None) -> CpuBatch:
+    def prepare(self, calls: Sequence[Call[Array]], values: Sizes | None = None) -> CpuBatch:
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound | CLaunch]:
+    def bind(self, calls: Sequence[Call[Array]], values: Sizes, one_worker: bool) -> list[_Bound | CLaunch]:
         """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
         return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
 
-    def _bind(self, program: Program, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound | CLaunch:
+    def _bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
         if isinstance(program, CProgram):
             if not overlap(program, buffers):
                 return CLaunch(program, tuple(buffers), self.shared(sum(program.scratch.values())), values)

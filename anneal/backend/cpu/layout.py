@@ -17,7 +17,7 @@ from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Instr, Pad,
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
-from anneal.uop import Known, Op, Src, UOp, alu, const, dtypes, toposort
+from anneal.uop import Known, Op, Src, UOp, alu, const, dtypes, ranged, toposort
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of
@@ -80,7 +80,7 @@ def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
         if hi - lo == 1:
             new[r] = const(dtypes.int32, lo)
         else:
-            narrow = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, hi - lo),), r.arg)
+            narrow = ranged(hi - lo, r.arg)
             new[r] = alu(Op.ADD, (narrow, const(dtypes.int32, lo)))
 
     def visit(u: UOp, src: Src) -> UOp:

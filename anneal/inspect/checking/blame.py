@@ -24,7 +24,7 @@ from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
 from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
-from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
+from anneal.uop.sizes import Sizes, evaluator, mapped, symbolic_arg, unbound
 
 _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # that rules are looked at
@@ -33,7 +33,7 @@ _SIDES = 1 << 16  # elements of one side of a rule
 
 def again(
     device: AnyDevice, program: Any, call: schedule.Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
-    values: Mapping[str, int],
+    values: Sizes,
 ) -> list[Array]:  # fmt: skip
     """The values that a program stores, run on memory of its own with these contents."""
     buffers = []
@@ -134,7 +134,7 @@ def suspects(
     call: schedule.Call,
     cost_model: schedule.CostModel,
     before: Sequence[Array],
-    values: Mapping[str, int],
+    values: Sizes,
 ) -> list[Suspect]:
     """Rules that changed what a node says while the kernel of `call` was made, and the passes between which it changed.
 

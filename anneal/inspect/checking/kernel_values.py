@@ -17,7 +17,7 @@ from anneal.inspect.checking.bounds import (  # isort: skip
 )  # fmt: skip
 from anneal.schedule import dead_side
 from anneal.uop import ALU, DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
-from anneal.uop.sizes import evaluator
+from anneal.uop.sizes import Sizes, evaluator
 
 
 class TermFacts(NamedTuple):
@@ -284,7 +284,7 @@ class KernelValues:
     The graph is the scheduler's, before any opt: the code generator and the driver have no part in this.
     """
 
-    def __init__(self, sink: UOp, memory: Sequence[Array], values: Mapping[str, int]) -> None:
+    def __init__(self, sink: UOp, memory: Sequence[Array], values: Sizes) -> None:
         self.sink, self.values = sink, dict(values)
         self.memory = memory
         self._known: dict[int, Bounded] = {}  # memory that is small, by slot
@@ -530,9 +530,7 @@ def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
     )
 
 
-def error_bounds(
-    sink: UOp, memory: Sequence[Array], outputs: int, values: Mapping[str, int]
-) -> list[tuple[Array, Array | None]]:
+def error_bounds(sink: UOp, memory: Sequence[Array], outputs: int, values: Sizes) -> list[tuple[Array, Array | None]]:
     """The bounds of what a kernel writes: how far elements may be, on a right device, from their values in float64.
 
     Args:

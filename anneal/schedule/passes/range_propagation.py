@@ -13,7 +13,7 @@ from anneal.rewrite import HERE, linear_index, over, rebuild, reshaped_index, si
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of
-from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
 Index = Src
@@ -86,7 +86,7 @@ class _Ranges:
 
     def new(self, extent: UOp, kind: str) -> UOp:
         self.count += 1
-        return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, kind))
+        return ranged(extent, (self.count - 1, kind))
 
 
 def rangeify(cut: UOp) -> UOp:
@@ -398,7 +398,7 @@ def split_ranges(sink: UOp) -> UOp:
                 continue
             parts = []
             for low, high in zip([1, *chain], chain):
-                parts.append(UOp(Op.RANGE, _I32, (_int(high // low),), (fresh, r.arg[1])))
+                parts.append(ranged(high // low, (fresh, r.arg[1])))
                 fresh += 1
             mapping[r] = parts[::-1]
         if not mapping:
