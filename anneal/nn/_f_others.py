@@ -157,19 +157,6 @@ def _padded(targets: Tensor, lengths: list[int], batch: int, blank: int) -> Tens
     return targets[Tensor(at.astype(np.int32), device=targets.device)]
 
 
-@function(autocast="float32")
-def pdist(x: Tensor, p: float = 2.0) -> Tensor:
-    """The p-norm distances of all pairs of rows, (n, d) to (n * (n - 1) / 2,), in the order (0, 1), (0, 2), ...
-
-    >>> pdist(Tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).round(3)
-    Tensor([5.   , 1.   , 4.243], dtype=float32)
-    """
-    if x.ndim != 2:
-        raise ShapeError(f"pdist: takes (n, d), not {x.shape}")
-    a, b = [Tensor(i.astype(np.int32), device=x.device) for i in np.triu_indices(x.shape[0], 1)]
-    return (x[a] - x[b]).norm(p, -1)
-
-
 @function
 def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """1-D convolution of (time, batch, channels), with `pad` zeros at both ends, with a weight (size, in, out).

@@ -14,18 +14,10 @@ from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
-from anneal.ops.nodes import (
-    broadcast,
-    common_dtype,
-    detached,
-    expand,
-    iota,
-    named,
-    permute,
-    reduce_axis,
-    reshape,
-    take_rows,
-)
+
+from anneal.ops.nodes import (  # isort: skip
+    broadcast, common_dtype, detached, expand, iota, named, permute, reduce_axis, reshape, take_rows,
+)  # fmt: skip
 from anneal.ops.precision import in_single, no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped

@@ -9,10 +9,7 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
-
-from anneal.runtime import (  # isort: skip
-    Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class,
-)  # fmt: skip
+from anneal.runtime import Fun, Handle, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class
 from anneal.uop import MOVEMENT, Ints, Op, Recent, Shape, UOp, const, dtypes
 
 Layout = tuple[Ints, int]  # the strides of a view, and the place of its first element
@@ -287,7 +284,7 @@ def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> Ints | None:
 # -- what an op gave --------------------------------------------------------------------------------------------------
 
 
-def link_views(name: str, op: Fun, args: Args, options: Options, out: Any) -> None:
+def link_views(name: str, op: Fun, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
     """Note of the results of an op that gives views what they are parts of: of its first tensor.
 
     Args:
@@ -369,7 +366,7 @@ class _Through:
             found = _throughs[op, recipe] = _Through(op, recipe)
         return found
 
-    def inputs(self, varies: Any, again: Any, args: Args, options: Options) -> tuple[Any] | None:
+    def inputs(self, varies: Any, again: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
         """As the op's own."""
         root, *at = args[: self._first]
         vary = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
@@ -378,7 +375,7 @@ class _Through:
         return found
 
 
-def change_view(op: Any, function: Fun, x: Handle, args: Args, options: Any) -> bool:
+def change_view(op: Any, function: Fun, x: Handle, args: tuple[Any, ...], options: Any) -> bool:
     """Change what `x` is a view of by the in-place op `function`, late; False where that is done otherwise. `args` are
     what the op takes beside `x`."""
     link = x._base
@@ -450,7 +447,7 @@ def _steps(u: UOp, base: UOp) -> tuple[Step, ...] | None:
     return tuple(reversed(steps))
 
 
-def _probed(op: Fun, base: Any, args: Args, options: Options, n: int) -> tuple[Step, ...] | None:
+def _probed(op: Fun, base: Any, args: tuple[Any, ...], options: dict[str, Any], n: int) -> tuple[Step, ...] | None:
     """`_steps` of the op's result number `n`, from a node that nothing folds away."""
     u = base.uop
     probe = UOp(Op.PARAM, u.dtype, (), (-1, u.shape), tag="probe")

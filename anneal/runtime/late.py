@@ -32,8 +32,7 @@ from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Nodes, Recent, Some, UOp, Weighed, arena, line_at, normalise_const, toposort,
-    users_frame,
+    CODES, MOVEMENT, DType, Line, Nodes, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort, users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
@@ -424,7 +423,7 @@ def become_late(t: Handle, late: Late) -> None:
 # -- what is no op ----------------------------------------------------------------------------------------------------
 
 
-Computed = tuple[Some, Any]  # nodes, and what else is to be known of them
+Computed = tuple[Sequence[UOp | None], Any]  # nodes, and what else is to be known of them
 
 
 def composite(
