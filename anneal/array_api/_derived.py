@@ -11,7 +11,6 @@ from typing import Any
 from anneal.array_api._dtypes import result_type, standards
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import as_dtype
-from anneal.runtime import Fun
 from anneal.tensor import DType, Tensor, dtypes
 
 # Arguments of ops that the standard has not, and those that have another name there.
@@ -19,7 +18,7 @@ LACKING = "UPLO alpha atol decimals dim1 dim2 dtype hermitian rounding_mode tol 
 RENAMED = {"dim": "axis", "dims": "axes", "keepdim": "keepdims"}
 
 
-def standard(op: Fun, name: str) -> Fun:
+def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The standard's function `name` that is an op: one declared by `@function(array_api=...)`.
 
     Operands, which have no default, are given by position: x, or x1 and x2, of which one may be a number. What else the
@@ -77,14 +76,14 @@ def _said(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"\b\w+\b", lambda word: names.get(word[0], word[0]), first)
 
 
-def _of_one(op: Fun) -> Fun:
+def _of_one(op: Callable[..., Any]) -> Callable[..., Any]:
     def function(x: Tensor, /) -> Any:
         return op(x)
 
     return function
 
 
-def of_two(op: Fun, name: str) -> Fun:
+def of_two(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     """An op of two of which one may be a number."""
 
     def function(x1: Any, x2: Any, /) -> Any:
@@ -97,7 +96,7 @@ def of_two(op: Fun, name: str) -> Fun:
     return function
 
 
-def _of_vectors(op: Fun, name: str) -> Fun:
+def _of_vectors(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     """An op of vectors along an axis, counted from the end, which has one size in both; the other axes broadcast."""
 
     def function(x1: Tensor, x2: Tensor, /, *axis: int, **named: int) -> Any:
@@ -111,7 +110,9 @@ def _of_vectors(op: Fun, name: str) -> Fun:
     return function
 
 
-def _by_name(op: Fun, name: str, names: Sequence[str], named: Mapping[str, inspect.Parameter], first: int) -> Fun:
+def _by_name(
+    op: Callable[..., Any], name: str, names: Sequence[str], named: Mapping[str, inspect.Parameter], first: int
+) -> Callable[..., Any]:
     """An op with these names of what is given by position, and its own parameters that are given by name, of which it
     takes the first by position.
     """
