@@ -378,6 +378,8 @@ FLOATS INTEGERS STAGES check legalised""",
 linear_index matched_axes reshaped_index source_index unflatten""",
         "passes": """
 Event Hook Listed Pass Pipeline explain listening tracing""",
+        "sums": """
+Sum linear""",
         "symbolic": """
 forget simplify""",
     },

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.ranges import extent, form, is_linear, mask_of, substituted, with_sources
-from anneal.rewrite import rebuild
+from anneal.codegen.ranges import extent, form, mask_of, substituted, with_sources
+from anneal.rewrite import linear, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
@@ -15,11 +15,11 @@ def _roots(order: list[UOp]) -> list[UOp]:
     """The int32 expressions over ranges that something other than affine arithmetic uses."""
     found: dict[UOp, None] = {}
     for u in order:
-        if is_linear(u) or u.op is Op.RANGE:
+        if linear(u) or u.op is Op.RANGE:
             continue
         sources = u.src[:1] if u.op is Op.REDUCE else u.src
         for s in sources:
-            if s.ranges and s.dtype is _I32 and (s.op is Op.RANGE or is_linear(s)):
+            if s.ranges and s.dtype is _I32 and (s.op is Op.RANGE or linear(s)):
                 found[s] = None
     return list(found)
 

@@ -11,22 +11,14 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from anneal.rewrite import rebuild, tell
+from anneal.rewrite import Sum, linear, rebuild, tell
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, least, size
 
 _I32 = dtypes.int32
-_LINEAR = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.MUL))
 _INT_MIN, _INT_MAX = _I32.min, _I32.max
 
 Form = tuple[dict[UOp, int], int]
-
-
-def is_linear(u: UOp) -> bool:
-    """True if `u` is an int32 node that an affine form looks through."""
-    if u.dtype is not _I32 or u.op not in _LINEAR:
-        return False
-    return u.op is not Op.MUL or u.src[1].op is Op.CONST or u.src[0].op is Op.CONST
 
 
 def form(u: UOp) -> Form:
@@ -37,31 +29,8 @@ def form(u: UOp) -> Form:
     >>> terms[i], c
     (8, 6)
     """
-    terms: dict[UOp, int] = {}
-    constant = 0
-    stack: list[tuple[UOp, int]] = [(u, 1)]
-    while stack:
-        n, k = stack.pop()
-        op = n.op
-        if op is Op.CONST:
-            constant += k * int(n.arg)
-        elif op not in _LINEAR or n.dtype is not _I32:
-            terms[n] = terms.get(n, 0) + k
-        elif op is Op.ADD:
-            stack.append((n.src[1], k))
-            stack.append((n.src[0], k))
-        elif op is Op.SUB:
-            stack.append((n.src[1], -k))
-            stack.append((n.src[0], k))
-        elif op is Op.NEG:
-            stack.append((n.src[0], -k))
-        elif n.src[1].op is Op.CONST:
-            stack.append((n.src[0], k * int(n.src[1].arg)))
-        elif n.src[0].op is Op.CONST:
-            stack.append((n.src[1], k * int(n.src[0].arg)))
-        else:
-            terms[n] = terms.get(n, 0) + k
-    terms = {t: k for t, k in terms.items() if k}
+    whole = Sum.of(u)
+    terms, constant = dict(whole.terms), whole.constant
     if any(t.op is Op.MOD for t in terms):
         terms, extra = _join_quotients(terms)
         constant += extra
@@ -92,7 +61,7 @@ def _join_quotients(terms: dict[UOp, int]) -> Form:
                 continue
             del terms[t], terms[rest]
             terms[x] = terms.get(x, 0) + k
-            if x.op is Op.MOD or is_linear(x):
+            if x.op is Op.MOD or linear(x):
                 # The joined value may itself be a sum or a remainder.
                 return form(_rebuild(terms.items(), 0))
             work += [t for t in terms if t.op is Op.MOD and t.src[1].op is Op.CONST]
@@ -148,7 +117,7 @@ def normalise(u: UOp, serial: int = 0) -> UOp:
             whole[inner] = 1
         outer = _rebuild(sorted(whole.items(), key=key), constant // c)
         return outer if _bounded(left) and _bounded(outer) else u
-    if not is_linear(u):
+    if not linear(u):
         return u
     terms, constant = form(u)
     return _rebuild(sorted(terms.items(), key=_serial_last(serial)), constant)
