@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from anneal.doors import same_under
 from anneal.errors import DTypeError, SettingError
 from anneal.ops import DTypeLike, as_dtype, cast_dtype, said
 from anneal.optim import Optimizer
-from anneal.runtime import here
+from anneal.runtime import Fun, here
 from anneal.tensor import DType, Tensor, dtypes, no_grad
 from anneal.transforms import tree_map
 
@@ -115,9 +115,7 @@ def get_autocast_dtype(device_type: str) -> DType:
 # -- custom functions -------------------------------------------------------------------------------------------------
 
 
-def custom_fwd(
-    fwd: Callable[..., Any] | None = None, *, device_type: str = "cpu", cast_inputs: DTypeLike | None = None
-) -> Callable[..., Any]:
+def custom_fwd(fwd: Fun | None = None, *, device_type: str = "cpu", cast_inputs: DTypeLike | None = None) -> Fun:
     """A decorator for `forward` of an `autograd.Function` that `autocast` shall know.
 
     Args:
@@ -145,7 +143,7 @@ def custom_fwd(
     return forward
 
 
-def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str = "cpu") -> Callable[..., Any]:
+def custom_bwd(bwd: Fun | None = None, *, device_type: str = "cpu") -> Fun:
     """A decorator for `backward` of an `autograd.Function` whose `forward` has `custom_fwd`: it runs under the
     `autocast` that was in force there, wherever `backward` is called.
 

@@ -302,39 +302,49 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
 # -- frequencies ------------------------------------------------------------------------------------------------------
 
 
-@_op
-def fftfreq(
-    n: int, d: float = 1.0, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+def _frequencies(
+    name: str,
+    of: Callable[..., Any],
+    n: int,
+    d: float = 1.0,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """The frequencies of the elements of a transform of n samples, `d` apart: 0, 1, ..., -2, -1 over n d.
+    if n < 1 or d == 0:
+        raise ShapeError(f"fft: there are no frequencies of {n} samples that are {d} apart")
+    out = Tensor(of(n, d), device=device, dtype="float32" if dtype is None else dtype)
+    if not out.dtype.is_float:
+        raise DTypeError(f"fft: frequencies are floats, not {out.dtype.name}")
+    return out.requires_grad_() if requires_grad else out
+
+
+fftfreq, rfftfreq = map(
+    _op,
+    rows_of(
+        _frequencies,
+        {
+            "fftfreq": (
+                np.fft.fftfreq,
+                """The frequencies of the elements of a transform of n samples, `d` apart: 0, 1, ..., -2, -1 over n d.
 
     >>> fftfreq(4).tolist()
     [0.0, 0.25, -0.5, -0.25]
-    """
-    return _frequencies(np.fft.fftfreq, n, d, dtype, device, requires_grad)
-
-
-@_op
-def rfftfreq(
-    n: int, d: float = 1.0, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """The frequencies of the elements of `rfft` of n samples, `d` apart: the first n // 2 + 1 of `fftfreq`, none
-    negative.
+    """,
+            ),
+            "rfftfreq": (
+                np.fft.rfftfreq,
+                """The frequencies of the elements of `rfft` of n samples, `d` apart: the first n // 2 + 1 of `fftfreq`,
+    none negative.
 
     >>> rfftfreq(4).tolist()
     [0.0, 0.25, 0.5]
-    """
-    return _frequencies(np.fft.rfftfreq, n, d, dtype, device, requires_grad)
-
-
-def _frequencies(of: Callable[..., Any], n: int, d: float, dtype: Any, device: Any, wants: bool) -> Tensor:
-    if n < 1 or d == 0:
-        raise ShapeError(f"fft: there are no frequencies of {n} samples that are {d} apart")
-    kind = "float32" if dtype is None else dtype
-    out = Tensor(of(n, d), device=device, dtype=kind)
-    if not out.dtype.is_float:
-        raise DTypeError(f"fft: frequencies are floats, not {out.dtype.name}")
-    return out.requires_grad_() if wants else out
+    """,
+            ),
+        },
+    ),
+)
 
 
 @_op

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import names_of, opened_later
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops import DTypeLike, axes_of, axis_of, broadcast_shapes, checked
+from anneal.ops import DTypeLike, axes_of, axis_of, broadcast_shapes, checked, rows_of
 from anneal.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -134,8 +134,9 @@ def norm(
     return x.norm(order, axes_of(dim, input.ndim, "mask"), keepdim)
 
 
-@checked
-def var(
+def _spread(
+    name: str,
+    power: float,
     input: Tensor,
     dim: Dims = None,
     unbiased: bool | None = None,
@@ -145,36 +146,36 @@ def var(
     dtype: DTypeLike | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The variance along axes, or of all, of the elements that count: squares are summed over the count less
-    `correction` (1, or 0 for unbiased=False).
-
-    >>> var(Tensor([1.0, 2.0, 5.0]), mask=Tensor([True, False, True])).item()
-    8.0
-    """
     if unbiased is not None and correction is not None:
-        raise ShapeError("var: unbiased and correction are the same argument; give one of them")
+        raise ShapeError(f"{name}: unbiased and correction are the same argument; give one of them")
     lost = float(unbiased is not False) if correction is None else float(correction)
     x, axes = _floats(input, dtype), axes_of(dim, input.ndim, "mask")
     count = _counts(x, mask).sum(axes, True)
     centre = _filled(x, mask, 0).sum(axes, True) / count
     apart = _filled(x - centre, mask, 0)
     out = (apart * apart).sum(axes, True) / (count - lost).clamp(min=0.0)
-    return out if keepdim else out.sum(axes)  # of one element each
+    out = out if keepdim else out.sum(axes)  # of one element each
+    return out if power == 2 else out.sqrt()
 
 
-@checked
-def std(
-    input: Tensor,
-    dim: Dims = None,
-    unbiased: bool | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The square root of `var`."""
-    return var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask).sqrt()
+var, std = map(
+    checked,
+    rows_of(
+        _spread,
+        {
+            "var": (
+                2,
+                """The variance along axes, or of all, of the elements that count: squares are summed over the
+    count less `correction` (1, or 0 for unbiased=False).
+
+    >>> var(Tensor([1.0, 2.0, 5.0]), mask=Tensor([True, False, True])).item()
+    8.0
+    """,
+            ),
+            "std": (1, "The square root of `var`."),
+        },
+    ),
+)
 
 
 @checked

@@ -215,8 +215,8 @@ LambdaLR WarmupCosine warmup_cosine""",
     "anneal.nn.functional": {
         "anneal.nn._f_others": """
 alpha_dropout conv_tbc ctc_loss dropout dropout1d dropout2d dropout3d feature_alpha_dropout linear_cross_entropy
-multi_head_attention_forward multilabel_margin_loss pdist rrelu rrelu_ softmin triplet_margin_with_distance_loss
-upsample upsample_bilinear upsample_nearest""",
+multi_head_attention_forward multilabel_margin_loss rrelu rrelu_ softmin triplet_margin_with_distance_loss upsample
+upsample_bilinear upsample_nearest""",
         "anneal.nn._f_pools": """
 adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_max_pool2d adaptive_max_pool2d_with_indices
 adaptive_max_pool3d adaptive_max_pool3d_with_indices embedding_bag fractional_max_pool2d
@@ -232,7 +232,7 @@ hardshrink hardsigmoid=hardsigmoid hardswish=hardswish hardtanh=hardtanh hardtan
 huber_loss instance_norm interpolate kl_div l1_loss layer_norm leaky_relu=leaky_relu leaky_relu_=leaky_relu linear
 local_response_norm log_softmax logsigmoid margin_ranking_loss mish=mish mse_loss multi_margin_loss
 multilabel_soft_margin_loss native_channel_shuffle=channel_shuffle nll_loss normalize one_hot pad pairwise_distance
-pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu6=relu6 relu=relu relu_=relu rms_norm
+pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu6=relu6 relu=relu relu_=relu rms_norm
 scaled_dot_product_attention selu=selu selu_=selu sigmoid silu=silu smooth_l1_loss soft_margin_loss softmax softplus
 softshrink softsign tanh tanhshrink threshold=threshold threshold_=threshold triplet_margin_loss unfold=im2col""",
     },
@@ -378,6 +378,8 @@ FLOATS INTEGERS STAGES check legalised""",
 linear_index matched_axes reshaped_index source_index unflatten""",
         "passes": """
 Event Hook Listed Pass Pipeline explain listening tracing""",
+        "sums": """
+Sum linear""",
         "symbolic": """
 forget simplify""",
     },
@@ -452,8 +454,8 @@ gelu glu grid_sample group_norm gumbel_softmax hardshrink hardsigmoid hardswish 
 huber_loss instance_norm interpolate kl_div l1_loss layer_norm leaky_relu linear local_response_norm log_softmax
 logsigmoid lp_pool1d lp_pool2d margin_ranking_loss max_pool1d max_pool2d max_pool3d mish mse_loss multi_margin_loss
 multilabel_soft_margin_loss native_channel_shuffle=channel_shuffle nll_loss normalize one_hot pad pairwise_distance
-pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu relu6 rms_norm scaled_dot_product_attention selu sigmoid
-silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign tanh tanhshrink threshold
+pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu relu6 rms_norm scaled_dot_product_attention selu
+sigmoid silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign tanh tanhshrink threshold
 triplet_margin_loss unfold=im2col""",
     },
     "anneal.tensor.random": {

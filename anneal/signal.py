@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.doors import same_under
 from anneal.errors import ArgumentError, ShapeError
-from anneal.ops import DTypeLike, as_dtype, checked, i0e
+from anneal.ops import DTypeLike, as_dtype, checked, i0e, rows_of
 from anneal.tensor import Tensor
 
 __all__ = [
@@ -77,41 +77,41 @@ def general_hamming(
     return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-@checked
-def hamming(
-    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
+def _of_cosines(
+    name: str,
+    parts: Sequence[float],
+    M: int,
+    *,
+    sym: bool = True,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """`general_hamming` with alpha 0.54."""
-    return general_hamming(M, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
+    return general_cosine(M, a=parts, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-@checked
-def hann(
-    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """`general_hamming` with alpha 0.5.
+hamming, hann, blackman, nuttall = map(
+    checked,
+    rows_of(
+        _of_cosines,
+        {
+            "hamming": ([0.54, 1.0 - 0.54], "`general_hamming` with alpha 0.54."),
+            "hann": (
+                [0.5, 0.5],
+                """`general_hamming` with alpha 0.5.
 
     >>> hann(4, sym=False).round(3)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
-    """
-    return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
-
-
-@checked
-def blackman(
-    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """`general_cosine` with 0.42, 0.5 and 0.08."""
-    return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
-
-
-@checked
-def nuttall(
-    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """`general_cosine` with 0.3635819, 0.4891775, 0.1365995 and 0.0106411."""
-    parts = [0.3635819, 0.4891775, 0.1365995, 0.0106411]
-    return general_cosine(M, a=parts, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
+    """,
+            ),
+            "blackman": ([0.42, 0.5, 0.08], "`general_cosine` with 0.42, 0.5 and 0.08."),
+            "nuttall": (
+                [0.3635819, 0.4891775, 0.1365995, 0.0106411],
+                "`general_cosine` with 0.3635819, 0.4891775, 0.1365995 and 0.0106411.",
+            ),
+        },
+    ),
+)
 
 
 @checked

@@ -69,24 +69,38 @@ def _one_axis(name: str, x: Tensor, axis: int | None) -> int:
     return axis_of(-1 if axis is None else axis, x.ndim, name)
 
 
-@standards
-def cumulative_sum(
-    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+def _cumulative(
+    name: str,
+    op: Any,
+    x: Tensor,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
 ) -> Tensor:
-    """The sums of the elements so far, after a 0 if `include_initial`. Dtypes as those of `sum`."""
-    at = _one_axis("cumulative_sum", x, axis)
+    at = _one_axis(name, x, axis)
     kind = widened(x, dtype)
-    return x.cast(kind).cumulative_sum(at, include_initial=include_initial).cast(kind)
+    running: Tensor = op(x.cast(kind), at, include_initial=include_initial)
+    return running.cast(kind)
 
 
-@standards
-def cumulative_prod(
-    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Tensor:
-    """The products of the elements so far, after a 1 if `include_initial`. Dtypes as those of `sum`."""
-    at = _one_axis("cumulative_prod", x, axis)
-    kind = widened(x, dtype)
-    return x.cast(kind).cumulative_prod(at, include_initial=include_initial).cast(kind)
+cumulative_sum, cumulative_prod = map(
+    standards,
+    ops.rows_of(
+        _cumulative,
+        {
+            "cumulative_sum": (
+                ops.cumulative_sum,
+                "The sums of the elements so far, after a 0 if `include_initial`. Dtypes as those of `sum`.",
+            ),
+            "cumulative_prod": (
+                ops.cumulative_prod,
+                "The products of the elements so far, after a 1 if `include_initial`. Dtypes as those of `sum`.",
+            ),
+        },
+    ),
+)
 
 
 @standards
@@ -98,16 +112,7 @@ def diff(
     >>> diff(Tensor([1, 4, 9]))
     Tensor([3, 5], dtype=int32)
     """
-    parts = [part for part in (prepend, x, append) if part is not None]
-    y = Tensor.cat(parts, dim=axis) if len(parts) > 1 else x
-    at: int = axis_of(axis, y.ndim, "diff")
-    for _ in range(n):
-        size = y.shape[at]
-        if size == 0:
-            break
-        late, early = y.narrow(at, 1, size - 1), y.narrow(at, 0, size - 1)
-        y = late.ne(early) if y.dtype is dtypes.bool_ else late - early
-    return y
+    return x.diff(n, axis, prepend, append)
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:

@@ -6,7 +6,7 @@ Inputs are a tensor or a tuple of them, and so are results. What is computed flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from anneal import transforms
 from anneal.errors import GradientError
 from anneal.ops import is_tensor
+from anneal.runtime import Fun
 from anneal.tensor import Tensor
 from anneal.tensor.autograd import grad
 
@@ -36,9 +37,7 @@ def _as(inputs: Any, several: tuple[Any, ...]) -> Any:
     return several if isinstance(inputs, (tuple, list)) else several[0]
 
 
-def jacobian(
-    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False
-) -> Any:
+def jacobian(func: Fun, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False) -> Any:
     """The derivative of each element of `func(*inputs)` by each element of `inputs`; axes of the result come first.
 
     For a tuple of inputs a tuple, for several results a tuple of these.
@@ -50,7 +49,7 @@ def jacobian(
     return _out(transforms.jacrev(func, argnums=_numbers(inputs))(*_several(inputs)), create_graph)
 
 
-def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
+def hessian(func: Fun, inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
     """The second derivatives of a function of one element: for a tuple of inputs a tuple of tuples.
 
     >>> hessian(lambda x: (x**3).sum(), Tensor([1.0, 2.0]))
@@ -60,9 +59,7 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
     return _out(transforms.hessian(func, argnums=_numbers(inputs))(*_several(inputs)), create_graph)
 
 
-def vjp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+def vjp(func: Fun, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """`func(*inputs)`, and the product of a vector `v` of the result's shape with the Jacobian.
 
     Raises GradientError for a result of several elements without `v`.
@@ -78,9 +75,7 @@ def vjp(
     return _out((y, _as(inputs, pull(v))), create_graph)  # type: ignore[no-any-return]
 
 
-def jvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+def jvp(func: Fun, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """`func(*inputs)`, and the product of the Jacobian with a vector `v` of the inputs' shapes.
 
     Raises GradientError for inputs of several elements without `v`.
@@ -96,9 +91,7 @@ def jvp(
     return _out(transforms.jvp(func, given, _several(v), False), create_graph)  # type: ignore[no-any-return]
 
 
-def hvp(
-    func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+def hvp(func: Fun, inputs: Any, v: Any, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """`func(*inputs)`, of one element, and the product of its Hessian with `v`.
 
     >>> hvp(lambda x: (x**3).sum(), Tensor([1.0, 2.0]), Tensor([1.0, 10.0]))
@@ -110,9 +103,7 @@ def hvp(
     return _out((func(*given), _as(inputs, product)), create_graph)  # type: ignore[no-any-return]
 
 
-def vhp(
-    func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+def vhp(func: Fun, inputs: Any, v: Any, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """The product of a vector and the Hessian: `hvp`, since the Hessian is symmetric."""
     return hvp(func, inputs, v, create_graph, strict)
 
@@ -121,7 +112,7 @@ def vhp(
 
 
 def gradcheck(
-    func: Callable[..., Any],
+    func: Fun,
     inputs: Any,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -155,7 +146,7 @@ def gradcheck(
     return True
 
 
-def gradgradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
+def gradgradcheck(func: Fun, inputs: Any, **options: Any) -> bool:
     """`gradcheck` of the gradients of `func(*inputs)`, with cotangents of ones; further options are those of
     `gradcheck`.
 
@@ -174,12 +165,12 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool
     return gradcheck(slopes, given, **options)
 
 
-def _results(func: Callable[..., Any], given: Sequence[Any]) -> list[Tensor]:
+def _results(func: Fun, given: Sequence[Any]) -> list[Tensor]:
     out = func(*given)
     return [y for y in (out if isinstance(out, (tuple, list)) else [out]) if is_tensor(y) and y.dtype.is_float]
 
 
-def _fault(func: Callable[..., Any], given: list[Any], m: int, n: int, eps: float, atol: float, rtol: float) -> str:
+def _fault(func: Fun, given: list[Any], m: int, n: int, eps: float, atol: float, rtol: float) -> str:
     """The error in the derivative of result `m` by input `n`, in words; "" if there is none."""
     x = given[n]
     values = x.numpy()

@@ -17,7 +17,7 @@ from anneal.backend.arrays import Array
 from anneal.errors import DeviceError, OutOfMemoryError
 from anneal.frozen import frozen
 from anneal.progress import told
-from anneal.uop import DType, UOp, arena
+from anneal.uop import DType, Ints, UOp, arena
 
 if TYPE_CHECKING:
     from anneal.backend.memory import MemoryReport, MemoryUse, Reserved
@@ -229,8 +229,8 @@ class Device(ABC, Generic[Buffer]):
         self.pool: BufferPool[Buffer] = BufferPool(pool_bytes, self._left)
         # Batches that may run again on the same buffers: a loop meets them every second round. By key, with the
         # object that the key names by its id; and the keys by the ids of the buffers.
-        self._kept: dict[tuple[int, ...], tuple[Batch[Buffer], object]] = {}
-        self._keys: dict[int, set[tuple[int, ...]]] = {}
+        self._kept: dict[Ints, tuple[Batch[Buffer], object]] = {}
+        self._keys: dict[int, set[Ints]] = {}
         # Memory that later rounds of a loop may write anew, which goes with the loop's launch; and its bytes, at most.
         self._idle: list[weakref.ref[Idle]] = []
         self._idle_bytes = self._idle_looked = 0
@@ -464,7 +464,7 @@ class Device(ABC, Generic[Buffer]):
         """
         self._forget_batch((id(owner), *map(id, buffers)))
 
-    def _forget_batch(self, key: tuple[int, ...]) -> None:
+    def _forget_batch(self, key: Ints) -> None:
         if self._kept.pop(key, None) is None:
             return
         for b in set(key[1:]):

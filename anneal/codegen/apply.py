@@ -14,7 +14,7 @@ from anneal.codegen.ranges import ceil_div, conjunction, conjuncts, extent, held
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, most, product
 
 _I32 = dtypes.int32
@@ -76,7 +76,7 @@ class _Split:
         """Leave it to the text to write unrolled iterations out."""
         for i, p in enumerate(self.pieces):
             if p.arg[1] == "unroll":
-                self.pieces[i] = _range(p.arg[0], extent(p), "written")
+                self.pieces[i] = ranged(extent(p), (p.arg[0], "written"))
 
     def _overlapping(self, head: UOp) -> UOp:
         """The index whose blocks, of registers and vectors, end within the extent."""
@@ -112,7 +112,7 @@ class _Split:
         return value * lanes + lane, inside
 
 
-def _digits(value: UOp, pieces: Sequence[UOp]) -> UOp:
+def _digits(value: UOp, pieces: Nodes) -> UOp:
     """The number of which `value` is the first digit and `pieces` are the others."""
     for p in pieces:
         value = value * extent(p) + p
@@ -155,7 +155,7 @@ class _Splitting:
 
     def fresh_range(self, count: Size, kind: str) -> UOp:
         self.fresh += 1
-        return _range(self.fresh - 1, count, kind)
+        return ranged(count, (self.fresh - 1, kind))
 
     def take(self, opt: Opt) -> None:
         _check(opt, self.splits, self.group, self.unaligned)
@@ -209,7 +209,7 @@ class _Splitting:
             for s in loops:
                 s.overlap()
         heads = self.flatten(loops, visit, clamp) if self.flat else {}
-        table: dict[UOp, UOp] = {}
+        table: Known = {}
         for s in self.splits:
             r = s.axis.range
             if s.axis.extent is None or r in self.merged:
@@ -226,19 +226,19 @@ class _Splitting:
             out = stage(out, threads, list(reversed(s.pieces)), buffers)
         return out
 
-    def flatten(self, loops: Sequence[_Split], visit: _Rewrite, clamp: bool) -> dict[UOp, UOp]:
+    def flatten(self, loops: Sequence[_Split], visit: _Rewrite, clamp: bool) -> Known:
         """The remaining part of each loop range, as a digit of one mixed-radix index over all of them."""
         total = product([s.left for s in loops])
         groups = ceil_div(total, self.flat)
-        flat = const(_I32, 0) if groups == 1 else _range(self.fresh, groups, "workgroup")
-        flat = flat * self.flat + _range(self.fresh + 1, self.flat, "local") if self.flat > 1 else flat
+        flat = const(_I32, 0) if groups == 1 else ranged(groups, (self.fresh, "workgroup"))
+        flat = flat * self.flat + ranged(self.flat, (self.fresh + 1, "local")) if self.flat > 1 else flat
         self.fresh += 2
         inside = const(dtypes.bool_, True) if content(total) % self.flat == 0 else flat < total
         if not inside.is_const:
             visit.predicates.append(inside)
             if clamp:
                 flat = held(flat, total)
-        heads: dict[UOp, UOp] = {}
+        heads: Known = {}
         stride: Size = 1
         for i, s in enumerate(reversed(loops)):
             digit = flat // stride if stride != 1 else flat
@@ -259,10 +259,6 @@ def _one_vector(sink: UOp) -> None:
             raise _refused("a value would be a vector along two axes", u)
         if both and u.op is Op.RANGE and u.arg[1] != "vector":
             raise _refused("the iterations of a loop would be a vector", u)
-
-
-def _range(ident: int, count: Size, kind: str) -> UOp:
-    return UOp(Op.RANGE, _I32, (count if isinstance(count, UOp) else const(_I32, count),), (ident, kind))
 
 
 def _check(opt: Opt, splits: list[_Split], group: int, unaligned: bool) -> None:
@@ -314,16 +310,16 @@ class _Rewrite:
     def __init__(self, inner: set[UOp], unaligned: bool) -> None:
         self.inner, self.unaligned = inner, unaligned
         self.predicates: list[UOp] = []
-        self.asked: dict[UOp, UOp] = {}  # range -> the condition under which it is in bounds
+        self.asked: Known = {}  # range -> the condition under which it is in bounds
         self.serial: dict[UOp, list[UOp]] = {}  # range of a reduce -> its pieces, outermost first
 
-    def split(self, s: _Split, head: UOp, table: dict[UOp, UOp], clamp: bool) -> None:
+    def split(self, s: _Split, head: UOp, table: Known, clamp: bool) -> None:
         """Put the index over `head` and the pieces into `table`, for a range or for those merged into one."""
         r = s.axis.range
         value, inside = s.index(head, (clamp or not s.runs_in_parallel) and not self.unaligned)
         if not s.runs_in_parallel:
             # A sum that is all written out stays a loop, of one iteration, where its text adds products in one step.
-            one = [_range(r.arg[0], 1, "reduce")] if self.unaligned and s.pieces else []
+            one = [ranged(1, (r.arg[0], "reduce"))] if self.unaligned and s.pieces else []
             self.serial[r] = ([head] if head.op is Op.RANGE else one) + s.pieces
         elif not inside.is_const:
             self.predicates.append(inside)
@@ -336,7 +332,7 @@ class _Rewrite:
             stride *= extent(d)
         table[r] = value // stride
 
-    def __call__(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def __call__(self, u: UOp, src: Src) -> UOp:
         if u.op is Op.REDUCE:
             return self.reduce(u, src)
         if u.op is Op.LOAD and self.unaligned:
@@ -348,7 +344,7 @@ class _Rewrite:
             return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
         return with_sources(u, src)
 
-    def reduce(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def reduce(self, u: UOp, src: Src) -> UOp:
         """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that
         share it."""
         value = src[0]

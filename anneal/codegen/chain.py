@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from anneal.codegen.opts import Opt, identity
+from anneal.codegen.opts import Opt, Opts, identity
 from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, form, held, mask_of, unform
 from anneal.codegen.skip import choices
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import DType, Op, UOp, const, dtypes, toposort
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
 LANES = 4
@@ -31,14 +31,14 @@ class Chain:
     `d` is the loop over the width of results; None for reductions of what is made of the scores.
     """
 
-    reductions: tuple[UOp, ...]
-    scores: tuple[UOp, ...]
+    reductions: Src
+    scores: Src
     r: UOp
     c: UOp
     d: UOp | None
 
     @property
-    def depths(self) -> tuple[UOp, ...]:
+    def depths(self) -> Src:
         """The ranges over which scores are summed."""
         return tuple(sorted({s.src[1] for s in self.scores}, key=lambda x: int(x.arg[0])))
 
@@ -63,7 +63,7 @@ def scaled(value: UOp, inner: UOp) -> tuple[UOp, tuple[Op, UOp] | None]:
     return value, None
 
 
-def chain_of(stores: Sequence[UOp], order: Sequence[UOp]) -> Chain | None:
+def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
     """The kernel as a chain, if it is one that this room can make."""
     reduces = [u for u in order if u.op is Op.REDUCE]
     if any(len(u.src) != 2 or u.dtype is not _F32 for u in reduces):
@@ -87,9 +87,7 @@ def chain_of(stores: Sequence[UOp], order: Sequence[UOp]) -> Chain | None:
     return _with_loops(stores, tuple(reductions), tuple(scores), c, loops)
 
 
-def _with_loops(
-    stores: Sequence[UOp], reductions: tuple[UOp, ...], scores: tuple[UOp, ...], c: UOp, loops: list[UOp]
-) -> Chain | None:
+def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: list[UOp]) -> Chain | None:
     rows = set(loops)
     for s in scores:
         if s.arg is not Op.ADD or s.src[0].op is not Op.MUL:
@@ -144,7 +142,7 @@ class Split:
     across: int
     by_matrices: bool = False
 
-    def opts(self, chain: Chain, axes: Sequence[UOp]) -> tuple[Opt, ...]:
+    def opts(self, chain: Chain, axes: Nodes) -> Opts:
         """The opts that say so."""
         r, c, *deep = (axes.index(x) for x in (chain.r, chain.c, *chain.depths))
         steps = [Opt("CHAIN", e, self.depth) for e in deep]
@@ -176,7 +174,7 @@ def bytes_of(chain: Chain, split: Split) -> int:
     return 4 * (steps + products * (split.columns * (split.rows + LANES) + split.depth * (wide + pad)))
 
 
-def split_of(opts: Sequence[Opt], chain: Chain, axes: Sequence[UOp]) -> Split:
+def split_of(opts: Sequence[Opt], chain: Chain, axes: Nodes) -> Split:
     amounts = {(o.kind, o.axis): o.amount for o in opts}
     r, c, *deep = (axes.index(x) for x in (chain.r, chain.c, *chain.depths))
     by_matrices = ("MATRIX", r) in amounts
@@ -263,9 +261,9 @@ class ChainedKernel:
         if end.is_const and end.arg == 1:
             return const(_I32, 0)
         self.fresh += 1
-        return UOp(Op.RANGE, _I32, (end,), (self.fresh - 1, kind))
+        return ranged(end, (self.fresh - 1, kind))
 
-    def loops(self, *ranges: UOp) -> tuple[UOp, ...]:
+    def loops(self, *ranges: UOp) -> Src:
         """The ranges among these, which may be numbers."""
         return tuple([x for x in ranges if x.op is Op.RANGE])
 
@@ -306,22 +304,20 @@ class ChainedKernel:
 
     # -- operands and scores
 
-    def at(self, value: UOp, table: dict[UOp, UOp]) -> UOp:
+    def at(self, value: UOp, table: Known) -> UOp:
         """`value` at other indices."""
         table = {**self.table, **table}
         return Substitution(table, mask_of([x for x in table if x.op is Op.RANGE]))(value)
 
-    def inside(self, index: UOp, end: Size, block: int) -> tuple[UOp, tuple[UOp, ...]]:
+    def inside(self, index: UOp, end: Size, block: int) -> tuple[UOp, Src]:
         """An index held below `end`, and the condition under which it is there, if blocks do not divide the extent."""
         if content(end) % block == 0:
             return index, ()
         return held(index, end), (index < end,)
 
-    def block(
-        self, value: UOp, ranges: Sequence[UOp], own: Sequence[UOp], first: Sequence[UOp], sizes: Sequence[int]
-    ) -> tuple[UOp, bool]:
+    def block(self, value: UOp, ranges: Nodes, own: Nodes, first: Nodes, sizes: Sequence[int]) -> tuple[UOp, bool]:
         """An operand at the places `own` of a block from `first` on, and whether it has zeros past ranges' ends."""
-        table: dict[UOp, UOp] = {}
+        table: Known = {}
         conditions: list[UOp] = []
         for x, at, begin, n in zip(ranges, own, first, sizes, strict=True):
             table[x], inside = self.inside(begin + at, size(x.src[0]), n)
@@ -329,7 +325,7 @@ class ChainedKernel:
         made = self.at(value, table)
         return (conjunction(conditions)[0].where(made, 0) if conditions else made), bool(conditions)
 
-    def made(self, value: UOp, sums: Sequence[UOp], row: UOp, column: UOp, op: Op) -> UOp:
+    def made(self, value: UOp, sums: Nodes, row: UOp, column: UOp, op: Op) -> UOp:
         """`value` of the scores `sums` at a row and a column; the identity of `op` past the last column."""
         rows, _ = self.inside(row, self.high, self.split.rows)
         columns, inside = self.inside(column, self.long, self.split.columns)
@@ -352,7 +348,7 @@ class ChainedKernel:
         raise NotImplementedError
 
     def stored(
-        self, stores: Iterable[UOp], row: UOp, wide: UOp | None, values: dict[UOp, UOp], conditions: Sequence[UOp] = ()
+        self, stores: Iterable[UOp], row: UOp, wide: UOp | None, values: Known, conditions: Nodes = ()
     ) -> list[UOp]:
         """Some of the kernel's stores at a row and a place of its width, with `values` for the reductions."""
         rows, inside = self.inside(row, self.high, self.split.rows)

@@ -11,7 +11,7 @@ from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of
 from anneal.codegen.stage import Layout, rows_apart, tile_over
 from anneal.rewrite import over, rebuild
-from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import DType, Nodes, Op, Src, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import content
 
 
@@ -178,7 +178,7 @@ class Matrices(ChainedKernel):
             tiles.append(_filled(put, self.row_, self.column_))
         return tiles
 
-    def sums(self, tiles: Sequence[UOp], r: UOp, c: UOp, columns: UOp) -> list[UOp]:
+    def sums(self, tiles: Nodes, r: UOp, c: UOp, columns: UOp) -> list[UOp]:
         """The scores of a thread at a row and a column of its workgroup's."""
         out = []
         for n, t in enumerate(tiles):
@@ -274,7 +274,7 @@ class Matrices(ChainedKernel):
         return self.stored(self.sink.src, self.row + row, None, values, inside)
 
 
-def _filled(put: Sequence[UOp], *ends: UOp) -> UOp:
+def _filled(put: Nodes, *ends: UOp) -> UOp:
     """Workgroup memory after these stores into it, which end some ranges."""
     dtype = put[0].dtype
     return UOp(Op.BUFFERIZE, dtype, (UOp(Op.SINK, dtype, tuple(put)), *ends), ("stored", False, False))
@@ -283,7 +283,7 @@ def _filled(put: Sequence[UOp], *ends: UOp) -> UOp:
 def _by_exp2(value: UOp) -> UOp:
     """`value` with exponentials to the base 2: less exact than a number of float16 tells, and faster."""
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.EXP:
             return Op.EXP2(src[0] * math.log2(math.e))
         return over(u, src)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from anneal.codegen.ranges import extent, form, is_linear, mask_of, substituted, with_sources
-from anneal.rewrite import rebuild
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.codegen.ranges import extent, form, mask_of, substituted, with_sources
+from anneal.rewrite import linear, rebuild
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 
@@ -16,11 +15,11 @@ def _roots(order: list[UOp]) -> list[UOp]:
     """The int32 expressions over ranges that something other than affine arithmetic uses."""
     found: dict[UOp, None] = {}
     for u in order:
-        if is_linear(u) or u.op is Op.RANGE:
+        if linear(u) or u.op is Op.RANGE:
             continue
         sources = u.src[:1] if u.op is Op.REDUCE else u.src
         for s in sources:
-            if s.ranges and s.dtype is _I32 and (s.op is Op.RANGE or is_linear(s)):
+            if s.ranges and s.dtype is _I32 and (s.op is Op.RANGE or linear(s)):
                 found[s] = None
     return list(found)
 
@@ -46,16 +45,16 @@ def coalesce(sink: UOp) -> UOp:
     parent, extents = _coalesced(ranges, list(reduces), users)
     if not parent:
         return sink
-    table: dict[UOp, UOp] = {a: const(_I32, 0) for a in parent}
+    table: Known = {a: const(_I32, 0) for a in parent}
     for b in set(parent.values()):
         if b not in parent:
-            table[b] = UOp(Op.RANGE, _I32, (const(_I32, extents[b]),), b.arg)
+            table[b] = ranged(extents[b], b.arg)
     return _merged(sink, table, parent)
 
 
 def _coalesced(
-    ranges: list[UOp], reduces: list[tuple[UOp, ...]], users: dict[UOp, list[dict[UOp, int]]]
-) -> tuple[dict[UOp, UOp], dict[UOp, int]]:
+    ranges: list[UOp], reduces: list[Src], users: dict[UOp, list[dict[UOp, int]]]
+) -> tuple[Known, dict[UOp, int]]:
     """A map from each merged range to the one that it is merged into; and the extents of the ranges afterwards.
 
     `users` are the affine forms that each range has a term of.
@@ -64,7 +63,7 @@ def _coalesced(
     pairs = list(zip(loops, loops[1:]))
     for group in reduces:
         pairs += zip(group, group[1:])
-    parent: dict[UOp, UOp] = {}
+    parent: Known = {}
     extents = {r: extent(r) for r in ranges}
     # Innermost pairs first: after (b, c) became c with extent b*c, (a, b) asks about (a, c).
     for a, b in reversed(pairs):
@@ -81,7 +80,7 @@ def _coalesced(
     return parent, extents
 
 
-def _always_adjacent(a: UOp, b: UOp, reduces: list[tuple[UOp, ...]], parent: dict[UOp, UOp]) -> bool:
+def _always_adjacent(a: UOp, b: UOp, reduces: list[Src], parent: Known) -> bool:
     for group in reduces:
         live = [r for r in group if r not in parent]
         if (a in live) != (b in live):
@@ -91,10 +90,10 @@ def _always_adjacent(a: UOp, b: UOp, reduces: list[tuple[UOp, ...]], parent: dic
     return True
 
 
-def _merged(sink: UOp, table: dict[UOp, UOp], parent: dict[UOp, UOp]) -> UOp:
+def _merged(sink: UOp, table: Known, parent: Known) -> UOp:
     """The kernel with the ranges of `table` replaced; those of `parent` are gone from its reduces."""
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is not Op.REDUCE:
             return with_sources(u, src)
         ranges = [n for r, n in zip(u.src[1:], src[1:], strict=True) if r not in parent]
@@ -127,7 +126,7 @@ def merge_rows(sink: UOp) -> UOp:
     lengths = {math.prod([extent(r) for r in u.src[1:]]) for u in reduces}
     if len(lengths) > 1:
         return sink
-    row: tuple[UOp, ...] = ()
+    row: Src = ()
     for r in sorted([r for r in ranges if r.arg[1] == "loop"], key=lambda r: r.arg[0], reverse=True):
         row = (r, *row)
         if math.prod([extent(r) for r in row]) in lengths:
@@ -137,12 +136,12 @@ def merge_rows(sink: UOp) -> UOp:
     groups = {row, *[u.src[1:] for u in reduces]}
     if all(len(g) == 1 for g in groups) or len({r for g in groups for r in g}) < sum(map(len, groups)):
         return sink
-    new: dict[UOp, UOp] = {}
-    wholes: dict[tuple[UOp, ...], UOp] = {}
+    new: Known = {}
+    wholes: dict[Src, UOp] = {}
     for group in groups:
         if len(group) > 1:
             inner = math.prod([extent(r) for r in group])
-            whole = UOp(Op.RANGE, _I32, (const(_I32, inner),), group[-1].arg)
+            whole = ranged(inner, group[-1].arg)
             for i, r in enumerate(group):
                 inner //= extent(r)
                 new[r] = whole // inner % extent(r) if i else whole // inner
@@ -150,7 +149,7 @@ def merge_rows(sink: UOp) -> UOp:
         else:
             wholes[group] = group[0]
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.REDUCE:
             return u.replace(src=(src[0], wholes[u.src[1:]]))
         return with_sources(u, src)
@@ -160,7 +159,7 @@ def merge_rows(sink: UOp) -> UOp:
     return merged if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink
 
 
-def fusible_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
+def fusible_reduces(reduces: Nodes, row: UOp) -> set[UOp]:
     """The ranges of `reduces` that may become the loop range `row`.
 
     Such a range is as long as the row and alone in its reduce, no term uses two of them, and the reduce is no part of a

@@ -7,14 +7,13 @@ the sources of the reduces that threads share.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from anneal.codegen.ranges import SERIAL, extent, mask_of, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, most, product
 
 _I32 = dtypes.int32
@@ -61,7 +60,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     by_kind: dict[str, list[UOp]] = {}
     for r in ranges:
         by_kind.setdefault(r.arg[1], []).append(r)
-    table: dict[UOp, UOp] = {}
+    table: Known = {}
     outer = by_kind.get("workgroup", [])[::-1]
     workgroups = _mixed_radix("wg", outer, table)
     extents = product([e.arg if (e := r.src[0]).is_const else e for r in outer])
@@ -85,15 +84,15 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     return rebuild(sink, visit, table), launch
 
 
-def _one_of_each(vectors: Sequence[UOp], table: dict[UOp, UOp], fresh: int) -> UOp:
+def _one_of_each(vectors: Nodes, table: Known, fresh: int) -> UOp:
     """A single range for all vectors of one length, so that equal loads are one node; returns that of four lanes."""
     kept: dict[int, UOp] = {}
     for v in vectors:
         table[v] = kept.setdefault(extent(v), v)
-    return kept.get(4) or UOp(Op.RANGE, _I32, (const(_I32, 4),), (fresh, "vector"))
+    return kept.get(4) or ranged(4, (fresh, "vector"))
 
 
-def _mixed_radix(name: str, ranges: list[UOp], table: dict[UOp, UOp]) -> int:
+def _mixed_radix(name: str, ranges: list[UOp], table: Known) -> int:
     """Make `ranges`, fastest first, the digits of one mixed-radix hardware index; returns the index's extent."""
     total = math.prod(most(r.src[0]) if r.src[0].op is not Op.CONST else extent(r) for r in ranges)
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
@@ -130,7 +129,7 @@ class _Mapping:
     def __init__(self, tiles: _Tiles, first: UOp | None, groups: int, serial: int) -> None:
         self.tiles, self.first, self.groups, self.serial = tiles, first, groups, serial
 
-    def __call__(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def __call__(self, u: UOp, src: Src) -> UOp:
         if u.op is Op.REDUCE:
             ranges = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
             return u.replace(src=(src[0], *ranges))

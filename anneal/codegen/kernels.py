@@ -10,7 +10,7 @@ from typing import Any
 from anneal.codegen.dialects import DIALECTS, Text, merged_bytes, merged_variables
 from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.linear import LinearProgram, Param
-from anneal.codegen.opts import KINDS, Opt
+from anneal.codegen.opts import KINDS, Opt, Opts
 from anneal.codegen.pipeline import run_passes
 from anneal.codegen.ranges import mask_of, reads_stored
 from anneal.codegen.target import Target
@@ -19,7 +19,7 @@ from anneal.frozen import frozen
 from anneal.schedule import members_of, standalone
 
 from anneal.uop import (  # isort: skip
-    ALU, Op, Recent, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort,
+    ALU, Op, Recent, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort, Nodes,
 )  # fmt: skip
 
 
@@ -31,7 +31,7 @@ class GeneratedKernel:
     params: tuple[Param, ...]
     launch: LaunchConfig
     grid: tuple[int, int, int]
-    opts: tuple[Opt, ...]
+    opts: Opts
     variables: tuple[str, ...] = ()  # whose values the last binding holds, if there are any
 
 
@@ -56,7 +56,7 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     return GeneratedKernel(s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts, names)
 
 
-def _check_order(parts: Sequence[UOp], target: Target) -> None:
+def _check_order(parts: Nodes, target: Target) -> None:
     """Refuse parts for a processor of which one stores what another reads: they run in any order, and side by side.
 
     Plans for other devices, whose kernels run at the same time, have none.
@@ -80,7 +80,7 @@ class Body:
     kernel: UOp
     program: LinearProgram
     text: Text
-    opts: tuple[Opt, ...]
+    opts: Opts
 
     @property
     def launch(self) -> LaunchConfig:
@@ -112,7 +112,7 @@ def bodies_of(sink: UOp, target: Target | None = None) -> list[Body]:
 
 
 def _bodies_of(
-    parts: Sequence[UOp], target: Target, body: Callable[[UOp, Target], Body]
+    parts: Nodes, target: Target, body: Callable[[UOp, Target], Body]
 ) -> tuple[list[Body], Sequence[Sequence[int]]]:
     """The bodies of the parts of a kernel, as far as they agree on threads, workgroup memory and vectors, and the slots
     of each. `body` makes one.
@@ -134,7 +134,7 @@ def _bodies_of(
     return _alike(bodies, kernels, slots, target), slots
 
 
-def _merged(parts: Sequence[UOp], target: Target) -> GeneratedKernel:
+def _merged(parts: Nodes, target: Target) -> GeneratedKernel:
     """A kernel in parts: each gets its own opts."""
     bodies, places = _bodies_of(parts, target, _known_body)
     launch = LaunchConfig(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
@@ -162,7 +162,7 @@ def _known_body(part: UOp, target: Target) -> Body:
     return found
 
 
-def _alike(bodies: list[Body], kernels: Sequence[UOp], places: Sequence[Sequence[int]], target: Target) -> list[Body]:
+def _alike(bodies: list[Body], kernels: Nodes, places: Sequence[Sequence[int]], target: Target) -> list[Body]:
     """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
     lanes: dict[int, set[int]] = {}
     sub_word: set[int] = set()
@@ -184,7 +184,7 @@ def _alike(bodies: list[Body], kernels: Sequence[UOp], places: Sequence[Sequence
     return out
 
 
-def _flat(target: Target) -> tuple[Opt, ...]:
+def _flat(target: Target) -> Opts:
     return (Opt("FLAT", 0, min(64, target.max_threads)),)
 
 
@@ -227,11 +227,11 @@ def decode_kernel(data: list[Any]) -> GeneratedKernel:
     )
 
 
-def encode_opts(opts: tuple[Opt, ...]) -> list[Any]:
+def encode_opts(opts: Opts) -> list[Any]:
     return [encode_value(astuple(o)) for o in opts]
 
 
-def decode_opts(data: list[Any]) -> tuple[Opt, ...]:
+def decode_opts(data: list[Any]) -> Opts:
     """The opts that `encode_opts` wrote down; an exception if these are none."""
     found = tuple([Opt(*decode_value(o)) for o in data])
     if not all(o.kind in KINDS and type(o.axis) is int and type(o.amount) is int for o in found):

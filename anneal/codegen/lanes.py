@@ -10,12 +10,10 @@ neighbours, stays as it is, and is made lane by lane.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, unform
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, ranged, toposort
 
 
 class _Indices:
@@ -75,7 +73,7 @@ def to_vectors(sink: UOp) -> UOp:
     fours = [memory for memory in _quads(accesses, indices, mask) if memory not in wide and memory not in sub_word]
     if fours:
         fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
-        own = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 4),), (fresh, "vector"))
+        own = ranged(4, (fresh, "vector"))
         wide |= dict.fromkeys(fours, next((v for v in vectors if extent(v) == 4), own))
     if not wide:
         return sink
@@ -93,7 +91,7 @@ def to_vectors(sink: UOp) -> UOp:
         elif u.op is Op.LOAD and _is_lane_of_each(u, v, indices):
             each.add(u)
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u in whole or u in lane:
             v = wide[memory_of(u.src[0])]
             index, number = indices.each(u.src[1], extent(v))
@@ -120,7 +118,7 @@ def to_runs(sink: UOp) -> UOp:
     vectors = [r for r in ranges if r.arg[1] == "vector"]
     serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.LOAD or u.op is Op.STORE:
             terms, constant = form(src[1])
             for v in vectors:
@@ -133,11 +131,9 @@ def to_runs(sink: UOp) -> UOp:
     return rebuild(sink, visit, order=order) if vectors else sink
 
 
-def _along_vectors(
-    accesses: Sequence[UOp], vectors: Sequence[UOp], indices: _Indices
-) -> tuple[dict[UOp, UOp], set[UOp]]:
+def _along_vectors(accesses: Nodes, vectors: Nodes, indices: _Indices) -> tuple[Known, set[UOp]]:
     """A map from each memory that is accessed along a vector range to that range; and those accesses."""
-    wide: dict[UOp, UOp] = {}
+    wide: Known = {}
     direct: set[UOp] = set()
     for u in accesses:
         memory = memory_of(u.src[0])
@@ -159,7 +155,7 @@ def memory_of(u: UOp) -> UOp:
     return u.src[0].src[0].src[0] if u.op is Op.BUFFERIZE else u
 
 
-def _quads(accesses: Sequence[UOp], indices: _Indices, mask: int) -> list[UOp]:
+def _quads(accesses: Nodes, indices: _Indices, mask: int) -> list[UOp]:
     """Memory that is read, where it is read by scalars, four aligned neighbours at a time."""
     groups: dict[UOp, dict[tuple[object, ...], set[int]]] = {}
     for u in accesses:

@@ -11,7 +11,7 @@ from anneal.codegen.target import PACKED, Target, register
 from anneal.errors import DTypeError
 from anneal.rewrite import FLOATS, INTEGERS, legalised, rebuild
 from anneal.schedule import PERMUTATION
-from anneal.uop import ALU, DType, Op, UOp, const, dtypes
+from anneal.uop import ALU, DType, Op, Src, UOp, const, dtypes
 
 _I32, _BOOL, _F32 = dtypes.int32, dtypes.bool_, dtypes.float32
 _WIDE = {**FLOATS, **INTEGERS}
@@ -23,7 +23,7 @@ def legalise(sink: UOp, target: Target, text_of: Callable[[Op, DType], str | Non
     """
     known = target.dtypes
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         op = u.op
         if op is Op.STORE:
             return _store(u, src)
@@ -49,7 +49,7 @@ def _unsupported(u: UOp, target: Target) -> str:
     return f"device 'webgpu' has no {what}: this adapter lacks {feature}; cast it, or use device 'cpu'"
 
 
-def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
+def _store(u: UOp, src: Src) -> UOp:
     value = src[2]
     rounds = u.dtype in PACKED or u.dtype is dtypes.float16
     if value.op is Op.CAST and rounds and value.src[0].dtype is (register(u.dtype) if u.dtype in PACKED else _F32):
@@ -69,7 +69,7 @@ def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return u.replace(src=(src[0], rank, r, *src[3:]))
 
 
-def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:
+def _reduce(u: UOp, src: Src) -> UOp:
     if u.dtype is _BOOL:
         wide = UOp(Op.REDUCE, _I32, (src[0].cast(_I32), *src[1:]), _BOOL_REDUCE[u.arg], u.tag)
         return wide.ne(0)

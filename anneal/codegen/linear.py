@@ -19,7 +19,7 @@ from anneal.codegen.ranges import SERIAL, Substitution, conjunction, conjuncts, 
 from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Nodes, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 _ONE = const(dtypes.int32, 1)
@@ -83,9 +83,9 @@ class LinearProgram:
     launch: LaunchConfig
     lanes: Mapping[int, int]
     wide: Mapping[UOp, int]
-    tiles: tuple[UOp, ...]
+    tiles: Src
     sub_word: frozenset[UOp] = frozenset()
-    variables: tuple[UOp, ...] = ()  # by name
+    variables: Src = ()  # by name
 
     def width(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""
@@ -146,7 +146,7 @@ class _Block:
 _WHOLE = frozenset((Op.REDUCE, Op.BUFFERIZE))
 
 
-def _sources(u: UOp) -> tuple[UOp, ...]:
+def _sources(u: UOp) -> Src:
     # A reduce and a tile are emitted as a whole: the nodes below them belong to their loop.
     if u.op in _WHOLE:
         return ()
@@ -293,7 +293,7 @@ class _Lineariser:
         outer.names.update(zip(members, accs, strict=True))
 
     @contextlib.contextmanager
-    def looping(self, ranges: Sequence[UOp]) -> Iterator[None]:
+    def looping(self, ranges: Nodes) -> Iterator[None]:
         """Within the block, loops over `ranges` are open."""
         depth = len(self.stack)
         for r in ranges:
@@ -375,7 +375,7 @@ class _Lineariser:
         for u in members:
             block.names[u] = self.add(block, "share", u, self.operand(u.src[0]))
 
-    def store_in_batches(self, stores: list[tuple[UOp, tuple[UOp, ...]]]) -> None:
+    def store_in_batches(self, stores: list[tuple[UOp, Src]]) -> None:
         """Stores after a staged reduce, whose results fill the registers: a few at a time with what they load.
 
         All loads come first after all, if an element might be stored before it is read.
@@ -383,7 +383,7 @@ class _Lineariser:
         roots = [x for _, src in stores for x in src]
         order = self.order(roots)
         self.emit([u for u in order if u.op is Op.REDUCE])
-        by_index: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {}
+        by_index: dict[UOp, list[tuple[UOp, Src]]] = {}
         for s, src in stores:
             by_index.setdefault(s.src[1], []).append((s, src))
         written = {s.src[0] for s, _ in stores}
@@ -398,7 +398,7 @@ class _Lineariser:
         results = sum(self.lanes_of(u) for u in order if u.op is Op.REDUCE and not u.ranges & self.serial)
         left = results
         loads: dict[UOp, int] = {}
-        waiting: list[tuple[UOp, tuple[UOp, ...]]] = []
+        waiting: list[tuple[UOp, Src]] = []
         for n, members in enumerate(several):
             mine = [u for u in self.loads(members) if u not in loads]
             loads |= {u: self.lanes_of(u) for u in mine}
@@ -414,10 +414,10 @@ class _Lineariser:
                 self.store(s, src)
             loads, waiting, left = {}, [], results * (len(several) - n - 1) // len(several)
 
-    def store_strips(self, strips: list[UOp], stores: list[tuple[UOp, tuple[UOp, ...]]]) -> None:
+    def store_strips(self, strips: list[UOp], stores: list[tuple[UOp, Src]]) -> None:
         """Stores of what is computed from matrices, strip by strip: they share workgroup memory."""
         block = self.stack[-1]
-        mine: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {strip: [] for strip in strips}
+        mine: dict[UOp, list[tuple[UOp, Src]]] = {strip: [] for strip in strips}
         for s, src in stores:
             mine[next((u for u in self.order(list(src)) if u in mine), strips[0])].append((s, src))
         self.emit([s.src[2] for strip in strips for s in strip.src[0].src])
@@ -442,7 +442,7 @@ class _Lineariser:
                 self.store(s, src)
 
     def reads_apart(
-        self, strips: list[UOp], stores: Mapping[UOp, list[tuple[UOp, tuple[UOp, ...]]]]
+        self, strips: list[UOp], stores: Mapping[UOp, list[tuple[UOp, Src]]]
     ) -> list[tuple[list[UOp], int]]:
         """The loads of each strip's stores that need no strip, and the words of those that no strip before it needs."""
         found: list[tuple[list[UOp], int]] = []
@@ -459,11 +459,11 @@ class _Lineariser:
             found.append((loads, words))
         return found
 
-    def loads(self, stores: Sequence[tuple[UOp, tuple[UOp, ...]]]) -> list[UOp]:
+    def loads(self, stores: Sequence[tuple[UOp, Src]]) -> list[UOp]:
         """The values that are yet to be loaded for stores."""
         return [u for u in self.order([x for _, src in stores for x in src]) if u.op is Op.LOAD]
 
-    def store(self, s: UOp, src: tuple[UOp, ...]) -> None:
+    def store(self, s: UOp, src: Src) -> None:
         """A store, with what it takes if that isn't made yet."""
         self.emit(list(src))
         self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
@@ -489,7 +489,7 @@ class _Lineariser:
             rest = [[p for p in r if p not in common] for r in rest]
         # Every load comes before every store: a buffer may be both read and written. Of stores in loops (over rows too
         # long for registers) that holds for each iteration; loads outside of them come before.
-        by_loops: dict[int, list[tuple[UOp, tuple[UOp, ...]]]] = {0: []}
+        by_loops: dict[int, list[tuple[UOp, Src]]] = {0: []}
         for s, r in zip(stores, rest, strict=True):
             by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *conjunction(r))))
         outside = [x for _, src in by_loops[0] for x in src]
@@ -513,7 +513,7 @@ class _Lineariser:
         return LinearProgram(tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles, sub_word, variables)
 
 
-def _iterations(u: UOp) -> list[tuple[UOp, ...]]:
+def _iterations(u: UOp) -> list[Src]:
     """The terms that unrolled iterations of a loop add to an accumulator, in their order; products as two factors."""
     value, terms = u.src[0], []
     for _ in range(u.tag - 1 if isinstance(u.tag, int) else 0):

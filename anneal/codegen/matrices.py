@@ -12,7 +12,7 @@ from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild
-from anneal.uop import DType, Op, UOp, const, dtypes, toposort
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _GAP = 8  # elements between two rows in workgroup memory
@@ -42,7 +42,7 @@ class _Product:
     j: UOp
 
 
-def product_of(stores: Sequence[UOp], order: Sequence[UOp], i: UOp, j: UOp) -> _Product | None:
+def product_of(stores: Nodes, order: Nodes, i: UOp, j: UOp) -> _Product | None:
     """The product over the loops `i` and `j` that subgroup matrices can compute, if the kernel is one."""
     sums = [u for u in order if u.op is Op.REDUCE]
     if len(sums) != 1 or sums[0].arg is not Op.ADD or sums[0].dtype is not _F32 or len(sums[0].src) != 2:
@@ -70,21 +70,21 @@ def merged(sink: UOp) -> UOp:
         return sink
     sizes = [extent(r) for r in ranges[0]]
     first = ranges[0][0]
-    whole = UOp(Op.RANGE, _I32, (const(_I32, math.prod(sizes)),), first.arg)
+    whole = ranged(math.prod(sizes), first.arg)
     table, rest = {}, whole
     for r, n in zip(reversed(ranges[0][1:]), reversed(sizes[1:]), strict=True):
         table[r], rest = rest % n, rest // n
     table[first] = rest
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         return u.replace(src=(src[0], whole)) if u.op is Op.REDUCE else with_sources(u, src)
 
     return rebuild(sink, visit, dict(table))
 
 
-def _is_free(stores: Sequence[UOp], order: Sequence[UOp], loops: int) -> bool:
+def _is_free(stores: Nodes, order: Nodes, loops: int) -> bool:
     """Can results be computed and stored in any order, each by one thread, and are all of them needed?"""
-    stored: dict[UOp, UOp] = {}
+    stored: Known = {}
     for s in stores:
         if s.ranges & loops != loops or s.src[1].ranges & loops != loops or stored.setdefault(s.src[0], s) is not s:
             return False
@@ -242,7 +242,7 @@ class _Multiplication:
         if count == 1 and kind not in ("row", "column", "depth"):
             return const(_I32, 0)
         self.fresh += 1
-        return UOp(Op.RANGE, _I32, (const(_I32, count),), (self.fresh - 1, kind))
+        return ranged(count, (self.fresh - 1, kind))
 
     def first(self, r: UOp, block: int, number: UOp) -> tuple[UOp, UOp | None]:
         """The first element of a block of a range; if blocks overlap, also the first that no other block has."""
@@ -253,7 +253,7 @@ class _Multiplication:
         held = Op.MIN(number * (block // step), const(_I32, (count - block) // step)) * step
         return held, number * block
 
-    def at(self, value: UOp, i: UOp, j: UOp, k: UOp, others: dict[UOp, UOp] | None = None) -> UOp:
+    def at(self, value: UOp, i: UOp, j: UOp, k: UOp, others: Known | None = None) -> UOp:
         """`value` at other indices."""
         p = self.product
         table = {**self.table, p.i: i, p.j: j, p.sum.src[1]: k}
@@ -331,7 +331,7 @@ class _Multiplication:
                 out.append(UOp(Op.STORE, store.dtype, (store.src[0], index, value)))
         return out
 
-    def piece(self, u: int, first: int, sums: Sequence[UOp]) -> list[UOp]:
+    def piece(self, u: int, first: int, sums: Nodes) -> list[UOp]:
         """The stores of a subgroup's matrices from `first` on in row `u`, by way of workgroup memory that all share."""
         m, n = self.rows.matrix, self.columns.matrix
         stride = wide = n * len(sums)  # no gap: what two workgroups need at once just fits in a multiprocessor

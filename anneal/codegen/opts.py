@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from anneal.codegen.ranges import SUBGROUP
 from anneal.codegen.target import Target
 from anneal.frozen import frozen
-from anneal.uop import DType, Op, UOp, const, reduce_identity, toposort
+from anneal.uop import DType, Nodes, Op, UOp, const, reduce_identity, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, most
 
 KINDS = {
@@ -95,7 +95,7 @@ class Axis:
         return bool(self.range.arg[1] == "loop")
 
 
-def axes_of(sink: UOp, order: Sequence[UOp] | None = None) -> list[Axis]:
+def axes_of(sink: UOp, order: Nodes | None = None) -> list[Axis]:
     """The axes an opt may name, in their numbering. `order` is the nodes of the kernel, where the caller has them."""
     ranges = [u for u in order or toposort((sink,)) if u.op is Op.RANGE]
     ranges.sort(key=lambda r: (r.arg[1] != "loop", r.arg[0]))

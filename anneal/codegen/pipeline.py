@@ -18,7 +18,7 @@ from anneal.codegen.lanes import to_runs, to_vectors
 from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
-from anneal.codegen.opts import Opt, opts_text
+from anneal.codegen.opts import Opt, Opts, opts_text
 from anneal.codegen.ranges import SERIAL, form, mask_of, normalise, unform, with_sources
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
@@ -26,10 +26,10 @@ from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import Hook, Pass, Pipeline, tell
 from anneal.schedule import overwrites_rows
-from anneal.uop import Op, UOp, arena, const, dtypes, toposort
+from anneal.uop import Ints, Known, Nodes, Op, UOp, arena, const, dtypes, toposort
 
 _I32 = dtypes.int32
-_Dims = tuple[int, ...]  # which ranges, by their number in the list
+_Dims = Ints  # which ranges, by their number in the list
 
 # -- registers and unrolled loops -------------------------------------------------------------------------------------
 # Every node that depends on a range that is written out, once for each of its values.
@@ -39,13 +39,13 @@ _Dims = tuple[int, ...]  # which ranges, by their number in the list
 
 
 class _Copies:
-    def __init__(self, ranges: Sequence[UOp], serial: int) -> None:
+    def __init__(self, ranges: Nodes, serial: int) -> None:
         self.ranges, self.serial = list(ranges), serial
         self.extents = [int(r.src[0].arg) for r in ranges]
         self.mask = mask_of(ranges)
         self.copies: dict[UOp, tuple[_Dims, list[UOp]]] = {}
         self.dims_of: dict[int, _Dims] = {}
-        self.points_of: dict[_Dims, list[tuple[int, ...]]] = {}
+        self.points_of: dict[_Dims, list[Ints]] = {}
         self.paths: dict[tuple[_Dims, _Dims], list[int]] = {}
 
     def dims(self, bits: int) -> _Dims:
@@ -56,7 +56,7 @@ class _Copies:
             self.dims_of[bits] = found
         return found
 
-    def points(self, dims: _Dims) -> list[tuple[int, ...]]:
+    def points(self, dims: _Dims) -> list[Ints]:
         """The values of the ranges, the last fastest."""
         found = self.points_of.get(dims)
         if found is None:
@@ -146,7 +146,7 @@ class _Copies:
             out.append(UOp(Op.REDUCE, u.dtype, (value, *ranges), u.arg, tag) if ranges else value)
         return dims, out
 
-    def walks(self) -> Iterator[dict[UOp, UOp]]:
+    def walks(self) -> Iterator[Known]:
         """The replacement of each node, as if the first copies, the second ones and so on were made by a walk each."""
         for n in range(max(len(copies) for _, copies in self.copies.values())):
             yield {u: copies[n] for u, (_, copies) in self.copies.items() if n < len(copies)}
@@ -182,7 +182,7 @@ class Lowering:
     kernel: UOp
     sink: UOp
     target: Target
-    opts: tuple[Opt, ...] | None = None
+    opts: Opts | None = None
     launch: LaunchConfig | None = None
     program: LinearProgram | None = None
     text: Text | None = None

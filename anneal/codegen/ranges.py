@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from anneal.rewrite import rebuild, tell
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.rewrite import Sum, linear, rebuild, tell
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, least, size
 
 _I32 = dtypes.int32
-_LINEAR = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.MUL))
 _INT_MIN, _INT_MAX = _I32.min, _I32.max
 
 Form = tuple[dict[UOp, int], int]
-
-
-def is_linear(u: UOp) -> bool:
-    """True if `u` is an int32 node that an affine form looks through."""
-    if u.dtype is not _I32 or u.op not in _LINEAR:
-        return False
-    return u.op is not Op.MUL or u.src[1].op is Op.CONST or u.src[0].op is Op.CONST
 
 
 def form(u: UOp) -> Form:
@@ -37,31 +29,8 @@ def form(u: UOp) -> Form:
     >>> terms[i], c
     (8, 6)
     """
-    terms: dict[UOp, int] = {}
-    constant = 0
-    stack: list[tuple[UOp, int]] = [(u, 1)]
-    while stack:
-        n, k = stack.pop()
-        op = n.op
-        if op is Op.CONST:
-            constant += k * int(n.arg)
-        elif op not in _LINEAR or n.dtype is not _I32:
-            terms[n] = terms.get(n, 0) + k
-        elif op is Op.ADD:
-            stack.append((n.src[1], k))
-            stack.append((n.src[0], k))
-        elif op is Op.SUB:
-            stack.append((n.src[1], -k))
-            stack.append((n.src[0], k))
-        elif op is Op.NEG:
-            stack.append((n.src[0], -k))
-        elif n.src[1].op is Op.CONST:
-            stack.append((n.src[0], k * int(n.src[1].arg)))
-        elif n.src[0].op is Op.CONST:
-            stack.append((n.src[1], k * int(n.src[0].arg)))
-        else:
-            terms[n] = terms.get(n, 0) + k
-    terms = {t: k for t, k in terms.items() if k}
+    whole = Sum.of(u)
+    terms, constant = dict(whole.terms), whole.constant
     if any(t.op is Op.MOD for t in terms):
         terms, extra = _join_quotients(terms)
         constant += extra
@@ -92,7 +61,7 @@ def _join_quotients(terms: dict[UOp, int]) -> Form:
                 continue
             del terms[t], terms[rest]
             terms[x] = terms.get(x, 0) + k
-            if x.op is Op.MOD or is_linear(x):
+            if x.op is Op.MOD or linear(x):
                 # The joined value may itself be a sum or a remainder.
                 return form(_rebuild(terms.items(), 0))
             work += [t for t in terms if t.op is Op.MOD and t.src[1].op is Op.CONST]
@@ -148,7 +117,7 @@ def normalise(u: UOp, serial: int = 0) -> UOp:
             whole[inner] = 1
         outer = _rebuild(sorted(whole.items(), key=key), constant // c)
         return outer if _bounded(left) and _bounded(outer) else u
-    if not is_linear(u):
+    if not linear(u):
         return u
     terms, constant = form(u)
     return _rebuild(sorted(terms.items(), key=_serial_last(serial)), constant)
@@ -183,7 +152,7 @@ def mask_of(ranges: Iterable[UOp]) -> int:
     return mask
 
 
-def reads_stored(stores: Sequence[UOp], readers: Sequence[UOp] | None = None) -> bool:
+def reads_stored(stores: Nodes, readers: Nodes | None = None) -> bool:
     """True if `readers`, or the stores themselves, read memory that `stores` write."""
     written = {s.src[0] for s in stores}
     return any(u.op is Op.LOAD and u.src[0] in written for u in toposort(stores if readers is None else readers))
@@ -193,7 +162,7 @@ def reads_stored(stores: Sequence[UOp], readers: Sequence[UOp] | None = None) ->
 # Predicates of loads and stores: the condition under which an access is made, as its last source.
 
 
-def conjunction(conditions: Sequence[UOp]) -> tuple[UOp, ...]:
+def conjunction(conditions: Nodes) -> Src:
     """The predicate that asks for all of `conditions`, as the last source of an access: none for none."""
     return (functools.reduce(operator.and_, conditions),) if conditions else ()
 
@@ -250,7 +219,7 @@ def factors(product: UOp) -> tuple[UOp, UOp]:
 # Kernel graphs rebuilt over new sources, with the indices of memory accesses in normal form.
 
 
-def with_sources(u: UOp, src: tuple[UOp, ...], serial: int = 0) -> UOp:
+def with_sources(u: UOp, src: Src, serial: int = 0) -> UOp:
     """`u` over `src`, with the index of a memory access and the numerator of a division in normal form.
 
     `serial` masks the ids of ranges that become loops.
@@ -276,7 +245,7 @@ class Substitution:
     __slots__ = ("_mask", "_new", "_serial")
 
     def __init__(self, table: Mapping[UOp, UOp], mask: int, serial: int = 0) -> None:
-        self._new: dict[UOp, UOp] = dict(table)
+        self._new: Known = dict(table)
         self._mask, self._serial = mask, serial
 
     def __call__(self, root: UOp) -> UOp:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from anneal.codegen.ranges import conjunction, extent, form, mask_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
@@ -34,7 +34,7 @@ def choices(condition: UOp, value: bool) -> Iterator[Choice]:
             stack += ((s, v) for s in u.src)
 
 
-def extreme(u: UOp, largest: bool, free: Sequence[UOp] = ()) -> UOp | None:
+def extreme(u: UOp, largest: bool, free: Nodes = ()) -> UOp | None:
     """The largest or smallest value of `u` over every range but those of the workgroup and the `free` ones.
 
     None if it cannot be told: a term depends on data, or on ranges in a way that is not affine.
@@ -80,8 +80,8 @@ def cut_iterations(sink: UOp) -> UOp:
         elif u.op is Op.STORE:
             stored |= u.ranges
     zeros: dict[UOp, list[Choice]] = {}
-    fresh: dict[UOp, UOp] = {}
-    moved: dict[UOp, UOp] = {}
+    fresh: Known = {}
+    moved: Known = {}
     for r, over in reduces.items():
         if stored >> r.arg[0] & 1:
             continue  # the loop of a fused reduce, which stores too
@@ -94,7 +94,7 @@ def cut_iterations(sink: UOp) -> UOp:
         start, end = found.pop()
         if start.is_const and end.is_const and (start.arg, end.arg) == (0, extent(r)):
             continue
-        new = UOp(Op.RANGE, _I32, (end - start,), r.arg)
+        new = ranged(end - start, r.arg)
         fresh[r] = new
         moved[r] = new + start
     return _shifted(sink, fresh, moved) if fresh else sink
@@ -143,12 +143,12 @@ def _needed(zeros: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
     return start, end if end.is_const else Op.MAX(end, start)
 
 
-def _shifted(sink: UOp, fresh: dict[UOp, UOp], moved: dict[UOp, UOp]) -> UOp:
+def _shifted(sink: UOp, fresh: Known, moved: Known) -> UOp:
     """The kernel with the ranges of `fresh`, whose values are `moved`. Which of two tiles an iteration uses is told by
     the range itself."""
-    places: dict[UOp, UOp] = dict(fresh)  # the same for indices into tiles, by their own loop
+    places: Known = dict(fresh)  # the same for indices into tiles, by their own loop
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.REDUCE:
             src = (src[0], *[fresh.get(s, n) for s, n in zip(u.src[1:], src[1:], strict=True)])
         elif u.op is Op.LOAD and u.src[0].op is Op.BUFFERIZE:
@@ -223,7 +223,7 @@ def _without_loads(sink: UOp) -> UOp:
     if any(u.op is Op.BUFFERIZE for u in order):
         return sink
     wishes = _wishes(order)
-    table: dict[UOp, UOp] = {}
+    table: Known = {}
     for u in order:
         if u.op is Op.LOAD and wishes[u]:
             others = [x for c, v in wishes[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
@@ -257,7 +257,7 @@ def _without_loops(sink: UOp) -> UOp:
     if not comparisons:
         return sink
     wishes = _wishes(order)
-    table: dict[UOp, UOp] = {}
+    table: Known = {}
     for r, reduces in loops.items():
         if stored >> r.arg[0] & 1:
             continue  # the loop of a fused reduce, which stores too
@@ -269,7 +269,7 @@ def _without_loops(sink: UOp) -> UOp:
         (never,) = conjunction(unused)
         if not never.is_const:
             iterations = never.where(const(_I32, 0), r.src[0])
-            table[r] = UOp(Op.RANGE, _I32, (iterations,), r.arg)
+            table[r] = ranged(iterations, r.arg)
     return substituted(sink, table) if table else sink
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from anneal.codegen.ranges import Substitution, extent, form, mask_of, normalise, substituted
 from anneal.frozen import frozen
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
@@ -22,7 +22,7 @@ class Layout:
     padded: int
     pad: int
 
-    def position(self, at: Sequence[UOp]) -> UOp:
+    def position(self, at: Nodes) -> UOp:
         out = const(_I32, 0)
         for i in reversed(range(len(at))):
             out = out + at[i] * self.strides[i]
@@ -31,7 +31,7 @@ class Layout:
         return out
 
 
-def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], buffers: int) -> UOp:
+def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
     """Stage the operands of every reduce that runs over a range of `depth`.
 
         stage       an operand becomes LOAD(BUFFERIZE(operand over ranges of its own, *those ranges), position)
@@ -50,7 +50,7 @@ def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], buffers: int)
     order = toposort((sink,))
     fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
     inner = mask_of(depth)
-    staged: dict[UOp, UOp] = {}
+    staged: Known = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
             loops = [r for r in u.src[1:] if r.arg[1] == "reduce" and r not in depth]
@@ -88,7 +88,7 @@ def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
     return found
 
 
-def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, buffers: int, loop: UOp | None) -> UOp:
+def _tile(part: UOp, threads: Nodes, depth: Nodes, fresh: int, buffers: int, loop: UOp | None) -> UOp:
     """The operand, read from its tile; one of two buffers if the iterations of `loop` say which."""
     wide = [r for r in threads if part.varies_over(r)]
     deep = [r for r in depth if part.varies_over(r)]
@@ -103,7 +103,7 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, b
 
 
 def tile_over(
-    value: UOp, wide: Sequence[UOp], deep: Sequence[UOp], fresh: int, buffers: int, loop: UOp | None = None
+    value: UOp, wide: Nodes, deep: Nodes, fresh: int, buffers: int, loop: UOp | None = None
 ) -> tuple[UOp, Layout]:
     """The tile of a value over ranges of its own, and its layout: one of two buffers if the iterations of `loop` say
     which. `fresh` is the number of a range that is not there yet."""
@@ -118,7 +118,7 @@ def tile_over(
     if across:
         # Written across its rows, read along them: gaps let neighbouring writers meet different memory banks.
         total = math.prod(extent(r) for r in deep)
-        four = UOp(Op.RANGE, _I32, (const(_I32, _ROWS),), (fresh, "vector"))
+        four = ranged(_ROWS, (fresh, "vector"))
         if source[0] is deep[0] and extent(deep[0]) % _ROWS == 0 and _contiguous(value, source[0], four):
             pad = _ROWS * max(1, _BANKS // total)
         else:
@@ -148,7 +148,7 @@ def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int, buffers: int, loop:
     return UOp(Op.BUFFERIZE, value.dtype, (value, across, deep), how), layout, first
 
 
-def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
+def _walk(value: UOp, ranges: Nodes) -> list[UOp]:
     """`ranges` in the order in which the memory that `value` reads changes least: neighbours first."""
     best: dict[UOp, int] = {}
     for u in toposort((value,)):
@@ -192,7 +192,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
         if first + threads > total:
             predicate = at < total
             at = Op.MIN(at, const(_I32, total - 1))
-        table: dict[UOp, UOp] = {}
+        table: Known = {}
         step = 1
         for i, r in enumerate(walk):
             count = extent(r) // width if i == 0 else extent(r)
@@ -216,7 +216,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
 
 def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
     """Does `value` read neighbouring elements along `r`, from every multiple of the lanes on?"""
-    quad = UOp(Op.RANGE, _I32, (r.src[0] // extent(lanes),), r.arg)
+    quad = ranged(r.src[0] // extent(lanes), r.arg)
     for u in toposort((value,)):
         if u.op is Op.LOAD and u.src[1].varies_over(r):
             index = Substitution({r: quad * extent(lanes) + lanes}, 1 << r.arg[0])(u.src[1])

@@ -15,7 +15,7 @@ from anneal.frozen import frozen
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
-from anneal.uop import MOVEMENT, Op, UOp, arena, toposort
+from anneal.uop import MOVEMENT, Ints, Nodes, Op, UOp, arena, toposort
 
 # Nodes that many kernels have in common: they come from nowhere in particular.
 _COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
@@ -220,7 +220,7 @@ class Firing:
 
 def _scheduled(sink: UOp, cost_model: schedule.CostModel) -> tuple[schedule.Schedule, Derivations, list[Event]]:
     """The pieces that the scheduler makes of a graph, the way back from them, and the rules that fired."""
-    numbers: dict[UOp, tuple[int, ...]] = {}
+    numbers: dict[UOp, Ints] = {}
     derived = Derivations(numbers)
     with derived.listening() as events:
         s = schedule.run_passes(schedule.parametrise(sink)[0], cost_model, until="kernel-split")
@@ -344,7 +344,7 @@ class TextLine:
     ops: tuple[str, ...]
     rules: tuple[FiredRule, ...]
     passes: tuple[str, ...]
-    nodes: tuple[int, ...]
+    nodes: Ints
     lines: tuple[Line, ...]
     modules: tuple[str, ...]
 
@@ -467,7 +467,7 @@ def _passes(bodies: Iterable[Body], target: Target) -> dict[UOp, str]:
 def _line(
     number: int,
     text: str,
-    said: Sequence[UOp],
+    said: Nodes,
     found: Mapping[UOp, Origins],
     passes: Mapping[UOp, str],
     known: Sequence[schedule.Origin],

@@ -19,7 +19,7 @@ from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
 from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.training import load_example
-from anneal.uop import Op, UOp, arena, toposort
+from anneal.uop import Ints, Nodes, Op, UOp, arena, toposort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +80,7 @@ class NodeFacts:
     dtype: str
     shape: tuple[int | str, ...]
     arg: str | None
-    src: tuple[int, ...]
+    src: Ints
 
     @classmethod
     def of(cls, u: UOp, numbers: Mapping[UOp, int], most: int | None = None, **more: Any) -> Self:
@@ -129,7 +129,7 @@ def step_graph(model: str, training: Steps) -> StepGraph:
     return StepGraph(model, [loss.uop], outputs, toposort(outputs))
 
 
-def nodes(order: Sequence[UOp], limit: int = 0) -> list[Node]:
+def nodes(order: Nodes, limit: int = 0) -> list[Node]:
     """The nodes of `order` (sources first), or the first `limit`, as records."""
     numbers = {u: i for i, u in enumerate(order)}
     found = []
@@ -310,7 +310,7 @@ class GraphNode(NodeFacts):
     low: int | None
     high: int | None
     rule: FiredRule | None
-    kernels: tuple[int, ...]
+    kernels: Ints
 
 
 @frozen
@@ -358,7 +358,7 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     return tuple([_graph_node(u, numbers, made.get(u), tuple(kernels.get(n, ()))) for n, u in enumerate(order)])
 
 
-def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: tuple[int, ...]) -> GraphNode:
+def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: Ints) -> GraphNode:
     phase, _, _, module, function = u.provenance
     whole = u.vmin if isinstance(u.vmin, int) and not isinstance(u.vmin, bool) else None
     return GraphNode.of(
@@ -433,7 +433,7 @@ def kernel_pass_graphs(
 class _State:
     """The nodes, the lines and the places of nodes after a pass."""
 
-    order: Sequence[UOp]
+    order: Nodes
     text: tuple[str, ...]
     places: Mapping[UOp, int]
 

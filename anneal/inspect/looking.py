@@ -24,7 +24,7 @@ from anneal.rewrite import Event, Listed, explain
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.training import suggest
-from anneal.uop import MOVEMENT, Op, UOp, toposort
+from anneal.uop import MOVEMENT, Ints, Nodes, Op, Src, UOp, toposort
 
 Array = np.ndarray[Any, Any]
 
@@ -162,7 +162,7 @@ class MemoryPlan:
     """
 
     lives: tuple[Life, ...]
-    live: tuple[int, ...]
+    live: Ints
     given: int
     temporary: int
 
@@ -318,7 +318,7 @@ class RuleExample:
     """A call of a Tensor method, and the nodes of the graph that it builds, sources first."""
 
     source: str
-    nodes: tuple[UOp, ...]
+    nodes: Src
 
     @property
     def ops(self) -> list[str]:
@@ -442,7 +442,7 @@ def worked(name: str, cost_model: CostModel) -> Worked | None:
     return None
 
 
-def _outputs(order: Sequence[UOp]) -> list[UOp]:
+def _outputs(order: Nodes) -> list[UOp]:
     """The nodes that none of the others reads."""
     read = {s for u in order for s in u.src}
     return [u for u in order if u not in read]
@@ -470,7 +470,7 @@ class TensorStatistics:
     std: float | None
     zeros: int
     not_finite: int
-    bins: tuple[int, ...]
+    bins: Ints
     first: tuple[str, ...]
 
 
@@ -480,7 +480,7 @@ class TensorEntry:
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Ints
     bytes: int
     statistics: TensorStatistics | None = None
 

@@ -26,7 +26,7 @@ from anneal.rewrite import Event, tracing
 from anneal.runtime import Launch, Meter, metered
 from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
-from anneal.uop import Op, UOp, arena, toposort
+from anneal.uop import Known, Op, UOp, arena, toposort
 from anneal.version import __version__
 
 FORMAT = 2
@@ -350,7 +350,7 @@ def _ms(spread: dict[str, Any] | None, part: str = "median") -> str:
 
 def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]]:
     """A graph and the rules that made it, over memory that is never filled: the memory that they read may go."""
-    known: dict[UOp, UOp] = {}
+    known: Known = {}
 
     def bare(root: UOp) -> UOp:
         for u in toposort((root,), until=known.__contains__):

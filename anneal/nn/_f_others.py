@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.ops import DTypeLike, family, function, in_place, reduce_loss
 from anneal.tensor import Tensor, functional as F
-from anneal.uop import by_rule
+from anneal.uop import Ints, by_rule
 
 Sizes = int | Sequence[int]
 
@@ -155,19 +155,6 @@ def _padded(targets: Tensor, lengths: list[int], batch: int, blank: int) -> Tens
     starts = np.cumsum([0, *lengths[:-1]])
     at = np.minimum(starts[:, None] + np.arange(longest)[None], max(sum(lengths) - 1, 0))
     return targets[Tensor(at.astype(np.int32), device=targets.device)]
-
-
-@function(autocast="float32")
-def pdist(x: Tensor, p: float = 2.0) -> Tensor:
-    """The p-norm distances of all pairs of rows, (n, d) to (n * (n - 1) / 2,), in the order (0, 1), (0, 2), ...
-
-    >>> pdist(Tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).round(3)
-    Tensor([5.   , 1.   , 4.243], dtype=float32)
-    """
-    if x.ndim != 2:
-        raise ShapeError(f"pdist: takes (n, d), not {x.shape}")
-    a, b = [Tensor(i.astype(np.int32), device=x.device) for i in np.triu_indices(x.shape[0], 1)]
-    return (x[a] - x[b]).norm(p, -1)
 
 
 @function
@@ -321,7 +308,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
     return _given(x, "dropout", inplace and training, lambda t: F.dropout(t, p, training))
 
 
-def _kept(x: Tensor, channels: tuple[int, ...], p: float) -> Tensor:
+def _kept(x: Tensor, channels: Ints, p: float) -> Tensor:
     """1 / (1 - p) where a channel is kept, 0 elsewhere; of a shape that broadcasts to x."""
     ones = Tensor.ones(*channels, *[1] * (x.ndim - len(channels)), device=x.device, dtype=x.dtype)
     return F.dropout(ones, p)
@@ -365,7 +352,7 @@ dropout1d, dropout2d, dropout3d = family(
 _SELU_LOW = -1.7580993408473766  # selu's value far below 0: -scale * alpha
 
 
-def _alpha(name: str, x: Tensor, p: float, training: bool, inplace: bool, channels: tuple[int, ...]) -> Tensor:
+def _alpha(name: str, x: Tensor, p: float, training: bool, inplace: bool, channels: Ints) -> Tensor:
     _check(name, p)
     if not training or p == 0:
         return x

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError, GradientError
 from anneal.ops import DTypeLike, as_dtype, said
-from anneal.runtime import here, outdate_captures, realize, resolve_device
+from anneal.runtime import Args, Fun, Options, here, outdate_captures, realize, resolve_device
 from anneal.tensor import Tensor, host_call
 from anneal.transforms import RemovableHandle, attached, wants_gradient
 from anneal.uop import Op, UOp, dtypes
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
-Named = dict[int, tuple[Callable[..., Any], int]]
+Named = dict[int, tuple[Fun, int]]
 
 
 class ModuleHooks:
@@ -59,9 +59,7 @@ _NONE = ModuleHooks()
 ALWAYS = 2
 
 
-def hook_on(
-    module: Any, when: str, hook: Callable[..., Any], prepend: bool = False, with_kwargs: int = False
-) -> RemovableHandle:
+def hook_on(module: Any, when: str, hook: Fun, prepend: bool = False, with_kwargs: int = False) -> RemovableHandle:
     """Put a hook on a module: `when` is an attribute of `ModuleHooks`."""
     hooks = module._hooks
     if hooks is None:
@@ -70,12 +68,12 @@ def hook_on(
     return RemovableHandle(named, (hook, with_kwargs), prepend)
 
 
-def hook_everywhere(when: str, hook: Callable[..., Any], with_kwargs: int = False) -> RemovableHandle:
+def hook_everywhere(when: str, hook: Fun, with_kwargs: int = False) -> RemovableHandle:
     """Put a hook on all modules."""
     return RemovableHandle(getattr(EVERYWHERE, when), (hook, with_kwargs))
 
 
-def called_first(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called_first(module: AnyModule, args: Args, kwargs: Options) -> Any:
     """`called` for a module that no other calls: the paths of those below begin at it."""
     here.modules = _paths_below(module)
     try:
@@ -99,7 +97,7 @@ def _paths_below(module: AnyModule) -> dict[int, str]:
     return known[1].copy()
 
 
-def called(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called(module: AnyModule, args: Args, kwargs: Options) -> Any:
     """`module.forward` with its hooks: those before may give other arguments, those after another result."""
     hooks = module._hooks
     if hooks is None and not EVERYWHERE.any():
@@ -123,9 +121,9 @@ def called(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def _called(
     module: AnyModule,
     hooks: ModuleHooks,
-    left: list[tuple[Callable[..., Any], int]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    left: list[tuple[Fun, int]],
+    args: Args,
+    kwargs: Options,
 ) -> Any:
     """`called` with hooks; of those after, `left` keeps the ones that were not called."""
     for hook, whole in [*EVERYWHERE.before.values(), *hooks.before.values()]:
@@ -155,13 +153,13 @@ def _called(
 class _Backward:
     """The hooks of one call that get gradients: of what goes into it and what comes out, each as one node."""
 
-    def __init__(self, module: AnyModule, first: list[Callable[..., Any]], last: list[Callable[..., Any]]) -> None:
+    def __init__(self, module: AnyModule, first: list[Fun], last: list[Fun]) -> None:
         self.module, self.first, self.last = module, first, last
         self.inputs = 0  # arguments of the call
         self.begun = False  # whether one of them requires a gradient
         self.came: tuple[Any, ...] | None = None  # the results' gradients, until those of the arguments come
 
-    def begin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def begin(self, args: Args) -> tuple[Any, ...]:
         """The arguments, whose gradients go by the hooks."""
         self.inputs = len(args)
         made, self.begun = self._through(args, self._of_arguments)
@@ -177,7 +175,7 @@ class _Backward:
             return made[0]
         return type(result)(*made) if hasattr(result, "_fields") else made
 
-    def _through(self, values: tuple[Any, ...], taken: Callable[..., Any]) -> tuple[tuple[Any, ...], bool]:
+    def _through(self, values: tuple[Any, ...], taken: Fun) -> tuple[tuple[Any, ...], bool]:
         places = [i for i, x in enumerate(values) if wants_gradient(x)]
         if not places:
             return values, False
@@ -248,7 +246,7 @@ class Hooked:
     _hooks: ModuleHooks | None
 
     def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+        self, hook: Fun, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, args, result)` after each `forward`; its result, if that is not None, replaces the
         module's.
@@ -266,7 +264,7 @@ class Hooked:
         return hook_on(self, "after", hook, prepend, with_kwargs | ALWAYS * always_call)
 
     def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: Fun, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, args)` before each `forward`; its result, if that is not None, replaces the arguments.
 
@@ -283,7 +281,7 @@ class Hooked:
         """
         return hook_on(self, "before", hook, prepend, with_kwargs)
 
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_hook(self, hook: Fun, prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` when the gradients of a call's arguments are taken; a tuple
         that it gives replaces `grad_input`.
 
@@ -304,7 +302,7 @@ class Hooked:
         """
         return hook_on(self, "pulled", hook, prepend)
 
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Fun, prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_output)` when the gradients of a call's results are there, before its own are taken;
         what it gives replaces them. Otherwise as `register_full_backward_hook`.
 
@@ -437,7 +435,7 @@ class Moved:
         return self.to("cuda")
 
 
-def _no_values(name: str) -> Callable[..., Any]:
+def _no_values(name: str) -> Fun:
     def no_values(_: Any) -> Any:
         raise DataError(f"{name}: the module was moved to 'meta': its tensors have shapes and no values")
 
@@ -449,7 +447,7 @@ def _no_values(name: str) -> Callable[..., Any]:
 # They are for looking and debugging: a module's own hooks come after them.
 
 
-def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_forward_pre_hook(hook: Fun) -> RemovableHandle:
     """`Module.register_forward_pre_hook` of all modules.
 
     Args:
@@ -464,9 +462,7 @@ def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandl
     return hook_everywhere("before", hook)
 
 
-def register_module_forward_hook(
-    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
-) -> RemovableHandle:
+def register_module_forward_hook(hook: Fun, *, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
     """`Module.register_forward_hook` of all modules.
 
     Args:
@@ -477,7 +473,7 @@ def register_module_forward_hook(
     return hook_everywhere("after", hook, with_kwargs | ALWAYS * always_call)
 
 
-def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_full_backward_pre_hook(hook: Fun) -> RemovableHandle:
     """`Module.register_full_backward_pre_hook` of all modules.
 
     Args:
@@ -486,7 +482,7 @@ def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Removabl
     return hook_everywhere("pulled_first", hook)
 
 
-def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_full_backward_hook(hook: Fun) -> RemovableHandle:
     """`Module.register_full_backward_hook` of all modules.
 
     Args:

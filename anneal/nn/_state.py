@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from anneal.errors import DataError, MissingMethodError
 from anneal.nn._hooks import ModuleHooks, hook_on
 from anneal.nn.parameter import Parameter
 from anneal.ops import said
-from anneal.runtime import here, realize
+from anneal.runtime import Fun, here, realize
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 
@@ -164,11 +164,11 @@ class Stateful:
     ) -> None:
         """For subclasses that change `state_dict`, in which their names begin with `prefix`, before it is loaded."""
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Fun) -> RemovableHandle:
         """Call `hook(module, prefix, keep_vars)` before each `state_dict` of this module or of one above it."""
         return hook_on(self, "saving", hook)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Fun) -> RemovableHandle:
         """Call `hook(module, state, prefix, {})` after each `state_dict`: it may change `state`, the dict.
 
         >>> from anneal import nn
@@ -179,7 +179,7 @@ class Stateful:
         """
         return hook_on(self, "saved", hook)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(self, hook: Fun) -> RemovableHandle:
         """Call `hook(module, state, prefix, {}, strict, missing, unexpected, errors)` before each `load_state_dict`: it
         may change `state`, a copy of the dict that is loaded.
 
@@ -193,7 +193,7 @@ class Stateful:
         """
         return hook_on(self, "loading", hook)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_load_state_dict_post_hook(self, hook: Fun) -> RemovableHandle:
         """Call `hook(module, keys)` after each `load_state_dict`: it may change the lists of missing and unexpected
         names, `keys`, before they are an error.
         """

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 
 from anneal.nn._hooks import EVERYWHERE, AnyModule
 from anneal.nn.parameter import Parameter
-from anneal.runtime import PLAIN, call_late, here
+from anneal.runtime import PLAIN, Args, Options, call_late, here
 from anneal.tensor import Tensor
 from anneal.uop import Recent
 
@@ -41,7 +41,7 @@ class _Kind:
         """Note that its calls are not to be remembered."""
         self.apart = True
 
-    def made_one(self, args: tuple[Any, ...]) -> None:
+    def made_one(self, args: Args) -> None:
         """Note that a call was made. If most are, and not for new shapes, which are new to each module in it as well,
         calls of the modules in it may still be remembered."""
         shapes = tuple([x._looks.shape for x in args if isinstance(x, Tensor)])
@@ -141,8 +141,8 @@ _kinds: Recent[tuple[Any, ...], _Kind] = Recent(1 << 9)
 def whole_call(
     module: AnyModule,
     forward: Callable[[AnyModule, tuple[Any, ...], dict[str, Any]], Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Options,
 ) -> Any:
     """The result of `forward(module, args, kwargs)`, which calls the module's own, or its remembered result, late."""
     if not here.defers or not type(module).__module__.startswith(_ROOM) or EVERYWHERE.any():
@@ -155,7 +155,7 @@ def whole_call(
 
     own = ref(module)
 
-    def run(args: tuple[Any, ...], tensors: list[Tensor], **kwargs: Any) -> Any:
+    def run(args: Args, tensors: list[Tensor], **kwargs: Any) -> Any:
         found.made_one(args)
         alive = own()
         if alive is None:

@@ -25,7 +25,7 @@ from anneal.onnx.reading import parsed, program_of, reader_of
 from anneal.onnx.report import Description, describe, gaps_of, nodes_of, told
 from anneal.onnx.values import HostStep, device_array
 from anneal.tensor import Tensor, default_device, realize, tree_map
-from anneal.uop import Recent
+from anneal.uop import Ints, Recent
 
 _PLANS = 16  # signatures that a model, or a module, keeps plans for
 
@@ -363,7 +363,7 @@ class NodeDifference:
     node: str
     output: str
     what: str  # "values", "shape", "dtype"
-    at: tuple[int, ...]
+    at: Ints
     ours: str
     theirs: str
     error: float  # the largest difference, by the largest value of the reference
@@ -438,7 +438,7 @@ def check(
 def _difference(node: FileNode, name: str, ours: Any, theirs: Any) -> NodeDifference:
     """The distance between two arrays."""
 
-    def of(what: str, a: object, b: object, at: tuple[int, ...] = (), error: float = float("inf")) -> NodeDifference:
+    def of(what: str, a: object, b: object, at: Ints = (), error: float = float("inf")) -> NodeDifference:
         return NodeDifference(str(node), name, what, at, str(a), str(b), error)
 
     if ours.shape != theirs.shape:

@@ -20,7 +20,7 @@ from anneal.onnx.loaded import LoadedModel, exact, roomy
 from anneal.onnx.values import HostStep, Map, Memo, NeedsHostError, Scope, Sizes, fits_device, leaves, uploaded
 from anneal.runtime import emptied, filled, flat
 from anneal.tensor import Tensor, Variable, jit, no_grad, realize
-from anneal.uop import UOp
+from anneal.uop import Src, UOp
 from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, variables_of
 
 _SMALL = 16  # whole numbers that an input has whose values are part of what a plan is for: a shape, pads, a count
@@ -131,7 +131,7 @@ class Captured:
         feeds = {**filled(self._feeds, iter(given)), **self._fixed}
         return [self._given(run, r) for r in run.main(self._graph, feeds, self._key)]
 
-    def _called(self, sizes: tuple[UOp, ...], rows: list[Tensor]) -> Any:
+    def _called(self, sizes: Src, rows: list[Tensor]) -> Any:
         try:
             return () if self._still else self._program(sizes, *rows)
         except _StillError:
@@ -151,11 +151,11 @@ class Captured:
         with self.model.lock, no_grad():
             self.walked(self.model.start(Memo(), self.elements, reads="fixed"), given)
 
-    def _sized(self, sizes: tuple[UOp, ...], tensors: Any) -> list[Tensor]:
+    def _sized(self, sizes: Src, tensors: Any) -> list[Tensor]:
         """The arguments of a run as the graph's inputs: those with symbolic sizes come as rows."""
         return [t.reshape(self._now(n, sizes)) if n in self._taken else t for n, t in enumerate(tensors)]
 
-    def _now(self, place: int, sizes: tuple[UOp, ...]) -> tuple[Any, ...]:
+    def _now(self, place: int, sizes: Src) -> tuple[Any, ...]:
         """The shape of an argument with the sizes of this run."""
         now = {v.arg[0]: n for v, n in zip(self.variables, sizes)}
         return tuple([now[d.arg[0]] if isinstance(d, UOp) else d for d in self._taken[place]])
@@ -164,7 +164,7 @@ class Captured:
         results = filled(self._results, iter(tensors))
         return [_known(r, values) for r in results] if self._inner else [own(r) for r in results]
 
-    def _traced(self, sizes: tuple[UOp, ...], *tensors: Tensor) -> Any:
+    def _traced(self, sizes: Src, *tensors: Tensor) -> Any:
         """The tensors of one run that reads nothing, without the fixed ones."""
         known = len(self.memo.used)
         run = self.model.start(self.memo, self.elements, reads=False)

@@ -17,7 +17,7 @@ from anneal.onnx.graph import Graph
 from anneal.ops import wrap_array
 from anneal.runtime import storage_of
 from anneal.tensor import Tensor, tree_leaves
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Ints, Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, range_of, size, size_text
 
 # TensorProto.DataType, counted from 1 -> the name of NumPy's or ml_dtypes' type.
@@ -46,7 +46,7 @@ class Map:
         return np.dtype(object)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Ints:
         """The number of entries."""
         return (len(self.entries),)
 
@@ -144,9 +144,9 @@ class Sizes:
         self.dtype = np.dtype(dtype)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Ints:
         """The shape of the array, whose sizes are all known."""
-        shape: tuple[int, ...] = self.items.shape
+        shape: Ints = self.items.shape
         return shape
 
     @property

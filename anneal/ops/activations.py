@@ -17,7 +17,7 @@ from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape, share
 from anneal.ops.precision import in_single, no_grad
 from anneal.runtime import here
-from anneal.uop import Op, UOp, by_rule, dtypes
+from anneal.uop import Ints, Op, UOp, by_rule, dtypes
 from anneal.uop.sizes import product as count_of
 
 _BOOL = dtypes.bool_
@@ -327,7 +327,7 @@ def _node(x: Tensor | None) -> UOp | None:
     return None if x is None else x.uop
 
 
-def _centre_and_scale(u: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
+def _centre_and_scale(u: UOp, axes: Ints, eps: float) -> tuple[UOp, UOp, UOp]:
     """`(u - mean) / sqrt(variance + eps)` along `axes`, with mean and variance (their axes kept)."""
     share = reciprocal(u.dtype, [u.shape[a] for a in axes])
     mean = reduce_axis(u, Op.ADD, axes) * share
@@ -344,7 +344,7 @@ def _affine(u: UOp, weight: UOp | None, bias: UOp | None) -> UOp:
     return u if bias is None else u + broadcast(bias.cast(u.dtype), u.shape)
 
 
-def _trailing(x: Tensor, shape: int | Sequence[int], *params: Tensor | None) -> tuple[int, ...]:
+def _trailing(x: Tensor, shape: int | Sequence[int], *params: Tensor | None) -> Ints:
     """The axes that `shape` names at the end of x's; raises ShapeError if it does not match."""
     tail = (shape,) if isinstance(shape, int) else tuple(shape)
     if not tail or x.shape[-len(tail) :] != tail:

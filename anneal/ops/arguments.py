@@ -22,12 +22,12 @@ from anneal.ops.bases import change_view, link_views
 from anneal.ops.checks import apart, into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
-from anneal.runtime import call_late, here
+from anneal.runtime import Args, Fun, Options, call_late, here
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
 
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -211,7 +211,7 @@ def _both(order: Sequence[str], own: str, other: str) -> list[str]:
     return [n for o in order for n in ((own, other) if o == own else (o,))]
 
 
-def _one_axis(own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+def _one_axis(own: str, other: str, place: int, args: Args, options: Options) -> Args:
     """The positional arguments, of which the one at `place` is the axis; options that give it by its other name are
     changed. Raises ShapeError where both names are given, and differ.
     """
@@ -444,7 +444,7 @@ def viewing(op: F) -> F:
     return op
 
 
-def _views(function: Callable[..., Any], name: str) -> bool:
+def _views(function: Fun, name: str) -> bool:
     """True if a function, known by this name, gives views; torch's functions of other names copy."""
     return getattr(function, "is_view", False) and not name.endswith("_copy")
 
@@ -456,7 +456,7 @@ _AT_ONCE = frozenset(
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
 
 
-def _defers(function: Callable[..., Any]) -> bool:
+def _defers(function: Fun) -> bool:
     """True if a function's calls may be late: it is an op, and its result follows from its arguments."""
     at = function.__module__
     if at == "anneal.tensor._tensor":
@@ -464,20 +464,22 @@ def _defers(function: Callable[..., Any]) -> bool:
     return at.startswith("anneal.ops.") and at not in _AT_ONCE and function.__name__ not in _DRAW_FIRST
 
 
-def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = False) -> F:
+def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:
     """A function whose results may be late (`anneal.runtime.late`), known as the op that it is the checked form of.
     With `changes` it is an in-place op."""
     copies = function.__name__.endswith("_copy")  # its calls are others than those of the op, which shares values
     known = function if op is None or copies else op
-    if _views(known, function.__name__):
-        return _viewed(function, known)
+    views = _views(known, function.__name__)
     changes = changes or known.__name__ == "assign"
-    run = function if changes or (hasattr(known, "is_itself") and not copies) else apart(function)
+    if views:
+        run = _linking(function, known.__name__)
+    else:
+        run = function if changes or (hasattr(known, "is_itself") and not copies) else apart(function)
 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
         if here.defers:
-            if "out" in options and not changes:
+            if "out" in options and not (changes or views):
                 return into(late, args, options, True)
             try:
                 viewed = changes and args and getattr(args[0], "_base", None) is not None
@@ -493,27 +495,15 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
     return late  # type: ignore[return-value]
 
 
-def _viewed(function: F, known: Callable[..., Any]) -> F:
-    """`deferred` for a function whose results are views of its first argument."""
-    name = known.__name__
+def _linking(function: Fun, name: str) -> Fun:
+    """A function whose results are noted as views of its first argument."""
 
     def run(*args: Any, **options: Any) -> Any:
         out = function(*args, **options)
         link_views(name, function, args, options, out)
         return out
 
-    @functools.wraps(function)
-    def late(*args: Any, **options: Any) -> Any:
-        if here.defers:
-            try:
-                return call_late(known, args, options, run)
-            except Exception as error:
-                shorten(error)
-                raise
-        return function(*args, **options)
-
-    late.__wrapped__ = known
-    return late  # type: ignore[return-value]
+    return run
 
 
 def changing(function: F) -> F:

@@ -14,7 +14,10 @@ from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, common_dtype, detached, expand, named, permute, reduce_axis, reshape
+
+from anneal.ops.nodes import (  # isort: skip
+    broadcast, common_dtype, detached, expand, iota, named, permute, reduce_axis, reshape, take_rows,
+)  # fmt: skip
 from anneal.ops.precision import in_single, no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
@@ -201,10 +204,8 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
         if attn_mask is not None:
             raise ShapeError(f"{_NAME}: give attn_mask or is_causal=True, not both")
         *lead, rows, columns = scores.shape
-        ones = (1,) * len(lead)
-        row = reshape(UOp(Op.IOTA, _INT32, (), (rows,)), (*ones, rows, 1))
-        column = reshape(UOp(Op.IOTA, _INT32, (), (columns,)), (*ones, 1, columns))
-        later = expand(row, scores.shape) < expand(column, scores.shape)
+        n = len(lead)
+        later = expand(iota(rows, n, n + 2), scores.shape) < expand(iota(columns, n + 1, n + 2), scores.shape)
         return later.where(low, scores), later
     if attn_mask is None:
         return scores, None
@@ -292,9 +293,7 @@ def embedding(
     if max_norm is not None:
         _hold_rows(weight, index, max_norm, norm_type)
         w = weight.uop
-    n, d = i.size, w.shape[1]
-    column = expand(reshape(i.cast(_INT32), (n, 1)), (n, d))
-    rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
+    rows = take_rows(w, i.cast(_INT32))
     if padding_idx is not None:
         skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
         rows = skip.where(detached(rows), rows)

@@ -9,11 +9,10 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
-from anneal.runtime import Handle, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class
-from anneal.uop import MOVEMENT, Op, Recent, UOp, const, dtypes
+from anneal.runtime import Fun, Handle, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class
+from anneal.uop import MOVEMENT, Ints, Op, Recent, Shape, UOp, const, dtypes
 
-Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
-Shape = tuple[Any, ...]
+Layout = tuple[Ints, int]  # the strides of a view, and the place of its first element
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
 Step = tuple[Any, Any]
 _MOST = 1 << 12  # recipes that are kept
@@ -246,7 +245,7 @@ def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
     return strides, offset
 
 
-def _contiguous(shape: Shape) -> tuple[int, ...]:
+def _contiguous(shape: Shape) -> Ints:
     strides = [1] * len(shape)
     for axis in reversed(range(len(shape) - 1)):
         n = shape[axis + 1]
@@ -254,7 +253,7 @@ def _contiguous(shape: Shape) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> tuple[int, ...] | None:
+def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> Ints | None:
     """The strides of a reshaped view; None where there are none.
 
     Axes that lie in memory as one are joined; each group must be a run of the new axes.
@@ -285,7 +284,7 @@ def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> tuple[int, ...
 # -- what an op gave --------------------------------------------------------------------------------------------------
 
 
-def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
+def link_views(name: str, op: Fun, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
     """Note of the results of an op that gives views what they are parts of: of its first tensor.
 
     Args:
@@ -327,8 +326,8 @@ class Placement(NamedTuple):
     """An index that has memory for places which vary, and the ops that read and write what is there."""
 
     at: tuple[Any, ...]
-    read: Callable[..., Any]
-    write: Callable[..., Any]
+    read: Fun
+    write: Fun
 
 
 def link_part(
@@ -376,7 +375,7 @@ class _Through:
         return found
 
 
-def change_view(op: Any, function: Callable[..., Any], x: Handle, args: tuple[Any, ...], options: Any) -> bool:
+def change_view(op: Any, function: Fun, x: Handle, args: tuple[Any, ...], options: Any) -> bool:
     """Change what `x` is a view of by the in-place op `function`, late; False where that is done otherwise. `args` are
     what the op takes beside `x`."""
     link = x._base
@@ -409,7 +408,7 @@ def change_view(op: Any, function: Callable[..., Any], x: Handle, args: tuple[An
     return True
 
 
-def _shown(root: Any, read: Callable[..., Any], *args: Any) -> Any:
+def _shown(root: Any, read: Fun, *args: Any) -> Any:
     """The part of `root` that `read` shows: gradients go on to it, also where none is recorded."""
     here.grad, before = True, here.grad
     try:
@@ -448,9 +447,7 @@ def _steps(u: UOp, base: UOp) -> tuple[Step, ...] | None:
     return tuple(reversed(steps))
 
 
-def _probed(
-    op: Callable[..., Any], base: Any, args: tuple[Any, ...], options: dict[str, Any], n: int
-) -> tuple[Step, ...] | None:
+def _probed(op: Fun, base: Any, args: tuple[Any, ...], options: dict[str, Any], n: int) -> tuple[Step, ...] | None:
     """`_steps` of the op's result number `n`, from a node that nothing folds away."""
     u = base.uop
     probe = UOp(Op.PARAM, u.dtype, (), (-1, u.shape), tag="probe")

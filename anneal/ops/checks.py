@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any, TypeGuard, TypeVar
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal.errors import ArgumentError, DTypeError, GradientError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.runtime import Handle, flat, here, mapped, tensor_class
+from anneal.runtime import Args, Fun, Handle, Options, flat, here, mapped, tensor_class
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic, size
 
@@ -146,7 +146,7 @@ def int_args(args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-def need_axes(shape: tuple[Any, ...]) -> None:
+def need_axes(shape: Shape) -> None:
     """Raise PositionError for a tensor of shape ()."""
     if not shape:
         raise PositionError("a tensor of shape () has no axes; use .reshape(1) first")
@@ -156,7 +156,7 @@ def need_axes(shape: tuple[Any, ...]) -> None:
 # Calls as torch takes them: other names of arguments, a number in a tensor's place, `out=`.
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 # torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
 _SPELLINGS = {
@@ -182,9 +182,7 @@ _SPELLINGS = {
 _OF_MEMORY = frozenset(("layout", "memory_format", "non_blocking", "pin_memory"))
 
 
-def spelled(
-    order: Sequence[str], code: CodeType, args: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+def spelled(order: Sequence[str], code: CodeType, args: Args, options: Options) -> tuple[Args, Options] | None:
     """A call's arguments with the function's own names in place of torch's; None if it uses none of them."""
     several = code.co_varnames[len(order)] if code.co_flags & inspect.CO_VARARGS else ""
     out: dict[str, Any] = {}
@@ -211,7 +209,7 @@ def spelled(
     return None if out.keys() == options.keys() else (args, out)
 
 
-def unknown(error: Exception, name: str, order: Sequence[str], options: dict[str, Any]) -> str:
+def unknown(error: Exception, name: str, order: Sequence[str], options: Options) -> str:
     """The words for an argument that the function of that qualified name does not take, or lacks; empty where Python
     says something else.
     """
@@ -229,7 +227,7 @@ def unknown(error: Exception, name: str, order: Sequence[str], options: dict[str
     return f"there is no argument {wrong!r}{write} It takes {', '.join(names) or 'none'}"
 
 
-def apart(op: Callable[..., Any]) -> Callable[..., Any]:
+def apart(op: Fun) -> Fun:
     """An op whose results share no values with its arguments: in place of an argument it gives a new tensor.
 
     Args:
@@ -246,7 +244,7 @@ def apart(op: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def into(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], of_tensors: bool) -> Any:
+def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
     """The result of a call, written into its `out=` (a tensor, or a tuple of them), which is returned.
 
     As in torch an `out` of no elements takes the shape of the result, and no gradient is recorded. Where torch warns
@@ -298,7 +296,7 @@ def numbers_first(function: F) -> F:
     return function
 
 
-def lifted(function: Any, name: str, what: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def lifted(function: Any, name: str, what: str, args: Args) -> Args:
     """Arguments whose first is no tensor, as a tensor of the second's dtype where torch takes a number there."""
     first, other = args[0], args[1] if len(args) > 1 else None
     lifts = None if name[-1] == "_" else getattr(function, "lifts", None)  # a change in place is one of a tensor

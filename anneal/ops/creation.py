@@ -5,7 +5,7 @@ it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, number
 from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
-from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
+from anneal.ops.nodes import Number, broadcast, check_fits, iota, row_shape, weak_dtype
 from anneal.uop import DType, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
@@ -249,29 +249,38 @@ def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
     return out if device is None else out.to(device)
 
 
-@function(static=True)
-def tril_indices(row: int, col: int, offset: int = 0, *, device: str | None = None) -> Tensor:
-    """The rows and columns, as two rows, of the lower triangle of a matrix.
+def _triangle(
+    name: str, places: Callable[..., Any], row: int, col: int, offset: int = 0, *, device: str | None = None
+) -> Tensor:
+    _sizes((row, col))
+    return tensor(np.array(places(row, offset, col), np.int32), device=device)
+
+
+tril_indices, triu_indices = family(
+    _triangle,
+    {
+        "tril_indices": (
+            np.tril_indices,
+            """The rows and columns, as two rows, of the lower triangle of a matrix.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.tril_indices(2, 2).tolist()
     [[0, 1, 1], [0, 0, 1]]
-    """
-    _sizes((row, col))
-    return tensor(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
-
-
-@function(static=True)
-def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = None) -> Tensor:
-    """The rows and columns, as two rows, of the upper triangle of a matrix.
+    """,
+        ),
+        "triu_indices": (
+            np.triu_indices,
+            """The rows and columns, as two rows, of the upper triangle of a matrix.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.triu_indices(2, 3)
     Tensor([[0, 0, 0, 1, 1],
             [0, 1, 2, 1, 2]], dtype=int32)
-    """
-    _sizes((row, col))
-    return tensor(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
+    """,
+        ),
+    },
+    static=True,
+)
 
 
 def _window(
@@ -506,11 +515,9 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     if indexing == "xy" and len(order) > 1:
         order[0], order[1] = 1, 0
     sizes = tuple([tensors[i].numel() for i in order])
-    out = []
-    for i, t in enumerate(tensors):
-        at = order.index(i)
-        out.append(t.reshape(tuple([n if a == at else 1 for a, n in enumerate(sizes)])).expand(sizes))
-    return tuple(out)
+    return tuple(
+        [t.reshape(row_shape(t.numel(), order.index(i), len(sizes))).expand(sizes) for i, t in enumerate(tensors)]
+    )
 
 
 @function(method=False)

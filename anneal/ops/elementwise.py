@@ -12,7 +12,7 @@ from anneal.ops.checks import broadcast_shapes, number_first, numbers_first
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.precision import check_growth
-from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import DType, Ints, Op, UOp, alu, by_rule, const, dtypes
 
 _SCALARS = (bool, int, float)
 _FLOAT32 = dtypes.float32
@@ -31,7 +31,7 @@ Operand = Any  # a tensor, an array or a Python number
 # functions of real numbers turn integers into float32 first.
 
 
-def operands(x: Tensor, other: Operand) -> tuple[UOp, UOp, tuple[int, ...], Tensor]:
+def operands(x: Tensor, other: Operand) -> tuple[UOp, UOp, Ints, Tensor]:
     """Both operands with one dtype and one shape (or none), that shape, and the other tensor."""
     a = x.uop
     if isinstance(other, _SCALARS):
@@ -173,7 +173,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(u, o)
 
 
-def _divisor(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, tuple[int, ...], Tensor]:
+def _divisor(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, Ints, Tensor]:
     """The operands of a division of integers, or of floats. Raises RangeError for a 0 that is known."""
     a, b, shape, o = operands(x, other)
     if swap:

@@ -316,34 +316,39 @@ def bitwise_invert(x: Tensor) -> Tensor:
     return x.bitwise_not()
 
 
-@function
-def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
-    """`cumsum`, with a zero before it if `include_initial`.
+def _cumulative(
+    running: str, first: Number, x: Tensor, axis: int | None = None, *, include_initial: bool = False
+) -> Tensor:
+    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    out: Tensor = getattr(x, running)(at)
+    return out.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first).cat(out, dim=at) if include_initial else out
+
+
+cumulative_sum, cumulative_prod = family(
+    _cumulative,
+    {
+        "cumulative_sum": (
+            "cumsum",
+            0,
+            """`cumsum`, with a zero before it if `include_initial`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumulative_sum(include_initial=True)
     Tensor([0, 2, 5, 9], dtype=int32)
-    """
-    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
-    return _after(x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
-
-
-@function
-def cumulative_prod(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
-    """`cumprod`, with a one before it if `include_initial`.
+    """,
+        ),
+        "cumulative_prod": (
+            "cumprod",
+            1,
+            """`cumprod`, with a one before it if `include_initial`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumulative_prod()
     Tensor([ 2,  6, 24], dtype=int32)
-    """
-    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
-    return _after(x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
-
-
-def _after(x: Tensor, at: int, first: Number) -> Tensor:
-    before: Any = x.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first)
-    out: Tensor = before.cat(x, dim=at)
-    return out
+    """,
+        ),
+    },
+)
 
 
 @function(method=False)

@@ -137,7 +137,7 @@ def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: b
     return low + (high - low) * t
 
 
-def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, antialias: bool) -> np.ndarray[Any, Any]:
+def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, antialias: bool) -> Array:
     """The weights of `n` input elements in `m` output elements: of the neighbours, or of all within reach."""
     apart = float(step)
     if corners:
@@ -162,7 +162,7 @@ def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, an
     return weights
 
 
-def _of_bytes(x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> Tensor:
+def _of_bytes(x: Tensor, axis: int, weights: Array) -> Tensor:
     """The tensor of bytes with one axis resized, with weights of 15 bits and each result rounded to a byte, exactly as
     in torch.
 

@@ -8,18 +8,18 @@ from typing import Any, overload
 
 import numpy as np
 
-from anneal.backend import get_device
+from anneal.backend import Array, get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, bound_int, broadcast_shapes, is_tensor
+from anneal.ops.checks import Shape, axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
 from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, permute, reshape, take_rows, wrapped
 from anneal.ops.precision import kept
 from anneal.runtime import here
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import Ints, Op, UOp, dtypes
 from anneal.uop.sizes import Count, most
 
 _INT32 = dtypes.int32
@@ -88,7 +88,7 @@ def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, i), at))
 
 
-def _fits(dim: int, small: tuple[int, ...], big: tuple[int, ...], whose: str) -> int:
+def _fits(dim: int, small: Ints, big: Ints, whose: str) -> int:
     at = axis_of(dim, len(big))
     if len(small) != len(big):
         raise ShapeError(f"the index has shape {small} and {whose} is {big}; they need as many axes")
@@ -385,7 +385,7 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     return x._new_plain(u.eq(broadcast(iota(n), shape)).cast(_INT32))
 
 
-def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: int | None = None) -> str:
+def out_of_range(name: str, x: Any, axis: int, shape: Shape, least: int | None = None) -> str:
     n = shape[axis]
     if n == 0:
         return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}, which has no elements"
@@ -393,7 +393,7 @@ def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: in
     return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}: it runs from {first} to {n - 1}"
 
 
-def as_array(x: Any, name: str = "") -> np.ndarray[Any, Any]:
+def as_array(x: Any, name: str = "") -> Array:
     """A list of ints, or an array, as an array."""
     try:
         if isinstance(x, (list, tuple)) and any(is_tensor(y) for y in x):
@@ -408,7 +408,7 @@ def as_array(x: Any, name: str = "") -> np.ndarray[Any, Any]:
     return array
 
 
-def values_now(x: Tensor, instead: str, name: str = "") -> np.ndarray[Any, Any]:
+def values_now(x: Tensor, instead: str, name: str = "") -> Array:
     """The values, computed now. Raises ShapeError inside jit: there the shape that they decide would be frozen."""
     if here.recordings:
         raise ShapeError(
@@ -417,7 +417,7 @@ def values_now(x: Tensor, instead: str, name: str = "") -> np.ndarray[Any, Any]:
     return (x.detach() if x._wants else x).numpy()
 
 
-def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
+def host_values(u: UOp) -> Array | None:
     """The integers of a node, in some order, where they are on the host already; else None.
 
     Inside a jit function they are the first call's only, and inside vmap those of no example: there, None.
@@ -435,13 +435,13 @@ def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
     return values  # type: ignore[no-any-return]
 
 
-def _check_again(name: str, index: UOp, axis: int, shape: tuple[Any, ...], least: int | None, but: int | None) -> None:
+def _check_again(name: str, index: UOp, axis: int, shape: Shape, least: int | None, but: int | None) -> None:
     """`check_places` for a call that was made before with another index."""
     check_places(name, index, axis, shape, least, but)
 
 
 def check_places(
-    name: str, index: UOp, axis: int, shape: tuple[Any, ...], least: int | None = None, but: int | None = None
+    name: str, index: UOp, axis: int, shape: Shape, least: int | None = None, but: int | None = None
 ) -> None:
     """Raise PositionError for integers of `index` that are known now and no positions of an axis of `shape`.
 

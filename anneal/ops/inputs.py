@@ -14,11 +14,11 @@ from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import Placement, link_part
 from anneal.ops.nodes import broadcast
-from anneal.runtime import Handle, Varies, number
+from anneal.runtime import Args, Fun, Handle, Options, Varies, number
 from anneal.uop import DType, Op, dtypes
 
-F = TypeVar("F", bound=Callable[..., Any])
-Again = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # the op, with other arguments
+F = TypeVar("F", bound=Fun)
+Again = Callable[[Args, Options], Any]  # the op, with other arguments
 _EXACT = 1 << 53  # integers below are floats
 
 # An op whose meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
@@ -36,14 +36,12 @@ def compares(function: F) -> F:
     return function
 
 
-def _of_tensors(
-    function: Callable[..., Any], inputs: Callable[..., tuple[Any] | None]
-) -> Callable[..., tuple[Any] | None]:
+def _of_tensors(function: Fun, inputs: Callable[..., tuple[Any] | None]) -> Callable[..., tuple[Any] | None]:
     """`inputs`, but for calls with a number where the op refuses one: a tensor in its place would be taken."""
     if hasattr(function, "lifts"):
         return inputs
 
-    def after_first(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+    def after_first(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
         return inputs(varies, again, args, options) if args and isinstance(args[0], Handle) else None
 
     return after_first
@@ -58,7 +56,7 @@ def scales(function: F) -> F:
 def drops(function: F) -> F:
     """The op is dropout, of a tensor and a key, with a bound of words, and the factor of what is kept."""
 
-    def inputs(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+    def inputs(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
         *given, below, scale = args
         dtype = given[0]._looks.dtype
         if below.__class__ is not int or not varies("p", below):
@@ -69,12 +67,12 @@ def drops(function: F) -> F:
     return function
 
 
-def places(index: Callable[..., Any], write: Callable[..., Any] | None = None) -> Callable[[F], F]:
+def places(index: Fun, write: Fun | None = None) -> Callable[[F], F]:
     """The op shows the part of its first argument at the index that `index` makes of its arguments, if any; `write` is
     the op that writes there."""
 
     def decorate(function: F) -> F:
-        def inputs(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+        def inputs(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
             if options or not isinstance(args[0], Handle) or args[0]._looks.shape == ():
                 return None
             return _at_places(varies, args[0], index(*args), write)
@@ -91,9 +89,7 @@ def along(x: Any, dim: int, item: Any) -> Any:
     return (*[slice(None)] * (dim % n), item) if dim.__class__ is int and -n <= dim < n else None
 
 
-def _filled(
-    varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any], whole: bool = False
-) -> tuple[Any] | None:
+def _filled(varies: Varies, again: Again, args: Args, options: Options, whole: bool = False) -> tuple[Any] | None:
     """The result with memory for numbers that vary; None where none does. With `whole` integers are taken too."""
     tensors = [t for t in (*args, *options.values()) if isinstance(t, Handle)]
     looks = [u for t in tensors if (u := t._looks).dtype.kind != "bool"]
@@ -111,11 +107,11 @@ def _filled(
     return None if same else (again(given, named),)
 
 
-def _compared(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+def _compared(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
     return _filled(varies, again, args, options, True)
 
 
-def _scaled(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
     if len(args) != 3 and options.keys() != {"alpha"}:
         return None if options else _filled(varies, again, args, options)
     x, other, alpha = *args[:2], *args[2:], *options.values()

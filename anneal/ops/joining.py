@@ -10,12 +10,12 @@ import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import broadcast, every, pad, permute, reshape, shrink
+from anneal.ops.nodes import broadcast, every, pad, permute, reshape, row_shape, shrink
 from anneal.uop import Op, UOp, dtypes, promote
 
 _BOOL = dtypes.bool_
@@ -383,8 +383,7 @@ def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
         return x
     whole = tuple([p.shape[0] for p in parts])
     wide: list[Any] = [
-        p.reshape([whole[j] if j == i else 1 for j in range(len(parts))]).expand(whole).reshape(-1)
-        for i, p in enumerate(parts)
+        p.reshape(row_shape(whole[i], i, len(parts))).expand(whole).reshape(-1) for i, p in enumerate(parts)
     ]
     out: Tensor = wide[0].stack(*wide[1:], dim=1)
     return out
@@ -409,45 +408,49 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
     return x[np.array(places, np.int32).reshape(-1)].reshape(len(places), r)
 
 
-@function(view=True)
-def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """The tensor with one axis at least; of several tensors, or a list, a tuple of them.
+def _at_least(
+    name: str, widen: Callable[[Tensor], Tensor], tensors: Any, *others: Tensor
+) -> Tensor | tuple[Tensor, ...]:
+    if is_tensor(tensors) and not others:
+        return widen(tensors)
+    return tuple([widen(x) for x in members_of(tensors, others, None)[0]])
+
+
+atleast_1d, atleast_2d, atleast_3d = family(
+    _at_least,
+    {
+        "atleast_1d": (
+            lambda x: x if x.ndim else x.reshape(1),
+            """The tensor with one axis at least; of several tensors, or a list, a tuple of them.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor(5).atleast_1d()
     Tensor([5], dtype=int32)
-    """
-    return _each(tensors, others, lambda x: x if x.ndim else x.reshape(1))
-
-
-@function(view=True)
-def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them.
+    """,
+        ),
+        "atleast_2d": (
+            lambda x: x if x.ndim > 1 else x.reshape(1, -1),
+            """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).atleast_2d()
     Tensor([[1, 2]], dtype=int32)
-    """
-    return _each(tensors, others, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
-
-
-@function(view=True)
-def atleast_3d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.
+    """,
+        ),
+        "atleast_3d": (
+            lambda x: x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x,
+            """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.
 
     Of several tensors, or a list, a tuple of them.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).atleast_3d().shape
     (1, 2, 1)
-    """
-    return _each(tensors, others, lambda x: x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x)
-
-
-def _each(tensors: Any, others: tuple[Any, ...], function: Callable[[Tensor], Tensor]) -> Tensor | tuple[Tensor, ...]:
-    if is_tensor(tensors) and not others:
-        return function(tensors)
-    return tuple([function(x) for x in members_of(tensors, others, None)[0]])
+    """,
+        ),
+    },
+    view=True,
+)
 
 
 @function

@@ -14,7 +14,7 @@ from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape, shrink
 from anneal.ops.precision import largest_of, whole, whole_product
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import Ints, Op, UOp, dtypes
 from anneal.uop.sizes import most
 
 
@@ -266,7 +266,7 @@ def _axes_named(*given: Any) -> list[Any]:
     return [*given[: 2 * count : 2], "->".join([",".join(texts[:count]), *texts[count:]])]
 
 
-def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
+def _product(a: UOp, b: UOp, space: Ints, axis: int) -> UOp:
     """The sum along one axis of a * b, both broadcast to `space`; the axis goes."""
     u = elementwise(Op.MUL, (expand(a, space), expand(b, space)), space)
     return u if space[axis] == 1 else nodes.reduce_axis(u, Op.ADD, (axis,))
@@ -444,7 +444,7 @@ def _presum(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> 
     return _contract(u, names, None, [], keep, sizes)
 
 
-def _place(u: UOp, names: list[str], order: list[str], space: tuple[int, ...]) -> UOp:
+def _place(u: UOp, names: list[str], order: list[str], space: Ints) -> UOp:
     """`u` with its axes in the order of the common space, and expanded to it."""
     mine = [x for x in order if x in names]
     u = permute(u, [names.index(x) for x in mine])

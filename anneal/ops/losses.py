@@ -8,11 +8,11 @@ from typing import Any
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
-from anneal.ops.checks import broadcast_shapes
+from anneal.ops.checks import Shape, broadcast_shapes
 from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, detached, expand, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, detached, expand, iota, reduce_axis, reshape, row_shape
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
@@ -95,10 +95,7 @@ def _target_shape(x: Tensor, target: Tensor, axis: int, ignored: int | None = No
 def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
     """A mask that is true where the position along `axis` is the target's; its gradient is elementwise and exact."""
     index = reshape(target.cast(_INT32), (*shape[:axis], 1, *shape[axis + 1 :]))
-    classes = reshape(
-        UOp(Op.IOTA, _INT32, (), (shape[axis],)), tuple([n if i == axis else 1 for i, n in enumerate(shape)])
-    )
-    return expand(classes, shape).eq(expand(index, shape))
+    return expand(iota(shape[axis], axis, len(shape)), shape).eq(expand(index, shape))
 
 
 def _pick(x: UOp, hits: UOp, axis: int) -> UOp:
@@ -196,9 +193,8 @@ def cross_entropy(
     return _class_loss(input, losses, share, axis, reduction, weight)
 
 
-def _by_class(weight: Tensor, dtype: DType, shape: tuple[Any, ...], axis: int) -> UOp:
-    sizes = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
-    return broadcast(reshape(weight.uop.cast(dtype), sizes), shape)
+def _by_class(weight: Tensor, dtype: DType, shape: Shape, axis: int) -> UOp:
+    return broadcast(reshape(weight.uop.cast(dtype), row_shape(shape[axis], axis, len(shape))), shape)
 
 
 @function(functional=True, autocast="float32")

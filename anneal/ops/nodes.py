@@ -9,7 +9,7 @@ from typing import Any
 from anneal.errors import DTypeError, PositionError
 from anneal.ops.checks import broadcast_shapes
 from anneal.runtime import here
-from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, alu, by_rule, const, dtypes, promote
+from anneal.uop import MOVEMENT, SYMBOLIC, DType, Ints, Op, Shape, Src, UOp, alu, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, product, range_of, sizes, symbolic_arg, variable, widest
 
 _INT32 = dtypes.int32
@@ -17,7 +17,6 @@ _BOOL = dtypes.bool_
 _FLOAT32 = dtypes.float32
 Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already
 Pairs = tuple[tuple[Any, Any], ...]
-Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 # Movement costs nothing when nothing moves: each helper folds the trivial and the repeated case. A cotangent may have
 # shape `()`: it then stands for the same number at every position, and most movement leaves it as it is. `spread` gives
@@ -97,7 +96,7 @@ def to_memory(x: UOp, shape: Shape) -> UOp:
     return reshape(x, shape)
 
 
-def flip(x: UOp, axes: tuple[int, ...]) -> UOp:
+def flip(x: UOp, axes: Ints) -> UOp:
     """`x` reversed along `axes`."""
     return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
 
@@ -107,12 +106,12 @@ def detached(x: UOp) -> UOp:
     return UOp(Op.DETACH, x.dtype, (x,))
 
 
-def reduce_axis(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
+def reduce_axis(x: UOp, op: Op, axes: Ints) -> UOp:
     """`x` reduced by `op` along `axes`, which stay with size 1."""
     return UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, axes)) if axes else x
 
 
-def reduce_node(u: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
+def reduce_node(u: UOp, op: Op, axes: Ints, keepdim: bool) -> UOp:
     """`u` reduced along `axes`; axes of size 1 only disappear."""
     s = u.shape
     long = tuple([a for a in axes if s[a] != 1])
@@ -125,7 +124,12 @@ def reduce_node(u: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
 def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
     """0 to n-1 along `axis` of `ndim` axes, the others of size 1."""
     u = UOp(Op.IOTA, dtypes.int32, (), (n,))
-    return u if ndim == 1 else reshape(u, tuple([n if i == axis else 1 for i in range(ndim)]))
+    return u if ndim == 1 else reshape(u, row_shape(n, axis, ndim))
+
+
+def row_shape(n: Size, axis: int, ndim: int) -> Shape:
+    """The shape of a row along `axis` of `ndim` axes: n there, 1 elsewhere."""
+    return (1,) * axis + (n,) + (1,) * (ndim - axis - 1)
 
 
 def every(u: UOp, axis: int, step: int) -> UOp:
@@ -181,7 +185,7 @@ def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], list[int]]:
+def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, Ints, list[int]]:
     """Reading at integer tensors as a look-up of rows.
 
     Returns the picked axes of `u` in front and as one; the row for every element of the index; the index's shape; and
@@ -216,7 +220,7 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], 
     return rows, position, shape, front
 
 
-def lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
+def lay_back(rows: UOp, shape: Ints, picks: dict[int, Pick]) -> UOp:
     """`lay_out`'s rows as the array of `shape` they came from."""
     axes = sorted(picks)
     order = [*axes, *[i for i in range(len(shape)) if i not in picks]]
@@ -370,7 +374,7 @@ def repeated(u: UOp) -> Number | None:
     return u.arg if u.op is Op.CONST else None
 
 
-def elementwise(op: Op, src: tuple[UOp, ...], shape: Shape) -> UOp:
+def elementwise(op: Op, src: Src, shape: Shape) -> UOp:
     """`op(*src)` with `shape` even where folding leaves a scalar."""
     u = alu(op, src)
     return u if u.shape == shape else broadcast(u, shape)
@@ -446,7 +450,7 @@ def Variable(name: str, min: int, max: int) -> UOp:
     return variable(name, min, max)
 
 
-def check_inside(begin: Size, end: Size, axis: int, shape: tuple[Any, ...], name: str = "") -> None:
+def check_inside(begin: Size, end: Size, axis: int, shape: Shape, name: str = "") -> None:
     """Raise PositionError unless [begin, end) is inside an axis of `shape` for all values of their variables."""
     for small, large in ((0, begin), (begin, end), (end, shape[axis])):
         if range_of(large - small)[0] < 0:

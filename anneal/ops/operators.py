@@ -22,8 +22,8 @@ from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
 from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
 from anneal.ops.precision import casts, grad_enabled
-from anneal.runtime import Handle, Varies, at_once, here, is_realized, number
-from anneal.uop import DType, Op, UOp, const, dtypes
+from anneal.runtime import Args, Fun, Handle, Options, Varies, at_once, here, is_realized, number
+from anneal.uop import DType, Ints, Op, UOp, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size
 
 Known = tuple[tuple[int, bool], ...]  # items of an index, and whether they are a mask's
@@ -85,7 +85,7 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
     return _put(x, new, given)
 
 
-def _assigned(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
     """An assignment with memory for the place and the number that vary; None where neither does."""
     x, index, value, *known = args
     dtype = x._looks.dtype
@@ -119,7 +119,7 @@ def _steps(x: Tensor, begin: Tensor, count: int) -> Tensor:
     return x._new_plain(nodes.iota(count) + broadcast(begin.uop, (count,)))
 
 
-def _fitted(given: Tensor, dtype: DType, chosen: tuple[int, ...]) -> UOp:
+def _fitted(given: Tensor, dtype: DType, chosen: Ints) -> UOp:
     """Values that are assigned, in the shape of the chosen part."""
     new = given.uop.cast(dtype)
     if len(new.shape) > len(chosen):
@@ -422,7 +422,7 @@ class _Basic:
             u = every(u, axis, step)
         return reshape(u, self.shape)
 
-    def write(self, u: UOp, shape: tuple[int, ...]) -> UOp:
+    def write(self, u: UOp, shape: Ints) -> UOp:
         """The reverse of `read`: `u` in its places in an array of `shape`, zeros elsewhere."""
         kept = [-(-(e - b) // s) if s != 1 else e - b for (b, e), s in zip(self.bounds, self.steps, strict=True)]
         u = reshape(u, tuple(kept))
@@ -477,17 +477,17 @@ def _of(function: Callable[..., Tensor], op: Op) -> Compute:
 _over = casts(quotient, "float32")  # as a reciprocal
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+def _plain(function: Fun) -> Fun:
     return function
 
 
-def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+def _itself(function: Fun) -> Fun:
     function.is_itself = True  # type: ignore[attr-defined]
     return function
 
 
 # operator: the op's name, what it computes, and what its numbers are
-PAIRS: dict[str, tuple[str, Compute, Callable[..., Any]]] = {
+PAIRS: dict[str, tuple[str, Compute, Fun]] = {
     "add": ("add", _of(binary, Op.ADD), computes),
     "sub": ("sub", difference, computes),
     "mul": ("mul", _of(binary, Op.MUL), computes),
@@ -501,7 +501,7 @@ PAIRS: dict[str, tuple[str, Compute, Callable[..., Any]]] = {
     "lshift": ("bitwise_left_shift", _of(shift, Op.SHL), _plain),
     "rshift": ("bitwise_right_shift", _of(shift, Op.SHR), _plain),
 }
-_OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+_OTHERS: dict[str, tuple[Fun, Fun]] = {
     "neg": (lambda x: x.neg(), _plain),
     "pos": (lambda x: x, _itself),
     "abs": (lambda x: x.abs(), _plain),
@@ -519,7 +519,7 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
-def _operators(title: str, compute: Compute) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+def _operators(title: str, compute: Compute) -> tuple[Fun, Fun, Fun]:
     """`x + y`, `y + x` where only x is a tensor, and `x += y`."""
 
     def operate(x: Tensor, other: Operand) -> Tensor:
@@ -552,7 +552,7 @@ def _comparable(other: object) -> bool:
     return isinstance(other, (Handle, bool, int, float, np.generic, np.ndarray, list, tuple))
 
 
-def _define(name: str, function: Callable[..., Any], mark: Callable[..., Any], late: Callable[..., Any]) -> None:
+def _define(name: str, function: Fun, mark: Fun, late: Fun) -> None:
     globals()[f"__{name}__"] = late(mark(named(function, name)))
 
 

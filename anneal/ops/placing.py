@@ -16,7 +16,7 @@ from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, inverse, iota, lay_out, pad, permute, put_rows, reduce_node, reshape, shrink, take_rows,
+    broadcast, inverse, iota, lay_out, pad, permute, put_rows, reduce_node, reshape, row_shape, shrink, take_rows,
 )  # fmt: skip
 from anneal.ops.operators import parsed
 from anneal.ops.precision import kept
@@ -168,8 +168,7 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     i = places(x, "index_fill", index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
     count = _sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
-    shape = [n if a == at else 1 for a in range(x.ndim)]
-    hit = x._new_plain(reshape(const(_INT32, 0) < count, tuple(shape)))
+    hit = x._new_plain(reshape(const(_INT32, 0) < count, row_shape(n, at, x.ndim) if x.ndim else ()))
     return x.masked_fill(hit, value)
 
 
@@ -227,7 +226,7 @@ def _places(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int |
         )
     places: Any = x._new_plain(iota(1)).reshape(()) + first
     for axis, (n, s) in enumerate(zip(size, stride, strict=True)):
-        steps = x._new_plain(iota(n)).reshape([n if i == axis else 1 for i in range(len(size))])
+        steps = x._new_plain(iota(n, axis, len(size)))
         places = places + steps * s
     out: Tensor = places.expand(tuple(size))
     return out
@@ -320,7 +319,7 @@ def index_reduce(
         raise ShapeError(
             f"index_reduce: an index of {index.shape[0]} needs a source of shape {wanted}, not {source.shape}"
         )
-    places = index.reshape([-1 if i == at else 1 for i in range(x.ndim)]).expand(wanted)
+    places = index.reshape(row_shape(-1, at, x.ndim)).expand(wanted)
     return x.scatter_reduce(at, places, source, reduce, include_self)
 
 
@@ -427,11 +426,7 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
         return x.diagonal(diagonal)
     if x.ndim != 1:
         raise ShapeError(f"diag: takes one or two axes, not shape {x.shape}")
-    n = x.shape[0]
-    u = pad(reshape(x.uop, (n, 1)), ((0, 0), (0, n)))
-    u = reshape(shrink(reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n))
-    off = abs(diagonal)
-    return x._new(pad(u, ((0, off), (off, 0)) if diagonal > 0 else ((off, 0), (0, off))))
+    return diag_embed(x, diagonal)
 
 
 @function

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
 from anneal.ops.checks import is_tensor
 from anneal.runtime import Handle, here
-from anneal.uop import FITS, WRAPS, DType, Op, UOp, const, dtypes, promote
+from anneal.uop import FITS, WRAPS, DType, Nodes, Op, UOp, const, dtypes, promote
 from anneal.uop.sizes import Size, most
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -131,7 +131,7 @@ def _known(u: UOp) -> bool:
     return d.bits < 32 or (u.vmax < d.max and (u.vmin > d.min or d.kind == "uint"))  # type: ignore[operator]
 
 
-def whole(name: str, device: str, src: Sequence[UOp], largest: float, made: Callable[..., UOp]) -> UOp:
+def whole(name: str, device: str, src: Nodes, largest: float, made: Callable[..., UOp]) -> UOp:
     """`made` of integers of 32 bits or fewer, or of bools, all of one dtype, cast to one that holds the result.
 
     No intermediate result is larger than `largest`. Raises RangeError where it may be more than 32 bits hold, as the
@@ -163,7 +163,7 @@ def whole_product(name: str, device: str, a: UOp, b: UOp, terms: Size, made: Cal
     return whole(name, device, (a, b), most(terms) * largest_of(a) * largest_of(b), made)
 
 
-def kept(name: str, device: str, src: Sequence[UOp], made: Callable[..., UOp]) -> UOp:
+def kept(name: str, device: str, src: Nodes, made: Callable[..., UOp]) -> UOp:
     """`made`, which adds up numbers of one dtype in that: the cpu looks whether words of 32 bits held them."""
     d = src[0].dtype
     if d.is_float or d.bits != 32 or device != HOST or here.wraps:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend import HOST, Place, numpy_dtype
+from anneal.backend import HOST, Array, Place, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import Integer, deferred, function, need_float
@@ -20,7 +20,7 @@ from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
 from anneal.ops.nodes import iota, reshape
 from anneal.ops.precision import refused
 from anneal.runtime import capturing, default_device, here
-from anneal.uop import DType, Op, UOp, dtypes
+from anneal.uop import DType, Ints, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
 
 _U32 = dtypes.uint32
@@ -240,14 +240,12 @@ def manual_seed(seed: Integer) -> Generator:
 # -- bits -----------------------------------------------------------------------------------------------------------
 
 
-def _bits(shape: tuple[int, ...], device: str, generator: Generator | None) -> UOp:
+def _bits(shape: Ints, device: str, generator: Generator | None) -> UOp:
     """An array of random 32-bit words."""
     return words(shape, *key(shape, device, generator))[0]
 
 
-def key(
-    shape: tuple[int, ...], device: str, generator: Generator | None = None, count: int = 1
-) -> tuple[Tensor, Tensor]:
+def key(shape: Ints, device: str, generator: Generator | None = None, count: int = 1) -> tuple[Tensor, Tensor]:
     """The key of a call that draws `count` arrays of words."""
     n = product(shape)
     if most(n) * count >= 1 << 31:
@@ -255,7 +253,7 @@ def key(
     return (generator or default_generator).key(device)
 
 
-def words(shape: tuple[int, ...], seed: Tensor, call: Tensor, count: int = 1) -> list[UOp]:
+def words(shape: Ints, seed: Tensor, call: Tensor, count: int = 1) -> list[UOp]:
     """`count` arrays of random 32-bit words, all of the call with this key."""
     n = product(shape)
     key = reshape(seed.uop, ()), reshape(call.uop, ())
@@ -278,7 +276,7 @@ def _float_dtype(dtype: DTypeLike | None) -> DType:
     return d
 
 
-def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
+def _shape(shape: Sequence[Any]) -> Ints:
     out = int_args(shape)
     if any(n < 0 for n in out):
         raise ShapeError(f"sizes may not be negative: {out}")
@@ -342,7 +340,7 @@ def uniform(
 
 
 @deferred
-def _uniform(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, low: float, high: float) -> Tensor:
+def _uniform(seed: Tensor, call: Tensor, shape: Ints, d: DType, low: float, high: float) -> Tensor:
     u = _unit(words(shape, seed, call)[0], d)
     if high - low != 1:
         u = u * (high - low)
@@ -390,7 +388,7 @@ def normal(
 
 
 @deferred
-def _normal(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, mean: float, std: float) -> Tensor:
+def _normal(seed: Tensor, call: Tensor, shape: Ints, d: DType, mean: float, std: float) -> Tensor:
     a, b = words(shape, seed, call, 2)
     f = dtypes.float32
     # 1 - u lies in (0, 1], so the logarithm is finite.
@@ -468,7 +466,7 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
     return fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
 
 
-def _gumbel(shape: tuple[int, ...], device: str, generator: Generator | None) -> Tensor:
+def _gumbel(shape: Ints, device: str, generator: Generator | None) -> Tensor:
     """-log(-log(u)) with u strictly between 0 and 1."""
     u = _unit(_bits(shape, device, generator), dtypes.float32) + 2.0**-25
     inner = -Op.LOG(u)
@@ -548,7 +546,7 @@ def host_generator(generator: Generator | None = None) -> np.random.Generator:
     return np.random.Generator(np.random.SFC64((generator or default_generator).next_key()))
 
 
-def host_normal(shape: tuple[int, ...], std: float, dtype: DType = dtypes.float32) -> np.ndarray[Any, Any]:
+def host_normal(shape: Ints, std: float, dtype: DType = dtypes.float32) -> Array:
     """Normal numbers made on the host."""
     x = host_generator().standard_normal(shape, np.float32)
     x *= np.float32(std)
@@ -558,7 +556,7 @@ def host_normal(shape: tuple[int, ...], std: float, dtype: DType = dtypes.float3
 _LARGEST_BOUND = float(np.finfo(np.float32).max) / 2  # the width of the interval is a float32 too
 
 
-def host_uniform(shape: tuple[int, ...], bound: float, dtype: DType = dtypes.float32) -> np.ndarray[Any, Any]:
+def host_uniform(shape: Ints, bound: float, dtype: DType = dtypes.float32) -> Array:
     """Uniform numbers in [-bound, bound) made on the host. Raises ShapeError for a bound that is not finite
     in float32.
     """

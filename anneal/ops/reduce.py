@@ -9,7 +9,7 @@ from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import axes_of, axis_of
 from anneal.ops.elementwise import beside, choose, floats_of, real_node
 from anneal.ops.logic import truth
@@ -189,8 +189,9 @@ def std(
     return root(x.var(axis, correction, keepdim, unbiased=unbiased), 2)
 
 
-@function
-def var_mean(
+def _with_mean(
+    name: str,
+    spread: Callable[..., Tensor],
     x: Tensor,
     axis: Axes | bool = None,
     correction: Number | None = 1,
@@ -198,33 +199,33 @@ def var_mean(
     *,
     unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`var` and `mean`.
+    axis, unbiased = _unbiased(axis, unbiased)
+    return spread(x, axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
+
+
+var_mean, std_mean = family(
+    _with_mean,
+    {
+        "var_mean": (
+            var,
+            """`var` and `mean`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 3.0]).var_mean(correction=0)
     (Tensor(1., dtype=float32), Tensor(2., dtype=float32))
-    """
-    axis, unbiased = _unbiased(axis, unbiased)
-    return x.var(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
-
-
-@function
-def std_mean(
-    x: Tensor,
-    axis: Axes | bool = None,
-    correction: Number | None = 1,
-    keepdim: bool = False,
-    *,
-    unbiased: bool | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`std` and `mean`.
+    """,
+        ),
+        "std_mean": (
+            std,
+            """`std` and `mean`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 3.0]).std_mean(correction=0)
     (Tensor(1., dtype=float32), Tensor(2., dtype=float32))
-    """
-    axis, unbiased = _unbiased(axis, unbiased)
-    return x.std(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
+    """,
+        ),
+    },
+)
 
 
 def root(x: Tensor, p: float) -> Tensor:

@@ -14,7 +14,7 @@ from anneal.ops.elementwise import beside, choose, floats_of, real_node
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
-from anneal.ops.nodes import Number, iota
+from anneal.ops.nodes import Number, iota, row_shape
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, quantiles, taken
@@ -267,10 +267,10 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
     if is_tensor(spacing) and spacing.ndim:
         if spacing.shape != (n,):
             raise ShapeError(f"gradient: the places along axis {at} are {n}, not of shape {spacing.shape}")
-        gaps: Any = spacing.diff().reshape([n - 1 if i == at else 1 for i in range(x.ndim)])
+        gaps: Any = spacing.diff().reshape(row_shape(n - 1, at, x.ndim))
     else:
         gaps = x._lift(spacing if is_tensor(spacing) else float(spacing)).reshape([1] * x.ndim)
-        gaps = gaps.expand([n - 1 if i == at else 1 for i in range(x.ndim)])
+        gaps = gaps.expand(row_shape(n - 1, at, x.ndim))
 
     def cut(t: Any, begin: int, end: int) -> Any:
         return slice_axis(t, at, begin, end)
@@ -391,7 +391,7 @@ def _steps(t: Tensor, x: Any, dx: Number, at: int) -> Tensor | float:
     places = t._lift(x)
     if places.ndim == 1:
         steps = places.diff()
-        return steps.reshape([steps.shape[0] if i == at else 1 for i in range(t.ndim)])
+        return steps.reshape(row_shape(steps.shape[0], at, t.ndim))
     return places.diff(dim=at)
 
 
@@ -426,7 +426,7 @@ def _trapezoids(t: Tensor, x: Any, dx: Number, dim: int) -> Tensor:
     return both * _steps(t, x, dx, at)
 
 
-@function(autocast="float32")
+@function(functional=True, autocast="float32")
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """The distances of all pairs of rows, those with the first row first.
 

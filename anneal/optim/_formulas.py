@@ -11,7 +11,7 @@ from anneal.ops import init_of
 from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
 from anneal.optim._states import settings_among
 from anneal.tensor import Tensor, no_grad
-from anneal.uop import DType, UOp
+from anneal.uop import DType, Ints, UOp
 
 _NUMBERS = ("step", "mu_product", "eta", "mu")  # states of shape ()
 
@@ -89,7 +89,7 @@ class Formula(_Row):
     _decays = True  # whether weight_decay is applied before the formula: it joins the gradient,
     _decoupled = False  # or is taken away from the parameter
 
-    def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
+    def _shape_of(self, t: Tensor, name: str) -> Ints:
         return () if name in _NUMBERS else t.shape
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
@@ -363,7 +363,7 @@ class Adafactor(Formula):
 
     _decays = False
 
-    def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
+    def _shape_of(self, t: Tensor, name: str) -> Ints:
         if name == "row_var":
             return (*t.shape[:-1], 1)
         return (*t.shape[:-2], 1, t.shape[-1]) if name == "col_var" else super()._shape_of(t, name)

@@ -151,7 +151,8 @@ class _Writer:
             return
         parts = [f"{path}.arg"] if len(p.arg) == 1 else [f"{path}.arg[{i}]" for i in range(len(p.arg))]
         if p.op is Op.CALL:
-            parts = [f"{path}.arg[0].name", f"{path}.arg[0].arguments"]
+            tests.append(Step("bind", f"{path}_function = {path}.arg[0]"))
+            parts = [f"{path}_function.name", f"{path}_function.arguments"]
         for part, e in zip(parts, p.arg, strict=True):
             op = upat.op_named(e)
             if op is not None:

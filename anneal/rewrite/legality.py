@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from anneal.errors import CompilerError
 from anneal.rewrite.walk import over, rebuild
-from anneal.uop import ALL, ALU, DTYPES, REDUCE_OPS, DType, Op, UOp, alu, dtypes, toposort
+from anneal.uop import ALL, ALU, DTYPES, REDUCE_OPS, DType, Op, Src, UOp, alu, dtypes, toposort
 
 # -- legalised dtypes -------------------------------------------------------------------------------------------------
 # A value stored in few bits is computed in more, by a rewrite of kernels that every device shares.
@@ -46,7 +46,7 @@ def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
     if not any(u.dtype in wide for u in order):
         return sink
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         narrow = u.dtype in wide
         if u.op in ALU and u.op is not Op.BITCAST and (narrow or any(s.dtype in wide for s in src)):
             return _computed(u, src, wide)
@@ -72,7 +72,7 @@ def _wide(u: UOp, wide: Mapping[DType, DType]) -> UOp:
     return u.cast(to)
 
 
-def _computed(u: UOp, src: tuple[UOp, ...], wide: Mapping[DType, DType]) -> UOp:
+def _computed(u: UOp, src: Src, wide: Mapping[DType, DType]) -> UOp:
     x = tuple([_wide(s, wide) for s in src])
     if u.op is not Op.CAST:
         out = alu(u.op, x)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop import Nodes, Op, Src, UOp, const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, size
 
-Index = tuple[UOp, ...]
+Index = Src
 
 
 def _int(value: Size) -> UOp:
     return value if isinstance(value, UOp) else const(dtypes.int32, value)
 
 
-def linear_index(index: Sequence[UOp], shape: Sequence[Size]) -> UOp:
+def linear_index(index: Nodes, shape: Sequence[Size]) -> UOp:
     """The row-major position of `index` in an array of `shape`.
 
     >>> linear_index((const(dtypes.int32, 1), const(dtypes.int32, 2)), (3, 4)).arg
@@ -52,7 +52,7 @@ def unflatten(position: UOp, shape: Sequence[Size]) -> Index:
     return tuple(reversed(out))
 
 
-def reshaped_index(index: Sequence[UOp], shape: Sequence[Size], other: Sequence[Size]) -> Index:
+def reshaped_index(index: Nodes, shape: Sequence[Size], other: Sequence[Size]) -> Index:
     """The index in an array of shape `other` of the element at `index` of its reshape to `shape`.
 
     Axes are matched in the smallest groups of equal product, so that a reshape that only splits, merges, adds or drops
@@ -72,7 +72,7 @@ def reshaped_index(index: Sequence[UOp], shape: Sequence[Size], other: Sequence[
     return tuple(out)
 
 
-def _position(index: Sequence[UOp], shape: Sequence[Size]) -> UOp:
+def _position(index: Nodes, shape: Sequence[Size]) -> UOp:
     """The `linear_index` of an index; where that is the `unflatten` of a position, the same node, so that reshapes
     to and fro make no ever longer index."""
     last = next((i for i, n in zip(reversed(index), reversed(shape), strict=True) if n != 1), None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from anneal.rewrite.sums import Sum, fences, linear
 from anneal.rewrite.symbolic_rules import SYMBOLIC
 from anneal.rewrite.walk import graph_rewrite, substitute
-from anneal.uop import ALU, Op, UOp, dtypes
+from anneal.uop import ALU, Known, Op, Src, UOp, dtypes
 
-_MEMO: dict[UOp, UOp] = {}
+_MEMO: Known = {}
 _MEMO_LIMIT = 1 << 13
 _STEPS = 64  # rewrites of one node before it is left as it is
 
@@ -41,14 +41,14 @@ def forget() -> None:
     _MEMO.clear()
 
 
-def _parts(u: UOp) -> tuple[UOp, ...] | None:
+def _parts(u: UOp) -> Src | None:
     """The nodes to simplify before `u`: its sources, or for a sum its terms (so that long sums stay linear)."""
     if u.op not in ALU or u.dtype.is_float or u.shape:
         return None
     return tuple(Sum.of(u).terms) if linear(u) else u.src
 
 
-def _remade(u: UOp, done: dict[UOp, UOp]) -> UOp:
+def _remade(u: UOp, done: Known) -> UOp:
     if not linear(u):
         return u.replace(src=tuple([done[s] for s in u.src]))
     s = Sum.of(u)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, overload
 
 from anneal.errors import CompilerError
-from anneal.uop import GraphFunction, Op, UOp, arena, toposort
+from anneal.uop import GraphFunction, Known, Nodes, Op, Src, UOp, arena, toposort
 
 # -- a list of events in a thread, while it has a listener ------------------------------------------------------------
 
@@ -24,7 +24,7 @@ class _Here(threading.local):
     ([{}], None)
     """
 
-    walks: list[dict[UOp, UOp]] | None = None  # as `rebuilt` has them
+    walks: list[Known] | None = None  # as `rebuilt` has them
     refusals: list[Any] | None = None  # of two groups to be one kernel (schedule)
     indexed: list[Any] | None = None  # nodes with their indices, and what they became (schedule)
     written: list[Any] | None = None  # texts of statements (codegen)
@@ -55,10 +55,10 @@ HERE = _Here()
 # -- the one walk that makes a graph anew -----------------------------------------------------------------------------
 
 
-Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
+Visit = Callable[[UOp, Src], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 
 
-def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order: Sequence[UOp] | None = None) -> UOp:
+def rebuild(root: UOp, visit: Visit, known: Known | None = None, order: Nodes | None = None) -> UOp:
     """The node that `visit` makes of `root`, after it has made one for every node below.
 
     A pass that changes nodes is such a `visit`: a function from a node and its rebuilt sources to the node that takes
@@ -101,7 +101,7 @@ def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order:
     return new[root]
 
 
-def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
+def rebuilt() -> AbstractContextManager[list[Known]]:
     """A block that records each walk that ends within it: the nodes that it visited, and their replacements.
 
     >>> from anneal.uop import Op, UOp, dtypes
@@ -114,13 +114,13 @@ def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
     return HERE.listening("walks")
 
 
-def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
+def tell(walks: Callable[[], Iterable[Known]]) -> None:
     """Report another loop to listeners (`rebuilt`): `walks()`, asked for only then, maps nodes to their results."""
     if HERE.walks is not None:
         HERE.walks.extend(walks())
 
 
-def applied(function: GraphFunction, sources: Sequence[UOp]) -> list[UOp]:
+def applied(function: GraphFunction, sources: Nodes) -> list[UOp]:
     """The results of a Function for these sources: its body, opened.
 
     >>> from anneal.uop import Op, dtypes
@@ -140,7 +140,7 @@ def value_of(call: UOp) -> UOp:
     return applied(call.arg[0], call.src)[number]
 
 
-def unchanged(order: Sequence[UOp], changing: Container[UOp]) -> tuple[dict[UOp, UOp], list[UOp]]:
+def unchanged(order: Nodes, changing: Container[UOp]) -> tuple[Known, list[UOp]]:
     """The `known` and the `order` with which `rebuild` visits the nodes of `changing` alone, and those above them.
 
     >>> from anneal.uop import Op, UOp, dtypes
@@ -150,7 +150,7 @@ def unchanged(order: Sequence[UOp], changing: Container[UOp]) -> tuple[dict[UOp,
     >>> known == {x: x}, above == [y, Op.EXP(y)]
     (True, True)
     """
-    known: dict[UOp, UOp] = {}
+    known: Known = {}
     above: list[UOp] = []
     for u in order:
         if u not in changing:
@@ -164,12 +164,12 @@ def unchanged(order: Sequence[UOp], changing: Container[UOp]) -> tuple[dict[UOp,
     return known, above
 
 
-def over(u: UOp, src: tuple[UOp, ...]) -> UOp:
+def over(u: UOp, src: Src) -> UOp:
     """`u` over other sources, folded if it is elementwise: the visit that changes nothing by itself."""
     return u.replace(src=src)
 
 
-def unfolded(u: UOp, src: tuple[UOp, ...]) -> UOp:
+def unfolded(u: UOp, src: Src) -> UOp:
     """`u` over other sources, as it is: for graphs whose elementwise nodes are to stay."""
     return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
 
@@ -177,8 +177,8 @@ def unfolded(u: UOp, src: tuple[UOp, ...]) -> UOp:
 @overload
 def substitute(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp: ...
 @overload
-def substitute(root: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> tuple[UOp, ...]: ...
-def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | tuple[UOp, ...]:
+def substitute(root: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> Src: ...
+def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | Src:
     """`root` (or each of several) with every node that is a key of `mapping` replaced by its value.
 
     The nodes below a replaced one are not looked at, and values are not searched for keys.
@@ -219,7 +219,7 @@ def rewritten(u: UOp, table: Table, ctx: Any = None) -> UOp:
     raise _loop(rule, u)
 
 
-def _sources(u: UOp) -> tuple[UOp, ...]:
+def _sources(u: UOp) -> Src:
     return u.src
 
 
@@ -234,10 +234,10 @@ def _loop(rule: str, u: UOp) -> CompilerError:
 def graph_rewrite(
     root: UOp,
     table: Table,
-    done: dict[UOp, UOp] | None = None,
+    done: Known | None = None,
     *,
-    parts: Callable[[UOp], Sequence[UOp] | None] = _sources,
-    remake: Callable[[UOp, dict[UOp, UOp]], UOp] = _over_done,
+    parts: Callable[[UOp], Nodes | None] = _sources,
+    remake: Callable[[UOp, Known], UOp] = _over_done,
     steps: int = 0,
     ctx: Any = None,
 ) -> UOp:
@@ -247,7 +247,7 @@ def graph_rewrite(
     raise CompilerError; with `steps`, they end there, as does a node that was rewritten so often."""
     done = {} if done is None else done
     # One function of 70 lines: its cases share one stack, each ends in `continue`, and none is a step of its own.
-    became: dict[UOp, UOp] = {}  # in progress: the node whose result this one takes
+    became: Known = {}  # in progress: the node whose result this one takes
     count: dict[UOp, int] = {}
     stack = [root]
     while stack:

@@ -95,7 +95,7 @@ class Again:
         if steps is None or here.watchers or (meter is not None and not all(meter.knows(p) for p, _ in steps.plans)):
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
-                wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
+                wanted[u if u not in wanted else u.then(Op.CONTIGUOUS, tag=n)] = None
             steps = StepsAgain(memory, first, launched, tells=True)
             made = steps.computed(list(wanted), self.device, self._calls)
             if steps.complete:

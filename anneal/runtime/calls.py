@@ -84,7 +84,7 @@ def around_host_calls(
         # each has memory of its own, as everything that is realized: a jit may update one of them in place
         s = storage_of(u)
         if s is not None and (s in shown or s.owner is not None):
-            final[old] = UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=("host", n))
+            final[old] = u.then(Op.CONTIGUOUS, tag=("host", n))
         elif s is not None:
             shown.add(s)
     wanted = [final.get(u, u) for u in uops]

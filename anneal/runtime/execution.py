@@ -235,7 +235,7 @@ def _realize_on(group: Handles, name: str, compute: Callable[[list[UOp], str], l
     note_computed(lazy)
     for n, old in enumerate(lazy):
         # two tensors of one node get memory of their own: a jit may update one of them in place
-        u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)
+        u = old if old not in wanted else old.then(Op.CONTIGUOUS, tag=n)
         wanted[u] = None
     made = compute(list(wanted), name)
     _show(group, lazy, made, list(map(memory_of, made)))

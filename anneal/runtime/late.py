@@ -31,7 +31,7 @@ from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort, users_frame,
+    CODES, MOVEMENT, DType, Line, Nodes, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort, users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
@@ -70,7 +70,7 @@ def known_run(key: Any) -> Any:
     return _runs.find(key)
 
 
-def keep_run(key: Any, run: Any, templates: Sequence[UOp]) -> None:
+def keep_run(key: Any, run: Any, templates: Nodes) -> None:
     """Keep a launch like those that will come, of these templates."""
     _runs.keep(key, run, len(toposort(templates)))
 
@@ -425,7 +425,7 @@ Computed = tuple[Sequence[UOp | None], Any]  # nodes, and what else is to be kno
 
 
 def composite(
-    n: Numbering, key: tuple[Any, ...], inputs: Sequence[UOp], compute: Callable[[], Computed | None]
+    n: Numbering, key: tuple[Any, ...], inputs: Nodes, compute: Callable[[], Computed | None]
 ) -> tuple[list[UOp | None], Any] | None:
     """The templates of the nodes that `compute()` gives, which follow from `key` and templates alone, or what it gave
     before; None where they read other memory, or `compute` gave None: it has run then, and had its effects.
@@ -527,6 +527,3 @@ def number(value: float, dtype: DType, device: str) -> UOp:
         device: the name of the device.
     """
     return buffer_leaf(host_storage(np.array([normalise_const(dtype, value)], numpy_dtype(dtype)), dtype, device), ())
-
-
-# -- memory that is numbered in one step, because it had the same numbers in a round before ----------------------------

@@ -49,7 +49,7 @@ class _Steps:
         wanted: dict[UOp, None] = {}
         for n, u in enumerate(roots):
             # each has memory of its own
-            own = u if u not in wanted and not is_realized(u) else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=("root", n))
+            own = u if u not in wanted and not is_realized(u) else u.then(Op.CONTIGUOUS, tag=("root", n))
             wanted[own] = None
         made = around_host_calls(list(wanted), list(wanted), device.name, self._launched, self._called, dry=True)
         self.results: list[Storage] = [s for u in made if (s := storage_of(u)) is not None]

@@ -21,6 +21,7 @@ from anneal.runtime.numbering import Log, Numbering, numbering_of
 from anneal.uop import Nodes, UOp, arena
 
 Run = Callable[..., Any]  # a call of an op, as it stands
+Fun = Callable[..., Any]
 Args = tuple[Any, ...]
 Options = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import LEAVES, base
-from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, Op, Src, UOp, alu, dtypes, toposort
 
 # Tags of a stored `where`: the lanes are dead for which it chooses its first value, or its second.
 DEAD = ("dead if", "dead else")
@@ -167,7 +167,7 @@ def nested(sink: UOp) -> UOp:
             for s in u.src:
                 note(s, mine)
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         bits = known[u] >> 2 * twice[u.src[0]] & 3 if u.op is Op.WHERE and u.src[0] in twice else 0
         return src[1 if bits == 1 else 2] if bits else over(u, src)
 

@@ -18,8 +18,8 @@ from anneal.schedule.records import Call, Kernel, Origin, Plan, Value, live_orde
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    SYMBOLIC, Op, Recent, UOp, Weighed, arena, by_name, const, decode_graph, dtypes, encode_graph, toposort,
-    uncollected,
+    SYMBOLIC, Ints, Nodes, Op, Recent, Src, UOp, Weighed, arena, by_name, const, decode_graph, dtypes, encode_graph,
+    toposort, uncollected,
 )  # fmt: skip
 from anneal.uop.sizes import any_symbolic, mapped, symbolic_arg, unbound, variable
 
@@ -149,7 +149,7 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
     if SYMBOLIC.seen:
         sink = _unbound(sink, {} if values is None else values)
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if src:
             return unfolded(u, src)
         if u.op is Op.BUFFER:
@@ -178,7 +178,7 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
     if not any_symbolic(order):
         return sink
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.BIND or u.op is Op.VARIABLE:
             size = unbound(u, values)  # a number, if the variable has only one value
             return size if isinstance(size, UOp) else const(dtypes.int32, size)
@@ -259,7 +259,7 @@ def origins(sink: UOp) -> list[Origin]:
 
 def graph(outputs: Iterable[UOp]) -> UOp:
     """`SINK` over distinct output nodes."""
-    src: Sequence[UOp] = tuple(dict.fromkeys(outputs))
+    src: Nodes = tuple(dict.fromkeys(outputs))
     return UOp(Op.SINK, src[0].dtype, tuple(src))
 
 
@@ -274,12 +274,12 @@ class PlanPart(NamedTuple):
     """A plan over some of a whole plan's values: `inputs` and `outputs` are their numbers in the whole plan."""
 
     plan: Plan
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    inputs: Ints
+    outputs: Ints
 
 
 # An exchange in each step asks for the same parts each time.
-_made: Recent[tuple[Plan, tuple[tuple[int, ...], ...]], list[PlanPart]] = Recent(32)
+_made: Recent[tuple[Plan, tuple[Ints, ...]], list[PlanPart]] = Recent(32)
 WITH_PLANS.append(_made.clear)
 
 
@@ -302,9 +302,9 @@ class Stage(NamedTuple):
 
     begin: int
     end: int
-    outputs: tuple[int, ...]
-    taken: tuple[int, ...]
-    left: tuple[int, ...]
+    outputs: Ints
+    taken: Ints
+    left: Ints
 
 
 _LARGE = 64 << 20  # bytes: launches of less run at once

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
-from anneal.uop import SYMBOLIC, DType, Op, Provenance, UOp, arena, toposort
+from anneal.uop import SYMBOLIC, DType, Ints, Known, Nodes, Op, Provenance, Src, UOp, arena, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class Call(NamedTuple):
     """
 
     kernel: Kernel
-    args: tuple[int, ...]
+    args: Ints
     outputs: int
     phase: str
-    places: tuple[int, ...] = ()
+    places: Ints = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -63,11 +63,11 @@ class Plan:
 
     values: tuple[Value, ...]
     inputs: int
-    outputs: tuple[int, ...]
+    outputs: Ints
     calls: tuple[Call, ...]
     memory: tuple[tuple[int, int], ...]  # (value, physical temporary) of each temporary
     temporaries: tuple[tuple[int, DType], ...]  # size and dtype of each physical temporary
-    variables: tuple[UOp, ...] = ()  # those whose values each run must give
+    variables: Src = ()  # those whose values each run must give
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -79,9 +79,9 @@ class Cut(NamedTuple):
     """The graph of one kernel with numbered parameters for what it reads, what these are, and its nodes' places."""
 
     graph: UOp
-    inputs: tuple[UOp, ...]
+    inputs: Src
     group: FusionGroup
-    places: tuple[int, ...]
+    places: Ints
 
 
 @frozen
@@ -165,7 +165,7 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
     ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     ids = {r: n for n, r in enumerate(ranges)}
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.PARAM:
             return UOp(Op.PARAM, u.dtype, (), (number[u.arg[0]], u.arg[1]))
         if u.op is Op.RANGE:
@@ -202,7 +202,7 @@ def carried(places: Places, sink: UOp, change: Callable[[], UOp]) -> UOp:
     return new
 
 
-def complete(places: Places, roots: Iterable[UOp], order: Sequence[UOp]) -> None:
+def complete(places: Places, roots: Iterable[UOp], order: Nodes) -> None:
     """Give each of `roots` a place: that of a node that is made of it, if a pass made it for that one."""
     if all(r in places for r in roots):
         return
@@ -214,7 +214,7 @@ def complete(places: Places, roots: Iterable[UOp], order: Sequence[UOp]) -> None
                     places[s] = at
 
 
-def places_of(roots: Sequence[UOp], order: Iterable[UOp], places: Mapping[UOp, int]) -> tuple[int, ...]:
+def places_of(roots: Nodes, order: Iterable[UOp], places: Mapping[UOp, int]) -> Ints:
     """The places of the roots of a kernel, one each, and then of the other nodes that it computes."""
     first = [places[r] for r in roots]
     rest = {at for u in order if u.src and (at := places.get(u)) is not None}
@@ -238,7 +238,7 @@ def live_order(sink: UOp, parametrise: Callable[[UOp], object]) -> list[UOp]:
         return toposort((sink,))  # parameters for buffers change no order
     with arena().untracked(), rebuilt() as walks:
         program = parametrise(sink)
-    origin: dict[UOp, UOp] = {}
+    origin: Known = {}
     for walk in walks:
         for u, v in walk.items():
             origin.setdefault(v, origin.get(u, u))

@@ -17,7 +17,7 @@ from anneal.names import Tensor
 from anneal.ops import (  # isort: skip
     DTypeLike, as_dtype, axis_of, called_on_host, checked, grad_enabled, is_tensor, made, said, whole, zeros,
 )  # fmt: skip
-from anneal.uop import DType, Op, UOp, dtypes
+from anneal.uop import DType, Nodes, Op, Some, UOp, dtypes
 from anneal.uop.sizes import most, product, sizes
 
 if TYPE_CHECKING:
@@ -558,7 +558,7 @@ def _pair(result: Any) -> tuple[tuple[Any, ...], DType]:
 def _on_nodes(gradient: Gradient, name: str, device: str) -> runtime.HostGradient:
     """A gradient over tensors as one over nodes. Raises GradientError where it gives anything but tensors and None."""
 
-    def of_nodes(inputs: Sequence[UOp], outputs: Sequence[UOp], cotangents: Sequence[UOp]) -> Sequence[UOp | None]:
+    def of_nodes(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Some:
         given = [
             [runtime.tensor_class()._from_uop(u, device) for u in nodes] for nodes in (inputs, outputs, cotangents)
         ]

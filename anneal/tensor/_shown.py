@@ -7,11 +7,11 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from anneal.backend import HOST
+from anneal.backend import HOST, Array
 from anneal.errors import SettingError
 from anneal.names import Tensor
 from anneal.runtime import here, storage_of
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, Src, UOp, toposort
 
 _LARGE_GRAPH = 2000  # nodes: a layer or two
 
@@ -91,7 +91,7 @@ def text(t: Tensor) -> str:
     return f"{name}({_values(values, f'{name}(')}{tail})"
 
 
-def _values(values: np.ndarray[Any, Any], prefix: str) -> str:
+def _values(values: Array, prefix: str) -> str:
     digits, sci = _options["precision"], _options["sci_mode"]
     formatter: Any = None
     if sci and values.dtype.kind == "f":
@@ -236,7 +236,7 @@ def _flat(u: UOp) -> UOp:
     return below if below.op is Op.BUFFER else u
 
 
-def _sources(u: UOp) -> tuple[UOp, ...]:
+def _sources(u: UOp) -> Src:
     """The sources of a node, even after it was realized."""
     storage = storage_of(u)
     return u.src if storage is None or storage.origin is None else (storage.origin,)

@@ -23,9 +23,8 @@ from anneal.ops import (  # isort: skip
 from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
 from anneal.runtime import (  # isort: skip
-    SEEN, UNSEEN, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
-    is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, resolve_device, seen,
-    storage_of,
+    SEEN, UNSEEN, Fun, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
+    is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, resolve_device, seen, storage_of,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
 from anneal.tensor._shown import grad_fn, html, text
@@ -69,7 +68,7 @@ def _cast(name: str, kind: str) -> Callable[[Tensor], Tensor]:
     return _of_class(function(itself=True)(named(cast, name)), name)
 
 
-def _of_class(made: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _of_class(made: Fun, name: str) -> Fun:
     """A method that is made here, where `pickle` finds it."""
     made.__module__, made.__qualname__ = __name__, f"Tensor.{name}"
     return made

@@ -12,7 +12,7 @@ from anneal.ops import grad_enabled, no_grad
 from anneal.runtime import here
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing
-from anneal.uop import UOp, const
+from anneal.uop import Src, UOp, const
 
 __all__ = [
     "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad", "save_on_cpu",
@@ -131,7 +131,7 @@ def grad(
         )
 
 
-def _nodes_of(t: Tensor) -> tuple[UOp, ...]:
+def _nodes_of(t: Tensor) -> Src:
     return (*leaf_nodes(t), *t._earlier_nodes()) if t.is_leaf else leaf_nodes(t)
 
 

@@ -10,8 +10,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from anneal.ops.nodes import Pairs, expand, flip, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
-from anneal.uop import Op, UOp, by_rule, const, dtypes, promote
+from anneal.ops.nodes import Pairs, expand, flip, iota, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
+from anneal.uop import Ints, Op, UOp, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
 _PLACES = 16  # of a small window
@@ -30,7 +30,7 @@ def reshaped(g: UOp, x: UOp) -> UOp:
     return reshape(g, x.shape) if g.shape else g
 
 
-def permuted(g: UOp, axes: tuple[int, ...]) -> UOp:
+def permuted(g: UOp, axes: Ints) -> UOp:
     """Permute by the inverse order."""
     return permute(g, _inverse(axes)) if g.shape else g
 
@@ -81,7 +81,7 @@ def placed(g: UOp, x: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
     return pad(spread(g, v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
 
 
-def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:
+def flipped(g: UOp, axes: Ints) -> UOp:
     """Flip back."""
     return flip(g, axes) if g.shape else g
 
@@ -148,14 +148,14 @@ def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
     return _keep(hit, expand(g / ties, x.shape))
 
 
-def first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
+def first(g: UOp, x: UOp, y: UOp, axes: Ints) -> UOp:
     """The gradient `g` at the first place along `axes` that is not below the largest; none elsewhere."""
     place, chosen = first_of(x, y, axes)
     g = reshape(spread(g, y.shape), chosen.shape)
     return _keep(place.eq(expand(chosen, x.shape)), expand(g, x.shape))
 
 
-def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
+def first_of(x: UOp, y: UOp, axes: Ints) -> tuple[UOp, UOp]:
     """The places along `axes`, counted row by row, and the first whose element is not below y.
 
     In a small window it is looked for place by place: that takes fewer steps than a reduction.
@@ -164,7 +164,7 @@ def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
     place: UOp = const(dtypes.int32, 0)
     for a in axes:
         n = x.shape[a]
-        step = reshape(UOp(Op.IOTA, dtypes.int32, (), (n,)), tuple([n if i == a else 1 for i in range(len(x.shape))]))
+        step = iota(n, a, len(x.shape))
         place = spread(place, x.shape) * n + expand(step, x.shape)
     sizes = [x.shape[a] for a in axes]
     count = product(sizes)
@@ -181,7 +181,7 @@ def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
     return place, reduce_axis(below.where(beyond, place), Op.MIN, axes)
 
 
-def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
+def others_product(x: UOp, axes: Ints) -> UOp:
     """The product of all other elements along `axes`, for each: its slope in the product of all.
 
     Zeros are set aside: with `p` the product of the elements that are not zero, the product of the others is `p/x` if
@@ -197,7 +197,7 @@ def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
     return by_rule("equal", v, _others_by_pairs(x, axes))
 
 
-def _others_by_pairs(x: UOp, axes: tuple[int, ...]) -> UOp:
+def _others_by_pairs(x: UOp, axes: Ints) -> UOp:
     """The same by multiplications alone: products of pairs, of pairs of pairs, and back down with the other of each."""
     order = [*[i for i in range(len(x.shape)) if i not in axes], *axes]
     lead, along = [x.shape[i] for i in order[: -len(axes)]], [x.shape[i] for i in order[-len(axes) :]]
@@ -269,9 +269,7 @@ def _linear(index: UOp, sizes: list[int]) -> UOp:
     flat = index
     stride = last
     for i in range(len(shape) - 2, -1, -1):
-        coordinate = UOp(Op.IOTA, dtypes.int32, (), (shape[i],)) * stride
-        view = tuple([shape[i] if j == i else 1 for j in range(len(shape))])
-        flat = flat + expand(reshape(coordinate, view), shape)
+        flat = flat + expand(iota(shape[i], i, len(shape)) * stride, shape)
         stride *= sizes[i]
     assert index.vmin is not None
     assert index.vmax is not None
@@ -296,7 +294,7 @@ def nothing(x: UOp) -> UOp:
     return const(x.dtype, 0)
 
 
-def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
+def standardized(g: UOp, y: UOp, r: UOp, axes: Ints) -> UOp:
     """The adjoint of y = (x - mean) * r with r = 1 / sqrt(variance + eps): r * (g - mean(g) - y * mean(g * y)), means
     over `axes`.
 
@@ -313,7 +311,7 @@ def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
 # -- tangents that need thought: rules of `forward.upat` --------------------------------------------------------------
 
 
-def at_first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
+def at_first(g: UOp, x: UOp, y: UOp, axes: Ints) -> UOp:
     """The tangent of the first of the largest along `axes`."""
     place, chosen = first_of(x, y, axes)
     hit = place.eq(expand(chosen, x.shape))

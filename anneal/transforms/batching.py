@@ -20,7 +20,7 @@ from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
 from anneal.transforms.walks import Derivative, derivative_of, differentiated, stand_in
-from anneal.uop import ALL, ALU, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
+from anneal.uop import ALL, ALU, Ints, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
 Flags = Sequence[bool]
@@ -62,7 +62,7 @@ def drawn(y: UOp, n: Size) -> UOp:
     (A counter shifted by the example would meet the counters of other words of the same call.)
     """
     counter, seed, call = y.src
-    number = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(dtypes.uint32)
+    number = nodes.iota(n).cast(dtypes.uint32)
     key = Op.THREEFRY(number, seed ^ 0x9E3779B9, call)
     return _elementwise(y, (counter, key, call), (False, True, False), n)
 
@@ -70,7 +70,7 @@ def drawn(y: UOp, n: Size) -> UOp:
 # -- movement ---------------------------------------------------------------------------------------------------------
 
 
-def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
+def _moved(axes: Ints) -> Ints:
     """Axes, behind that of the examples."""
     return tuple([a + 1 for a in axes])
 
@@ -137,7 +137,7 @@ def _scatter_add(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
         raise TransformError(
             f"vmap: {n} examples of {rows} rows to add to are more rows than an index of 32 bits reaches"
         )
-    first = UOp(Op.IOTA, dtypes.int32, (), (n,)) * rows
+    first = nodes.iota(n) * rows
     inside = (index >= 0) & (index < rows)
     below = index + nodes.expand(nodes.reshape(first, (n, 1)), index.shape)
     below = inside.where(below, -1)
@@ -439,7 +439,7 @@ def _examples(
     return rebuild(given, iter(inner)), fronts, next(iter(sizes))
 
 
-def _axis(what: str, name: str, at: Any, shape: tuple[int, ...]) -> int:
+def _axis(what: str, name: str, at: Any, shape: Ints) -> int:
     if isinstance(at, bool) or not isinstance(at, int):
         raise TransformError(f"vmap: {what} has ints and None as leaves, not {at!r}")
     if not -len(shape) <= at < len(shape):

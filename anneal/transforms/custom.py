@@ -11,8 +11,8 @@ from anneal.errors import GradientError, MissingMethodError, ShapeError, Transfo
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
-from anneal.runtime import emptied, filled, here, is_hole, note_call
-from anneal.transforms.trace import Fun, flatten, like, rebuild
+from anneal.runtime import Args, Fun, emptied, filled, here, is_hole, note_call
+from anneal.transforms.trace import flatten, like, rebuild
 from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
 
@@ -292,9 +292,7 @@ class Function:
         return _results(cls, ctx, args, places, nodes, out) if wants else out
 
 
-def _results(
-    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], places: list[int], nodes: list[Any], out: Any
-) -> Any:
+def _results(cls: type[Function], ctx: FunctionCtx, args: Args, places: list[int], nodes: list[Any], out: Any) -> Any:
     """The results with their derivative."""
     several = _several(out)
     at = [n for n, y in enumerate(several) if is_tensor(y) and y.dtype.is_float and id(y) not in ctx._plain]

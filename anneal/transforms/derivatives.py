@@ -9,12 +9,13 @@ from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import is_tensor
 from anneal.ops.nodes import spread
+from anneal.runtime import Args, Fun, Options
 from anneal.transforms.batching import vmap
 from anneal.transforms.trace import P, R, Trace, TypedFunction, as_tensor, flatten, like, paths_of, rebuild, results_of
 from anneal.transforms.walks import Path, backward_phase, paths, pull_back, push_forward
 from anneal.uop import Known, UOp, const
 
-Fun = Callable[..., Any]
+Numbers = int | Sequence[int]  # of arguments
 
 # For type checkers alone. A function with annotations keeps its parameters and its result. What a lambda takes stays
 # open, and no checker complains: an argument to differentiate is therefore bound by Any, not by Tensor.
@@ -23,7 +24,6 @@ B = TypeVar("B", bound=Any)
 C = TypeVar("C", bound=Any)
 Aux = TypeVar("Aux")
 Ts = TypeVarTuple("Ts")
-Numbers = int | Sequence[int]
 
 
 def numbers_of(name: str, argnums: Numbers, args: Sequence[Any]) -> list[int]:
@@ -418,7 +418,7 @@ def jacfwd(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction
     return jacobian
 
 
-def _of(f: Fun, numbers: list[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fun:
+def _of(f: Fun, numbers: list[int], args: Args, kwargs: Options) -> Fun:
     """`f` as a function of the arguments `numbers` alone."""
 
     def function(*variables: Any) -> Any:

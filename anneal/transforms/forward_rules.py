@@ -42,10 +42,11 @@ def _forward_update(y: Any, g: Any, place: int) -> Any:
 
 
 def _forward_call(y: Any, g: Any, place: int) -> Any:
-    if y.arg[0].name == 'first' and len(y.src) == 2:
+    y_function = y.arg[0]
+    if y_function.name == 'first' and len(y.src) == 2:
         s0, s1 = y.src
         # call["first", axes](v, x) -> _, at_first(g, x, y, axes)
-        return None if place == 0 else at_first(g, s1, y, y.arg[0].arguments),
+        return None if place == 0 else at_first(g, s1, y, y_function.arguments),
 
 
 FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {

@@ -85,46 +85,47 @@ def _gradient_min(y: Any, g: Any) -> Any:
 
 
 def _gradient_call(y: Any, g: Any) -> Any:
-    if y.arg[0].name == 'slope' and len(y.src) == 3:
+    y_function = y.arg[0]
+    if y_function.name == 'slope' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["slope", _](v, x, s) -> _, g * s, _
         return None, g * s2, None
-    if y.arg[0].name == 'standardize' and len(y.src) == 3:
+    if y_function.name == 'standardize' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
-        return None, standardized(g, y, s2, y.arg[0].arguments), None
-    if y.arg[0].name == 'equal' and len(y.src) == 2:
+        return None, standardized(g, y, s2, y_function.arguments), None
+    if y_function.name == 'equal' and len(y.src) == 2:
         s0, s1 = y.src
         # call["equal", _](v, x) -> _, g
         return None, g
-    if y.arg[0].name == 'first' and len(y.src) == 2:
+    if y_function.name == 'first' and len(y.src) == 2:
         s0, s1 = y.src
         # call["first", axes](v, x) -> _, first(g, x, y, axes)
-        return None, first(g, s1, y, y.arg[0].arguments)
-    if y.arg[0].name == 'chosen' and len(y.src) == 2:
+        return None, first(g, s1, y, y_function.arguments)
+    if y_function.name == 'chosen' and len(y.src) == 2:
         s0, s1 = y.src
         # call["chosen", _](v, x) -> g, where(False, g, 0)
         return g, _WHERE(const(dtypes.bool_, False), g, const(g.dtype, 0))
-    if y.arg[0].name == 'beside' and len(y.src) == 2:
+    if y_function.name == 'beside' and len(y.src) == 2:
         s0, s1 = y.src
         # call["beside", _](v, x) -> g, nothing(x)
         return g, nothing(s1)
-    if y.arg[0].name == 'running' and len(y.src) == 2:
+    if y_function.name == 'running' and len(y.src) == 2:
         s0, s1 = y.src
         # call["running", _](v, x) -> g, _
         return g, None
-    if y.arg[0].name == 'exp' and len(y.src) == 3:
+    if y_function.name == 'exp' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["exp", _](v, x, p) -> _, g * y, _
         return None, g * y, None
-    if y.arg[0].name == 'inverse' and len(y.src) == 3:
+    if y_function.name == 'inverse' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
-        return None, -(g * y * share(y, s1, s2, y.arg[0].arguments)), None
-    if y.arg[0].name == 'share' and len(y.src) == 3:
+        return None, -(g * y * share(y, s1, s2, y_function.arguments)), None
+    if y_function.name == 'share' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["share", c](v, x, i) -> _, g * (i * y * {c}), _
-        return None, g * (s2 * y * y.arg[0].arguments), None
+        return None, g * (s2 * y * y_function.arguments), None
 
 
 def _gradient_cast(y: Any, g: Any) -> Any:

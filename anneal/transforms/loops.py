@@ -15,9 +15,9 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
-from anneal.runtime import UNSEEN, Loop, chosen, here, looped, mapped, repeated_while
+from anneal.runtime import UNSEEN, Fun, Loop, chosen, here, looped, mapped, repeated_while
 from anneal.transforms.loop_transforms import rows_for_reverse
-from anneal.transforms.trace import Fun, Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
+from anneal.transforms.trace import Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
 from anneal.uop import Nodes, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import Size, least, size, size_text
 

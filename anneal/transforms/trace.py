@@ -19,13 +19,12 @@ from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import detached, reshape
-from anneal.runtime import base_of, flat, here, mapped, sources_of
+from anneal.runtime import Fun, Options, base_of, flat, here, mapped, sources_of
 from anneal.transforms.walks import Path, stand_in
 from anneal.uop import DType, Known, Nodes, Op, Src, UOp, arena, toposort, unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Fun = Callable[..., Any]
 _R_co = TypeVar("_R_co", covariant=True)
 
 
@@ -269,7 +268,7 @@ class Trace:
         """
         return rebuild(tree, iter([self._stands(t, t.uop, t._wants) for t in stands]))
 
-    def run(self, f: Fun, args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
+    def run(self, f: Fun, args: Sequence[Any], kwargs: Options, grad: bool = True) -> Any:
         """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for
         nothing. Results have their nodes: a view whose tensor was changed later gets one among those of this call.
         """
@@ -287,7 +286,7 @@ class Trace:
             here.depth -= 1
             here.grad = before
 
-    def apart(self, f: Fun, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def apart(self, f: Fun, args: Sequence[Any], kwargs: Options) -> Any:
         """`run` of `f`, for `check_escapes`: results are tensors of their own, and none of the function's is kept."""
         out = self.run(f, args, kwargs, grad=False)
         return mapped(out, lambda t: self._stands(t, t.uop, t._wants) if is_tensor(t) else t)

@@ -9,7 +9,7 @@ from anneal.uop.caches import Recent, Users, Weighed, references, uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DTYPES, DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.function import GraphFunction, by_rule, of_rule
-from anneal.uop.node import Arena, Known, Nodes, Shape, Some, Src, UOp, arena, const, fold_by, toposort, unique
+from anneal.uop.node import Arena, Ints, Known, Nodes, Shape, Some, Src, UOp, arena, const, fold_by, toposort, unique
 from anneal.uop.ops import (
     ALL,
     ALU,
@@ -26,4 +26,5 @@ from anneal.uop.ops import (
     reduce_identity,
 )
 from anneal.uop.provenance import CODES, Line, Provenance, line_at, line_of, users_frame, users_line
+from anneal.uop.sizes import ranged
 from anneal.uop.text import decode_graph, decode_value, encode_graph, encode_value, render

@@ -205,13 +205,15 @@ def lossless(a: DType, b: DType) -> bool:
     return a.is_int and b.is_int and bool(b.min <= a.min and a.max <= b.max)
 
 
-def calc(f: Callable[..., float], *values: float) -> float | None:
-    """`f(*values)`, or None where Python raises: what the device does there is left to the device."""
+def calculated(c: Any, f: Callable[[float], float], whole: bool = False) -> Any:
+    """The constant `f(c)`, with the sign of c if it is `whole`; None where Python raises: what the device does there is
+    left to the device.
+    """
     try:
-        result = f(*values)
+        result = f(c.arg)
     except (ValueError, OverflowError, ZeroDivisionError):
         return None
-    return None if isinstance(result, complex) else result
+    return c.const_like(math.copysign(result, c.arg) if whole else result)
 
 
 def inverse(dtype: DType, value: float) -> float:

@@ -11,7 +11,7 @@ from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import const
 from anneal.uop.ops import Op
 from math import gcd
-from anneal.uop.bounds import calc, exact, greatest, inverse, least, sign
+from anneal.uop.bounds import calculated, exact, greatest, inverse, least, sign
 
 _CONST = Op.CONST
 _NEG = Op.NEG
@@ -366,49 +366,12 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
         if s1 is s0 and not s0.shape:
             # x:int < x -> False
             return const(dtype, False)
-        if o1 is _CONST and o0 is _ADD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and exact(s0) and s0_0.dtype.min <= s1.arg - s0_1.arg <= s0_0.dtype.max:
-                # (x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max
-                return s0_0 < s1.arg - s0_1.arg
-        if o1 is _ADD and o0 is _CONST:
-            s1_0, s1_1 = s1.src
-            if s1_1.op is _CONST and exact(s1) and s1_0.dtype.min <= s0.arg - s1_1.arg <= s1_0.dtype.max:
-                # c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max
-                return const(s1_0.dtype, s0.arg - s1_1.arg) < s1_0
-        if o1 is _CONST:
-            if o0 is _MUL:
-                s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST:
-                    if s0_1.arg > 0 and exact(s0):
-                        # (x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)
-                        return s0_0 < -(-s1.arg // s0_1.arg)
-                    if s0_1.arg < 0 and exact(s0) and (s1.arg > s1.dtype.min):
-                        # (x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min
-                        return const(s0_0.dtype, -s1.arg // -s0_1.arg) < s0_0
-        if o1 is _MUL:
-            if o0 is _CONST:
-                s1_0, s1_1 = s1.src
-                if s1_1.op is _CONST:
-                    if s1_1.arg > 0 and exact(s1):
-                        # c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)
-                        return const(s1_0.dtype, s0.arg // s1_1.arg) < s1_0
-                    if s1_1.arg < 0 and exact(s1) and (s0.arg > s0.dtype.min):
-                        # c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min
-                        return s1_0 < -(s0.arg // -s1_1.arg)
-        if o1 is _CONST and o0 is _IDIV:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_1.arg > 0 and s0_0.dtype.min <= s0_1.arg * s1.arg <= s0_0.dtype.max:
-                # (x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max
-                return s0_0 < s0_1.arg * s1.arg
-        if o1 is _IDIV and o0 is _CONST:
-            s1_0, s1_1 = s1.src
-            if s1_1.op is _CONST and s1_1.arg > 0 and s1_0.dtype.min <= (s0.arg + 1) * s1_1.arg - 1 <= s1_0.dtype.max:
-                # c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max
-                return const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1) < s1_0
         if o1 is _CONST:
             if o0 is _ADD:
                 s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and exact(s0) and s0_0.dtype.min <= s1.arg - s0_1.arg <= s0_0.dtype.max:
+                    # (x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max
+                    return s0_0 < s1.arg - s0_1.arg
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
                     if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg % s0_0_1.arg == 0 and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
@@ -419,9 +382,26 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                     if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg % s0_1_1.arg == 0 and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
                         # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
                         return s0_1_0 < s1 // s0_1_1
+            if o0 is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
+                    if s0_1.arg > 0 and exact(s0):
+                        # (x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)
+                        return s0_0 < -(-s1.arg // s0_1.arg)
+                    if s0_1.arg < 0 and exact(s0) and (s1.arg > s1.dtype.min):
+                        # (x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min
+                        return const(s0_0.dtype, -s1.arg // -s0_1.arg) < s0_0
+            if o0 is _IDIV:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s0_1.arg > 0 and s0_0.dtype.min <= s0_1.arg * s1.arg <= s0_0.dtype.max:
+                    # (x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max
+                    return s0_0 < s0_1.arg * s1.arg
         if o1 is _ADD:
             if o0 is _CONST:
                 s1_0, s1_1 = s1.src
+                if s1_1.op is _CONST and exact(s1) and s1_0.dtype.min <= s0.arg - s1_1.arg <= s1_0.dtype.max:
+                    # c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max
+                    return const(s1_0.dtype, s0.arg - s1_1.arg) < s1_0
                 if s1_0.op is _MUL:
                     s1_0_0, s1_0_1 = s1_0.src
                     if s1_0_1.op is _CONST and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and (s1_1.vmin >= 0) and (s1_1.vmax < s1_0_1.arg) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
@@ -432,6 +412,21 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                     if s1_1_1.op is _CONST and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and (s1_0.vmin >= 0) and (s1_0.vmax < s1_1_1.arg) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
                         # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
                         return const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1) < s1_1_0
+        if o1 is _MUL:
+            if o0 is _CONST:
+                s1_0, s1_1 = s1.src
+                if s1_1.op is _CONST:
+                    if s1_1.arg > 0 and exact(s1):
+                        # c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)
+                        return const(s1_0.dtype, s0.arg // s1_1.arg) < s1_0
+                    if s1_1.arg < 0 and exact(s1) and (s0.arg > s0.dtype.min):
+                        # c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min
+                        return s1_0 < -(s0.arg // -s1_1.arg)
+        if o1 is _IDIV and o0 is _CONST:
+            s1_0, s1_1 = s1.src
+            if s1_1.op is _CONST and s1_1.arg > 0 and s1_0.dtype.min <= (s0.arg + 1) * s1_1.arg - 1 <= s1_0.dtype.max:
+                # c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max
+                return const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1) < s1_0
 
 
 def _fold_eq(dtype: DType, src: Any) -> Any:
@@ -716,55 +711,43 @@ def _fold_sign(dtype: DType, src: Any) -> Any:
 def _fold_sqrt(dtype: DType, src: Any) -> Any:
     s0, = src
     if s0.op is _CONST:
-        # sqrt(c) -> {calc(math.sqrt, v(c))}
-        r = calc(math.sqrt, s0.arg)
-        if r is not None:
-            return const(dtype, r)
+        # sqrt(c) -> calculated(c, f=math.sqrt)
+        return calculated(s0, f=math.sqrt)
 
 
 def _fold_recip(dtype: DType, src: Any) -> Any:
     s0, = src
     if s0.op is _CONST:
-        # recip(c) -> {calc(lambda a: 1 / a, v(c))}
-        r = calc(lambda a: 1 / a, s0.arg)
-        if r is not None:
-            return const(dtype, r)
+        # recip(c) -> calculated(c, f=lambda a: 1 / a)
+        return calculated(s0, f=lambda a: 1 / a)
 
 
 def _fold_floor(dtype: DType, src: Any) -> Any:
     s0, = src
     if s0.op is _CONST:
-        # floor(c) -> {calc(lambda a: math.copysign(math.floor(a), a), v(c))}
-        r = calc(lambda a: math.copysign(math.floor(a), a), s0.arg)
-        if r is not None:
-            return const(dtype, r)
+        # floor(c) -> calculated(c, f=math.floor, whole=True)
+        return calculated(s0, f=math.floor, whole=True)
 
 
 def _fold_ceil(dtype: DType, src: Any) -> Any:
     s0, = src
     if s0.op is _CONST:
-        # ceil(c) -> {calc(lambda a: math.copysign(math.ceil(a), a), v(c))}
-        r = calc(lambda a: math.copysign(math.ceil(a), a), s0.arg)
-        if r is not None:
-            return const(dtype, r)
+        # ceil(c) -> calculated(c, f=math.ceil, whole=True)
+        return calculated(s0, f=math.ceil, whole=True)
 
 
 def _fold_trunc(dtype: DType, src: Any) -> Any:
     s0, = src
     if s0.op is _CONST:
-        # trunc(c) -> {calc(lambda a: math.copysign(math.trunc(a), a), v(c))}
-        r = calc(lambda a: math.copysign(math.trunc(a), a), s0.arg)
-        if r is not None:
-            return const(dtype, r)
+        # trunc(c) -> calculated(c, f=math.trunc, whole=True)
+        return calculated(s0, f=math.trunc, whole=True)
 
 
 def _fold_round(dtype: DType, src: Any) -> Any:
     s0, = src
     if s0.op is _CONST:
-        # round(c) -> {calc(lambda a: math.copysign(round(a), a), v(c))}
-        r = calc(lambda a: math.copysign(round(a), a), s0.arg)
-        if r is not None:
-            return const(dtype, r)
+        # round(c) -> calculated(c, f=round, whole=True)
+        return calculated(s0, f=round, whole=True)
 
 
 def _fold_pow(dtype: DType, src: Any) -> Any:

@@ -245,6 +245,7 @@ class UOp(_Slots):
 
 Src = tuple[UOp, ...]
 Shape = tuple[Any, ...]
+Ints = tuple[int, ...]  # axes, strides, sizes that are numbers
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
 Known = dict[UOp, UOp]  # nodes, and what takes their places

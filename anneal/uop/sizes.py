@@ -16,12 +16,12 @@ from typing import Any, cast
 from anneal.errors import ShapeError
 from anneal.uop.caches import Recent
 from anneal.uop.dtype import dtypes
-from anneal.uop.node import UOp, const, toposort
+from anneal.uop.node import Ints, Known, Src, UOp, const, toposort
 from anneal.uop.ops import SYMBOLIC, Op
 
 Size = int | UOp
 Sizes = Mapping[str, int]  # the values of Variables, by name
-Monomial = tuple[UOp, ...]
+Monomial = Src
 Poly = dict[Monomial, int]
 
 _I32 = dtypes.int32
@@ -212,6 +212,11 @@ def divided_size(a: Size, b: Size) -> Size | None:
     return size(poly_node(found[0]))
 
 
+def ranged(count: Size, arg: Any) -> UOp:
+    """The RANGE of so many values; `arg` is its number and its kind."""
+    return UOp(Op.RANGE, dtypes.int32, (count if isinstance(count, UOp) else const(dtypes.int32, count),), arg)
+
+
 def most(n: Size) -> int:
     """The largest value of a size."""
     return n if isinstance(n, int) else int(n.vmax or 0)
@@ -227,7 +232,7 @@ def content(n: Size) -> int:
     return n if isinstance(n, int) else math.gcd(*poly(n).values())
 
 
-def widest(shape: Sequence[Size]) -> tuple[int, ...]:
+def widest(shape: Sequence[Size]) -> Ints:
     """The largest that the sizes of `shape` can be: how memory of that shape is laid out, whatever its sizes are in a
     run.
 
@@ -378,14 +383,14 @@ def mapped(arg: Any, f: Callable[[UOp], Any]) -> Any:
     return f(arg) if isinstance(arg, UOp) else arg
 
 
-def variables_of(u: Size) -> tuple[UOp, ...]:
+def variables_of(u: Size) -> Src:
     """The variables, with or without a value, that a size is made of."""
     if not isinstance(u, UOp):
         return ()
     return tuple([x for x in toposort((u,)) if x.op in _VARIABLES])
 
 
-def bindings_of(u: Size) -> tuple[UOp, ...]:
+def bindings_of(u: Size) -> Src:
     """The bound variables that a size is made of."""
     return tuple([x for x in variables_of(u) if x.op is Op.BIND])
 
@@ -416,7 +421,7 @@ def with_variables(arg: Any, f: Callable[[UOp], UOp]) -> Any:
 
 
 def _with_variables(u: UOp, f: Callable[[UOp], UOp]) -> Size:
-    new: dict[UOp, UOp] = {}
+    new: Known = {}
     for x in toposort((u,)):  # rewrite/walk.py is a floor above
         if x.op in _VARIABLES:
             new[x] = f(x)
@@ -506,7 +511,7 @@ _PYTHON = {
 
 
 @functools.lru_cache(4096)
-def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], tuple[int, ...]]:
+def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], Ints]:
     """A function that gives the values of sizes from those of their variables.
 
     >>> n = variable("n", 1, 8)
@@ -524,4 +529,4 @@ def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], tuple[int, ...]]:
             else:
                 text[x] = _PYTHON[x.op].format(*[text[s] for s in x.src])
         parts.append(text[u] if isinstance(u, UOp) else repr(int(u)))
-    return cast(Callable[[Sizes], tuple[int, ...]], eval(f"lambda v: ({''.join(p + ', ' for p in parts)})"))
+    return cast(Callable[[Sizes], Ints], eval(f"lambda v: ({''.join(p + ', ' for p in parts)})"))

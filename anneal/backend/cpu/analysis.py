@@ -22,7 +22,7 @@ from anneal.backend.cpu.index import (  # isort: skip
 )  # fmt: skip
 from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, bits, mask_of, union
 from anneal.rewrite import substitute
-from anneal.uop import Op, UOp, dtypes, toposort
+from anneal.uop import Known, Op, Src, UOp, dtypes, toposort
 
 _F32 = np.dtype(np.float32)
 _WORDS = (dtypes.int32, dtypes.uint32)
@@ -67,7 +67,7 @@ def share_ranges(sink: UOp) -> UOp:
     for m in sights:
         for i in bits(m):
             together[i] |= m
-    renamed: dict[UOp, UOp] = {}
+    renamed: Known = {}
     for r in reduces:
         mine = r.arg[0]
         for other in reversed(ranges):
@@ -382,7 +382,7 @@ class Analysis:
         for digits in self.dims.digits.values():
             digits[:] = [d for d in digits if d[0] != a]
 
-    def inputs(self, u: UOp) -> tuple[UOp, ...]:
+    def inputs(self, u: UOp) -> Src:
         """The nodes whose values `u` needs."""
         if u.op is Op.RANGE:
             return ()

@@ -17,7 +17,7 @@ from anneal.backend.cpu.index import Dims, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
 from anneal.backend.cpu.primitives import FOLD, fitting
 from anneal.errors import CompilerError
-from anneal.uop import FITS, Op, UOp, reduce_identity, toposort
+from anneal.uop import FITS, Op, Src, UOp, reduce_identity, toposort
 from anneal.uop.sizes import is_symbolic
 
 _EAGER = EagerEmitter()
@@ -182,7 +182,7 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
     """`root` over the axes of `env`, whose arrays all have one rank. Nesting follows that of the reduces."""
     memo: dict[UOp, Array] = dict(env)
 
-    def sources(u: UOp) -> tuple[UOp, ...]:
+    def sources(u: UOp) -> Src:
         return () if u.op is Op.REDUCE else u.src[1:] if u.op is Op.LOAD else u.src
 
     for u in toposort((root,), until=env.__contains__, sources=sources):

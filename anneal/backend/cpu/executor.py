@@ -33,8 +33,8 @@ from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
 from anneal.schedule import Kernel, name_of
-from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Recent, UOp, uncollected
-from anneal.uop.sizes import variables_of
+from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Ints, Nodes, Recent, UOp, uncollected
+from anneal.uop.sizes import Sizes, variables_of
 
 if TYPE_CHECKING:
     from anneal.backend.cpu.in_c import CKernels
@@ -94,9 +94,7 @@ class _PartialBound(_Bound):
     __slots__ = ("_by_worker", "_kept", "_stale", "key", "made", "worker")
     program: PartialProgram
 
-    def __init__(
-        self, program: PartialProgram, buffers: tuple[Array, ...], device: CpuDevice, values: Mapping[str, int]
-    ) -> None:
+    def __init__(self, program: PartialProgram, buffers: tuple[Array, ...], device: CpuDevice, values: Sizes) -> None:
         self.key = program.key(values)
         self.made = 0  # how often its items were made anew
         self.worker = 0  # where it was asked for last
@@ -127,7 +125,7 @@ class _PartialBound(_Bound):
         self.waves = self.for_worker(0)
         return super().steps
 
-    def give(self, key: tuple[int, ...]) -> None:
+    def give(self, key: Ints) -> None:
         """Run with these values of the variables, on the worker that asked last."""
         self.key = key
         self._stale = set(self._by_worker)
@@ -146,7 +144,7 @@ class _PartialBound(_Bound):
             item.steps[0][1][0][:] = new.steps
 
 
-def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> Program:
+def _chosen(program: Program, values: Sizes, one_worker: bool) -> Program:
     """The calls of `program` that run with these values, if need be for one worker."""
     if isinstance(program, SymbolicProgram):
         program = program.program(values)
@@ -164,7 +162,7 @@ def _mostly_gemv(chosen: Sequence[Program]) -> bool:
 class CpuBatch(Batch[Array]):
     """Flat calls, replayed in order."""
 
-    def __init__(self, device: CpuDevice, calls: Sequence[Call[Array]], values: Mapping[str, int]) -> None:
+    def __init__(self, device: CpuDevice, calls: Sequence[Call[Array]], values: Sizes) -> None:
         self._device = device
         # kept only where other values may be given
         self._calls = list(calls) if values else []
@@ -191,7 +189,7 @@ class CpuBatch(Batch[Array]):
         self._streams: Streams | None = None  # as the next run takes them
         self._until_arranged: float | None = None  # how many runs, which the first one finds out
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Sizes) -> None:
         if values == self._values:
             return
         self._values = dict(values)
@@ -272,7 +270,7 @@ class CpuBatch(Batch[Array]):
         steps: list[Step] = []
         numbers: list[int] = []
         self._tables: list[Array] = []  # which the steps point into
-        rows: list[tuple[int, ...]] = []
+        rows: list[Ints] = []
         for n, (b, after) in enumerate(zip(self._bound, [*self._bound[1:], None])):
             if isinstance(b, CLaunch):
                 rows += b.rows
@@ -321,8 +319,8 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(DTYPES),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
-        self._bindings: dict[tuple[int, ...], _Bound] = {}
-        self._users: dict[int, list[tuple[int, ...]]] = {}
+        self._bindings: dict[Ints, _Bound] = {}
+        self._users: dict[int, list[Ints]] = {}
         self._arenas: dict[tuple[int, str], Array] = {}
         self._shared: list[Array] = [_aligned(1 << 16) for _ in range(_SHARED)]
         # without a say over BLAS's threads, workers and BLAS would fight over the cores
@@ -386,7 +384,7 @@ class CpuDevice(Device[Array]):
         for key in self._users.pop(id(buffer), ()):
             self._forget(key)
 
-    def _forget(self, key: tuple[int, ...]) -> None:
+    def _forget(self, key: Ints) -> None:
         """Forget a binding, which is found by the ids of a program and of its buffers."""
         del self._bindings[key]
         for b in set(key[1:]):
@@ -430,7 +428,7 @@ class CpuDevice(Device[Array]):
                 mine.step()
         return made
 
-    def _in_c(self, sinks: Sequence[UOp], often: bool) -> Mapping[UOp, CProgram | None]:
+    def _in_c(self, sinks: Nodes, often: bool) -> Mapping[UOp, CProgram | None]:
         """The programs in C of those kernels that are to have one."""
         if settings.current().cpu == "c" or (often and not self.why_numpy()):
             return self.kernels.programs(sinks)
@@ -447,15 +445,15 @@ class CpuDevice(Device[Array]):
             self._programs[sink] = found
         return found
 
-    def prepare(self, calls: Sequence[Call[Array]], values: Mapping[str, int] | None = None) -> CpuBatch:
+    def prepare(self, calls: Sequence[Call[Array]], values: Sizes | None = None) -> CpuBatch:
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound | CLaunch]:
+    def bind(self, calls: Sequence[Call[Array]], values: Sizes, one_worker: bool) -> list[_Bound | CLaunch]:
         """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
         return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
 
-    def _bind(self, program: Program, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound | CLaunch:
+    def _bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
         if isinstance(program, CProgram):
             if not overlap(program, buffers):
                 return CLaunch(program, tuple(buffers), self.shared(sum(program.scratch.values())), values)

@@ -22,7 +22,7 @@ from anneal.backend.cpu.workers import CPart, CProgram, blas
 from anneal.codegen import C_TARGET, generate, kernel_info
 from anneal.errors import AnnealError
 from anneal.schedule import members_of, standalone
-from anneal.uop import Op, Recent, UOp, decode_value, encode_value, toposort
+from anneal.uop import Nodes, Op, Recent, UOp, decode_value, encode_value, toposort
 from anneal.uop.sizes import size_text, variables_of
 
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
@@ -43,7 +43,7 @@ class CKernels:
         self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the functions that they have
         self.pool: Any = None  # the Library of pool.c, once there is one
 
-    def programs(self, sinks: Sequence[UOp]) -> Mapping[UOp, CProgram | None]:
+    def programs(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:
         """A program for each kernel, or None where NumPy runs it."""
         out = {s: self._programs[s] for s in sinks}
         new = [s for s, program in out.items() if program is None]
@@ -55,7 +55,7 @@ class CKernels:
                 print(f"anneal: NumPy runs the kernels of the cpu: {e}", file=sys.stderr)
         return out
 
-    def _made(self, sinks: Sequence[UOp]) -> Mapping[UOp, CProgram | None]:
+    def _made(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:
         tool = compiler.find()
         if tool is None:
             raise NotCompiled(compiler.why_none())

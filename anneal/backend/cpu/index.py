@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, Src, UOp, toposort
 
 
 @dataclass(slots=True)
@@ -261,7 +261,7 @@ _ROW_NS, _ASTRAY_NS, _STEP_NS = 15.0, 1.0, 0.35
 class WindowReduce:
     """A reduce over taps: the factors of its body, and the load (`main`) whose windows overlap."""
 
-    factors: tuple[UOp, ...]
+    factors: Src
     main: UOp
     taps: int
 
@@ -279,7 +279,7 @@ class Access:
         return min(self.dims, key=lambda s: abs(self.dims[s]))
 
 
-def factors_of(u: UOp) -> tuple[UOp, ...]:
+def factors_of(u: UOp) -> Src:
     """The factors that a reduce's body multiplies, if it adds products; else the body."""
     body = u.src[0]
     return body.src if u.arg is Op.ADD and body.op is Op.MUL else (body,)

@@ -17,7 +17,7 @@ from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Instr, Pad,
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
-from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import Known, Op, Src, UOp, alu, const, dtypes, ranged, toposort
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of
@@ -75,15 +75,15 @@ def _range_plus(u: UOp) -> tuple[UOp, int] | None:
 
 
 def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
-    new: dict[UOp, UOp] = {}
+    new: Known = {}
     for r, lo, hi in part:
         if hi - lo == 1:
             new[r] = const(dtypes.int32, lo)
         else:
-            narrow = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, hi - lo),), r.arg)
+            narrow = ranged(hi - lo, r.arg)
             new[r] = alu(Op.ADD, (narrow, const(dtypes.int32, lo)))
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.LOAD and len(src) == 3 and src[2].is_const:
             return UOp(Op.LOAD, u.dtype, src[:2]) if src[2].arg else const(u.dtype, 0)
         if u.op is Op.ADD and src[0].is_const and src[0].arg == 0:

@@ -18,7 +18,7 @@ from anneal.backend.cpu.index import LinearIndex
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.ops import copy_cast
 from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, bits, mask_of, union
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, Src, UOp, toposort
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
 INLINE = 65_536
@@ -121,7 +121,7 @@ class Planner(Arrays):
         for level in range(last + 1):
             targets: dict[int, list[UOp]] = {}
             products: list[tuple[UOp, Dot]] = []
-            operands: dict[tuple[UOp, ...], PlanValue] = {}
+            operands: dict[Src, PlanValue] = {}
             for u in self.hoisted:
                 dot = self.dots.get(u)
                 if dot is not None:
@@ -191,7 +191,7 @@ class Planner(Arrays):
                 loop.reduce(u, loop.value(summand(u)), self.hoisted[u])
         loop.finish()
 
-    def _product(self, u: UOp, dot: Dot, operands: dict[tuple[UOp, ...], PlanValue]) -> None:
+    def _product(self, u: UOp, dot: Dot, operands: dict[Src, PlanValue]) -> None:
         over = self.over(u)
         both = dot.a_mask & dot.b_mask
 
@@ -209,7 +209,7 @@ class Planner(Arrays):
         self.phases.append(Product(a, b, c, batch, m, n, k))
 
     def _operand(
-        self, factors: list[UOp], dot: Dot, mask: int, axes: list[list[int]], made: dict[tuple[UOp, ...], PlanValue]
+        self, factors: list[UOp], dot: Dot, mask: int, axes: list[list[int]], made: dict[Src, PlanValue]
     ) -> PlanValue:
         if len(factors) == 1 and factors[0].op is Op.LOAD and numpy_dtype(factors[0].dtype) == dot.dtype:
             view = self.view(factors[0])

@@ -14,7 +14,7 @@ import numpy as np
 
 from anneal.backend.arrays import MEANINGS
 from anneal.backend.cpu.ops import Array, Build
-from anneal.uop import REDUCE_OPS, Op, UOp
+from anneal.uop import REDUCE_OPS, Ints, Op, UOp
 
 Block = dict[int, tuple[int, int]]  # which values of each dim, from the first to before the last
 
@@ -203,7 +203,7 @@ def scatter(ins: Sequence[Array], out: Array) -> list[Any]:
     return [(_scatter_now, (ins, out))]
 
 
-def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, strides: tuple[int, ...]) -> None:
+def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, strides: Ints) -> None:
     for number, (low, high, step) in terms:
         first += step * min(max(number(), low), high)
     place: Array = np.ndarray(value.shape, flat.dtype, flat, first * flat.itemsize, strides)
@@ -224,7 +224,7 @@ def _fit(tag: Any, x: Array, out: Array) -> None:
         SHARED.unfit.append((tag, out.dtype.name))
 
 
-def _add_words(x: Array, axes: tuple[int, ...], out: Array, n: int) -> None:
+def _add_words(x: Array, axes: Ints, out: Array, n: int) -> None:
     """The sum of words of 32 bits in 64: in 32, five times as fast, if the largest word says that it fits."""
     if x.size > _SURE:
         most = np.iinfo(x.dtype).max
@@ -237,9 +237,7 @@ def _add_words(x: Array, axes: tuple[int, ...], out: Array, n: int) -> None:
     np.add.reduce(x, axes, out.dtype, out, keepdims=True)
 
 
-def put(
-    steps: tuple[int, ...], first: int, terms: Sequence[tuple[int, int, int]], ins: Sequence[Array], out: Array
-) -> list[Any]:
+def put(steps: Ints, first: int, terms: Sequence[tuple[int, int, int]], ins: Sequence[Array], out: Array) -> list[Any]:
     """The first input into flat memory, with these steps from one element to the next. It begins at element `first`,
     and for every other input, a number, (low, high, step) farther: step times the number, no less than low and no more
     than high."""
@@ -301,7 +299,7 @@ def _ones(dtype: np.dtype[Any], n: int) -> Array:
     return found[:n]
 
 
-def reduce_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
+def reduce_calls(op: Op, axes: Ints, ins: Sequence[Array], out: Array) -> list[Any]:
     x = ins[0]
     f: Any = FOLD[op]
     if x.dtype != out.dtype and x.dtype in WORDS:
@@ -334,14 +332,14 @@ def reduce_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array
     return [(f.reduce, (x, axes, x.dtype, out, True))]
 
 
-def _in_short_runs(x: Array, axes: tuple[int, ...]) -> bool:
+def _in_short_runs(x: Array, axes: Ints) -> bool:
     """True if NumPy's own reduce would walk few elements at a time: then one pass for each of them is faster."""
     long = [i for i in range(x.ndim) if x.shape[i] > 1]
     inner = min(long, key=lambda i: abs(x.strides[i]), default=-1)
     return inner in axes and x.shape[inner] <= _SHORT and math.prod(x.shape[i] for i in axes) <= _SHORT**2
 
 
-def _row_extrema(f: Any, axes: tuple[int, ...], x: Array, out: Array) -> list[Any] | None:
+def _row_extrema(f: Any, axes: Ints, x: Array, out: Array) -> list[Any] | None:
     """Extrema of many short rows: fold halves onto each other, then the few columns left. NumPy's own reduce pays
     its set-up for every row."""
     others = [i for i in range(x.ndim) if i not in axes]
@@ -368,7 +366,7 @@ def _row_extrema(f: Any, axes: tuple[int, ...], x: Array, out: Array) -> list[An
     return steps
 
 
-def tap_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
+def tap_calls(op: Op, axes: Ints, ins: Sequence[Array], out: Array) -> list[Any]:
     """A reduce over short axes of views, or of the products of two: a pass over `out` for each place along the axes."""
     fold = FOLD[op]
     part: Array = np.ndarray(out.shape, out.dtype, _scratch(out.nbytes))

@@ -11,10 +11,10 @@ from anneal.backend.cpu.layout import aligned
 from anneal.codegen import affine_form, coalesce_loops
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, is_symbolic, least, most, product
 
-Axis = tuple[UOp, ...]  # ranges that are as one in all operands, outermost first
+Axis = Src  # ranges that are as one in all operands, outermost first
 
 
 @frozen
@@ -106,7 +106,7 @@ class Taken:
     def __init__(self, first: int) -> None:
         self.first, self._slots = first, count(first)
         self.parts: list[UOp | BlasProduct] = []
-        self._table: dict[UOp, UOp] = {}  # what stands for each product in the parts after it
+        self._table: Known = {}  # what stands for each product in the parts after it
 
     @property
     def scratch(self) -> dict[int, int]:
@@ -180,7 +180,7 @@ class Taken:
         self.parts += [*before, BlasProduct((a, b, c), (*made, *each, *terms), len(each), u.dtype.itemsize)]
         return UOp(Op.LOAD, u.dtype, _place(c, u))
 
-    def _memory(self, shape: Sequence[UOp]) -> Operand:
+    def _memory(self, shape: Nodes) -> Operand:
         """Scratch for a value of these ranges, the last one innermost."""
         return Operand(next(self._slots), 0, {r: _extent(shape[n + 1 :]) for n, r in enumerate(shape)})
 

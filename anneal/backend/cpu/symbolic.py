@@ -16,8 +16,8 @@ from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
-from anneal.uop import Op, Recent, UOp, arena, const, dtypes, toposort
-from anneal.uop.sizes import evaluator, most
+from anneal.uop import Ints, Nodes, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
+from anneal.uop.sizes import Sizes, evaluator, most
 
 _KEPT = 64
 _LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
@@ -36,7 +36,7 @@ class SymbolicProgram(Program):
     blocks and workers should fit it, each choice of values has a plan of its own.
     """
 
-    def __init__(self, sink: UOp, name: str, variables: Sequence[UOp], workers: int) -> None:
+    def __init__(self, sink: UOp, name: str, variables: Nodes, workers: int) -> None:
         self.sink, self.name, self.source, self.workers = sink, name, "", workers
         self.names = [v.arg[0] for v in variables]
         self.order = toposort((sink,))
@@ -46,9 +46,9 @@ class SymbolicProgram(Program):
                 whole = PartialProgram(sink, name, self.names, workers)
                 if whole.worth < _LARGE_NS:
                     self.whole = whole
-        self._programs: Recent[tuple[int, ...], CpuProgram] = Recent(_KEPT // 2)
+        self._programs: Recent[Ints, CpuProgram] = Recent(_KEPT // 2)
 
-    def program(self, values: Mapping[str, int]) -> CpuProgram:
+    def program(self, values: Sizes) -> CpuProgram:
         """The program for these values."""
         if self.whole is not None and self.whole.fits(values):
             return self.whole
@@ -69,7 +69,7 @@ class PartialProgram(CpuProgram):
         with arena().untracked():
             super().__init__(sink, name, workers)
 
-    def key(self, values: Mapping[str, int]) -> tuple[int, ...]:
+    def key(self, values: Sizes) -> Ints:
         """The values of its own variables."""
         return tuple([values[n] for n in self.names])
 
@@ -80,7 +80,7 @@ class PartialProgram(CpuProgram):
         return {((at := b.__array_interface__["data"][0]), at + b.nbytes, w) for b, w in touched if b.nbytes}
 
     def _plan(self, workers: int) -> None:
-        self._bounds: list[Callable[[Mapping[str, int]], Block]] = []
+        self._bounds: list[Callable[[Sizes], Block]] = []
         limits: list[UOp] = []
         for part in members_of(self.sink):
             sink, variables = _largest(share_ranges(part))
@@ -93,19 +93,19 @@ class PartialProgram(CpuProgram):
     def _for_one_worker(self) -> CpuProgram:
         return PartialProgram(self.sink, self.name, self.names, 1)
 
-    def fits(self, values: Mapping[str, int]) -> bool:
+    def fits(self, values: Sizes) -> bool:
         """True if no size is 0: a reduction needs a first element."""
         return 0 not in self._limits(values)
 
-    def taken(self, part: int, values: Mapping[str, int]) -> Block:
+    def taken(self, part: int, values: Sizes) -> Block:
         return self._bounds[part](values)
 
 
-def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Mapping[str, int]], Block]:
+def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Sizes], Block]:
     ends, first = evaluator((*limits.values(), *points.values())), len(limits)
     dims = (*limits, *points)
 
-    def part(values: Mapping[str, int]) -> Block:
+    def part(values: Sizes) -> Block:
         out: Block = {}
         for n, (dim, value) in enumerate(zip(dims, ends(values), strict=True)):
             out[dim] = (0, value) if n < first else (value, value + 1)
@@ -121,27 +121,27 @@ def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
     fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
     variables: dict[int, UOp] = {}
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.VARIABLE:
             if most(u) == 0:
                 raise Unsettled
             number = next(fresh)
             variables[number] = u
-            return UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, most(u) + 1),), (number, "variable"))
+            return ranged(most(u) + 1, (number, "variable"))
         if u.op is Op.RANGE and not u.src[0].is_const:
             if most(u.src[0]) < 2:
                 raise Unsettled
             variables[u.arg[0]] = u.src[0]
-            return UOp(Op.RANGE, u.dtype, (const(dtypes.int32, most(u.src[0])),), u.arg)
+            return ranged(most(u.src[0]), u.arg)
         return over(u, src)
 
     return rebuild(sink, visit, order=order), variables
 
 
-def _with_numbers(order: Sequence[UOp], values: Mapping[str, int]) -> UOp:
+def _with_numbers(order: Nodes, values: Sizes) -> UOp:
     """The kernel with constants for variables; a range of one value is that value."""
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.VARIABLE:
             return const(dtypes.int32, values[u.arg[0]])
         if u.op is Op.RANGE:

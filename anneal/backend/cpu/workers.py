@@ -25,7 +25,7 @@ from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.device import Program
 from anneal.schedule import name_of
 from anneal.uop import UOp
-from anneal.uop.sizes import Size, evaluator
+from anneal.uop.sizes import Size, Sizes, evaluator
 
 # NumPy walks what is broadcast or strided in chunks of this many elements. With its own 8192 a row added to a matrix
 # takes half again as long.
@@ -241,9 +241,7 @@ class CLaunch:
 
     __slots__ = ("_sizes", "buffers", "program", "rows")
 
-    def __init__(
-        self, program: CProgram, buffers: tuple[Array, ...], scratch: Array, values: Mapping[str, int]
-    ) -> None:
+    def __init__(self, program: CProgram, buffers: tuple[Array, ...], scratch: Array, values: Sizes) -> None:
         self.program, self.buffers = program, (*buffers, scratch)
         places = {n: _address(b) for n, b in enumerate(buffers)}
         at = _address(scratch)
@@ -260,7 +258,7 @@ class CLaunch:
             self._sizes.append((p, sizes, memory))
         self.give(values)
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Sizes) -> None:
         """Run with these values of variables."""
         for p, sizes, _ in self._sizes:
             sizes[:] = evaluator(p.sizes)(values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
@@ -18,7 +18,7 @@ from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.queue import DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
-from anneal.uop.sizes import evaluator
+from anneal.uop.sizes import Sizes, evaluator
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Barriers: between which dispatches the GPU must wait, and how one wait serves several.
@@ -132,7 +132,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         uses: Sequence[BufferUse[DeviceBuffer]],
         calls: Sequence[tuple[WebGpuProgram, list[DeviceBuffer]]] = (),
         variables: Sequence[tuple[str, ...]] = (),
-        values: Mapping[str, int] | None = None,
+        values: Sizes | None = None,
     ) -> None:
         self._variables = [(names, tuple([(values or {})[n] for n in names])) for names in variables]
         self.device, self.dispatches = device, dispatches
@@ -152,11 +152,11 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         ]
         self._resize(values or {})
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Sizes) -> None:
         self._variables = [(names, tuple([values[n] for n in names])) for names, _ in self._variables]
         self._resize(values)
 
-    def _resize(self, values: Mapping[str, int]) -> None:
+    def _resize(self, values: Sizes) -> None:
         """Launch as many workgroups as these values need."""
         for n, needed, (nx, _, nz) in self._large:
             (count,) = needed(values)

@@ -21,7 +21,7 @@ from anneal.errors import CompilerError, DeviceError
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, name_of, overwrites_rows, read_elements
-from anneal.uop import Op, UOp, by_name, dtypes, toposort
+from anneal.uop import Op, Src, UOp, by_name, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 Opts = tuple[codegen.Opt, ...]
@@ -319,7 +319,7 @@ def _inside(sink: UOp, bound: int) -> bool:
     loaded: set[UOp] = set()  # what depends on a loaded integer
     inside = True
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         nonlocal inside
         if u.op in (Op.LOAD, Op.STORE) and u.src[1] in loaded:
             low, top = src[1].vmin, src[1].vmax

@@ -24,7 +24,7 @@ from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.queue import Bytes, DeviceBuffer, Dispatch, WebGpuProgram, translated
 from anneal.codegen import HALVES, Binding, GeneratedKernel, Target, bindings_of, segment_bytes, wgsl_functions
 from anneal.errors import DeviceError
-from anneal.uop import DType, dtypes
+from anneal.uop import DType, Ints, dtypes
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup", "subgroup-matrix")
@@ -107,7 +107,7 @@ class OpenAdapter(Device[DeviceBuffer]):
         self.finisher = Finisher("anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
         self._tables: dict[tuple[str, ...], DeviceBuffer] = {}
-        self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._known: dict[tuple[str, ...], Ints] = {}
         self._fence: tuple[Any, Any, int] | None = None
         # Metal follows buffers by itself.
         self.waits_by_buffer = self.info.backend in ("Vulkan", "D3D12")
@@ -305,7 +305,7 @@ class OpenAdapter(Device[DeviceBuffer]):
             found = self._tables[names] = self.alloc(len(names), dtypes.int32)
         return found
 
-    def set_variables(self, names: tuple[str, ...], values: tuple[int, ...]) -> None:
+    def set_variables(self, names: tuple[str, ...], values: Ints) -> None:
         """Have whatever is submitted from here on read these values."""
         if self._known.get(names) != values:
             self._known[names] = values

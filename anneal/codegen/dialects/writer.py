@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from anneal.codegen.hardware import LaunchConfig
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
-from anneal.codegen.opts import Opt
+from anneal.codegen.opts import Opts
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
@@ -55,7 +55,7 @@ class Dialect:
     text_of: Callable[..., str | None]
     type_of: Callable[[DType, int], str]
     literal: Callable[[DType, Any], str]
-    choose: Callable[[UOp, Target], tuple[Opt, ...]]
+    choose: Callable[[UOp, Target], Opts]
     writer: Callable[[Dialect, LinearProgram, Target], Writer]
     module: Callable[[Sequence[Text], Target], str]
 

@@ -8,7 +8,7 @@ from anneal.codegen.opts import Axis
 from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import per_word
 from anneal.frozen import frozen
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, Src, UOp, toposort
 from anneal.uop.sizes import content
 
 ENOUGH_GROUPS = 128  # workgroups that keep a large GPU busy
@@ -23,7 +23,7 @@ class Facts:
     outputs: int
     reduces: list[UOp]
     loads: list[UOp]
-    stores: tuple[UOp, ...]
+    stores: Src
     nodes: int
     comparisons: list[UOp]
 
@@ -31,7 +31,7 @@ class Facts:
         return next(i for i, a in enumerate(self.axes) if a.range is r)
 
     @property
-    def packed(self) -> tuple[UOp, ...]:
+    def packed(self) -> Src:
         """Stores of elements of which several make a word: whole vectors of them need no atomics."""
         return tuple([u for u in self.stores if per_word(u.dtype) > 1])
 
@@ -49,7 +49,7 @@ class Facts:
         return wide
 
 
-def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
+def _whole(u: UOp, ranges: Src, bits: int, wide: int) -> bool:
     """True if an access along `ranges` takes whole aligned vectors, or does not depend on them."""
     index, predicate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
     if not (index.ranges & bits or predicate and predicate[0].ranges & bits):
@@ -69,7 +69,7 @@ def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
     return moved == 1 and not constant % wide
 
 
-def _along(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> tuple[int | None, int | None]:
+def _along(u: UOp, ranges: Src, bits: int, wide: int) -> tuple[int | None, int | None]:
     """The step of `u` between the `wide` neighbours of an aligned vector, 0 or 1 (None: neither), and the remainder by
     `wide` of the first neighbour's value, if that is known.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.matrices import merged, product_of, room
-from anneal.codegen.opts import Axis, Opt
+from anneal.codegen.opts import Axis, Opt, Opts
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, reads_stored
 from anneal.codegen.target import HALVES, Target
 from anneal.frozen import frozen
@@ -87,7 +87,7 @@ _SPLITS = (
 )
 
 
-def matrices(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+def matrices(facts: Facts, target: Target) -> Opts | None:
     """Opts for the one product of a kernel, if its sizes are at least those of a tile."""
     if HALVES not in target.matrices or target.subgroup != SUBGROUP or len(facts.reduces) != 1:
         return None
@@ -122,7 +122,7 @@ def _is_piece(facts: Facts, loops: list[UOp]) -> bool:
     return any(all(f.get(z, 0) == extent(r) * f.get(r, 0) != 0 for f in forms) for z in loops for r in ranges)
 
 
-def _opts(facts: Facts, target: Target, i: UOp, j: UOp) -> tuple[Opt, ...] | None:
+def _opts(facts: Facts, target: Target, i: UOp, j: UOp) -> Opts | None:
     k, *others = facts.reduces[0].src[1:]
     sizes = extent(i), extent(j), extent(k) * math.prod(map(extent, others))
     batch = facts.outputs // (sizes[0] * sizes[1])
@@ -258,7 +258,7 @@ class _Product:
         return math.prod((1 + {"mn": max(m, n), "mk": m, "nk": n}[pair]) / 2 for pair in self.across)
 
 
-def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+def matmul(facts: Facts, target: Target) -> Opts | None:
     """Reduces in which one load needs the column but not the row, another the row but not the column.
 
     One structure for all: a workgroup computes a block of results, each thread a few rows by a few vec4s of columns.
@@ -294,7 +294,7 @@ def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     return (*(o for o in wanted if o.amount > 1 or o.kind == "MERGE"), Opt("TILE", k, 1), Opt("PREFETCH", k, 1))
 
 
-def registers(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+def registers(facts: Facts, target: Target) -> Opts | None:
     """Reduces where threads that wait for each other cost more than memory that is read again: each thread has a small
     tile of results, and takes lanes of vectors along the reduce, or along the columns."""
     if len(facts.reduces) != 1 or len(facts.reduces[0].src) != 2:

@@ -8,7 +8,7 @@ from anneal.codegen.chain import Chain, Split, bytes_of, chain_of
 from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
 from anneal.codegen.heuristics.matmul import matmul, matrices, registers
 from anneal.codegen.heuristics.reduces import fused_reduces, shared_reduce
-from anneal.codegen.opts import Opt, axes_of
+from anneal.codegen.opts import Opt, Opts, axes_of
 from anneal.codegen.ranges import SUBGROUP, extent, form
 from anneal.codegen.target import MatrixShape, Target
 from anneal.uop import Op, UOp, dtypes, toposort
@@ -23,7 +23,7 @@ _NODES = 512
 # Elementwise kernels, and those that no other rule takes: one flat index, short reduces unrolled.
 
 
-def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+def transposed(facts: Facts, target: Target) -> Opts | None:
     """Values read along one axis and stored along another: blocks of registers, read and stored by whole vectors."""
     loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
     if len(loops) < 2 or facts.reduces or facts.outputs < _ENOUGH_WORDS:
@@ -41,7 +41,7 @@ def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     return (*opts, Opt("UPCAST", i, 4), Opt("LOCAL", loops[-1], columns), Opt("LOCAL", i, tall))
 
 
-def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
+def flat(facts: Facts, target: Target) -> Opts:
     """A flat index over the outputs; with many outputs, several words for a thread: as the lanes of a vector where
     memory allows, else from several rows.
     """
@@ -100,7 +100,7 @@ def unrolled(facts: Facts) -> list[Opt]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
+def choose(sink: UOp, target: Target) -> Opts:
     """Opts for a kernel whose loops are coalesced."""
     order = toposort((sink,))
     axes = axes_of(sink, order)
@@ -139,7 +139,7 @@ _THREADS = (Split(64, 64, 8, 8, 16), Split(64, 32, 8, 8, 16), Split(32, 32, 8, 8
 _STATISTICS = Split(64, 64, 16, 8, 16)
 
 
-def chains(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+def chains(facts: Facts, target: Target) -> Opts | None:
     """Opts for a kernel whose products are made of other products, if it is one."""
     if len(facts.reduces) < 2:
         return None
@@ -153,7 +153,7 @@ def chains(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     for split in (*matrices, *threads):
         count = split.down * (SUBGROUP if split.by_matrices else split.across)
         if count <= target.max_threads and bytes_of(chain, split) <= target.workgroup_bytes:
-            found: tuple[Opt, ...] = split.opts(chain, axes)
+            found: Opts = split.opts(chain, axes)
             return found
     return None
 

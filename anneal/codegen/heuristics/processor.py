@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.heuristics.facts import power_of_two
-from anneal.codegen.opts import Axis, Opt, axes_of
+from anneal.codegen.opts import Axis, Opt, Opts, axes_of
 from anneal.codegen.ranges import form, mask_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.frozen import frozen
-from anneal.uop import ALU, Op, UOp, dtypes, toposort
+from anneal.uop import ALU, Nodes, Op, UOp, dtypes, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 _NODES = 1500  # that compute or load, when registers and unrolled iterations are written out
@@ -73,7 +73,7 @@ def _is_among(a: Axis, ranges: int) -> bool:
     return bool(ranges >> a.range.arg[0] & 1)
 
 
-def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
+def choose(sink: UOp, target: Target) -> Opts:
     """Opts for a kernel whose loops are coalesced.
 
     A load costs the vectors' lanes where neighbours along them are not neighbours in memory. What a loop does not move
@@ -101,7 +101,7 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
     return _rows(k) or _reduced(k, functools.reduce(operator.or_, fixed, 0))
 
 
-def _access(u: UOp, condition: Sequence[UOp], is_large: bool, last: int) -> _Access:
+def _access(u: UOp, condition: Nodes, is_large: bool, last: int) -> _Access:
     moved = u.src[1].ranges
     asked = condition[0].ranges if condition else 0
     return _Access(moved, form(u.src[1])[0], asked, is_large and bool(moved >> last & 1))
@@ -111,7 +111,7 @@ def _access(u: UOp, condition: Sequence[UOp], is_large: bool, last: int) -> _Acc
 # Softmax, norms and their gradients: reduces fused into the loop over the row of values made from them.
 
 
-def _rows(k: _Kernel) -> tuple[Opt, ...]:
+def _rows(k: _Kernel) -> Opts:
     for number, axis in reversed(k.loops()):
         joined = fusible_reduces(k.reduces, axis.range)
         if axis.count < 2 or not joined or not all(joined.issuperset(u.src[1:]) for u in k.reduces):
@@ -137,7 +137,7 @@ def _rows(k: _Kernel) -> tuple[Opt, ...]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _reduced(k: _Kernel, fixed: int) -> tuple[Opt, ...]:
+def _reduced(k: _Kernel, fixed: int) -> Opts:
     """Everything else: the cheapest range for vectors, and the cheapest blocks of results in registers. Extents depend
     on the ranges of `fixed`, which are no vectors."""
     plans = [_blocks(k, i, a) for i, a in enumerate(k.axes) if a.count > 1 and not _is_among(a, fixed)]

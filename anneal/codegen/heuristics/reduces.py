@@ -6,10 +6,10 @@ import math
 
 from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
-from anneal.codegen.opts import Axis, Opt
+from anneal.codegen.opts import Axis, Opt, Opts
 from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import Target
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, Src, UOp, toposort
 
 _IN_FLIGHT = 16  # loads of a thread that are under way at once
 _COLUMNS, _FEWEST_COLUMNS = 32, 4  # neighbouring threads that go down columns side by side
@@ -21,10 +21,10 @@ _RESULTS = 4  # of a thread that reads the same elements for all of them
 _TALL = 256  # rows that are worth several threads even where there are columns enough
 
 
-def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+def shared_reduce(facts: Facts, target: Target) -> Opts | None:
     """Long reduces for few outputs, or along contiguous memory: the elements go round the threads of a workgroup."""
     axes_by_range = {a.range: a for a in facts.axes}
-    tuples: dict[tuple[UOp, ...], int] = {}
+    tuples: dict[Src, int] = {}
     closed = 0
     for u in facts.reduces:
         axes = [axes_by_range[r] for r in u.src[1:]]
@@ -56,16 +56,14 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     return _along_columns(facts, tuples, extent, most)
 
 
-def _read_over(facts: Facts, ranges: tuple[UOp, ...]) -> int:
+def _read_over(facts: Facts, ranges: Src) -> int:
     """Elements of memory that a reduce over `ranges` reads, of what it reads most of."""
     bits = mask_of(ranges)
     indices = [u.src[1].ranges for u in facts.loads if u.src[1].ranges & bits]
     return max((math.prod(a.largest or 1 for a in facts.axes if i >> a.range.arg[0] & 1) for i in indices), default=0)
 
 
-def _vector_by_columns(
-    facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, target: Target
-) -> tuple[Opt, ...] | None:
+def _vector_by_columns(facts: Facts, tuples: dict[Src, int], extent: int, target: Target) -> Opts | None:
     """A vector times a matrix that is read down its columns: large workgroups, a few neighbouring columns each."""
     number = max(i for i, a in enumerate(facts.axes) if a.is_loop)
     columns = _COLUMNS
@@ -87,7 +85,7 @@ def _vector_by_columns(
     return tuple(opts)
 
 
-def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:
+def _along_rows(facts: Facts, tuples: dict[Src, int], extent: int, most: int) -> Opts | None:
     if extent < 32:
         return None
     if (several := _over_the_same(facts, tuples)) is not None:
@@ -105,7 +103,7 @@ def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, m
     return tuple(opts)
 
 
-def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:
+def _along_columns(facts: Facts, tuples: dict[Src, int], extent: int, most: int) -> Opts | None:
     if facts.outputs >= (4 if extent >= _TALL else 1) * ENOUGH_THREADS:
         return None
     loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
@@ -137,7 +135,7 @@ def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int
     return tuple(opts)
 
 
-def _over_the_same(facts: Facts, tuples: dict[tuple[UOp, ...], int]) -> tuple[Opt, ...] | None:
+def _over_the_same(facts: Facts, tuples: dict[Src, int]) -> Opts | None:
     """Many results of the same elements (ranks): what a thread loads is for several of them."""
     loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
     ends = mask_of([r for ranges in tuples for r in ranges])
@@ -151,7 +149,7 @@ def _over_the_same(facts: Facts, tuples: dict[tuple[UOp, ...], int]) -> tuple[Op
     return (*shared, Opt("UPCAST", number, _RESULTS), Opt("LOCAL", number, _RESULTS))
 
 
-def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, words: int = 1) -> list[Opt]:
+def _shared(facts: Facts, ranges: Src, threads: int, wide: int, words: int = 1) -> list[Opt]:
     """A reduce split over `threads` threads, in vectors of `wide` if its innermost range is long enough. A value of it
     has `words`. Shorter reduces than that are left to each thread.
     """
@@ -190,7 +188,7 @@ _SEVERAL_THREADS = 256
 _SEVERAL_ROWS = 1024
 
 
-def fused_reduces(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+def fused_reduces(facts: Facts, target: Target) -> Opts | None:
     """Reduces over an axis of the output: a thread keeps its part of a row in registers from the first load on."""
     for number in reversed(range(len(facts.axes))):
         axis = facts.axes[number]
@@ -202,7 +200,7 @@ def fused_reduces(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     return None
 
 
-def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[Opt, ...]:
+def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> Opts:
     axis = facts.axes[number]
     extent = axis.count
     over = {axis.range, *joined}

@@ -23,8 +23,8 @@ from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
-from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, toposort
-from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
+from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
+from anneal.uop.sizes import Sizes, evaluator, mapped, symbolic_arg, unbound
 
 _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # that rules are looked at
@@ -33,7 +33,7 @@ _SIDES = 1 << 16  # elements of one side of a rule
 
 def again(
     device: AnyDevice, program: Any, call: schedule.Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
-    values: Mapping[str, int],
+    values: Sizes,
 ) -> list[Array]:  # fmt: skip
     """The values that a program stores, run on memory of its own with these contents."""
     buffers = []
@@ -134,7 +134,7 @@ def suspects(
     call: schedule.Call,
     cost_model: schedule.CostModel,
     before: Sequence[Array],
-    values: Mapping[str, int],
+    values: Sizes,
 ) -> list[Suspect]:
     """Rules that changed what a node says while the kernel of `call` was made, and the passes between which it changed.
 
@@ -281,7 +281,7 @@ class StoredValue:
     """A value that a call stores: the places of the nodes that it is, the call's first; none for a partial one."""
 
     value: int
-    places: tuple[int, ...]
+    places: Ints
 
 
 @frozen
@@ -289,7 +289,7 @@ class CheckedProgram:
     """A plan beside its graph: `nodes` by place, without symbolic sizes, and what each call writes."""
 
     plan: schedule.Plan
-    nodes: tuple[UOp, ...]
+    nodes: Src
     origins: tuple[schedule.Origin, ...]
     written: tuple[tuple[StoredValue, ...], ...]
 
@@ -322,7 +322,7 @@ class HeldValue:
 
     content: Array
     bounded: Bounded | None = None
-    places: tuple[int, ...] = ()
+    places: Ints = ()
     sources: frozenset[int] = frozenset()  # the values in memory that it is computed of
     writer: int | None = None
 
@@ -372,7 +372,7 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
 
         with rebuilt() as walks:
             s = schedule.PASSES.run(schedule.Schedule(program, cost_model), "kernel-split", follow)
-    waiting: dict[tuple[int, ...], list[tuple[UOp, ...]]] = {}
+    waiting: dict[Ints, list[Src]] = {}
     for cut in s.cuts:
         waiting.setdefault(cut.places, []).append(tuple(cut.group.roots))
     written = []
@@ -389,11 +389,11 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
     return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), tuple(written))
 
 
-def _with_numbers(nodes: list[UOp]) -> tuple[UOp, ...]:
+def _with_numbers(nodes: list[UOp]) -> Src:
     """The nodes with the values of bound variables in their place."""
     if not SYMBOLIC.seen:
         return tuple(nodes)
-    new: dict[UOp, UOp] = {}
+    new: Known = {}
 
     def number(u: UOp) -> int:
         values: dict[str, int] = {}

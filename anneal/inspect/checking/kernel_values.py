@@ -16,8 +16,8 @@ from anneal.inspect.checking.bounds import (  # isort: skip
     EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, terms, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
-from anneal.uop import ALU, DType, Op, UOp, dtypes, reduce_identity, toposort
-from anneal.uop.sizes import evaluator
+from anneal.uop import ALU, DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
+from anneal.uop.sizes import Sizes, evaluator
 
 
 class TermFacts(NamedTuple):
@@ -35,7 +35,7 @@ class TermFacts(NamedTuple):
     whole: bool
 
 
-def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Array | None = None) -> TermFacts:
+def part_of(op: Op, dtype: DType, x: Bounded, axes: Ints, valid: Array | None = None) -> TermFacts:
     """The terms along `axes`, which stay with size 1; those where `valid` is false do not count."""
     value, error = x.value, x.error
     if dtype.kind == "bool":
@@ -153,7 +153,7 @@ def _varies(a: Array) -> list[bool]:
     return [n > 1 and s != 0 for n, s in zip(a.shape, a.strides, strict=True)]
 
 
-def contracted(a: Bounded, b: Bounded, axes: tuple[int, ...]) -> TermFacts:
+def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
     """The terms of the sum over `axes` of a * b, two floats of one shape, without the products in memory."""
     shape = a.value.shape
     mine, its = (np.logical_or(_varies(x.value), _varies(x.whole())) for x in (a, b))
@@ -181,7 +181,7 @@ def _thin(a: Array, varies: Any) -> Array:
     return a[tuple([slice(None) if v else slice(0, 1) for v in varies])]
 
 
-def _summed(a: Array, b: Array, axes: tuple[int, ...], mine: Any, its: Any) -> Array:
+def _summed(a: Array, b: Array, axes: Ints, mine: Any, its: Any) -> Array:
     """The sum over `axes` of a * b as one product of matrices for each of what both have; axes stay with size 1."""
     shape = a.shape
     times = math.prod([shape[i] for i in axes if not mine[i] and not its[i]])
@@ -299,7 +299,7 @@ class KernelValues:
     The graph is the scheduler's, before any opt: the code generator and the driver have no part in this.
     """
 
-    def __init__(self, sink: UOp, memory: Sequence[Array], values: Mapping[str, int]) -> None:
+    def __init__(self, sink: UOp, memory: Sequence[Array], values: Sizes) -> None:
         self.sink, self.values = sink, dict(values)
         self.memory = memory
         self._known: dict[int, Bounded] = {}  # memory that is small, by slot
@@ -318,7 +318,7 @@ class KernelValues:
                 work = max(work, math.prod([self._extent(r) for r in inside]))
         return loops, extents, work
 
-    def _loops(self, order: Sequence[UOp]) -> tuple[list[UOp], list[int]]:
+    def _loops(self, order: Nodes) -> tuple[list[UOp], list[int]]:
         loops = [r for r in _ranges(order) if r.arg[1] != "reduce"]
         return loops, [self._extent(r) for r in loops]
 
@@ -327,7 +327,7 @@ class KernelValues:
         for i in range(0, chosen.size, step):
             yield chosen[i : i + step]
 
-    def _frame(self, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> _Frame:
+    def _frame(self, loops: Nodes, extents: Sequence[int], chosen: Array) -> _Frame:
         """The points with these numbers, an axis for each reduce range behind the first."""
         ones = (1,) * len(self._axes)
         digits = np.unravel_index(chosen, tuple(extents)) if loops else ()
@@ -349,7 +349,7 @@ class KernelValues:
         for piece in self._pieces(drawn, work):
             yield self.at(store, loops, extents, piece), complete
 
-    def at(self, store: UOp, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> StoredPoints:
+    def at(self, store: UOp, loops: Nodes, extents: Sequence[int], chosen: Array) -> StoredPoints:
         """The values that `store` writes at points of its loops, by number."""
         reduces = [r for r in _ranges(_below(store)) if r.arg[1] == "reduce"]
         self._axes = {r: 1 + n for n, r in enumerate(reduces)}
@@ -505,7 +505,7 @@ class KernelValues:
             return Bounded(identity.reshape((1,) * (1 + len(self._axes))), EXACT)
         return reduced(u.arg, u.dtype, total)
 
-    def _blocks(self, ranges: Sequence[UOp], frame: _Frame) -> Iterator[_Frame]:
+    def _blocks(self, ranges: Nodes, frame: _Frame) -> Iterator[_Frame]:
         """Frames in which `ranges` take all their values, a block of the first one's at a time."""
         extents = []
         for r in ranges:
@@ -532,7 +532,7 @@ def _along(values: Array, axis: int, ndim: int) -> Array:
     return values.astype(np.int32).reshape([-1 if i == axis else 1 for i in range(ndim)])
 
 
-def _ranges(order: Sequence[UOp]) -> list[UOp]:
+def _ranges(order: Nodes) -> list[UOp]:
     """The ranges among nodes, by number."""
     return sorted({u for u in order if u.op is Op.RANGE}, key=lambda r: int(r.arg[0]))
 
@@ -550,9 +550,7 @@ def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
     )
 
 
-def error_bounds(
-    sink: UOp, memory: Sequence[Array], outputs: int, values: Mapping[str, int]
-) -> list[tuple[Array, Array | None]]:
+def error_bounds(sink: UOp, memory: Sequence[Array], outputs: int, values: Sizes) -> list[tuple[Array, Array | None]]:
     """The bounds of what a kernel writes: how far elements may be, on a right device, from their values in float64.
 
     Args:

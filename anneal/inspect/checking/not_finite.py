@@ -23,7 +23,7 @@ from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import label_of, lines_of, placed
 from anneal.schedule import Call, Kernel
-from anneal.uop import ALU, DType, Op, UOp, by_name, decode_graph, encode_graph, toposort
+from anneal.uop import ALU, DType, Ints, Op, UOp, by_name, decode_graph, encode_graph, toposort
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
@@ -109,8 +109,8 @@ def _found(
             births.clear()
     origins = placed(call.places, r.program.origins)
     lines, op, begins, overflow = lines_of(origins), "STORE", kind, False
-    shape: tuple[int, ...] = (int(content.size),)
-    at: tuple[int, ...] = (element,)
+    shape: Ints = (int(content.size),)
+    at: Ints = (element,)
     sources: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     if births:

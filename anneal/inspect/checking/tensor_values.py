@@ -14,7 +14,7 @@ from anneal.errors import CompilerError
 from anneal.inspect.checking import kernel_values as kv
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly, wide_dtype
 from anneal.rewrite import value_of
-from anneal.uop import ALU, MOVEMENT, Op, UOp, toposort
+from anneal.uop import ALU, MOVEMENT, Ints, Op, Src, UOp, toposort
 
 _SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CALL))
 _VIEWS = frozenset((Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.CONST))
@@ -143,7 +143,7 @@ def _is_contraction(u: UOp, term: UOp) -> bool:
     return u.arg[0] is Op.ADD and term.op is Op.MUL and u.dtype.is_float and bool(term.shape)
 
 
-def needed(u: UOp) -> tuple[UOp, ...]:
+def needed(u: UOp) -> Src:
     """The nodes whose values that of `u` takes."""
     if u.op is Op.REDUCE_AXIS:
         out: dict[UOp, None] = {}
@@ -153,11 +153,11 @@ def needed(u: UOp) -> tuple[UOp, ...]:
     return (value_of(u),) if u.op is Op.CALL else tuple(dict.fromkeys(u.src))
 
 
-def _shaped(x: Bounded, shape: tuple[int, ...]) -> Bounded:
+def _shaped(x: Bounded, shape: Ints) -> Bounded:
     return x.moved(lambda a: a.reshape(shape))
 
 
-def _spread(x: Bounded, shape: tuple[int, ...]) -> Bounded:
+def _spread(x: Bounded, shape: Ints) -> Bounded:
     if x.value.shape == shape:
         return x
     return x.moved(lambda a: np.broadcast_to(a, shape))
@@ -310,7 +310,7 @@ def _all(a: Array, count: int) -> Array:
     return np.broadcast_to(a.reshape(-1), (count,))
 
 
-def _place(index: Index, shape: tuple[int, ...], ndim: int) -> Array:
+def _place(index: Index, shape: Ints, ndim: int) -> Array:
     out: Array = np.zeros((1,) * ndim, np.int64)
     for i, n in zip(index, shape, strict=True):
         out = out * n + i

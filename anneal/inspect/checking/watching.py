@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from threading import get_ident
@@ -24,7 +24,7 @@ from anneal.progress import told
 from anneal.rewrite import Event, substitute, tracing
 from anneal.runtime import Handle, Launch, here, realize, watched
 from anneal.tensor import Tensor, tree_leaves, vjp
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Nodes, Op, UOp, toposort
 
 
 class Checking:
@@ -341,7 +341,7 @@ def _sources(u: UOp) -> list[UOp]:
     return [s for s in dict.fromkeys(found) if s.dtype.is_float and s.op is not Op.CONST]
 
 
-def _node(u: UOp, sources: Sequence[UOp], held: Mapping[Any, Array], rng: np.random.Generator) -> GradientCheck:
+def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Generator) -> GradientCheck:
     """The derivative of `u` by its sources, along one direction, where they have the values that they have here."""
     device = "cpu"
     outer, here.watchers = here.watchers, []

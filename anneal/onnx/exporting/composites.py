@@ -12,13 +12,13 @@ from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWr
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
 from anneal.schedule import pieces_of
-from anneal.uop import MOVEMENT, DType, Op, UOp, dtypes, normalise_const, reduce_identity
+from anneal.uop import MOVEMENT, DType, Op, Src, UOp, dtypes, normalise_const, reduce_identity
 from anneal.uop.sizes import product
 
 _FLOATS = (dtypes.float32, dtypes.float64)  # those that are no narrower than what is computed in
 _ONES = 4096  # the most ones that a norm without a weight is given as one
 
-Nodes = tuple[UOp, ...]
+Nodes = Src
 Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 # (call, what it is computed from, its arguments) -> the operator, if it fits
@@ -39,7 +39,7 @@ def _is(u: UOp, number: float) -> bool:
     return u.is_const and bool(u.arg == normalise_const(u.dtype, number))
 
 
-def one(op: str, inputs: tuple[UOp, ...], **attributes: Any) -> ExportRecipe:
+def one(op: str, inputs: Src, **attributes: Any) -> ExportRecipe:
     """A recipe of one node over whole values."""
     return ExportRecipe(inputs, lambda w, given: w.node(op, *w.wholes(given, inputs), **attributes))
 

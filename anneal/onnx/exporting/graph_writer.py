@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal.onnx.values import array_code, array_dtype
 from anneal.rewrite import FLOATS, INTEGERS, matched_axes
-from anneal.uop import ALU, COMPARE, DType, Op, UOp, covering, dtypes, toposort
+from anneal.uop import ALU, COMPARE, DType, Nodes, Op, Src, UOp, covering, dtypes, toposort
 from anneal.uop.sizes import size
 
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
@@ -214,7 +214,7 @@ class GraphWriter:
             return self.ranked(v, len(shape))
         return GraphValue(self.node("Expand", v.name, self.shape(shape)), v.dtype, shape)
 
-    def wholes(self, values: Sequence[GraphValue], nodes: Sequence[UOp]) -> list[str]:
+    def wholes(self, values: Sequence[GraphValue], nodes: Nodes) -> list[str]:
         """The names of values, each with the shape of its node."""
         return [self.whole(v, u.shape).name for v, u in zip(values, nodes)]
 
@@ -233,7 +233,7 @@ class ExportRecipe(NamedTuple):
     """The nodes that a value is computed from, and the function that writes it from theirs: a name alone is that of the
     whole value."""
 
-    inputs: tuple[UOp, ...]
+    inputs: Src
     emit: Callable[[GraphWriter, list[GraphValue]], GraphValue | str]
 
 

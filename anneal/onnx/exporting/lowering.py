@@ -16,7 +16,7 @@ from anneal.onnx.values import array_dtype
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
 from anneal.tensor import Tensor
-from anneal.uop import ALU, DType, Op, UOp, arena, dtypes, toposort
+from anneal.uop import ALU, DType, Known, Op, Src, UOp, arena, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg
 
 _FORMS: dict[Op, Callable[[GraphWriter, UOp, list[GraphValue]], GraphValue | str]] = {
@@ -76,7 +76,7 @@ class GraphLowering:
         self.constants = constants
         self.missing: list[Missing] = []
         self._values: dict[UOp, GraphValue] = {}
-        self._products: dict[UOp, UOp] = {}  # sums that a reshape of them has written
+        self._products: Known = {}  # sums that a reshape of them has written
 
     def lower(self, roots: Iterable[UOp]) -> list[GraphValue]:
         """Write all that `roots` need; their values."""
@@ -182,7 +182,7 @@ _REASONS = {
 }
 
 
-def _sources(u: UOp) -> tuple[UOp, ...]:
+def _sources(u: UOp) -> Src:
     """The values that a node's own form reads; a symbolic size is no value."""
     return () if u.op is Op.BIND or u.op is Op.VARIABLE else u.src
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, base, long_axes
 from anneal.schedule.fusion.groups import FusionGroup, depends
 from anneal.schedule.fusion.state import Materialised, Reason
-from anneal.uop import ALU, MOVEMENT, DType, Op, UOp, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, DType, Nodes, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import most, product
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
@@ -17,7 +17,7 @@ _SMALL = 64  # what is so many times smaller than the scores may be read where i
 
 
 def find_chains(
-    order: Sequence[UOp], outputs: Collection[UOp], consumers: Consumers, materialised: Materialised, costs: CostModel
+    order: Nodes, outputs: Collection[UOp], consumers: Consumers, materialised: Materialised, costs: CostModel
 ) -> frozenset[UOp]:
     """The nodes inside of chains, which leave `materialised`; reductions of them that are read again enter it.
 
@@ -253,7 +253,7 @@ def _fit(g: FusionGroup, h: FusionGroup) -> bool:
     return (a <= b or b <= a) and long_axes(x) == long_axes(y) and x.dtype is y.dtype
 
 
-def chained_over(inside_kernel: Sequence[UOp], chained: Collection[UOp]) -> tuple[frozenset[UOp], int] | None:
+def chained_over(inside_kernel: Nodes, chained: Collection[UOp]) -> tuple[frozenset[UOp], int] | None:
     """The scores that a kernel of these nodes computes, and the axis of theirs over which it sums; None if it computes
     none."""
     scores = frozenset([u for u in inside_kernel if u in chained and factors_of(u) is not None])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping
 
 from anneal.rewrite import matched_axes, reshaped_index
 from anneal.schedule.cost_model import CostModel
-from anneal.uop import ALU, MOVEMENT, Op, UOp
+from anneal.uop import ALU, MOVEMENT, Nodes, Op, Src, UOp
 from anneal.uop.sizes import Size, count, size
 
 Consumers = dict[UOp, list[UOp]]
@@ -60,7 +60,7 @@ def long_axes(u: UOp) -> list[int]:
     return [n for n in u.shape if n != 1]
 
 
-def consumers_of(order: Sequence[UOp]) -> Consumers:
+def consumers_of(order: Nodes) -> Consumers:
     """The nodes that read each node of `order` (sources first), each once."""
     consumers: Consumers = {u: [] for u in order}
     for u in order:
@@ -70,7 +70,7 @@ def consumers_of(order: Sequence[UOp]) -> Consumers:
     return consumers
 
 
-def only_summed(order: Sequence[UOp], consumers: Consumers, cost_model: CostModel) -> set[UOp]:
+def only_summed(order: Nodes, consumers: Consumers, cost_model: CostModel) -> set[UOp]:
     """Values that only sums read, where bindings are limited in size: such a value is never materialised for its
     readers, so it takes no binding, however large it is."""
     found: set[UOp] = set()
@@ -81,7 +81,7 @@ def only_summed(order: Sequence[UOp], consumers: Consumers, cost_model: CostMode
     return found
 
 
-def reduce_depths(order: Sequence[UOp]) -> dict[UOp, int]:
+def reduce_depths(order: Nodes) -> dict[UOp, int]:
     """The most reductions (and gathers) on a way from an input to each node."""
     depth: dict[UOp, int] = {}
     for u in order:
@@ -145,7 +145,7 @@ def goes_back(expand: UOp, row: int) -> bool:
     return first is not None and count(before[first:]) == 1 and count(after[first:]) == row
 
 
-def repeats_for_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequence[UOp]]) -> bool:
+def repeats_for_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Nodes]) -> bool:
     """True if an EXPAND repeats short rows, made of numbers like that of `reduce`, for products with vectors alone.
 
     Such a product reads an element of a matrix for each element of a row that it repeats.
@@ -162,7 +162,7 @@ def repeats_for_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequen
     )
 
 
-def repeats_beside_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequence[UOp]]) -> bool:
+def repeats_beside_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Nodes]) -> bool:
     """True if an EXPAND repeats numbers of short rows only for the results of such products, as in a softmax that
     divides last: each result takes as many elements of a matrix as the row has that its number is made of.
     """
@@ -179,7 +179,7 @@ def repeats_beside_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Seq
     return False
 
 
-def _reordered(u: UOp, consumers: Mapping[UOp, Sequence[UOp]]) -> UOp:
+def _reordered(u: UOp, consumers: Mapping[UOp, Nodes]) -> UOp:
     """The last of the nodes that alone read `u`, or each other, in another order."""
     while len(consumers[u]) == 1 and consumers[u][0].op in REORDER:
         u = consumers[u][0]
@@ -224,7 +224,7 @@ def _reads_whole(value: UOp) -> bool:
 # Concatenations: a sum of PADs that share out one axis is stored piece by piece, each piece by a member of the kernel.
 
 
-Index = tuple[UOp, ...]
+Index = Src
 _REORDERED = (*REORDER, Op.CONTIGUOUS)
 _MOST = 64  # pieces
 

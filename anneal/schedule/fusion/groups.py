@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import COPY, Consumers, cone, is_vector_product, pieces_of, row_length
 from anneal.schedule.fusion.state import Materialised
-from anneal.uop import Op, UOp
+from anneal.uop import Nodes, Op, Src, UOp
 from anneal.uop.sizes import count, most
 
 _SHORT = 64  # elements of a reduce that one thread takes in
@@ -90,7 +90,7 @@ def is_copy(root: UOp) -> bool:
     return root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY
 
 
-def bound(cost_model: CostModel, inputs: Iterable[UOp], roots: Sequence[UOp]) -> int:
+def bound(cost_model: CostModel, inputs: Iterable[UOp], roots: Nodes) -> int:
     """The bindings of a kernel; an update and the memory that it changes are one."""
     changed = {r.src[0] for r in roots if r.op is Op.UPDATE}
     return cost_model.bindings([*[i for i in inputs if i not in changed], *roots])
@@ -108,7 +108,7 @@ class Groups:
         groups: list[FusionGroup],
         owner: dict[UOp, FusionGroup],
         materialised: Materialised,
-        outputs: tuple[UOp, ...],
+        outputs: Src,
         cost_model: CostModel,
         consumers: Consumers,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES, base, goes_back, pieces_of, row_length
 from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order, is_copy
 from anneal.schedule.fusion.state import Materialised, Reason
-from anneal.uop import ALU, Op, UOp, toposort
+from anneal.uop import ALU, Nodes, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
 
 _WORTH_KEEPING = 12  # the price of a function of a product that is stored in its place
@@ -21,8 +21,8 @@ _WORTH_KEEPING = 12  # the price of a function of a product that is stored in it
 class Refusal(NamedTuple):
     """The reason why the kernel of `reader` is not fused with that of `producer`, whose result it reads."""
 
-    producer: tuple[UOp, ...]
-    reader: tuple[UOp, ...]
+    producer: Src
+    reader: Src
     reason: str
 
 
@@ -266,14 +266,14 @@ def _common_row(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> int | 
 
 
 def _moved(
-    roots: Sequence[UOp], p: FusionGroup, materialised: Materialised, size: int, row: int, may_reduce: bool
+    roots: Nodes, p: FusionGroup, materialised: Materialised, size: int, row: int, may_reduce: bool
 ) -> UOp | None:
     """The first node below `roots` that reads p's values elsewhere than where they are made: at its own index, or as
     rows or numbers of a row. None where there is no such node."""
     targets = set(p.roots)
     made = set(targets)  # nodes that depend on p
 
-    def inside(u: UOp) -> tuple[UOp, ...]:
+    def inside(u: UOp) -> Src:
         return tuple([s for s in u.src[::-1] if s not in targets and s not in materialised and s.op not in LEAVES])
 
     for u in toposort(roots[::-1], sources=inside):

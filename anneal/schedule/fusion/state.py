@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion import facts
-from anneal.uop import ALU, MOVEMENT, Op, UOp
+from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Src, UOp
 
 
 class Reason(Enum):
@@ -44,9 +44,7 @@ class State:
     `leaves`: the memory that it is made of.
     """
 
-    def __init__(
-        self, order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: facts.Consumers
-    ) -> None:
+    def __init__(self, order: Nodes, outputs: Src, cost_model: CostModel, consumers: facts.Consumers) -> None:
         self.order, self.outputs, self.cost_model = order, set(outputs), cost_model
         self.member_buffers, self.by_size = cost_model.member_buffers, cost_model.binding_bytes > 0
         self.consumers = consumers
@@ -56,7 +54,7 @@ class State:
         self.cost: dict[UOp, int] = {}
         self.leaves: dict[UOp, frozenset[UOp]] = {}
         self.rows: set[UOp] = set()  # reductions that can be fused into the loop of the kernel that reads them
-        self.row_of: dict[UOp, UOp] = {}  # of elements of rows that results for the row went into: one such reduction
+        self.row_of: Known = {}  # of elements of rows that results for the row went into: one such reduction
         self.across: list[UOp] = []  # reductions across rows, of elements that results for the row went into
         self.repeated: set[UOp] = set()  # EXPANDs of what each kernel that reads them computes for itself
         self.steps: dict[UOp, int] = {}  # elementwise ops that follow each other in the kernel
@@ -71,7 +69,7 @@ class State:
         """The number of reductions on the longest way from an input to each node."""
         return facts.reduce_depths(self.order)
 
-    def inputs_of(self, src: tuple[UOp, ...]) -> frozenset[UOp]:
+    def inputs_of(self, src: Src) -> frozenset[UOp]:
         """The memory that a kernel reads for the values `src`."""
         leaves = self.leaves
         found = leaves[src[0]]

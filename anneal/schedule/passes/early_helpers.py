@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 
-from anneal.uop import MOVEMENT, Op, UOp, const, dtypes
+from anneal.uop import MOVEMENT, Ints, Op, UOp, const, dtypes
 
 _I32 = dtypes.int32
 # More comparisons than this are not made to find where each row's run starts.
@@ -18,12 +18,12 @@ def zeros(u: UOp) -> UOp:
     return one.then(Op.EXPAND, u.shape)
 
 
-def composed(outer: tuple[int, ...], inner: tuple[int, ...]) -> tuple[int, ...]:
+def composed(outer: Ints, inner: Ints) -> Ints:
     """The order of PERMUTE(inner) followed by PERMUTE(outer)."""
     return tuple([inner[i] for i in outer])
 
 
-def is_identity(order: tuple[int, ...]) -> bool:
+def is_identity(order: Ints) -> bool:
     """True if a PERMUTE by `order` moves nothing."""
     return all(i == n for n, i in enumerate(order))
 

@@ -10,7 +10,7 @@ from anneal.schedule.fusion import COPY, CostModel
 from anneal.schedule.passes import early_helpers as helpers
 from anneal.schedule.passes.early_rules import EARLY
 from anneal.schedule.records import Schedule, carried
-from anneal.uop import ALU, Op, UOp, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, Ints, Op, Src, UOp, const, dtypes, reduce_identity, toposort
 
 
 def run(s: Schedule) -> Schedule:
@@ -39,7 +39,7 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
     in_place = _in_place(order)
     copies = 0
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         nonlocal copies
         op = u.op
         out: UOp
@@ -92,7 +92,7 @@ def _in_place(order: list[UOp]) -> set[UOp]:
     return {u for u in order if u.op is Op.UPDATE and u.src[0].op is Op.UPDATE and users[u.src[0]] == 1}
 
 
-def _repeated(scalar: UOp, shape: tuple[int, ...]) -> UOp:
+def _repeated(scalar: UOp, shape: Ints) -> UOp:
     """The rank-0 value `scalar` at every index of `shape`."""
     return scalar.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
 
@@ -105,7 +105,7 @@ def _scalar(u: UOp) -> UOp:
     return x if x.op is Op.CONST else u
 
 
-def _distinct_outputs(sink: UOp, src: tuple[UOp, ...]) -> UOp:
+def _distinct_outputs(sink: UOp, src: Src) -> UOp:
     """Give every output memory of its own, also one that is a leaf or equals another output."""
     out: dict[UOp, None] = {}
     for n, s in enumerate(src):
@@ -220,13 +220,13 @@ def _kept(u: UOp) -> UOp:
     return u.then(Op.CONTIGUOUS)
 
 
-def _spread(u: UOp, shape: tuple[int, ...], axis: int) -> UOp:
+def _spread(u: UOp, shape: Ints, axis: int) -> UOp:
     """`u`, which lacks `axis`, repeated along it."""
     ones = (*shape[:axis], 1, *shape[axis + 1 :])
     return _shaped(u, *ones).then(Op.EXPAND, shape)
 
 
-def _along(shape: tuple[int, ...], axis: int) -> UOp:
+def _along(shape: Ints, axis: int) -> UOp:
     """The coordinate along `axis` of every place of `shape`."""
     ones = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
     return _shaped(UOp(Op.IOTA, _I32, (), (shape[axis],)), *ones).then(Op.EXPAND, shape)

@@ -15,7 +15,7 @@ from anneal.schedule.fusion import (  # isort: skip
 )  # fmt: skip
 from anneal.schedule.masks import Mask, masks_of
 from anneal.schedule.records import Cut, Schedule, complete, places_of
-from anneal.uop import MOVEMENT, Op, UOp, toposort
+from anneal.uop import MOVEMENT, Known, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
 
 
@@ -87,7 +87,7 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
     )
 
 
-def _overwriting(groups: list[FusionGroup], outputs: tuple[UOp, ...]) -> set[FusionGroup]:
+def _overwriting(groups: list[FusionGroup], outputs: Src) -> set[FusionGroup]:
     """Groups of outputs that might overwrite memory which others read later (a counter): joined to no other group, they
     can wait for those readers."""
     wanted = set(outputs)
@@ -238,7 +238,7 @@ def cut(
     """
     roots = group.roots
     mine = set(roots)
-    new: dict[UOp, UOp] = {}
+    new: Known = {}
     inputs: list[UOp] = []
 
     def outside(u: UOp) -> bool:
@@ -265,7 +265,7 @@ def cut(
     return Cut(parts[0] if len(parts) == 1 else UOp(Op.SINK, d, tuple(parts)), tuple(inputs), group, where)
 
 
-def _cut(u: UOp, src: tuple[UOp, ...]) -> UOp:
+def _cut(u: UOp, src: Src) -> UOp:
     if u.op is Op.CONTIGUOUS:
         return src[0]
     return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag if u.op in (Op.CAST, Op.REDUCE_AXIS) else None)

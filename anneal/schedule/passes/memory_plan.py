@@ -11,7 +11,7 @@ from anneal.errors import ShapeError
 from anneal.rewrite import over, rebuild, substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of
-from anneal.uop import SYMBOLIC, Op, Recent, UOp, dtypes, toposort
+from anneal.uop import SYMBOLIC, Op, Recent, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -67,7 +67,7 @@ def _assemble(s: Schedule) -> Plan:
     return Plan(tuple(values), count, outputs, tuple(ordered), memory, temporaries, _variables(s.kernels))
 
 
-def _variables(kernels: Iterable[Kernel]) -> tuple[UOp, ...]:
+def _variables(kernels: Iterable[Kernel]) -> Src:
     """The variables of all kernels, by name. Raises ShapeError for one name with two ranges of values."""
     if not SYMBOLIC.seen:
         return ()
@@ -188,7 +188,7 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
     if kernel is None:
         number = {s: n for n, s in enumerate(keep)}
 
-        def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        def visit(u: UOp, src: Src) -> UOp:
             if u.op is not Op.PARAM:
                 return over(u, src)
             slot, shape = u.arg

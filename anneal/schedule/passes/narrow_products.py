@@ -8,7 +8,7 @@ from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
 from anneal.schedule.records import Schedule, carried
-from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, const, dtypes, toposort
+from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Ints, Known, Op, Src, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _TILE = 64  # rows and columns of the smallest tile of matrices
@@ -57,7 +57,7 @@ def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
         return sink
     known, above = unchanged([*order, sink], {*found, *kept, *chained})
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         v = unfolded(u, src)
         if u in found:
             v = _narrow(v, *found[u])
@@ -72,13 +72,13 @@ def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
 class _Axes:
     """The axes of a product's space: those of both factors, of the left one, of the right one, and summed ones."""
 
-    batch: tuple[int, ...]
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    depth: tuple[int, ...]
-    shape: tuple[int, ...]
+    batch: Ints
+    rows: Ints
+    columns: Ints
+    depth: Ints
+    shape: Ints
 
-    def size(self, axes: tuple[int, ...]) -> int:
+    def size(self, axes: Ints) -> int:
         return math.prod([self.shape[a] for a in axes])
 
 
@@ -90,7 +90,7 @@ def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
         return sink, order
     known, above = unchanged([*order, sink], late)
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if u not in late:
             return unfolded(u, src)
         shapes, x = [u.shape], src[0].src[0]
@@ -339,7 +339,7 @@ def _pieces(results: int, depth: int) -> int:
     return max(d for d in range(1, pieces + 1) if pieces % d == 0 and d <= most)
 
 
-def _is_down(x: UOp, axes: _Axes, own: tuple[int, ...]) -> bool:
+def _is_down(x: UOp, axes: _Axes, own: Ints) -> bool:
     """Do the sums run down the columns of a factor's memory, as far as its axes tell?"""
     down = axes.depth[-1] < own[-1]
     while x.op in (Op.RESHAPE, Op.CAST):
@@ -350,7 +350,7 @@ def _is_down(x: UOp, axes: _Axes, own: tuple[int, ...]) -> bool:
     return down
 
 
-def _matrix(x: UOp, axes: _Axes, own: tuple[int, ...], down: bool) -> UOp:
+def _matrix(x: UOp, axes: _Axes, own: Ints, down: bool) -> UOp:
     """A factor as (batch, its own axes, depth), or as (batch, depth, its own axes), as it lies in memory."""
     parts = (axes.batch, axes.depth, own) if down else (axes.batch, own, axes.depth)
     order = [a for part in parts for a in part]
@@ -366,9 +366,9 @@ def _bits(x: UOp) -> UOp:
 
 def _size(x: UOp) -> UOp:
     """The size of `x`; of a sum that of its terms, since two kernels may round a difference to different numbers."""
-    made: dict[UOp, UOp] = {}
+    made: Known = {}
 
-    def parts(u: UOp) -> tuple[UOp, ...]:
+    def parts(u: UOp) -> Src:
         return u.src if u.op in (Op.ADD, Op.SUB, Op.MUL, Op.RESHAPE) else u.src[1:] if u.op is Op.WHERE else ()
 
     for u in toposort((x,), sources=parts):
@@ -411,7 +411,7 @@ def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:
     """A factor with its depth in pieces of (3, depth / pieces): of the left one (`first` is 0) the lower halves, the
     upper halves that are finite, the upper halves; of the right one the first two in the other order."""
 
-    def placed(batch: int, own: int, *deep: int) -> tuple[int, ...]:
+    def placed(batch: int, own: int, *deep: int) -> Ints:
         return (batch, *deep, own) if down else (batch, own, *deep)
 
     b, *size = x.shape
@@ -448,11 +448,11 @@ def _put_back(x: UOp, axes: _Axes) -> UOp:
     return spread.then(Op.PERMUTE, tuple([back.index(a) for a in range(len(back))]))
 
 
-def _reshaped(x: UOp, shape: tuple[int, ...]) -> UOp:
+def _reshaped(x: UOp, shape: Ints) -> UOp:
     return x if x.shape == shape else x.then(Op.RESHAPE, shape)
 
 
-def _repeated(x: UOp, ones: tuple[int, ...], shape: tuple[int, ...]) -> UOp:
+def _repeated(x: UOp, ones: Ints, shape: Ints) -> UOp:
     """`x` in the shape `ones`, repeated to `shape`."""
     out = _reshaped(x, ones)
     return out if ones == shape else out.then(Op.EXPAND, shape)

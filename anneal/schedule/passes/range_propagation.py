@@ -13,10 +13,10 @@ from anneal.rewrite import HERE, linear_index, over, rebuild, reshaped_index, si
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of
-from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, arena, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
-Index = tuple[UOp, ...]
+Index = Src
 Context = tuple[UOp, Index, UOp | None]
 
 _I32 = dtypes.int32
@@ -86,7 +86,7 @@ class _Ranges:
 
     def new(self, extent: UOp, kind: str) -> UOp:
         self.count += 1
-        return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, kind))
+        return ranged(extent, (self.count - 1, kind))
 
 
 def rangeify(cut: UOp) -> UOp:
@@ -110,7 +110,7 @@ def rangeify(cut: UOp) -> UOp:
     return UOp(Op.SINK, cut.dtype, tuple(stores))
 
 
-def _stores(roots: tuple[UOp, ...], in_pieces: Collection[int], slot: int, ranges: _Ranges) -> list[UOp]:
+def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) -> list[UOp]:
     """The stores of a member, the first to `slot`.
 
     `in_pieces` are the numbers of the roots that are concatenations, or updates with one. Where all are, each piece has
@@ -348,7 +348,7 @@ class _Lower:
         return value
 
 
-def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...], tag: Any) -> UOp:
+def _reduce(kind: Op, value: UOp, ranges: Src, tag: Any) -> UOp:
     """REDUCE over the ranges the value depends on; the others only repeat it."""
     used = tuple([r for r in ranges if value.varies_over(r) or not is_symbolic(r.src[0])])
     idle = product([r.src[0] if not r.src[0].is_const else r.src[0].arg for r in ranges if r not in used])
@@ -401,7 +401,7 @@ def split_ranges(sink: UOp) -> UOp:
                 continue
             parts = []
             for low, high in zip([1, *chain], chain):
-                parts.append(UOp(Op.RANGE, _I32, (_int(high // low),), (fresh, r.arg[1])))
+                parts.append(ranged(high // low, (fresh, r.arg[1])))
                 fresh += 1
             mapping[r] = parts[::-1]
         if not mapping:
@@ -411,7 +411,7 @@ def split_ranges(sink: UOp) -> UOp:
 
 
 def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         parts = mapping.get(u)
         if parts is not None:
             total, stride = parts[-1], parts[-1].src[0].arg
@@ -449,7 +449,7 @@ def renumber(sink: UOp) -> UOp:
     if all(r.arg[0] == n for r, n in number.items()):
         return sink
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         return UOp(Op.RANGE, u.dtype, src, (number[u], u.arg[1])) if u.op is Op.RANGE else over(u, src)
 
     return rebuild(sink, visit, order=order)
@@ -479,7 +479,7 @@ def simplify_indices(sink: UOp) -> UOp:
     return rebuild(sink, _simplified)
 
 
-def _simplified(u: UOp, src: tuple[UOp, ...]) -> UOp:
+def _simplified(u: UOp, src: Src) -> UOp:
     if u.op is Op.LOAD or u.op is Op.STORE:
         src = (src[0], simplify(src[1]), *src[2:])
         predicate = 2 if u.op is Op.LOAD else 3

@@ -12,7 +12,7 @@ from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product, unmoved
 from anneal.schedule.records import Schedule, carried
-from anneal.uop import SYMBOLIC, Op, UOp
+from anneal.uop import SYMBOLIC, Known, Op, Src, UOp
 from anneal.uop.sizes import symbolic_arg
 
 _TILE = 64 * 128  # results of a product that a workgroup computes
@@ -55,7 +55,7 @@ def split_reduces(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
         return sink
     new, above = unchanged([*order, sink], {*joint, *pieces})
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         if (terms := joint.get(u)) is not None:
             return _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], cost_model)
         v = unfolded(u, src)
@@ -185,7 +185,7 @@ def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
     for u in adds:
         if u in inner:
             continue
-        bodies: dict[UOp, UOp] = {}
+        bodies: Known = {}
         rest: list[UOp] = []
         stack = [u.src[1], u.src[0]]
         while stack:
