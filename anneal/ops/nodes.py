@@ -240,6 +240,8 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
         return by_rule("beside", u, value) if u.dtype.is_float else u
     rest = u.shape[1:]
     d = math.prod(rest)
+    if n == 1 and put_in_place(u):
+        return _put_row(u, reshape(index, ()), reshape(value.cast(u.dtype), (1, *rest)))
     if n == 1:  # nothing to be sorted, or added to zeros
         at = broadcast(reshape(index, (1,) * len(u.shape)), u.shape)
         here = broadcast(iota(v, 0, len(u.shape)), u.shape).eq(at)
@@ -263,6 +265,29 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
         same = reshape(hit.where(total, reshape(u, (v, d))), u.shape)
         out = by_rule("equal", out, same)
     return out
+
+
+def kept_within(begin: UOp, m: Size, whole: Size) -> UOp:
+    """The begin of a part of `m` elements in `whole`, moved inside."""
+    last = whole - m
+    return Op.MIN(Op.MAX(begin, const(_INT32, 0)), last if isinstance(last, UOp) else const(_INT32, last))
+
+
+_WORTH_PLACE = 256  # elements of what is written to: where there are fewer, a pass over all costs no more
+
+
+def put_in_place(u: UOp) -> bool:
+    """True if a row is put into `u` as an update: in the body of a loop, which carries the same memory from turn to
+    turn, and may write into it."""
+    return bool(here.turns) and isinstance(u.size, int) and u.size >= _WORTH_PLACE
+
+
+def _put_row(u: UOp, at: UOp, row: UOp, axis: int = 0) -> UOp:
+    """`u` with one row replaced; as it is where `at` is none of its places."""
+    if u.op is Op.PERMUTE:  # it is the memory below that is written
+        back = inverse(u.arg)
+        return permute(_put_row(u.src[0], at, permute(row, back), u.arg[axis]), u.arg)
+    return UOp(Op.UPDATE, u.dtype, (u, row, at), tuple([-1 if a == axis else 0 for a in range(len(u.shape))]))
 
 
 # -- the order of rows of integers, as nodes --------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
         apart = len(picks) == len(known) and all(of_mask for _, of_mask in known)
         new = nodes.put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad, apart)
         new = nodes.lay_back(new, part.shape, picks)
-    in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE
+    in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE or nodes.put_in_place(old.uop)
     if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
         # memory: what is assigned goes into its place, and where nobody needs the old values nothing else moves
         box = reshape(new, tuple([e - b for b, e in basic.bounds]))
@@ -186,8 +186,8 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     integers.
 
     The others are tensors on the device, and the place is moved so that the value fits inside. Assigned to the
-    tensor itself, it is written in place, and what runs is the same for every place. No gradient flows through a
-    place that is a tensor.
+    tensor itself, it is written in place, and what runs is the same for every place. Gradients flow where at most
+    two starts are tensors.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor.zeros(2, 4).realize()
@@ -224,9 +224,10 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
             )
         looked_up.append(reshape(start.uop, ()).cast(_INT32))
         begins.append(None)
-    if looked_up and grad_enabled() and (x.requires_grad or given.requires_grad):
+    if len(looked_up) > 2 and grad_enabled() and (x.requires_grad or given.requires_grad):
         raise GradientError(
-            "update_slice: no gradient flows through a place that is a tensor; use where(), or no_grad()"
+            f"update_slice: gradients flow where at most two starts are tensors, and {len(looked_up)} are; use "
+            "where(), or no_grad()"
         )
     new = given.uop.cast(x.uop.dtype)
     return x._new(UOp(Op.UPDATE, x.uop.dtype, (x.uop, new, *looked_up), tuple(begins)), given)

@@ -138,7 +138,9 @@ def _update(u: UOp) -> str:
     if len(u.src) < 2 or u.src[1].dtype is not u.dtype:
         return "takes an array and values of its dtype"
     starts = u.src[2:]
-    fits = len(starts) == u.arg.count(None) and all(s.dtype is dtypes.int32 and not s.shape for s in starts)
+    fits = len(starts) == u.arg.count(None) + u.arg.count(-1) and all(
+        s.dtype is dtypes.int32 and not s.shape for s in starts
+    )
     return "" if fits else "takes a single int32 for every begin that its arg leaves open"
 
 

@@ -17,14 +17,14 @@ import numpy as np
 from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
 from anneal.errors import CompilerError, ShapeError
-from anneal.rewrite import applied
+from anneal.rewrite import applied, over, rebuild
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host, exchange_over
 from anneal.runtime.context import here
 from anneal.runtime.launch import Holding, check_outputs, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import GraphFunction, Known, Nodes, Op, Recent, UOp, dtypes
+from anneal.uop import GraphFunction, Known, Nodes, Op, Recent, UOp, dtypes, toposort
 from anneal.uop.sizes import Sizes, Values, evaluator, most
 
 _KEPT = 16  # bound calls of one loop: rounds take turns, and layers of one size are one loop
@@ -40,10 +40,16 @@ class _Steps:
     Args:
         roots: what is computed.
         rows: memory into which a root that is an update of it is written.
+        carried: memory into which such a root is written if nobody reads it after that.
     """
 
-    def __init__(self, roots: Nodes, device: AnyDevice, rows: Sequence[Storage] = ()) -> None:
+    def __init__(
+        self, roots: Nodes, device: AnyDevice, rows: Sequence[Storage] = (), carried: Sequence[Storage] = ()
+    ) -> None:
         self.device = device
+        self.torn = False  # whether a step reads memory that a step before it has written into
+        self._carried = {id(s): s for s in carried}
+        self._written: set[int] = set()
         self.steps: list[tuple[Launch, list[Program]] | tuple[HostCall, BoundCall | None]] = []
         self._rows = rows
         wanted: dict[UOp, None] = {}
@@ -63,21 +69,29 @@ class _Steps:
             plan, inputs, hit = schedule.plan_for(schedule.graph(lazy), cost_model, Values())
             here.context.plans_found += hit
             here.context.plans_made += not hit
-            below = {n: storage_of(u.src[0]) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
-            over = {n: s for n, s in below.items() if s is not None and any(s is r for r in self._rows)}
+            below = {n: storage_of(_memory_below(u)) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
+            own = {*map(id, self._rows), *self._carried}
+            over = {n: s for n, s in below.items() if s is not None and id(s) in own}
+            self._read(inputs)
             check_outputs(plan, device)
             if over:
                 place = {id(s): n for n, s in enumerate(inputs)}
                 pairs = {plan.outputs[n]: place[id(s)] for n, s in over.items()}
                 plan, accepted = schedule.donate(plan, pairs, device.cost_model.concurrent)
-                if len(accepted) < len(pairs):
+                over = {n: s for n, s in over.items() if plan.outputs[n] in accepted or id(s) not in self._carried}
+                if len(accepted) < len(over):
                     raise CompilerError("a loop's rows are not written in place")
+                self._written.update(map(id, over.values()))
             outputs = [over.get(n, s) for n, s in enumerate(new_outputs(plan, device))]
             self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device, often=True)))
             done = {u: buffer_leaf(s, u.shape) for u, s in zip(lazy, outputs, strict=True)}
         return [done.get(u, u) for u in uops]
 
+    def _read(self, storages: Sequence[Storage]) -> None:
+        self.torn |= not self._written.isdisjoint(map(id, storages))
+
     def _called(self, call: HostCall) -> Sizes:
+        self._read(call.inputs)
         if call.function.sizes:
             raise ShapeError(f"{call.function.title}: finds a size, which it cannot do in the body of a loop")
         self.steps.append((call, _planned(call, self.device)))
@@ -143,6 +157,47 @@ class _Part:
         self._values = values
         for x in self._work:
             x.run()
+
+
+def _below(u: UOp) -> UOp:
+    """The node that a movement within memory, or an update of a part, is made of."""
+    moves = u.op in (Op.UPDATE, Op.RESHAPE, Op.DETACH) or (u.op is Op.CALL and not u.arg[0].results)
+    return u.src[u.arg[1] if u.op is Op.CALL else 0] if moves else u
+
+
+def _memory_below(u: UOp) -> UOp:
+    while (x := _below(u)) is not u:
+        u = x
+    return u
+
+
+def _as_updates(results: Nodes, leaves: Nodes) -> list[UOp]:
+    """The results of a turn, where what is carried is an update if that is all that is made of it. What parts are made
+    of is read before memory is written into.
+
+    Args:
+        leaves: what is carried, in the order of the first results.
+    """
+    memory = {
+        r: m for r, leaf in zip(results, leaves) if r is not leaf and _memory_below(r) is (m := _memory_below(leaf))
+    }
+    parts: set[UOp] = set()
+    for r in memory:
+        u = r
+        while (x := _below(u)) is not u:
+            if u.op is Op.UPDATE and not {*memory.values()}.isdisjoint(toposort(u.src[1:2])):
+                parts.add(u)
+            u = x
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        return over(u, (src[0], src[1].then(Op.CONTIGUOUS), *src[2:]) if u in parts else src)
+
+    known: Known = {}
+    made = [rebuild(r, visit, known) for r in results] if memory else list(results)
+    for n, r in enumerate(results[: len(leaves)]):
+        while r in memory and made[n].op is not Op.UPDATE:
+            made[n] = _below(made[n])
+    return made
 
 
 def _placeholder(u: UOp, device: AnyDevice) -> tuple[UOp, Storage]:
@@ -261,10 +316,16 @@ class _Turns(BoundCall):
         super().__init__(device)
         self.number = _placeholder(UOp(Op.PARAM, dtypes.int32, (), (0, ()), "body"), device)
 
-    def _pairs(self, carried: Sequence[Storage], ends: Buffers) -> list[list[OpaqueBuffer]]:
-        """The buffers of the number and of what is carried: those of the results, and others."""
+    def _pairs(self, carried: Sequence[Storage], ends: Buffers, after: Sequence[Storage]) -> list[list[OpaqueBuffer]]:
+        """The buffers of the number and of what is carried: those of the results, and others, but for what a turn
+        writes in place."""
         count, other = self._new([self.number[1]] * 2)
-        return [[count, *ends], [other, *self._new(carried)]]
+        made = {id(s) for s in after}
+        new = iter(self._new([s for s in carried if id(s) not in made]))
+        return [
+            [count, *ends],
+            [other, *[e if id(s) in made else next(new) for s, e in zip(carried, ends, strict=True)]],
+        ]
 
     def _place(self, where: dict[int, Any], odd: int, after: Sequence[Storage]) -> None:
         """Have a turn read the first of the two buffers and write what it computes to the second, or back."""
@@ -275,6 +336,12 @@ class _Turns(BoundCall):
         self.device.upload(first[0], np.full(1, number, np.int32))
         for source, to, s in zip(sources, first[1:], carried, strict=True):
             self.device.copy(source, to, s.size, s.dtype)
+
+
+def _steps(roots: Nodes, device: AnyDevice, rows: Sequence[Storage], carried: Sequence[Storage]) -> _Steps:
+    """The steps of a turn, in which what is carried is written in place where no step reads it after that."""
+    made = _Steps(roots, device, rows, carried)
+    return _Steps(roots, device, rows) if made.torn else made
 
 
 class _BoundLoop(_Turns):
@@ -297,8 +364,9 @@ class _BoundLoop(_Turns):
             whole = Storage(int(p.size) * room, p.dtype, device.name)
             self.sources.append(whole)
             leaves.append(_slice(buffer_leaf(whole, (room, *p.shape)), at))
-        results = applied(loop.body, [at, *leaves])
         n = loop.carried
+        results = applied(loop.body, [at, *leaves])
+        results = _as_updates(results, loop.parts(leaves)[1])
         self.rows = [Storage(int(r.size) * room, r.dtype, device.name) for r in results[n:]]
         roots = [at + (-1 if loop.reverse else 1), *results[:n]]
         for r, s in zip(results[n:], self.rows, strict=True):
@@ -306,7 +374,7 @@ class _BoundLoop(_Turns):
             begins = (None, *[0] * len(r.shape))
             row = UOp(Op.RESHAPE, r.dtype, (r,), (1, *r.shape))
             roots.append(UOp(Op.UPDATE, r.dtype, (leaf, row, at), begins))
-        self.steps = _Steps(roots, device, self.rows)
+        self.steps = _steps(roots, device, self.rows, loop.parts(self.sources)[1])
 
     def _forget(self) -> None:
         self.parts: dict[tuple[int, int], _Part] = {}  # by the number of turns, and the buffers of the first
@@ -316,7 +384,7 @@ class _BoundLoop(_Turns):
         n = self.loop.carried
         self.where = _places((self.sources, self.inputs), (self.rows, self.outputs[n:]))
         self.carried = list(self.loop.parts(self.sources)[1])
-        self.pairs = self._pairs(self.carried, self.outputs[:n])
+        self.pairs = self._pairs(self.carried, self.outputs[:n], self.steps.results)
 
     def _turn(self, odd: int) -> list[_Work]:
         """The work of a turn from the first of the two buffers to the second, or back."""
@@ -366,14 +434,15 @@ class _BoundWhile(_Turns):
         self.sources = [s for _, s in given]
         leaves = [self.number[0], *[leaf for leaf, _ in given]]
         self.condition = _Steps(applied(call.bodies[0], leaves), device)
-        self.body = _Steps([self.number[0] + 1, *applied(call.bodies[1], leaves)], device)
+        results = _as_updates(applied(call.bodies[1], leaves), leaves[1 + self.constants :])
+        self.body = _steps([self.number[0] + 1, *results], device, (), self.sources[self.constants :])
 
     def _forget(self) -> None:
         self.turns: list[tuple[_Part, _Part]] = []
 
     def _prepare(self) -> None:
         self.carried = self.sources[self.constants :]
-        self.pairs = self._pairs(self.carried, self.outputs)
+        self.pairs = self._pairs(self.carried, self.outputs, self.body.results)
         where = _places((self.sources, self.inputs))
         for odd in (0, 1):
             self._place(where, odd, self.body.results)

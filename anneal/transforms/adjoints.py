@@ -10,7 +10,9 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from anneal.ops.nodes import Pairs, expand, flip, iota, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
+from anneal.ops.nodes import (  # isort: skip
+    Pairs, expand, flip, iota, kept_within, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread,
+)  # fmt: skip
 from anneal.uop import Ints, Op, UOp, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
@@ -79,6 +81,32 @@ def placed(g: UOp, x: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
     """`g`, of the part that replaces another in `x`, in its place, zeros around it."""
     ends = zip(begins, v.shape, x.shape, strict=True)
     return pad(spread(g, v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
+
+
+def updated(g: UOp, y: UOp, v: UOp) -> UOp:
+    """`g`, with `v` in the place of the part that replaces another."""
+    x, part = y.src[:2]
+    return UOp(Op.UPDATE, g.dtype, (spread(g, x.shape), spread(v.cast(g.dtype), part.shape), *y.src[2:]), y.arg)
+
+
+def part_at(g: UOp, y: UOp) -> UOp:
+    """The part of `g` in the place where another was replaced, which may be looked up; zeros for what lies outside."""
+    g = spread(g, y.shape)
+    starts = iter(y.src[2:])
+    for axis, (b, m, whole) in enumerate(zip(y.arg, y.src[1].shape, y.shape, strict=True)):
+        if b is not None and (b.__class__ is not int or b >= 0):
+            g = shrink(g, tuple([(b, b + m) if a == axis else (0, n) for a, n in enumerate(g.shape)]))
+            continue
+        begin = next(starts)
+        if b is None:
+            begin = kept_within(begin, m, whole)
+        place = reshape(
+            UOp(Op.IOTA, dtypes.int32, (), (m,)) + begin, tuple([m if a == axis else 1 for a in range(len(g.shape))])
+        )
+        g = UOp(
+            Op.GATHER, g.dtype, (g, expand(place, tuple([m if a == axis else n for a, n in enumerate(g.shape)]))), axis
+        )
+    return g
 
 
 def flipped(g: UOp, axes: Ints) -> UOp:

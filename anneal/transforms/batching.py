@@ -92,7 +92,36 @@ def _movement(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
 
 
 def _update(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
-    return UOp(y.op, y.dtype, tuple([_full(s, b, n) for s, b in zip(sources, batched, strict=True)]), (0, *y.arg))
+    """A batch of updates: where the places differ each element is looked up in its example's part."""
+    if any(batched[2:]):
+        return _update_apart(y, [_full(s, b, n) for s, b in zip(sources, batched, strict=True)], n)
+    sources = [*[_full(s, b, n) for s, b in zip(sources[:2], batched)], *sources[2:]]
+    return UOp(y.op, y.dtype, tuple(sources), (0, *y.arg))
+
+
+def _update_apart(y: UOp, sources: Nodes, n: Size) -> UOp:
+    """Each example's own part in its own place."""
+    whole, part, *starts = sources
+    following, ndim = iter(starts), len(whole.shape)
+    inside: UOp | None = None
+    for axis, (b, m, size) in enumerate(zip(y.arg, y.src[1].shape, y.shape, strict=True), 1):
+        looked_up = b is None or (b.__class__ is int and b < 0)
+        if m == size and not looked_up:
+            continue
+        begin = next(following) if looked_up else b
+        if b is None:
+            begin = nodes.kept_within(begin, m, size)
+        at = nodes.broadcast(nodes.iota(size, axis, ndim), (n, *[size if a == axis else 1 for a in range(1, ndim)]))
+        if isinstance(begin, UOp) and begin.shape:
+            begin = nodes.broadcast(nodes.reshape(begin, (n, *[1] * (ndim - 1))), at.shape)
+        at = at - begin
+        within = (at >= 0) & (at < m)
+        place = within.where(at, const(dtypes.int32, 0))
+        shape = tuple([size if a == axis else k for a, k in enumerate(part.shape)])
+        part = UOp(Op.GATHER, y.dtype, (part, nodes.broadcast(place, shape)), axis)
+        inside = nodes.meet(Op.AND, inside, within)
+    assert inside is not None
+    return nodes.broadcast(inside, whole.shape).where(part, whole)
 
 
 # -- indexed reads and writes -----------------------------------------------------------------------------------------

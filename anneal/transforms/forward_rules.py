@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, UOp
-from anneal.transforms.adjoints import around, at_first, placed, reduced_tangent
+from anneal.transforms.adjoints import around, at_first, nothing, placed, reduced_tangent, updated
 
 
 def _forward_cast(y: Any, g: Any, place: int) -> Any:
@@ -39,6 +39,14 @@ def _forward_update(y: Any, g: Any, place: int) -> Any:
         s0, s1 = y.src
         # update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)
         return around(g, y, s1, y.arg) if place == 0 else placed(g, s0, s1, y.arg),
+    if len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # update(x, v, i) -> updated(g, y, nothing(v)), updated(nothing(x), y, g), _
+        return updated(g, y, nothing(s1)) if place == 0 else updated(nothing(s0), y, g) if place == 1 else None,
+    if len(y.src) == 4:
+        s0, s1, s2, s3 = y.src
+        # update(x, v, i, j) -> updated(g, y, nothing(v)), updated(nothing(x), y, g), _, _
+        return updated(g, y, nothing(s1)) if place == 0 else updated(nothing(s0), y, g) if place == 1 else None if place == 2 else None,
 
 
 def _forward_call(y: Any, g: Any, place: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from anneal.uop import Op, const, dtypes
 from anneal.ops.nodes import share
-from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, max_right, nothing, padded, part, permuted, power_base, power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, widest
+from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, max_right, nothing, padded, part, part_at, permuted, power_base, power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, updated, widest
 
 _CONST = Op.CONST
 _WHERE = Op.WHERE
@@ -140,6 +140,14 @@ def _gradient_update(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)
         return around(g, y, s1, y.arg), part(g, s1, y.arg)
+    if len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # update(x, v, i) -> updated(g, y, nothing(v)), part_at(g, y), _
+        return updated(g, y, nothing(s1)), part_at(g, y), None
+    if len(y.src) == 4:
+        s0, s1, s2, s3 = y.src
+        # update(x, v, i, j) -> updated(g, y, nothing(v)), part_at(g, y), _, _
+        return updated(g, y, nothing(s1)), part_at(g, y), None, None
 
 
 def _gradient_scatter_add(y: Any, g: Any) -> Any:

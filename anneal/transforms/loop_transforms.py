@@ -6,13 +6,11 @@ rows: what is carried, and what was summed up or looped for; the rest is compute
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Collection, Sequence
 
 from anneal.errors import GradientError
 from anneal.ops import nodes
-from anneal.ops.nodes import spread
 from anneal.rewrite import over, rebuild
 from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, looped, repeated_while
 from anneal.transforms.batching import Flagged, Flags, repeated, rewritten
@@ -29,7 +27,7 @@ _KEPT = frozenset((Op.REDUCE_AXIS, Op.HOST_CALL, Op.ARGSORT, Op.SCATTER_ADD, Op.
 
 def _full(g: UOp | None, u: UOp) -> UOp:
     """A cotangent, or a tangent, of a node, in its shape and dtype: zeros where there is none."""
-    return spread(const(u.dtype, 0) if g is None else g, u.shape).cast(u.dtype)
+    return nodes.spread(const(u.dtype, 0) if g is None else g, u.shape).cast(u.dtype)
 
 
 def _like(u: UOp) -> UOp:
@@ -112,7 +110,9 @@ class _Pulled:
             kept = u.op in _KEPT and u in varies and u not in inside and u.size <= self.largest
             if kept:
                 found[_instead(u, readers, self.forward - late - inside)] = None
-            elif u in carried:
+            elif u in carried or (
+                u.op in (Op.GATHER, Op.SHRINK) and _moved(u.src[0]) in carried and 2 * u.size <= u.src[0].size
+            ):
                 found[u] = None
             else:
                 stack += u.src
@@ -214,11 +214,11 @@ class _Sums:
         """The terms, with those as one that are carried, and no smaller than the sum."""
         apart = [t for t in terms if t[0] in self.after or t[0].size < size]
         rest = [_brought(*t) for t in terms if t not in apart]
-        return [*apart, (functools.reduce(Op.ADD, rest), [])] if rest else apart
+        return [*apart, (_added(rest), [])] if rest else apart
 
     def made(self, totals: Known) -> list[UOp]:
         """The sums of the parts, given those of the nodes that are carried, or summed up after the loop."""
-        return [functools.reduce(Op.ADD, [_brought(totals[u], moves) for u, moves in terms]) for terms in self._terms]
+        return [_added([_brought(totals[u], moves) for u, moves in terms]) for terms in self._terms]
 
 
 _Term = tuple[UOp, list[UOp]]  # a node, and the movements and casts that follow it
@@ -233,6 +233,13 @@ def _terms(u: UOp, moves: list[UOp], seen: set[UOp]) -> list[_Term]:
         return [(u, moves)]
     seen.add(u)
     return [t for s in u.src for t in _terms(s, moves, seen)]
+
+
+def _added(several: Nodes) -> UOp:
+    total = several[0]
+    for u in several[1:]:
+        total = total + u
+    return total
 
 
 def _brought(u: UOp, moves: list[UOp]) -> UOp:

@@ -181,9 +181,11 @@ def segment_sum(np: Any, u: Any, src: Any, dtype: Any) -> Any:
 
 def update(_np: Any, u: Any, src: Any, _dtype: Any) -> Any:
     out, starts = src[0].copy(), iter(src[2:])
-    places = []
+    places, taken = [], []
     for b, n, whole in zip(u.arg, src[1].shape, out.shape, strict=True):
-        begin = min(max(int(next(starts)), 0), whole - n) if b is None else b
-        places.append(slice(begin, begin + n))
-    out[tuple(places)] = src[1]
+        begin = min(max(int(next(starts)), 0), whole - n) if b is None else int(next(starts)) if b < 0 else b
+        lower, upper = min(max(-begin, 0), n), max(min(whole - begin, n), 0)
+        places.append(slice(begin + lower, begin + max(lower, upper)))
+        taken.append(slice(lower, max(lower, upper)))
+    out[tuple(places)] = src[1][tuple(taken)]
     return out

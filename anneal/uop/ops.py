@@ -181,7 +181,8 @@ class Op:
     CONTIGUOUS = _view(meaning.same, shape=_keep, bounds=interval.kept)  # must be materialised
     DETACH = _view(meaning.same, shape=_keep, bounds=interval.kept)  # identity that stops gradients
     UPDATE = _op(shape=_keep, numpy=meaning.update)
-    # (x, value, *starts), arg: begins, None where a start says; x with value there
+    # (x, value, *starts), arg: begins, None or -1 where a start says; x with value there: the part is moved inside, or
+    # what lies outside of x is left out (-1)
     CALL = _op(
         shape=lambda src, arg: (arg[0].results or src)[arg[1]].shape,
         bounds=interval.called,

@@ -533,10 +533,12 @@ def test_an_update_of_a_slice_that_does_not_fit() -> None:
         x.update_slice(Tensor.zeros(2, 2), (0, Tensor([1.0])))
     w = Tensor([[1.0, 2.0]], requires_grad=True)
     with pytest.raises(GradientError, match="use where"):
-        w.update_slice(Tensor([[0.0]]), (0, Tensor([1])))
-    (w.update_slice(Tensor([[5.0]]), (0, 1)) * 3).sum().backward()
-    assert w.grad is not None
-    assert w.grad.tolist() == [[3.0, 0.0]]
+        w.reshape(1, 1, 2).update_slice(Tensor([[[0.0]]]), (Tensor(0), Tensor(0), Tensor([1])))
+    for start in (1, Tensor([1]), Tensor(5)):
+        w.grad = None
+        (w.update_slice(Tensor([[5.0]]), (0, start)) * 3).sum().backward()
+        assert w.grad is not None
+        assert w.grad.tolist() == [[3.0, 0.0]]
 
 
 def test_a_variable_with_only_one_value() -> None:

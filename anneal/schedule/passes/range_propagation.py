@@ -153,8 +153,8 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
         param = UOp(Op.PARAM, root.dtype, (), (slot + n, (int(root.size),)))
         for place, value in stored(n, root):
             # an update: the elements of its part in their places; the others are in that memory already
-            at = _place(root, place, lower) if root.op is Op.UPDATE else place
-            stores.append(UOp(Op.STORE, root.dtype, (param, linear_index(at, widest(root.shape)), value)))
+            at, inside = _place(root, place, lower) if root.op is Op.UPDATE else (place, ())
+            stores.append(UOp(Op.STORE, root.dtype, (param, linear_index(at, widest(root.shape)), value, *inside)))
     return stores
 
 
@@ -163,18 +163,25 @@ def _stored(root: UOp) -> UOp:
     return root.src[1] if root.op is Op.UPDATE else root
 
 
-def _place(update: UOp, index: Index, lower: _Lower) -> Index:
-    """The index in the whole of an element of the part that an update replaces."""
+def _place(update: UOp, index: Index, lower: _Lower) -> tuple[Index, Index]:
+    """The index in the whole of an element of the part that an update replaces, and the predicate that it is none
+    outside, if it may be."""
     starts = iter(update.src[2:])
     place = []
+    inside: Index = ()
     for i, b, n, whole in zip(index, update.arg, update.src[1].shape, update.shape, strict=True):
         begin = b
         if b is None:  # what is looked up stays inside, whatever it says
             last = whole - n
             begin = Op.MAX(lower.value(next(starts), ()), _int(0))
             begin = Op.MIN(begin, last if isinstance(last, UOp) else _int(last))
+        elif b.__class__ is int and b < 0:
+            begin = lower.value(next(starts), ())
+            at = i + begin
+            within = (at >= 0) & (at < whole)
+            inside = (inside[0] & within if inside else within,)
         place.append(i + begin if begin.__class__ is not int or begin else i)
-    return tuple(place)
+    return tuple(place), inside
 
 
 def _same_place(whole: Index, shape: tuple[Any, ...], other: tuple[Any, ...]) -> Index:
