@@ -51,8 +51,8 @@ def _order(results: Nodes) -> list[tuple[UOp, Src]]:
 class _Pulled:
     """The reverse of a loop's body: graphs over its parameters and over what stands for cotangents.
 
-    `given`: which results have one. `wants`: which sources need one; what is carried does if a turn puts into it what
-    depends on such a source.
+    `given`: which results have one. `wants`: which sources need one. A carried value needs one, too, if a turn computes
+    it from such a source.
     """
 
     def __init__(self, loop: Loop, given: Flags, wants: Flags) -> None:
@@ -80,7 +80,8 @@ class _Pulled:
         self.out = [_full(grads.get(p), p) for p in self.along]
 
     def _path(self, results: Nodes, targets: set[UOp]) -> tuple[set[UOp], list[tuple[UOp, Src]]]:
-        """What of a turn depends on `targets`, to which what is carried is added that does after some turns."""
+        """The nodes of a turn that depend on `targets`; carried values that depend on them after some turns are
+        added to `targets`."""
         order = _order(results)
         while True:
             path = paths(order, targets)

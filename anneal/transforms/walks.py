@@ -298,7 +298,7 @@ def _transposed(y: UOp, gradient: Callable[[UOp], UOp | None], tangent: UOp) -> 
 
 
 def of_stand_ins(function: Callable[[list[Any]], Some], stands: list[Any]) -> Some:
-    """What a function makes of stand-ins, which have no values: jit functions in it are not run, but looked into.
+    """The results of a function of stand-ins, which have no values: a jit function inside is traced, not run.
 
     Args:
         function: of nodes; a user's rule may be below it.
