@@ -910,19 +910,19 @@ class Methods(Handle):
     def triu_indices(row: int, col: int, offset: int=0, *, device: str | None=None) -> Tensor:
         r"""The rows and columns, as two rows, of the upper triangle of a matrix."""
     @staticmethod
-    def hann_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
+    def hann_window(window_length: int, periodic: bool=True, *, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
         r"""Half a cosine's swing up and down."""
     @staticmethod
-    def hamming_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
+    def hamming_window(window_length: int, periodic: bool=True, *, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
         r"""0.54 less 0.46 times a cosine."""
     @staticmethod
-    def blackman_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
+    def blackman_window(window_length: int, periodic: bool=True, *, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
         r"""0.42 less half a cosine, plus 0.08 of one of twice the frequency."""
     @staticmethod
-    def bartlett_window(window_length: int, periodic: bool=True, *, device: str | None=None) -> Tensor:
+    def bartlett_window(window_length: int, periodic: bool=True, *, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
         r"""A triangle: straight up to 1 and down again."""
     @staticmethod
-    def kaiser_window(window_length: int, periodic: bool=True, beta: float=12.0, *, device: str | None=None) -> Tensor:
+    def kaiser_window(window_length: int, periodic: bool=True, beta: float=12.0, *, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
         r"""Bessel's function i0 of `beta` times a half circle, over that of beta."""
     @staticmethod
     def from_numpy(array: np.ndarray[Any, Any], device: str | None=None) -> Tensor:

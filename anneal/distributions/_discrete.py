@@ -10,7 +10,7 @@ import numpy as np
 from anneal.distributions import constraints as c
 from anneal.distributions._base import Distribution, Shape, nan_like
 from anneal.distributions._continuous import standard_gamma, xlogy
-from anneal.errors import SettingError, ShapeError
+from anneal.errors import MissingMethodError, SettingError, ShapeError
 from anneal.tensor import Tensor, dtypes
 from anneal.tensor.autograd import enable_grad
 
@@ -179,7 +179,8 @@ class Binomial(
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        self._most = int(total_count.max().item()) if isinstance(total_count, Tensor) else int(np.max(total_count))
+        counts = total_count.numpy() if isinstance(total_count, Tensor) else np.asarray(total_count)
+        self._least, self._most = int(counts.min()), int(counts.max())
         self._hold(locals())
         self.support = c.integer_interval(0, self.total_count)
 
@@ -194,10 +195,20 @@ class Binomial(
         return ways + x * z - n * soft(z)
 
     def entropy(self) -> Tensor:
-        p = self._log(self.enumerate_support(False))
-        return -(p.exp() * p).sum(0)
+        x = self._values(False)
+        p = self._log(x.minimum(self.total_count))
+        return -(x <= self.total_count).where(p.exp() * p, 0.0).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
+        if self._least != self._most:
+            raise MissingMethodError(
+                f"Binomial: enumerate_support is for counts that are equal, not of {self._least} to {self._most}: make "
+                "a distribution for each count"
+            )
+        return self._values(expand)
+
+    def _values(self, expand: bool) -> Tensor:
+        """The values up to the largest count."""
         return self._row(Tensor.arange(self._most + 1, device=self.probs.device).cast(self.probs.dtype), expand)
 
 

@@ -283,17 +283,40 @@ tril_indices, triu_indices = family(
 )
 
 
+def _turned(
+    name: str, window_length: int, periodic: bool, dtype: DTypeLike | None, device: str | None, end: float = 2.0
+) -> Any:
+    """The places of a window from 0 to `end`, as floats of 32 bits or more."""
+    kind = _or_float(dtype)
+    if not kind.is_float:
+        raise DTypeError(f"{name}: a window is made of floats, not {kind.name}")
+    (n,) = _sizes((window_length,))
+    wide = kind if kind.bits >= 32 else _FLOAT32
+    return arange(n, device=device).cast(wide) * (end / max(1, n if periodic else n - 1))
+
+
+def _finished(window: Any, dtype: DTypeLike | None, requires_grad: bool | None) -> Tensor:
+    """The window in its own dtype."""
+    out: Tensor = window.cast(_or_float(dtype))
+    return out.requires_grad_() if requires_grad else out
+
+
 def _window(
-    name: str, parts: Sequence[float], window_length: int, periodic: bool = True, *, device: str | None = None
+    name: str,
+    parts: Sequence[float],
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """A sum of cosines of whole turns."""
-    (n,) = _sizes((window_length,))
-    turns: Any = arange(n, device=device).cast(_FLOAT32) * (2 * math.pi / max(1, n if periodic else n - 1))
+    turns = _turned(name, window_length, periodic, dtype, device, 2 * math.pi)
     out: Any = turns * 0.0 + parts[0]
     for k, part in enumerate(parts[1:], 1):
         out = out + (turns * float(k)).cos() * part
-    window: Tensor = out if n != 1 else out * 0.0 + 1.0
-    return window
+    return _finished(out if window_length != 1 else out * 0.0 + 1.0, dtype, requires_grad)
 
 
 hann_window, hamming_window, blackman_window = family(
@@ -332,22 +355,33 @@ hann_window, hamming_window, blackman_window = family(
 
 
 @function(static=True)
-def bartlett_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
     """A triangle: straight up to 1 and down again.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.bartlett_window(4)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """
-    (n,) = _sizes((window_length,))
-    places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1))
-    window: Tensor = 1.0 - (places - 1.0).abs() if n != 1 else places + 1.0
-    return window
+    places = _turned("bartlett_window", window_length, periodic, dtype, device)
+    return _finished(1.0 - (places - 1.0).abs() if window_length != 1 else places + 1.0, dtype, requires_grad)
 
 
 @function(static=True)
 def kaiser_window(
-    window_length: int, periodic: bool = True, beta: float = 12.0, *, device: str | None = None
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Bessel's function i0 of `beta` times a half circle, over that of beta.
 
@@ -355,11 +389,9 @@ def kaiser_window(
     >>> Tensor.kaiser_window(4, beta=2.0).round(2)
     Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
-    (n,) = _sizes((window_length,))
-    places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1)) - 1.0
-    half: Any = (1.0 - places * places).clamp(min=0.0).sqrt() if n != 1 else places + 2.0
-    window: Tensor = (half * beta).i0() / (half * 0.0 + beta).i0()
-    return window
+    places = _turned("kaiser_window", window_length, periodic, dtype, device) - 1.0
+    half = (1.0 - places * places).clamp(min=0.0).sqrt() if window_length != 1 else places + 2.0
+    return _finished((half * beta).i0() / (half * 0.0 + beta).i0(), dtype, requires_grad)
 
 
 @function(static=True)

@@ -35,8 +35,8 @@ Pruned = tuple["DeviceCall", Src, dict[int, int]]
 class Rules(NamedTuple):
     """The derivatives of a kind of calls, and its form for many examples: functions of `transforms`."""
 
-    # (function, sources, cotangents of the results) -> those of the sources; None is zero
-    pull: Callable[[Any, Nodes, Some], Some]
+    # (function, sources, cotangents of the results, which sources need one) -> those of the sources; None is zero
+    pull: Callable[[Any, Nodes, Some, Sequence[bool]], Some]
     # (function, sources, tangents of the sources) -> those of the results
     push: Callable[[Any, Nodes, Some], Some]
     # (function, sources, which of them have an axis of examples, how many, whether draws differ) -> the results, each

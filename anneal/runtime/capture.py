@@ -88,7 +88,8 @@ class Capture:
         self._states = list(self.state.values())
         seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
         seen += [w.ref for w in self.state.values()]
-        self.wanting = [(r, t._wants) for r in seen if (t := r()) is not None]
+        self._note_wants(seen)
+        self._note_changed([w.ref for w in self.state.values()])
         self._viewed = False  # whether the state had views when it was last written
         self._watch()
         self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
@@ -122,6 +123,16 @@ class Capture:
         self.drawn = run.recording.drawn
         self.running = False
         self._gives_arguments = False  # whether a result shows the memory of an argument
+
+    def _note_wants(self, seen: Sequence[Callable[[], Handle | None]]) -> None:
+        """Note whether tensors require a gradient: those `seen`, and those that the function names, which a run may
+        read only to train them."""
+        self.wanting = [(r, t._wants) for r in seen if (t := r()) is not None]
+        self._named = [(t, t._wants) for t in self.guards.tensors]
+
+    def _note_changed(self, refs: Sequence[Ref]) -> None:
+        """Note the tensors that a replay changes."""
+        self._changed = {id(t): r for r in refs if (t := r()) is not None}
 
     def _hand_out(self, run: Recorded, source: Callable[[Handle], Source]) -> None:
         """Note how a replay makes its results: each by the `source` that it has."""
@@ -340,9 +351,9 @@ class Capture:
     # -- how it is replayed ---------------------------------------------------------------------------------------
 
     def flag_changed(self) -> Failure | None:
-        """A tensor that was read or written and whose `requires_grad` has changed; None if all are as they were."""
-        for r, wanted in self.wanting:
-            if (t := r()) is not None and t._wants is not wanted:
+        """A tensor that was read, written or named and whose `requires_grad` has changed; None if none is."""
+        for t, wanted in (*[(r(), wanted) for r, wanted in self.wanting], *self._named):
+            if t is not None and t._wants is not wanted:
                 return Failure(f"requires_grad of a tensor of shape {t.uop.shape}", str(wanted), str(not wanted))
         self.flags = self.tensors.flags
         return None
@@ -355,6 +366,14 @@ class Capture:
             or (self.flags != now.flags and self.flag_changed() is not None)
             or self.guards.failed()
         )
+
+    def changes(self, arguments: Sequence[Handle]) -> bool:
+        """True if a replay changes the values that one of its arguments shows: it would have copied them before."""
+        for t in arguments:
+            shown = t if t._base is None else t._base.root
+            if (r := self._changed.get(id(shown))) is not None and r() is shown:
+                return True
+        return False
 
     def takes(self, arrays: Sequence[Array]) -> bool:
         """True if a replay can have arrays of the host in place of its arguments' memory."""

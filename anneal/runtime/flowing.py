@@ -169,7 +169,8 @@ class Flowing(Capture):
         self._leaves = [self._leaf(u, given) for u in traced.leaves]
         self._seen = [r for kind, r in self._leaves if kind == "read"]
         self._state = [ref(t) for t in traced.state]
-        self.wanting = [(r, t._wants) for r in (*self._seen, *self._state) if (t := r()) is not None]
+        self._note_wants([*self._seen, *self._state])
+        self._note_changed(self._state)
         self._backward = traced.backward
         self.planned: list[Plan] = []  # those that run are shown as they run
         f = traced.function

@@ -75,6 +75,7 @@ class Guards:
         self._contents = 0  # how many objects are watched that may change and stay the same
         self.unguarded: str | None = None  # something that has another value each time, in words
         self.generators: list[Any] = []  # of random numbers
+        self.tensors: list[Handle] = []  # which may be frozen, and unfrozen
         self._installed = False  # whether what is followed is code of an installed package
         self._room = _ITEMS
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
@@ -129,6 +130,7 @@ class Guards:
             return
         depth += 1
         if isinstance(value, Handle):
+            self.tensors.append(value)
             if (view := value._base) is not None and value._is_part():
                 # what it is a part of may change: then it gets another node
                 self._watch_attribute(value, "_base", view)
@@ -160,6 +162,7 @@ class Guards:
         elif not isinstance(value, (type, ModuleType)):
             if isinstance(groups := getattr(value, "__dict__", {}).get("param_groups"), list):  # in a container
                 self._look_at_optimiser(value, groups)
+            self._look_at_parameters(value)
             inner = getattr(value, "__wrapped__", None)  # of a jit function, a cached one, ...
             if inner is not None:
                 self._look(inner, depth)
@@ -178,7 +181,13 @@ class Guards:
             self._watch_attribute(owner, "param_groups", groups)
             for x in (groups, *[g["params"] for g in groups]):
                 self._watch_content(x, partial(tuple, x), partial(_items_changed, list))
+            self.tensors += [p for g in groups for p in g["params"]]
             self._watch((id(owner), "state"), partial(_state_tensors, owner), f"{_named(owner)}.state")
+
+    def _look_at_parameters(self, owner: Any) -> None:
+        """Note the parameters of a module: what it does may depend on which of them are frozen."""
+        if not isinstance(owner, type) and hasattr(type(owner), "named_parameters") and self._new(owner, "parameters"):
+            self.tensors += owner.parameters()
 
     def _is_unguarded(self, what: str) -> None:
         if not self._installed:  # a library may look at the clock for a log
@@ -227,6 +236,8 @@ class Guards:
         """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
         for name in names:
             if isinstance(owner, (*_PLAIN, Handle, np.ndarray)):
+                if isinstance(owner, Handle):
+                    self.tensors.append(owner)
                 return
             if isinstance(owner, (*_CONTAINERS, *_GENERATORS)) or owner is os.environ:  # and a method of it
                 if name in _WRITES:
@@ -245,6 +256,7 @@ class Guards:
                 method = _function(found)  # a method, a property: it runs, and sees more of its object
                 if isinstance(groups := own.get("param_groups"), list):
                     self._look_at_optimiser(owner, groups)
+                self._look_at_parameters(owner)
                 if method is not None and not _is_foreign(method.__module__):
                     self._follow(method, owner, depth)
                 return

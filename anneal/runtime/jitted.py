@@ -204,6 +204,8 @@ class Jit(Generic[P, R]):
             self._late = late
             if captured is None or captured.outdated():
                 return self._record(key, captured, GivenCall(args, kwargs, tensors, places, storages, bound))
+            if tensors and captured.changes(tensors):
+                return self._as_it_stands(kind, args, kwargs)
             if here.meter is not None and here.meter.asks_for(captured, captured.planned):
                 return self._watched(*args, **kwargs)
             if len(self.captures) > _CAPTURES // 2:

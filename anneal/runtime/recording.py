@@ -95,6 +95,9 @@ class Recording:
             )
         if changed:
             return "it changes an argument that requires a gradient"
+        roots = [t._base.root for t in given if t._base is not None]
+        if any(t is r() for t in roots for r in self.assigned):
+            return "it changes a tensor of which an argument is a view"
         why = "it seeds random numbers" if self.seeded else None if flows else self.why_not(results)
         if why is None and (self.graded or self.passed) and any(t._wants for t in given):
             why = "an argument requires a gradient, and it takes gradients itself"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args, overload
 import numpy as np
 
 from anneal import runtime  # not its names: start-up does without the values of steps
-from anneal.errors import DeviceError, DTypeError, GradientError, JitError, ShapeError, UserError
+from anneal.errors import DeviceError, DTypeError, GradientError, JitError, SettingError, ShapeError, UserError
 from anneal.names import Tensor
 
 from anneal.ops import (  # isort: skip
@@ -95,6 +95,8 @@ def _rebuild(values: Any, device: str, requires_grad: bool) -> Tensor:
 
 
 def array(x: Tensor, dtype: npt.DTypeLike | None = None, copy: Any = None) -> Array:
+    if copy is False:
+        raise SettingError("numpy: copy=False cannot be had: a tensor's values are copied to an array; leave it out")
     values = x.numpy()
     return values if dtype is None else values.astype(dtype)
 

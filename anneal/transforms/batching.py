@@ -19,7 +19,7 @@ from anneal.runtime import DeviceCall, HostGradient
 from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
-from anneal.transforms.walks import Derivative, derivative_of, differentiated, stand_in
+from anneal.transforms.walks import Derivative, derivative_of, differentiated, of_stand_ins, stand_in
 from anneal.uop import ALL, ALU, Ints, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
@@ -306,7 +306,7 @@ def _mapped(function: Callable[[Nodes], Some], given: Nodes, batched: Flags, n: 
         fronts[example] = u
         return example
 
-    made = function([one(u, has) for u, has in zip(given, batched, strict=True)])
+    made = of_stand_ins(function, [one(u, has) for u, has in zip(given, batched, strict=True)])
     all_of = iter(rewritten(set(arena().since(mark)), [c for c in made if c is not None], fronts, n, False))
     return [None if c is None else next(all_of) for c in made]
 

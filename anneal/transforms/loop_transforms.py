@@ -47,18 +47,23 @@ def _order(results: Nodes) -> list[tuple[UOp, Src]]:
 
 
 class _Pulled:
-    """The reverse of a loop's body: graphs over its parameters and over what stands for cotangents."""
+    """The reverse of a loop's body: graphs over its parameters and over what stands for cotangents.
 
-    def __init__(self, loop: Loop, given: Flags) -> None:
+    `given`: which results have one. `wants`: which sources need one. A carried value needs one, too, if a turn computes
+    it from such a source.
+    """
+
+    def __init__(self, loop: Loop, given: Flags, wants: Flags) -> None:
         body, n = loop.body, loop.carried
         parameters = body.parameters[1:]
         self.constants, self.carried, self.slices = loop.parts(parameters)
         self.largest = max([p.size for p in self.slices], default=0) if loop.again else math.inf
         self.forward, self.inside, self.stacked = set(toposort(body.results)), loop.inside, set(body.results[n:])
-        path = paths(_order(body.results), [p for p in parameters if p.dtype.is_float])
+        targets = {p for p, wanted in zip(parameters, wants, strict=True) if wanted and p.dtype.is_float}
+        path = self._path(body.results, targets)
         self.rows = {k: _like(r) for k, r in enumerate(body.results[n:]) if given[n + k]}
         self.ends: dict[int, UOp] = {}  # of what is carried: what stands for a cotangent
-        more = {k for k in range(n) if given[k]}
+        more = {k for k in range(n) if given[k] and self.carried[k] in targets}
         while True:  # what has a cotangent before a turn has one after it
             self.ends.update((k, _like(self.carried[k])) for k in sorted(more))
             grads = self._walk(body.results, n, path)
@@ -71,6 +76,17 @@ class _Pulled:
         self.parts = [_full(grads.get(p), p) for p in self.sums]
         self.along = [p for p in self.slices if p in grads]
         self.out = [_full(grads.get(p), p) for p in self.along]
+
+    def _path(self, results: Nodes, targets: set[UOp]) -> tuple[set[UOp], list[tuple[UOp, Src]]]:
+        """The nodes of a turn that depend on `targets`; carried values that depend on them after some turns are
+        added to `targets`."""
+        order = _order(results)
+        while True:
+            path = paths(order, targets)
+            more = {p for p, r in zip(self.carried, results) if r in path[0] and p.dtype.is_float} - targets
+            if not more:
+                return path
+            targets |= more
 
     def _walk(self, results: Nodes, n: int, path: tuple[set[UOp], list[tuple[UOp, Src]]]) -> Known:
         seeds = [(results[k], g) for k, g in self.ends.items()]
@@ -136,7 +152,7 @@ def rows_for_reverse(loop: Loop) -> Loop:
     if not any(given):
         return loop
     try:
-        return _with_rows(loop, _Pulled(loop, given))[0]
+        return _with_rows(loop, _Pulled(loop, given, [True] * (len(loop.body.parameters) - 1)))[0]
     except GradientError:  # it has no reverse derivative, which whoever takes one is told
         return loop
 
@@ -151,9 +167,9 @@ def _with_rows(loop: Loop, pulled: _Pulled) -> tuple[Loop, dict[UOp, int]]:
     return extended(loop, missing) if missing else loop, {u: place[u] for u in kept}
 
 
-def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
+def _pull_loop(loop: Loop, src: Nodes, given: Some, wants: Flags) -> Some:
     n = loop.carried
-    pulled = _Pulled(loop, [g is not None for g in given])
+    pulled = _Pulled(loop, [g is not None for g in given], wants)
     whole, place = _with_rows(loop, pulled)
     made = whole.nodes(tuple(src))
     rows = {u: _like(u) for u in place}
@@ -282,19 +298,20 @@ def _over_all_turns(u: UOp, arrays: Known, fixed: Known, length: Size) -> UOp:
     return UOp(Op.SCATTER_ADD, u.dtype, tuple(joined), u.arg)
 
 
-def _pull_while(loop: While, src: Nodes, given: Some) -> Some:
+def _pull_while(loop: While, src: Nodes, given: Some, wants: Flags) -> Some:
     raise GradientError(
         f"{loop.name} has no reverse derivative, because the number of its turns is not known before: use scan, or "
         "fori_loop with ints as bounds; jvp goes through it, and detach() on what goes in stops gradients"
     )
 
 
-def _pull_choice(call: Choice, src: Nodes, given: Some) -> Some:
+def _pull_choice(call: Choice, src: Nodes, given: Some, wants: Flags) -> Some:
     parameters = call.bodies[0].parameters
+    targets = [p for p, wanted in zip(parameters, wants[1:], strict=True) if wanted and p.dtype.is_float]
     seeds = {k: _like(r) for k, r in enumerate(call.bodies[0].results) if given[k] is not None}
     each = []
     for body in call.bodies:
-        path = paths(_order(body.results), [p for p in parameters if p.dtype.is_float])
+        path = paths(_order(body.results), targets)
         each.append(pull_back([(body.results[k], g) for k, g in seeds.items()], *path))
     wanted = [p for p in parameters if any(p in grads for grads in each)]
     ways = [[_full(g.get(p), p) for p in wanted] for g in each]

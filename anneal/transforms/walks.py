@@ -146,7 +146,7 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
             continue
         a.derive(y)
         if g is None or (calls.of and y in calls.of):
-            made = calls.contributions(y, g)
+            made = calls.contributions(y, g, reach)
         else:
             if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
                 g = g.cast(y.dtype)
@@ -297,6 +297,20 @@ def _transposed(y: UOp, gradient: Callable[[UOp], UOp | None], tangent: UOp) -> 
     return transposed(lambda given: [gradient(c) for c in given if c is not None], [y], [tangent])[0]
 
 
+def of_stand_ins(function: Callable[[list[Any]], Some], stands: list[Any]) -> Some:
+    """The results of a function of stand-ins, which have no values: a jit function inside is traced, not run.
+
+    Args:
+        function: of nodes; a user's rule may be below it.
+        stands: the nodes.
+    """
+    here.depth += 1
+    try:
+        return function(stands)
+    finally:
+        here.depth -= 1
+
+
 def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> Some:
     """The transpose of a linear map from tangents of `inputs` to those of results, at the cotangents `given`; or of one
     from cotangents, at tangents.
@@ -307,7 +321,7 @@ def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> So
     """
     mark = arena().watermark()
     stands = [stand_in(x.dtype, x.shape) if x.dtype.is_float else None for x in inputs]
-    made = linear(stands)
+    made = of_stand_ins(linear, stands)
     zeros = {t: spread(const(t.dtype, 0), t.shape) for t in stands if t is not None}
     order = [(u, u.src) for u in arena().since(mark)]
     seeds = [(t, g) for t, g in zip(made, given, strict=True) if t is not None and g is not None]
@@ -406,8 +420,9 @@ class Calls:
                         self._given[call] = {}
                         self.first.add(y)
 
-    def contributions(self, y: UOp, g: UOp | None) -> Some:
-        """A result's share of the cotangents of the call's inputs: the last that comes brings it for all.
+    def contributions(self, y: UOp, g: UOp | None, reach: set[UOp]) -> Some:
+        """A result's share of the cotangents of the call's inputs: the last that comes brings it for all. Those outside
+        `reach` need none.
 
         Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
         """
@@ -420,7 +435,8 @@ class Calls:
         if y.op is Op.HOST_CALL:
             function = y.arg[0]
             if isinstance(function, DeviceCall):
-                return function.rules.pull(function, y.src, [given.get(n) for n in range(len(function.results))])
+                cotangents = [given.get(n) for n in range(len(function.results))]
+                return function.rules.pull(function, y.src, cotangents, [s in reach for s in y.src])
             return _of_host(y, given)
         derivative = derivative_of(y)
         assert derivative is not None

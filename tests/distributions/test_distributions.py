@@ -295,6 +295,25 @@ def test_a_policy_learns() -> None:
     assert logits.grad is not None
 
 
+def test_counts_that_differ_have_entropies_and_no_common_support() -> None:
+    """Values beyond a smaller count have no part in its entropy, nor in the gradient."""
+    counts, chances = [[5.0], [7.0]], [0.3, 0.4, 0.0]
+    probs = Tensor(chances, requires_grad=True)
+    together = d.Binomial(Tensor(counts), probs=probs)
+    alone = [[d.Binomial(int(n), probs=Tensor(p)).entropy().item() for p in chances] for (n,) in counts]
+    np.testing.assert_allclose(together.entropy().detach().numpy(), alone, rtol=1e-5)
+    np.testing.assert_allclose(together.perplexity().detach().numpy(), np.exp(alone), rtol=1e-5)
+    together.entropy()[:, :2].sum().backward()
+    slopes = [np.log((1 - p) / p) for p in chances[:2]]  # those of counts of 1
+    single = Tensor(chances[:2], requires_grad=True)
+    d.Binomial(1, probs=single).entropy().sum().backward()
+    np.testing.assert_allclose(single.grad.numpy(), slopes, rtol=1e-4)
+    assert np.isfinite(probs.grad.numpy()[:2]).all()
+    with pytest.raises(MissingMethodError, match="counts that are equal, not of 5 to 7"):
+        together.enumerate_support()
+    assert d.Binomial(Tensor([3.0, 3.0]), probs=0.5).enumerate_support().shape == (4, 2)
+
+
 PATHS = {
     "normal": "Normal",
     "categorical": "Categorical",

@@ -439,6 +439,15 @@ INDEXING: list[Function] = [
     lambda x, i: Tensor.zeros(4, 4).scatter_add(0, i.abs().reshape(3, 1).expand(3, 4), x),
     lambda x, i: Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])[i],
     lambda x, i: x[Tensor([2, 0, -1])],
+    # a constant that repeats is one element in the graph
+    lambda x, i: x.gather(1, Tensor.zeros(3, 2, dtype=dtypes.int64)),
+    lambda x, i: x.gather(0, Tensor.full((2, 4), 1)),
+    lambda x, i: x.gather(1, Tensor([[1]]).expand(3, 2)),
+    lambda x, i: x.gather(0, i[:1].reshape(1, 1).expand(2, 4)),
+    lambda x, i: x.reshape(12).gather(0, Tensor.full((5,), 3)),
+    lambda x, i: x.reshape(1, 3, 4).gather(2, Tensor.full((1, 3, 6), 3)),
+    lambda x, i: x.take(Tensor.ones(2, 2, dtype=dtypes.int64)),
+    lambda x, i: x[Tensor.zeros(3, dtype=dtypes.int64)],
 ]
 
 

@@ -104,6 +104,9 @@ def resizes() -> Iterator[Case]:
     how = {"output_height": 3, "output_width": 2}
     yield "RoiAlign", [f(2, 3, 10, 10), boxes, np.array([0, 1])], {"opset": 10, "spatial_scale": 0.8, **how}
     yield "RoiAlign", [f(2, 3, 10, 10), boxes, np.array([0, 1])], {"opset": 16, "sampling_ratio": 2, **how}
+    flat = np.float32([[3, 3, 3, 3], [1, 2, 5, 2]])  # regions without area
+    for mode in ("avg", "max"):
+        yield "RoiAlign", [f(2, 3, 10, 10), flat, np.array([0, 1])], {"opset": 16, "mode": mode, **how}
     rois = s([[0, 1, 1, 6, 7], [1, 2, 0, 9, 8]])
     yield "MaxRoiPool", [f(2, 3, 10, 10), rois], {"opset": 1, "pooled_shape": [3, 2], "spatial_scale": 0.9}
 

@@ -106,3 +106,16 @@ def test_a_layer_whose_first_axis_is_the_batch_gives_the_same(op: str, steps: in
     plain, by_batch = results(0, x, *rest), results(1, x.transpose(1, 0, 2), *turned)
     for n, (a, b) in enumerate(zip(plain, by_batch, strict=True)):
         np.testing.assert_allclose(b, a.transpose(1, 0, 2) if n else a.transpose(2, 0, 1, 3), atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", ({}, {"state": 1}), ids=("zeros", "state"))
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("op", ("RNN", "GRU", "LSTM"))
+def test_a_sequence_of_no_steps_leaves_the_states_as_they_are(op: str, direction: str, variant: dict[str, Any]) -> None:
+    (_, *rest), how = layer(op, variant, direction, False, 3)
+    x, ways = np.zeros((0, BATCH, WIDTH), np.float32), DIRECTIONS[direction]
+    feeds = {f"x{i}": v for i, v in enumerate([x, *rest]) if v is not None}
+    outputs = list(anneal.onnx.load(peers.model_of(op, [x, *rest], version=14, **how)).run(feeds).values())
+    assert outputs[0].shape == (0, ways, BATCH, HIDDEN)
+    for state in outputs[1:]:
+        np.testing.assert_array_equal(state.numpy(), rest[4] if variant else np.zeros(state.shape, np.float32))

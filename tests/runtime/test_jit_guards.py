@@ -379,3 +379,90 @@ def test_code_is_guarded_though_its_module_has_no_name_or_that_of_a_module_of_py
             model.n, slots.n, names["scale"] = n + 1.0, n + 2.0, n + 3.0
         for f, g in zip(calls, captured, strict=True):
             assert g(Tensor([1.0])).item() == f(Tensor([1.0])).item()
+
+
+# -- what is frozen ------------------------------------------------------------------------------------------------
+
+
+class Asking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(an.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (2 if self.weight.requires_grad else 3)
+
+
+def asked(name: str) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """A function whose result tells whether a tensor requires a gradient, and that tensor."""
+    module, asking = nn.Linear(1, 1), Asking()
+    weight, held = module.weight, [module.weight]
+    functions: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
+        "a variable": (lambda x: x * (2 if weight.requires_grad else 3), weight),
+        "an item": (lambda x: x * (2 if held[0].requires_grad else 3), weight),
+        "a list": (lambda x: x * (2 if [p for p in held if p.requires_grad] else 3), weight),
+        "an attribute": (lambda x: x * (2 if module.weight.requires_grad else 3), weight),
+        "parameters": (lambda x: x * (2 if all(p.requires_grad for p in module.parameters()) else 3), weight),
+        "a module of one's own": (asking, asking.weight),
+    }
+    return functions[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["a variable", "an item", "a list", "an attribute", "parameters", "a module of one's own"]
+)
+def test_whether_a_tensor_is_frozen_is_guarded(name: str) -> None:
+    """A function that asks for `requires_grad` gets the present answer, also for tensors that it does not compute
+    with."""
+    function, tensor = asked(name)
+    f = jit(function)
+    for i in range(10):
+        tensor.requires_grad_(not 3 <= i < 7)
+        with no_grad():
+            assert f(an.ones(1)).item() == (3 if 3 <= i < 7 else 2)
+    assert len(f.recaptures) == 2, "frozen, and unfrozen: no other call was captured again"
+
+
+@pytest.mark.parametrize("made", ["SGD", "Adam", "RMSprop", "Adagrad"])
+def test_what_is_unfrozen_is_trained_again(made: str) -> None:
+    """Where a loss is a sum, a frozen parameter is read by no kernel: its capture looks at it all the same."""
+
+    def trained(wrap: Callable[..., Any]) -> list[list[float]]:
+        p, q = nn.Parameter(an.tensor([1.0, 2.0])), nn.Parameter(an.tensor([1.0, -1.0]))
+        optimiser = getattr(optim, made)([p, q], lr=0.1)
+
+        def step() -> Tensor:
+            optimiser.zero_grad()
+            ((p**2).sum() + (q**2).sum()).backward()
+            optimiser.step()
+            return p.sum().detach()
+
+        run, found = wrap(step), []
+        for i in range(12):
+            q.requires_grad_(not 3 <= i < 7)
+            run()
+            found.append(q.tolist())
+        return found
+
+    np.testing.assert_allclose(trained(jit), trained(lambda f: f), rtol=1e-6)
+
+
+@pytest.mark.parametrize("known", [0, 4])
+@pytest.mark.parametrize("view", ["st[1:3]", "st.detach()[1:3]", "st.reshape(2, 2)[1]", "st[:2].view(2)", "st.T[2:]"])
+def test_an_argument_sees_what_the_function_changes(view: str, known: int) -> None:
+    """A view of a tensor that the function changes in place shows the new values, whether or not calls with other
+    tensors were captured before."""
+
+    def seen(wrap: Callable[..., Any]) -> list[list[float]]:
+        st = an.zeros(4)
+
+        def f(x: Tensor) -> Tensor:
+            st.add_(1)
+            return x * 2
+
+        run = wrap(f)
+        for _ in range(known):
+            run(an.ones(2))
+        return [run(eval(view, {"st": st})).tolist() for _ in range(5)]
+
+    assert seen(jit) == seen(lambda f: f)

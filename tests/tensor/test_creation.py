@@ -180,6 +180,9 @@ def test_values_out() -> None:
     assert bool(Tensor([0.5])) is True
     assert np.asarray(x).dtype == np.float32
     assert np.asarray(x, dtype=np.float64).dtype == np.float64
+    for f in (np.asarray, np.array):
+        with pytest.raises(ValueError, match="copy=False"):
+            f(x, copy=False)
     assert len(Tensor.zeros(3, 2)) == 3
     assert [10, 20, 30][Tensor(1)] == 20
     assert f"{Tensor(2.5):.2f}" == "2.50"

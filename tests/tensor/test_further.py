@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anneal as an
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import Tensor, functional as F
 from tests.helpers import check_grad, check_values
@@ -67,6 +68,29 @@ CASES: dict[str, tuple[Callable[[], Tensor], Any]] = {
 def test_against_numpy(name: str) -> None:
     ours, expected = CASES[name]
     check_values(ours(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("name", ["hann", "hamming", "blackman", "bartlett", "kaiser"])
+def test_windows_have_the_dtype_that_is_asked_for(name: str, periodic: bool) -> None:
+    """A window of float64 is computed in it, but for the Bessel function in kaiser's."""
+    ours, theirs = getattr(an, f"{name}_window"), getattr(np, {"hann": "hanning"}.get(name, name))
+    beta = {"beta": 5.0} if name == "kaiser" else {}
+    for n in (1, 2, 5, 8):
+        want = theirs(n + (periodic and n > 1), *beta.values())[:n]
+        wide = ours(n, periodic, dtype=an.float64, **beta)
+        assert wide.dtype == an.float64
+        np.testing.assert_allclose(wide.numpy(), want, rtol=0, atol=1e-7 if beta else 1e-15)
+        for dtype in (an.float16, an.bfloat16):
+            narrow = ours(n, periodic, dtype=dtype, requires_grad=True, **beta)
+            assert narrow.dtype == dtype
+            assert narrow.requires_grad
+            assert narrow.is_leaf
+            np.testing.assert_array_equal(
+                narrow.detach().float().numpy(), ours(n, periodic, **beta).to(dtype).float().numpy()
+            )
+    with pytest.raises(DTypeError, match=f"{name}_window: a window is made of floats, not int32"):
+        ours(4, dtype=an.int32)
 
 
 @both_devices

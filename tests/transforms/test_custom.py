@@ -323,3 +323,45 @@ def test_calls_leave_nothing_behind() -> None:
         gc.collect()
         sizes.append(len(arena().buffers()))
     assert sizes[1] == sizes[2]
+
+
+def with_jit(kind: str, where: str) -> Fn:
+    """A function whose derivative is 3, and which calls a jit function, itself or in its rule."""
+    double, triple = jit(lambda a: a * 2), jit(lambda a: a * 3)
+    if kind == "custom_jvp":
+        q = an.custom_jvp(lambda x: double(x) if where == "function" else x * 2)
+        q.defjvp(lambda p, t: (q(*p), triple(t[0]) if where == "rule" else t[0] * 3))
+        return q
+    if kind == "custom_vjp":
+        r = an.custom_vjp(lambda x: double(x) if where == "function" else x * 2)
+        r.defvjp(lambda x: (r.fun(x), None), lambda _, c: (triple(c) if where == "rule" else c * 3,))
+        return r
+
+    class Tripled(an.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return double(x) if where == "function" else x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            return triple(g) if where == "rule" else g * 3
+
+    return Tripled.apply
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("where", ["function", "rule"])
+@pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp", "Function"])
+def test_a_jit_function_is_looked_into_where_values_are_not_there(kind: str, where: str, mapped: bool) -> None:
+    """A rule is called with stand-ins for one example, or for tangents: a jit function in it computes nothing."""
+    q, x = with_jit(kind, where), Tensor([[0.3, 0.9], [1.0, 2.0]])
+    f = vmap(q) if mapped else q
+    for _ in range(3):
+        np.testing.assert_allclose(grad(lambda x: f(x).sum())(x).numpy(), np.full((2, 2), 3.0))
+        np.testing.assert_allclose(vjp(f, x)[1](x)[0].numpy(), 3 * x.numpy())
+        np.testing.assert_allclose(jvp(f, (x,), (x,))[1].numpy(), 3 * x.numpy())
+        np.testing.assert_allclose(grad(lambda x: grad(lambda x: (f(x) ** 2).sum())(x).sum())(x).numpy(), 18.0)
+        leaf = Tensor(x.numpy(), requires_grad=True)
+        f(leaf).sum().backward()
+        assert leaf.grad.tolist() == [[3.0, 3.0]] * 2
+        np.testing.assert_allclose(vmap(grad(lambda x: q(x).sum()))(x).numpy(), 3.0)

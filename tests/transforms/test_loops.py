@@ -784,3 +784,47 @@ def test_a_step_of_one_model_is_found_again_beside_the_gradients_of_another(monk
     )
     step(1)
     assert rebuilt == [0]
+
+
+OVER = an.tensor([1.0, 2.0])  # which no derivative is taken by
+
+
+def doubled(x: Tensor) -> Tensor:
+    """A while_loop through which no gradient has to flow, whose turns carry a tensor from outside."""
+    return an.while_loop(lambda v: v[0].sum() < 9, lambda v: (v[0] * 2, v[1]), (x.detach(), OVER))[0]
+
+
+AROUND: dict[str, Callable[[Tensor], Tensor]] = {
+    "cond": lambda x: an.cond(x.sum() > 0, lambda x: x * doubled(x), lambda x: x, x),
+    "fori_loop": lambda x: an.fori_loop(0, 3, lambda _, v: v * doubled(x), x),
+    "scan": lambda x: an.scan(lambda c, y: (c * doubled(x) * y, y), x, an.ones(3, 2))[0],
+    "slices": lambda x: an.scan(lambda c, y: (c * doubled(y), y), x, an.ones(3, 2))[0],
+    "both": lambda x: an.cond(
+        x.sum() > 0, lambda x: an.fori_loop(0, 2, lambda _, v: v * doubled(x), x), lambda x: x, x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_while_loop_that_no_gradient_flows_through_may_stand_in_a_body(name: str) -> None:
+    f, x = AROUND[name], an.tensor([0.3, 0.9])
+    factor = f(x) / x  # f is linear, but for what is detached
+    np.testing.assert_allclose(an.grad(lambda x: f(x).sum())(x).numpy(), factor.numpy(), rtol=1e-6)
+    leaf = an.tensor([0.3, 0.9], requires_grad=True)
+    f(leaf).sum().backward()
+    np.testing.assert_allclose(leaf.grad.numpy(), factor.numpy(), rtol=1e-6)
+    second = an.grad(lambda x: an.grad(lambda x: (f(x) ** 2).sum())(x).sum())(x)
+    np.testing.assert_allclose(second.numpy(), 2 * factor.numpy() ** 2, rtol=1e-5)
+
+
+def test_a_while_loop_that_a_gradient_has_to_flow_through_is_refused_in_a_body() -> None:
+    def through(x: Tensor) -> Tensor:
+        return an.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x)
+
+    for f in (
+        lambda x: an.cond(x.sum() > 0, through, lambda x: x, x),
+        lambda x: an.fori_loop(0, 3, lambda _, v: through(v), x),
+        lambda x: an.scan(lambda c, y: (c * through(y), y), an.ones(2), x.expand(3, 2))[0],
+    ):
+        with pytest.raises(GradientError, match="while_loop has no reverse derivative"):
+            an.grad(lambda x: f(x).sum())(an.tensor([0.3, 0.9]))  # noqa: B023

@@ -12,7 +12,7 @@ import numpy as np
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, copy_cast, lower
+from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
     FOLD, WORDS, BlockLoop, Instr, PlanValue, bits, fitting, mask_of, put, reduce_calls, scatter, take,
@@ -240,7 +240,7 @@ class LoopBuilder(Emitter[PlanValue]):
             return self._scaled(u, v)
         for op, factor in dot.post:
             if op is Op.NEG:
-                v = self.call(np.negative, v.dtype, v)
+                v = negated(self, v.dtype, v)
             else:
                 assert factor is not None
                 f = np.multiply if op is Op.MUL else np.true_divide

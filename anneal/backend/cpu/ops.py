@@ -90,6 +90,19 @@ def _unmask(ins: Sequence[Array], out: Array) -> list[Step]:
     return [(partial(np.subtract, out=out, casting="unsafe"), (ins[0].view(np.int8), _ONE8))]
 
 
+def negated(e: Emitter[V], dtype: np.dtype[Any], x: V) -> V:
+    """`x` with the other sign: floats invert the bit of their sign, integers are taken from 0.
+
+    NumPy 2.4's `negative` reads wrong elements if numbers of 4 bytes lie 16 bytes apart, or numbers of 8 bytes lie 64
+    bytes apart, and its output has gaps too.
+    """
+    if dtype.kind != "f":
+        return e.call(np.subtract, dtype, e.const(dtype, 0), x)
+    bits = bits_dtype(dtype)
+    sign = e.const(bits, np.iinfo(bits).min)
+    return e.bits(e.call(np.bitwise_xor, bits, e.bits(x, bits), sign), dtype)
+
+
 def _saturate(x: Array, out: Array) -> None:
     info = np.iinfo(out.dtype)
     high = x >= x.dtype.type(float(info.max) + 1 if info.max > 2**24 else info.max)
@@ -132,7 +145,6 @@ _ERF = (
 # The functions of NumPy that the rows of ops name, and those that take an output where a row has another meaning.
 _UFUNCS: dict[Op, Callable[..., Any]] = {
     **{op: getattr(np, op.numpy) for op in ALU if isinstance(op.numpy, str)},
-    Op.NEG: np.negative,
     Op.NOT: np.invert,
     Op.RECIP: np.reciprocal,
     Op.SUB: np.subtract,
@@ -253,6 +265,7 @@ _OTHERS: dict[Op, Callable[..., Any]] = {
     Op.WHERE: _where,
     Op.RSQRT: lambda e, out, x: e.call(np.reciprocal, out, e.call(np.sqrt, out, x)),
     Op.ERF: _erf,
+    Op.NEG: negated,
     Op.THREEFRY: _threefry,
 }
 covering("the cpu device's list of ops", {**_UFUNCS, **_OTHERS}, ALU - {Op.CAST, Op.BITCAST})

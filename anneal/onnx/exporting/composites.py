@@ -377,7 +377,7 @@ def gathered(w: GraphWriter, u: UOp, given: list[GraphValue], sure: bool) -> Gra
     same = all(m == 1 for a, m in enumerate(index.shape) if a != axis)
     kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape, strict=True)))
     if same and kept:
-        row = w.reshape(index.name, (u.shape[axis],)) if rank > 1 else index.name
+        row = w.reshape(index.name, (index.shape[axis],)) if rank > 1 else index.name
         row = w.whole(GraphValue(row, index.dtype, (index.shape[axis],)), (u.shape[axis],)).name
         x = _repeating(w, x, source.shape, axis)
         name = w.Gather(x.name, row, axis=axis)

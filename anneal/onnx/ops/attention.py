@@ -397,7 +397,8 @@ def _turns(
     for t in range(time):
         states, y = turn(states, (projected[t], None if going is None else going[t]))
         outputs.append(y)
-    return states, Tensor.stack(outputs)
+    none = Tensor.zeros(0, *states[0].shape, dtype=projected.dtype, device=projected.device)
+    return states, Tensor.stack(outputs) if outputs else none
 
 
 def run_layer(

@@ -324,17 +324,20 @@ def roi_align(
     # In float32, as other runtimes: how many places are read is a quotient that is rounded up.
     for box, image in zip(rois.astype(np.float32), ints(batch_indices), strict=True):
         edges = box * np.float32(spatial_scale) - np.float32(0.5 if half else 0.0)
-        lines = []
+        lines: list[Any] = []
         for begin, end, count, n in (
             (edges[1], edges[3], output_height, x.shape[2]),
             (edges[0], edges[2], output_width, x.shape[3]),
         ):
             length = end - begin if half else max(end - begin, np.float32(1))
-            grid = sampling_ratio if sampling_ratio > 0 else max(math.ceil(length / count), 1)
+            grid = sampling_ratio if sampling_ratio > 0 else max(math.ceil(length / count), 0)
             node.room(count, grid)
-            steps = np.arange(count)[:, None] + (np.arange(grid) + 0.5) / grid
+            steps = np.arange(count)[:, None] + (np.arange(grid) + 0.5) / max(grid, 1)
             lines.append(_between(begin + steps * (length / count), n))
-        images.append(_region(node, x[image], lines, mode))
+        if all(places.size for _, _, _, places in lines):
+            images.append(_region(node, x[image], lines, mode))
+        else:  # a region without area, of which nothing is read
+            images.append(Tensor.zeros(x.shape[1], output_height, output_width, dtype=x.dtype, device=x.device))
     return _stacked(x, images, output_height, output_width)
 
 
