@@ -11,6 +11,7 @@ from anneal.doors import opened_later
 from anneal.errors import JitError
 from anneal.runtime.context import (
     Context,
+    alone,
     cache_statistics,
     capturing,
     compile_seconds,
@@ -103,7 +104,7 @@ __all__ = [
     "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "CallHistory", "Choice", "Collective", "Context", "DeviceCall",
     "Exchange", "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Inside", "Jit", "JitError",
     "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
-    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "at_once", "base_of", "become_late", "begun",
+    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "alone", "at_once", "base_of", "become_late", "begun",
     "bound_shape", "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds",
     "compiled", "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
     "forbid_in_jit", "forget_become", "found_sizes", "has_leaf", "has_variables", "here", "host_storage", "is_call",
