@@ -140,6 +140,10 @@ FEATURES: dict[str, dict[str, int]] = {
         "tensor": 2,
     },
     "traces whose results are not computed along with constants": {"runtime": 1},
+    "bools in an index, losses that warn, medians of nothing, exact integers": {"ops": 4},
+    "lines and adapters that are not there are errors, launches end with 130": {"cli": 4},
+    "optimisers of float64 in its precision": {"optim": 1},
+    "what is changed in no place": {"schedule": 1},
 }
 MOST_FILES = 380  # of the package
 SLACK = 20  # hundreds of tokens that a row may lie above its room

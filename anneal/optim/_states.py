@@ -72,7 +72,7 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
                 moved[id(s)] = held[name] = (
                     kept_state(s.detach().numpy(), device) if id(s) not in moved else moved[id(s)]
                 )
-    group.rate = kept_state(np.array([group["lr"]], np.float32), device)
+    group.rate = kept_state(np.array([group["lr"]], state_dtype(group.rate)), device)
 
 
 class Saved(dict[str, Any]):

@@ -137,10 +137,15 @@ CHANGES: dict[str, Start] = {
 }
 
 
-def fit(m: Any, make: Make, start: Start, wrap: Any = lambda f: f) -> list[float]:
+def unchanged(m: Any, optimizer: Any, params: list[Any]) -> After:
+    """Nothing changes."""
+    return lambda n, loss: None
+
+
+def fit(m: Any, make: Make, start: Start, wrap: Any = lambda f: f, kind: Any = np.float32) -> list[float]:
     """The losses of a fit of two groups, in which something changes between the steps."""
-    params = [m.nn.Parameter(m.tensor(x.astype(np.float32))) for x in START]
-    goals = [m.tensor(x.astype(np.float32)) for x in GOAL]
+    params = [m.nn.Parameter(m.tensor(x.astype(kind))) for x in START]
+    goals = [m.tensor(x.astype(kind)) for x in GOAL]
     optimizer = make(m.optim, [{"params": params[:2]}, {"params": params[2:]}])
     after = start(m, optimizer, params)
 
@@ -171,4 +176,7 @@ if __name__ == "__main__":
                 print(name, change, repr(e), file=sys.stderr)
                 continue
             table[f"{name}: {change}"] = [float(f"{loss:.7g}") for loss in losses]
-    TABLE.write_text(json.dumps({"torch": torch.__version__, "losses": table}, indent=0).replace(",\n", ", ") + "\n")
+    wide = {name: fit(torch, make, unchanged, kind=np.float64) for name, make in OPTIMISERS.items()}
+    TABLE.write_text(
+        json.dumps({"torch": torch.__version__, "losses": table, "float64": wide}, indent=0).replace(",\n", ", ") + "\n"
+    )
