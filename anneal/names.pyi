@@ -185,7 +185,7 @@ def pow_(x: Tensor, other: Operand) -> Tensor:
     r"""x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0."""
 def addcmul_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
-    r"""x + value * a * b."""
+    r"""x + value * a * b; of integers alone with the whole part of `value`."""
 def addcdiv_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
     r"""x + value * a / b."""
 def clip(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tensor:
@@ -960,7 +960,7 @@ class Methods(Handle):
     def unique_consecutive(self, return_inverse: bool=False, return_counts: bool=False, dim: int | None=None, *, size: int | None=None) -> Tensor | tuple[Tensor, ...]:
         r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
     def add(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x + other; a logical or on bools. With `alpha`, x + alpha * other."""
+        r"""x + other; a logical or on bools. With `alpha`, x + alpha * other, which of bools and a whole number is one too."""
     def sub(self, other: Operand, alpha: Number=1) -> Tensor:
         r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def subtract(self, other: Operand, alpha: Number=1) -> Tensor:
@@ -1014,9 +1014,9 @@ class Methods(Handle):
     def lerp(self, end: Operand, weight: Operand) -> Tensor:
         r"""x + weight * (end - x)."""
     def addcmul(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
-        r"""x + value * a * b."""
+        r"""x + value * a * b; of integers alone with the whole part of `value`."""
     def addcmul_(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
-        r"""x + value * a * b."""
+        r"""x + value * a * b; of integers alone with the whole part of `value`."""
     def addcdiv(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
         r"""x + value * a / b."""
     def addcdiv_(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
@@ -1672,13 +1672,15 @@ class Methods(Handle):
     def nll_loss(self, target: Tensor, weight: Tensor | None=None, ignore_index: int | None=-100, reduction: str='mean') -> Tensor:
         r"""Minus the input (log-probabilities, classes on axis 1) at the target class; arguments as for `cross_entropy`."""
     def mse_loss(self, target: Tensor, reduction: str='mean') -> Tensor:
-        r"""The squared error."""
+        r"""The squared error. Shapes that broadcast are warned of, as in torch."""
     def l1_loss(self, target: Tensor, reduction: str='mean') -> Tensor:
-        r"""The absolute error."""
+        r"""The absolute error. Shapes that broadcast are warned of, as in torch."""
     def huber_loss(self, target: Tensor, reduction: str='mean', delta: float=1.0) -> Tensor:
-        r"""`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere."""
+        r"""`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere. Shapes that
+        broadcast are warned of, as in torch."""
     def smooth_l1_loss(self, target: Tensor, reduction: str='mean', beta: float=1.0) -> Tensor:
-        r"""`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere."""
+        r"""`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere. Shapes that
+        broadcast are warned of, as in torch."""
     def binary_cross_entropy(self, target: Tensor, weight: Tensor | None=None, reduction: str='mean') -> Tensor:
         r"""`-(t*log(x) + (1-t)*log(1-x))` for probabilities x; each logarithm is at least -100, as in torch."""
     def binary_cross_entropy_with_logits(self, target: Tensor, weight: Tensor | None=None, reduction: str='mean', pos_weight: Tensor | None=None) -> Tensor:
@@ -1958,7 +1960,8 @@ class Methods(Handle):
     def pdist(self, p: float=2.0) -> Tensor:
         r"""The distances of all pairs of rows, those with the first row first."""
     def vander(self, N: int | None=None, increasing: bool=False) -> Tensor:
-        r"""The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`."""
+        r"""The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`. Powers of
+        integers have the dtypes and the errors of `prod`."""
     def matrix_power(self, n: int) -> Tensor:
         r"""The product of `n` copies of square matrices, the last two axes; by squaring."""
     def data_ptr(self) -> int:
