@@ -143,6 +143,8 @@ FEATURES: dict[str, dict[str, int]] = {
     "bools in an index, losses that warn, medians of nothing, exact integers": {"ops": 4},
     "lines and adapters that are not there are errors, launches end with 130": {"cli": 4},
     "optimisers of float64 in its precision": {"optim": 1},
+    "torch's nested state of L-BFGS": {"optim": 5},
+    "a copy of an iterable dataset for each thread": {"utils": 3},
     "what is changed in no place": {"schedule": 1},
 }
 MOST_FILES = 380  # of the package

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
@@ -14,9 +13,8 @@ from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, detached, expand, reduce_axis, reshape
-from anneal.ops.precision import in_single
-from anneal.runtime import here
-from anneal.uop import DType, Op, UOp, by_rule, const, dtypes, users_frame
+from anneal.ops.precision import in_single, warn_user
+from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
 _INT32 = dtypes.int32
 
@@ -82,13 +80,10 @@ def _like_shapes(x: Tensor, target: Tensor) -> None:
     _check_input(x, target)
     if x.shape != target.shape:
         broadcast_shapes(x.shape, target.shape, name="input and target")
-        here.effects += 1  # not remembered as a call: the next one warns, too
-        f, *_ = users_frame()
-        warnings.warn_explicit(
+        warn_user(
             f"Using a target size ({target.shape}) that is different to the input size ({x.shape}). This will likely "
-            "lead to incorrect results due to broadcasting. Please ensure they have the same size.",
-            UserWarning, f.f_code.co_filename, f.f_lineno,
-        )  # fmt: skip
+            "lead to incorrect results due to broadcasting. Please ensure they have the same size."
+        )
 
 
 def _class_axis(x: Tensor) -> int:

@@ -581,8 +581,7 @@ class Optimizer(StepHooks):
         for n, found in state["state"].items():
             for name, value in found.items():
                 if value is not None:
-                    array = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-                    flat |= self._from_torch(order[int(n)], name, array)
+                    flat |= self._from_torch(order[int(n)], name, _states.array_of(value))
         return flat
 
     def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:

@@ -75,6 +75,13 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
     group.rate = kept_state(np.array([group["lr"]], state_dtype(group.rate)), device)
 
 
+def array_of(value: Any) -> Any:
+    """A tensor of ours or of torch's, a number, or a list of such, as an array."""
+    if isinstance(value, (list, tuple)):
+        return np.array([array_of(v) for v in value])
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
 class Saved(dict[str, Any]):
     """A `state_dict`: tensors by name, and, where they are asked for, torch's "state" and "param_groups"."""
 
@@ -82,6 +89,7 @@ class Saved(dict[str, Any]):
         super().__init__(settings_of(groups, counts))
         self.groups = [dict(g) for g in groups]
         self.nested: dict[str, Any] | None = None
+        self.states: Callable[[], dict[int, dict[str, Any]]] | None = None  # those of parameters, where they are others
 
     def __missing__(self, key: str) -> Any:
         if key not in ("state", "param_groups"):
@@ -97,7 +105,7 @@ class Saved(dict[str, Any]):
                     own = {k.partition(".")[2]: v for k, v in self.items() if k.startswith(f"{i}.")}
                     if own:
                         states[i] = own | {k: v for k, v in shared.items() if k != "lr"}
-            self.nested = {"state": states, "param_groups": groups}
+            self.nested = {"state": states if self.states is None else self.states(), "param_groups": groups}
         return self.nested[key]
 
 

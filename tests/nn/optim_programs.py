@@ -164,6 +164,36 @@ def fit(m: Any, make: Make, start: Start, wrap: Any = lambda f: f, kind: Any = n
     return losses
 
 
+def lbfgs(m: Any, values: list[Any], steps: int, state: Any = None) -> tuple[list[Any], Any]:
+    """The parameters after so many steps of L-BFGS in float64 from a state, and its state then. Tensors are lists."""
+    params = [m.nn.Parameter(m.tensor(np.array(x, np.float64))) for x in values]
+    optimizer = m.optim.LBFGS(params, lr=0.5, max_iter=3, history_size=4)
+    if state is not None:
+        optimizer.load_state_dict(state)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (params[0] ** 4).sum() + ((params[1] - params[0].sum()) ** 2).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+    kept = optimizer.state_dict()
+    states = {
+        str(n): {k: [listed(x) for x in v] if isinstance(v, list) else listed(v) for k, v in found.items()}
+        for n, found in kept["state"].items()
+    }
+    return [listed(p) for p in params], {"state": states, "param_groups": kept["param_groups"]}
+
+
+def listed(x: Any) -> Any:
+    """A tensor as lists; what is none as it is."""
+    return x.detach().tolist() if hasattr(x, "detach") else x
+
+
+LBFGS_START = [[1.5, -2.0], [[0.3]]]
+
 if __name__ == "__main__":
     import torch
 
@@ -177,6 +207,7 @@ if __name__ == "__main__":
                 continue
             table[f"{name}: {change}"] = [float(f"{loss:.7g}") for loss in losses]
     wide = {name: fit(torch, make, unchanged, kind=np.float64) for name, make in OPTIMISERS.items()}
-    TABLE.write_text(
-        json.dumps({"torch": torch.__version__, "losses": table, "float64": wide}, indent=0).replace(",\n", ", ") + "\n"
-    )
+    values, state = lbfgs(torch, LBFGS_START, 2)
+    history = {"values": values, "state": state, "after": lbfgs(torch, LBFGS_START, 5)[0]}
+    found = {"torch": torch.__version__, "losses": table, "float64": wide, "lbfgs": history}
+    TABLE.write_text(json.dumps(found, indent=0).replace(",\n", ", ") + "\n")

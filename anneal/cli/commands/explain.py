@@ -318,9 +318,9 @@ def kernels(
             _time(model, step, batch, settings.current().device, trace, as_json)
         return
     if adapter is not None:
-        from anneal.backend.webgpu import choose_adapter, enumerate_adapters
+        from anneal.inspect import need_adapter
 
-        choose_adapter(enumerate_adapters(), adapter, True)  # which is not opened: nothing runs
+        need_adapter(adapter)  # which is not opened: nothing runs
     _show(model, step, batch, str(changes.get("device", "auto")), kernel, whole, lines, where, as_json)
 
 
