@@ -1,5 +1,4 @@
 """Runs of a model for inputs of one signature: captured whole, or in pieces around the nodes that need the host.
-
 A graph is traced in its first run, captured in the second, then replayed. Sizes among the shapes may be Variables: then
 one capture serves all their values.
 """

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from anneal.errors import DataError, DeviceError, SettingError
 from anneal.ops import said, wrap_array
-from anneal.runtime import Inside, Numbering, forbid_in_jit, here, outdate_captures, templates_of
+from anneal.runtime import Context, Inside, Numbering, here, outdate_captures, templates_of
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 from anneal.uop import UOp, dtypes
@@ -64,14 +64,10 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
     for held in (group._data, *[state.get(id(x), {}) for x in (group, *group["params"])]):
         for name, s in held.items():
             if isinstance(s, Tensor) and s._device != device:
-                if here.recordings:
-                    forbid_in_jit(
-                        f"an optimiser's state moved to {device!r}, where its parameters are now,",
-                        "call its step() outside of jit once after the move",
-                    )
-                moved[id(s)] = held[name] = (
-                    kept_state(s.detach().numpy(), device) if id(s) not in moved else moved[id(s)]
-                )
+                if id(s) not in moved:
+                    with Context():  # no part of what a jit function records: its replays go on from there
+                        moved[id(s)] = kept_state(s.detach().numpy(), device)
+                held[name] = moved[id(s)]
     group.rate = kept_state(np.array([group["lr"]], state_dtype(group.rate)), device)
 
 

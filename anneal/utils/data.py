@@ -1,5 +1,4 @@
 """Examples in batches, under torch's names: a `Dataset` has examples by number, a `DataLoader` makes batches of them.
-
 Orders come from the default generator of the host, keyed by `manual_seed`; they differ from torch's.
 """
 
