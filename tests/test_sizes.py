@@ -140,6 +140,7 @@ FEATURES: dict[str, dict[str, int]] = {
         "tensor": 2,
     },
     "traces whose results are not computed along with constants": {"runtime": 1},
+    "memory that two tensors show, in guards": {"runtime": 2},
     "bools in an index, losses that warn, medians of nothing, exact integers": {"ops": 4},
     "lines and adapters that are not there are errors, launches end with 130": {"cli": 4},
     "optimisers of float64 in its precision": {"optim": 1},

@@ -155,7 +155,7 @@ class LBFGS(Optimizer):
         return [n for n in self._MEMORY if f"group.0.{n}" in state]
 
     def _as_torchs(self, memory: Mapping[str, Tensor]) -> dict[str, Any]:
-        """What is kept, as torch has it: the numbers alone, and histories as lists."""
+        """The memory as torch has it: the numbers alone, and histories as lists."""
         length, scale, directions = memory["numbers"].tolist()
         found: dict[str, Any] = {"n_iter": int(directions), "t": length, "H_diag": Tensor(scale, dtype=dtypes.float64)}
         for mine, name in zip(self._MEMORY, self._TORCHS, strict=True):

@@ -9,7 +9,6 @@ import copy
 import itertools
 import math
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -19,6 +18,7 @@ import numpy as np
 from anneal.distributed import get_rank, get_world_size
 from anneal.errors import DataError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import Generator, default_generator, host_generator
+from anneal.runtime import here
 from anneal.tensor import Tensor
 
 __all__ = [
@@ -415,8 +415,8 @@ def default_convert(data: Any) -> Any:
 
 
 class WorkerInfo(NamedTuple):
-    """What a thread that reads for a `DataLoader` is: its number among so many, the number with which its own random
-    numbers may begin, and the dataset that it reads; of an IterableDataset a shallow copy.
+    """A thread that reads for a `DataLoader`: its number among so many, the number with which its own random numbers
+    may begin, and the dataset that it reads; of an IterableDataset a shallow copy.
     """
 
     id: int
@@ -425,20 +425,14 @@ class WorkerInfo(NamedTuple):
     dataset: Any
 
 
-class _Worker(threading.local):
-    info: WorkerInfo | None = None
-
-
-_worker = _Worker()
-
-
 def get_worker_info() -> WorkerInfo | None:
     """The thread that a `DataLoader` reads with, as torch tells of its processes; None in any other.
 
     >>> get_worker_info() is None
     True
     """
-    return _worker.info
+    found: WorkerInfo | None = here.reads
+    return found
 
 
 class DataLoader(Generic[T_co]):
@@ -531,7 +525,7 @@ class DataLoader(Generic[T_co]):
 
     def _begin(self, n: int, dataset: Any) -> Any:
         """Make this thread number `n` of those that read; gives the dataset that it reads."""
-        _worker.info = WorkerInfo(n, self.num_workers, default_generator.initial_seed() + n, dataset)
+        here.reads = WorkerInfo(n, self.num_workers, default_generator.initial_seed() + n, dataset)
         if self.worker_init_fn is not None:
             self.worker_init_fn(n)
         return dataset
@@ -561,7 +555,9 @@ class DataLoader(Generic[T_co]):
             yield from map(self._fetched, numbers)
             return
         with ThreadPoolExecutor(self.num_workers) as pool:
-            together = threading.Barrier(self.num_workers)  # so that each thread takes one
+            from threading import Barrier
+
+            together = Barrier(self.num_workers)  # so that each thread takes one
             [*pool.map(lambda n: (together.wait(), self._begin(n, self.dataset)), range(self.num_workers))]
             ahead = [pool.submit(self._fetched, n) for n in itertools.islice(numbers, 2 * self.num_workers)]
             while ahead:
