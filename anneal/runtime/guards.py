@@ -229,8 +229,10 @@ class Guards:
     def _reach(self, owner: Any, names: tuple[str, ...], depth: int, loose: frozenset[str] = frozenset()) -> None:
         """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
         for name in names:
-            if isinstance(owner, (*_PLAIN, Handle, np.ndarray)):
+            if isinstance(owner, _PLAIN):
                 return
+            if isinstance(owner, (Handle, np.ndarray)):  # a method of it, which reads its values
+                break
             if isinstance(owner, (*_CONTAINERS, *_GENERATORS)) or owner is os.environ:  # and a method of it
                 if name in _WRITES:
                     return

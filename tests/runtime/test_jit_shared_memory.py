@@ -8,6 +8,7 @@ import copy
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -122,3 +123,24 @@ def test_the_first_jit_function_of_a_process_is_captured() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert ": captured, 1 kernel" in done.stdout
+
+
+MEAN, ARRAY = Tensor.zeros(3), np.ones(3, np.float32)
+
+
+def test_what_methods_read_of_a_name_is_seen() -> None:
+    """A tensor, an array or an attribute that the function names only to call a method of it."""
+    holder = SimpleNamespace(t=Tensor.zeros(3))
+
+    def call(x: Tensor) -> Tensor:
+        return x * float(ARRAY.sum()) + MEAN.view(3) + holder.t.reshape(3)
+
+    jitted, x = jit(call), Tensor.ones(3)
+    changes: list[Callable[[], Any]] = [
+        lambda: MEAN.add_(1), lambda: holder.t.add_(2), lambda: ARRAY.fill(3), lambda: MEAN.__setitem__(0, 5.0),
+        lambda: holder.t.fill_(7), lambda: None,
+    ]  # fmt: skip
+    for change in changes:
+        for _ in range(3):
+            np.testing.assert_array_equal(jitted(x).numpy(), call(x).numpy())
+        change()
