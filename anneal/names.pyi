@@ -349,7 +349,8 @@ def scatter_(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None=None)
 def index_add_(x: Tensor, dim: int, index: Any, source: Any, alpha: Number=1) -> Tensor:
     r"""This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up."""
 def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
-    r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype."""
+    r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
+    among integers."""
 def cat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
     r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
 def concat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
@@ -598,8 +599,8 @@ def std_mean(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, kee
     r"""`std` and `mean`."""
 def norm(x: Tensor, p: float | str=2.0, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2."""
-def nansum(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
-    r"""The sum of the elements that are not nan."""
+def nansum(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""The sum of the elements that are not nan; `dtype` as for `sum`."""
 def nanmean(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""The mean of the elements that are not nan; nan where every element is."""
 def nanvar(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
@@ -1321,9 +1322,11 @@ class Methods(Handle):
         r"""Elements of two tensors, chosen by a condition; all three broadcast. Of a condition alone, the places where it is
         true, an index for each axis: `nonzero(as_tuple=True)`."""
     def masked_fill(self, mask: Any, value: Any) -> Tensor:
-        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype."""
+        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
+        among integers."""
     def masked_fill_(self, mask: Any, value: Any) -> Tensor:
-        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype."""
+        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
+        among integers."""
     def one_hot(self, num_classes: int=-1) -> Tensor:
         r"""A new last axis with 1 at the position each element names and 0 elsewhere, as int32."""
     def add_(self, other: Operand, alpha: Number=1) -> Tensor:
@@ -1887,8 +1890,8 @@ class Methods(Handle):
         r"""`std` and `mean`."""
     def norm(self, p: float | str=2.0, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2."""
-    def nansum(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
-        r"""The sum of the elements that are not nan."""
+    def nansum(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
+        r"""The sum of the elements that are not nan; `dtype` as for `sum`."""
     def nanmean(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""The mean of the elements that are not nan; nan where every element is."""
     def nanvar(self, axis: Axes=None, correction: int | float=1, keepdim: bool=False, *, dim: Axes=None) -> Tensor:

@@ -352,7 +352,8 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
 @function(in_place=True)
 @computes
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype.
+    """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
+    among integers.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).masked_fill(Tensor([True, False]), 0)
@@ -362,6 +363,8 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
     if not x.uop.dtype.is_float and isinstance(value, float):
+        if value.is_integer() and (x.uop.dtype is not _BOOL or value in (0, 1)):
+            return masked_fill(x, m, int(value))
         raise DTypeError(f"masked_fill: {value} does not fit {x.dtype.name}; cast the tensor first")
     return choose(m, value, x).cast(x.uop.dtype)
 

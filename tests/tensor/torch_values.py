@@ -33,6 +33,7 @@ CALLS = [
     "an.vander(an.tensor([True, False]), 3).to(an.int32)",
     *[f"an.add(an.tensor([True, False]), an.tensor([{other}, {other}]), alpha={alpha})" for other in (True, False) for alpha in (0, 2, True)],
     *[f"an.addcmul(I, I, I, value={value})" for value in (0.5, 2, 2.7, -1.5)], "an.addcmul(I.float(), I, I, value=0.5).mul(2)",
+    "I.masked_fill(I > 0, 7.0)", "I.masked_fill(I > 1, -0.0)", "(I > 0).masked_fill(I > 1, 0.0)", "an.nansum(X, 1, dtype=an.int32)",
     "an.zeros(3).half().copy_(an.ones(3))", "an.eye(2, dtype=an.bool)", "an.full((2,), 1, dtype=an.bool)",
 ]  # fmt: skip
 
