@@ -141,7 +141,7 @@ FEATURES: dict[str, dict[str, int]] = {
     },
     "traces whose results are not computed along with constants": {"runtime": 1},
     "memory that two tensors show, in guards": {"runtime": 2},
-    "bools in an index, losses that warn, medians of nothing, exact integers": {"ops": 4},
+    "bools in an index, losses that warn, medians of nothing, exact integers": {"ops": 5},
     "lines and adapters that are not there are errors, launches end with 130": {"cli": 4},
     "optimisers of float64 in its precision": {"optim": 1},
     "torch's nested state of L-BFGS": {"optim": 5},
