@@ -185,7 +185,7 @@ def pow_(x: Tensor, other: Operand) -> Tensor:
     r"""x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0."""
 def addcmul_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
-    r"""x + value * a * b."""
+    r"""x + value * a * b; of integers alone with the whole part of `value`."""
 def addcdiv_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
     r"""x + value * a / b."""
 def clip(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tensor:
@@ -349,7 +349,8 @@ def scatter_(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None=None)
 def index_add_(x: Tensor, dim: int, index: Any, source: Any, alpha: Number=1) -> Tensor:
     r"""This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up."""
 def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
-    r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype."""
+    r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
+    among integers."""
 def cat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
     r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
 def concat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
@@ -598,8 +599,8 @@ def std_mean(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, kee
     r"""`std` and `mean`."""
 def norm(x: Tensor, p: float | str=2.0, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2."""
-def nansum(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
-    r"""The sum of the elements that are not nan."""
+def nansum(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""The sum of the elements that are not nan; `dtype` as for `sum`."""
 def nanmean(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""The mean of the elements that are not nan; nan where every element is."""
 def nanvar(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
@@ -960,7 +961,7 @@ class Methods(Handle):
     def unique_consecutive(self, return_inverse: bool=False, return_counts: bool=False, dim: int | None=None, *, size: int | None=None) -> Tensor | tuple[Tensor, ...]:
         r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
     def add(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x + other; a logical or on bools. With `alpha`, x + alpha * other."""
+        r"""x + other; a logical or on bools. With `alpha`, x + alpha * other, which of bools and a whole number is one too."""
     def sub(self, other: Operand, alpha: Number=1) -> Tensor:
         r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def subtract(self, other: Operand, alpha: Number=1) -> Tensor:
@@ -1014,9 +1015,9 @@ class Methods(Handle):
     def lerp(self, end: Operand, weight: Operand) -> Tensor:
         r"""x + weight * (end - x)."""
     def addcmul(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
-        r"""x + value * a * b."""
+        r"""x + value * a * b; of integers alone with the whole part of `value`."""
     def addcmul_(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
-        r"""x + value * a * b."""
+        r"""x + value * a * b; of integers alone with the whole part of `value`."""
     def addcdiv(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
         r"""x + value * a / b."""
     def addcdiv_(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
@@ -1321,9 +1322,11 @@ class Methods(Handle):
         r"""Elements of two tensors, chosen by a condition; all three broadcast. Of a condition alone, the places where it is
         true, an index for each axis: `nonzero(as_tuple=True)`."""
     def masked_fill(self, mask: Any, value: Any) -> Tensor:
-        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype."""
+        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
+        among integers."""
     def masked_fill_(self, mask: Any, value: Any) -> Tensor:
-        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype."""
+        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
+        among integers."""
     def one_hot(self, num_classes: int=-1) -> Tensor:
         r"""A new last axis with 1 at the position each element names and 0 elsewhere, as int32."""
     def add_(self, other: Operand, alpha: Number=1) -> Tensor:
@@ -1672,13 +1675,15 @@ class Methods(Handle):
     def nll_loss(self, target: Tensor, weight: Tensor | None=None, ignore_index: int | None=-100, reduction: str='mean') -> Tensor:
         r"""Minus the input (log-probabilities, classes on axis 1) at the target class; arguments as for `cross_entropy`."""
     def mse_loss(self, target: Tensor, reduction: str='mean') -> Tensor:
-        r"""The squared error."""
+        r"""The squared error. Shapes that broadcast are warned of, as in torch."""
     def l1_loss(self, target: Tensor, reduction: str='mean') -> Tensor:
-        r"""The absolute error."""
+        r"""The absolute error. Shapes that broadcast are warned of, as in torch."""
     def huber_loss(self, target: Tensor, reduction: str='mean', delta: float=1.0) -> Tensor:
-        r"""`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere."""
+        r"""`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere. Shapes that
+        broadcast are warned of, as in torch."""
     def smooth_l1_loss(self, target: Tensor, reduction: str='mean', beta: float=1.0) -> Tensor:
-        r"""`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere."""
+        r"""`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere. Shapes that
+        broadcast are warned of, as in torch."""
     def binary_cross_entropy(self, target: Tensor, weight: Tensor | None=None, reduction: str='mean') -> Tensor:
         r"""`-(t*log(x) + (1-t)*log(1-x))` for probabilities x; each logarithm is at least -100, as in torch."""
     def binary_cross_entropy_with_logits(self, target: Tensor, weight: Tensor | None=None, reduction: str='mean', pos_weight: Tensor | None=None) -> Tensor:
@@ -1885,8 +1890,8 @@ class Methods(Handle):
         r"""`std` and `mean`."""
     def norm(self, p: float | str=2.0, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2."""
-    def nansum(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
-        r"""The sum of the elements that are not nan."""
+    def nansum(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
+        r"""The sum of the elements that are not nan; `dtype` as for `sum`."""
     def nanmean(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""The mean of the elements that are not nan; nan where every element is."""
     def nanvar(self, axis: Axes=None, correction: int | float=1, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
@@ -1958,7 +1963,8 @@ class Methods(Handle):
     def pdist(self, p: float=2.0) -> Tensor:
         r"""The distances of all pairs of rows, those with the first row first."""
     def vander(self, N: int | None=None, increasing: bool=False) -> Tensor:
-        r"""The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`."""
+        r"""The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`. Powers of
+        integers have the dtypes and the errors of `prod`."""
     def matrix_power(self, n: int) -> Tensor:
         r"""The product of `n` copies of square matrices, the last two axes; by squaring."""
     def data_ptr(self) -> int:

@@ -153,6 +153,14 @@ FEATURES: dict[str, dict[str, int]] = {
     "negations of what has gaps": {"backend": 1},
     "jit in rules of stand-ins, bodies around loops that nothing flows through": {"transforms": 1},
     "windows of every dtype, regions and sequences of nothing": {"ops": 1, "onnx": 1},
+    "traces whose results are not computed along with constants": {"runtime": 1},
+    "memory that two tensors show, in guards": {"runtime": 2},
+    "bools in an index, losses that warn, medians of nothing, exact integers": {"ops": 5},
+    "lines and adapters that are not there are errors, launches end with 130": {"cli": 4},
+    "optimisers of float64 in its precision": {"optim": 1},
+    "torch's nested state of L-BFGS": {"optim": 5},
+    "a copy of an iterable dataset for each thread": {"utils": 3},
+    "what is changed in no place": {"schedule": 1},
 }
 MOST_FILES = 380  # of the package
 SLACK = 20  # hundreds of tokens that a row may lie above its room

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests import blas, conftest, deep
+from tests import blas, conftest, deep, orders
 from tests.tiers import TIERS, thinned
 
 
@@ -122,6 +124,32 @@ def test_the_machine_and_the_commit_have_names() -> None:
 def test_how_many_processes_run_it_makes_no_part_of_it(arguments: list[str]) -> None:
     assert not deep.partial(arguments)
     assert deep.partial([*arguments, "-k", "gradient"])
+
+
+# -- another order -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seed", "wanted"), [(None, "d c b a"), (1, None)])
+def test_another_order_keeps_the_tests_of_a_file_together(seed: int | None, wanted: str | None) -> None:
+    items: list[Any] = [
+        SimpleNamespace(path=Path(file), name=name, nodeid=name) for name, file in zip("abcd", "1122", strict=True)
+    ]
+    order = orders.Order(seed)
+    order.pytest_collection_modifyitems(items)
+    assert sorted(item.name for item in items) == list("abcd")
+    assert items[0].path == items[1].path
+    if wanted is not None:
+        assert [item.name for item in items] == wanted.split()
+
+
+def test_a_test_that_passes_alone_and_fails_after_others_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "test_those.py"
+    file.write_text("said = []\ndef test_one():\n    assert not said\ndef test_two():\n    said.append(1)\n")
+    command = [sys.executable, "-m", "tests.orders", str(file)]
+    done = subprocess.run(command, cwd=orders.ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1, done.stdout
+    assert "passes alone, and fails after others: " in done.stdout
+    assert "test_one" in done.stdout.splitlines()[-1]
 
 
 # -- kernels of BLAS ---------------------------------------------------------------------------------------------------

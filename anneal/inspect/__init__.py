@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
 from anneal.inspect.derivations import FiredRule, Firing, KernelText, TextLine, firings, kernel_text, launch
-from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
+from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, need_adapter, survey, versions
 from anneal.inspect.graphs import (
     GraphNode,
     Node,
@@ -98,8 +98,8 @@ __all__ = [
     "Replayed", "Report", "RuleExample", "StepGraph", "Survey", "Suspect", "TensorEntry", "TensorFile",
     "TensorStatistics", "TextLine", "Worked", "advice", "after_pass", "batching", "c_target", "check",
     "check_gradients", "chrome_trace", "cpu", "error_bounds", "example_of", "firings", "graph_nodes", "kernel_calls",
-    "kernel_pass_graphs", "kernel_text", "label_of", "launch", "launch_facts", "memory_plan", "nodes", "numerics",
-    "of_line", "op_rules", "pass_graphs", "passes", "placed", "plain", "random_input", "recording", "refusals",
-    "replayed", "repro_of", "statistics_of", "step_graph", "survey", "tensor_file", "tensor_methods", "traced_model",
-    "under_check", "versions", "wgsl_for", "worked",
+    "kernel_pass_graphs", "kernel_text", "label_of", "launch", "launch_facts", "memory_plan", "need_adapter", "nodes",
+    "numerics", "of_line", "op_rules", "pass_graphs", "passes", "placed", "plain", "random_input", "recording",
+    "refusals", "replayed", "repro_of", "statistics_of", "step_graph", "survey", "tensor_file", "tensor_methods",
+    "traced_model", "under_check", "versions", "wgsl_for", "worked",
 ]  # fmt: skip

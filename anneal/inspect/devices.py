@@ -91,6 +91,13 @@ def survey(wanted: str) -> Survey:
         return Survey(found, None, str(error).split(";", maxsplit=1)[0])
 
 
+def need_adapter(wanted: str) -> None:
+    """Raise DeviceError, with the adapters that there are, unless one's name contains `wanted`. None is opened."""
+    from anneal.backend.webgpu import choose_adapter, enumerate_adapters
+
+    choose_adapter(enumerate_adapters(), wanted, True)
+
+
 def _others(used: set[str]) -> list[list[Any]]:
     """The adapters of the implementations that are installed and not in use."""
     from anneal.backend.webgpu import enumerate_adapters

@@ -1,5 +1,4 @@
 """Runs of a model for inputs of one signature: captured whole, or in pieces around the nodes that need the host.
-
 A graph is traced in its first run, captured in the second, then replayed. Sizes among the shapes may be Variables: then
 one capture serves all their values.
 """
@@ -18,7 +17,7 @@ from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import Graph, ValueInfo
 from anneal.onnx.loaded import LoadedModel, exact, roomy
 from anneal.onnx.values import HostStep, Map, Memo, NeedsHostError, Scope, Sizes, fits_device, leaves, uploaded
-from anneal.runtime import emptied, filled, flat
+from anneal.runtime import alone, emptied, filled, flat
 from anneal.tensor import Tensor, Variable, jit, no_grad, realize
 from anneal.uop import Src, UOp
 from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, variables_of
@@ -335,9 +334,10 @@ class ModelPlan:
         run = self.model.start(self.memo, self.captured.elements, training=parameters is not None, watch=watch)
         run.parameters = parameters or {}
         run.keeps = watch is not None  # who watches takes values, not graphs
-        results = self.captured.walked(run, _passed(feeds))
-        if len(self.memo.used) > known:
-            realize(list(self.memo.used.values()))
+        with alone():
+            results = self.captured.walked(run, _passed(feeds))
+            if len(self.memo.used) > known:
+                realize(list(self.memo.used.values()))
         return [own(r) for r in results]
 
 

@@ -174,6 +174,8 @@ class ViewRecipe:
 
         Raises ShapeError where several elements of the view are one in the whole.
         """
+        if 0 in new.shape:
+            return u
         if self.layout is not None and _overlap(new.shape, self.layout[0]):
             raise ShapeError(f"{name}: several elements of the expanded tensor are one in memory; use .clone() first")
         if not _APART.issuperset([op for op, _ in self.steps]):

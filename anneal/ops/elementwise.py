@@ -90,7 +90,7 @@ def need(dtype: DType, fits: bool, wanted: str) -> None:
 @scales
 @numbers_first
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
-    """x + other; a logical or on bools. With `alpha`, x + alpha * other.
+    """x + other; a logical or on bools. With `alpha`, x + alpha * other, which of bools and a whole number is one too.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]) + Tensor([[10], [20]])
@@ -98,7 +98,9 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
             [21, 22]], dtype=int32)
     """
     if alpha != 1:
-        other = binary(x._lift(other), Op.MUL, alpha)
+        other = x._lift(other)
+        both = x.uop.dtype is other.uop.dtype is _BOOL and isinstance(alpha, int)
+        other = binary(other, Op.MUL, bool(alpha) if both else alpha)
     return binary(x, Op.ADD, other)
 
 
@@ -356,13 +358,16 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
 
 @function(in_place=True, autocast="widest")
 def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
-    """x + value * a * b.
+    """x + value * a * b; of integers alone with the whole part of `value`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 1.0]).addcmul(Tensor([2.0, 3.0]), Tensor([4.0, 5.0]), value=10)
     Tensor([ 81., 151.], dtype=float32)
     """
-    return x + x._lift(a).mul(b).mul(value)
+    product = x._lift(a).mul(b)
+    if isinstance(value, float) and x.uop.dtype.is_int and product.uop.dtype.is_int:
+        value = int(value)
+    return x + product.mul(value)
 
 
 @function(in_place=True, autocast="widest")

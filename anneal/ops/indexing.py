@@ -29,13 +29,19 @@ _SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIG
 
 # -- along an axis ----------------------------------------------------------------------------------------------------
 
-# `x[...]` takes ints, slices with any step, None, Ellipsis, integer tensors, arrays and lists, and boolean arrays and
-# lists. Several integer tensors broadcast together; their axes take the place of the first of them, or come first where
-# a slice stands between (torch's and NumPy's rule).
+# `x[...]` takes ints, slices with any step, None, Ellipsis, bools, integer tensors, arrays and lists, and boolean
+# arrays and lists. A bool is a mask of shape (): a new axis of 1 or 0 elements. Several integer tensors broadcast
+# together; their axes take the place of the first of them, or come first where a slice stands between (torch's and
+# NumPy's rule).
 #
 # In every op here -n to -1 count from the end of an axis of n. What is known here and now is checked now, by
 # `check_places`: ints, lists, arrays, and tensors whose integers are on the host. An index that is computed on a device
 # cannot be: it reads 0 where it is out of range, and writes nothing.
+
+
+def has_axis(item: Any) -> bool:
+    """True if an item of an index is of an axis that the tensor has."""
+    return item is not None and item is not Ellipsis and not isinstance(item, (bool, np.bool_))
 
 
 def index_node(x: Tensor, index: Any) -> UOp:
@@ -346,7 +352,8 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
 @function(in_place=True)
 @computes
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype.
+    """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
+    among integers.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).masked_fill(Tensor([True, False]), 0)
@@ -356,6 +363,8 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
     if not x.uop.dtype.is_float and isinstance(value, float):
+        if value.is_integer() and (x.uop.dtype is not _BOOL or value in (0, 1)):
+            return masked_fill(x, m, int(value))
         raise DTypeError(f"masked_fill: {value} does not fit {x.dtype.name}; cast the tensor first")
     return choose(m, value, x).cast(x.uop.dtype)
 

@@ -529,4 +529,6 @@ def angle(x: Tensor) -> Tensor:
     Tensor([0.    , 3.1416], dtype=float32)
     """
     floats = floats_of(x)
-    return by_slope(floats, lambda x: (choose(x.isnan(), x, choose(x < 0, math.pi, 0.0)).detach(), x.detach() * 0.0))
+    return by_slope(
+        floats, lambda x: (choose(x.isnan(), x, choose(x < 0, x._lift(math.pi), 0.0)).detach(), x.detach() * 0.0)
+    )

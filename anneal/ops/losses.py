@@ -13,7 +13,7 @@ from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, detached, expand, iota, reduce_axis, reshape, row_shape
-from anneal.ops.precision import in_single
+from anneal.ops.precision import in_single, warn_user
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
 _INT32 = dtypes.int32
@@ -72,6 +72,18 @@ def _same_shape(x: Tensor, target: Tensor) -> None:
     _check_input(x, target)
     if x.shape != target.shape:
         raise ShapeError(f"input and target must have one shape, not {x.shape} and {target.shape}")
+
+
+def _like_shapes(x: Tensor, target: Tensor) -> None:
+    """Warn of shapes that differ and broadcast, in torch's words and at the user's line. Raises ShapeError for those
+    that do not broadcast."""
+    _check_input(x, target)
+    if x.shape != target.shape:
+        broadcast_shapes(x.shape, target.shape, name="input and target")
+        warn_user(
+            f"Using a target size ({target.shape}) that is different to the input size ({x.shape}). This will likely "
+            "lead to incorrect results due to broadcasting. Please ensure they have the same size."
+        )
 
 
 def _class_axis(x: Tensor) -> int:
@@ -224,13 +236,13 @@ def nll_loss(
 @function(functional=True, autocast="float32")
 @in_single()
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The squared error.
+    """The squared error. Shapes that broadcast are warned of, as in torch.
 
     >>> from anneal.tensor import Tensor
     >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0])).item()
     2.0
     """
-    _same_shape(input, target)
+    _like_shapes(input, target)
     d = input - target
     return reduce_loss(d * d, reduction)
 
@@ -238,26 +250,27 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 @function(functional=True, autocast="float32")
 @in_single()
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The absolute error.
+    """The absolute error. Shapes that broadcast are warned of, as in torch.
 
     >>> from anneal.tensor import Tensor
     >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 5.0]))
     Tensor(1.5, dtype=float32)
     """
-    _same_shape(input, target)
+    _like_shapes(input, target)
     return reduce_loss((input - target).abs(), reduction)
 
 
 @function(functional=True, autocast="float32")
 @in_single()
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere.
+    """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere. Shapes that
+    broadcast are warned of, as in torch.
 
     >>> from anneal.tensor import Tensor
     >>> huber_loss(Tensor([0.0, 0.0]), Tensor([0.5, 3.0]))
     Tensor(1.3125, dtype=float32)
     """
-    _same_shape(input, target)
+    _like_shapes(input, target)
     if delta <= 0:
         raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
     signed = input - target  # its square, and not its size's, has a second derivative at 0
@@ -270,7 +283,8 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 @function(functional=True, autocast="float32")
 @in_single()
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere.
+    """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere. Shapes that
+    broadcast are warned of, as in torch.
 
     >>> from anneal.tensor import Tensor
     >>> smooth_l1_loss(Tensor([0.0, 0.0]), Tensor([0.5, 3.0]))
@@ -278,7 +292,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     """
     if beta == 0:
         return l1_loss(input, target, reduction)
-    _same_shape(input, target)
+    _like_shapes(input, target)
     if beta < 0:
         raise ShapeError(f"smooth_l1_loss: beta may not be negative: {beta}")
     signed = input - target

@@ -15,7 +15,7 @@ from anneal.ops import nodes
 from anneal.ops.arguments import changing, deferred, function, rename, several, viewing
 from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
-from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
+from anneal.ops.indexing import as_array, check_places, has_axis, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import Again, compares, computes, placed, places
 from anneal.ops.logic import bitwise, shift
@@ -246,7 +246,7 @@ def resolved(x: Tensor, index: Any) -> tuple[Any, ...]:
             parts = _item(x, item) if _is_data(item) else [item]
             known += [(len(found) + i, p.size is not None) for i, p in enumerate(parts) if isinstance(p, _Known)]
             found += parts
-        axes = [i for i, item in enumerate(found) if item is not None and item is not Ellipsis]
+        axes = [i for i, item in enumerate(found) if has_axis(item)]
         dots = [i for i, item in enumerate(found) if item is Ellipsis]
         for i, _ in known:
             axis = axes.index(i) + (x.ndim - len(axes) if dots and dots[0] < i else 0)
@@ -270,7 +270,7 @@ def parsed(t: Tensor, index: Any, known: Known = ()) -> tuple[_Basic, dict[int, 
     shape = t.uop.shape
     there = {id(index[i].uop) for i, _ in known}
     items = [y for x in (index if isinstance(index, tuple) else (index,)) for y in _item(t, x)]
-    used = sum(1 for x in items if x is not None and x is not Ellipsis)
+    used = sum(1 for x in items if has_axis(x))
     dots = [i for i, x in enumerate(items) if x is Ellipsis]
     if len(dots) > 1:
         raise PositionError(f"index: only one ... may stand in an index, a single ellipsis; there are {len(dots)}")
@@ -284,7 +284,9 @@ def parsed(t: Tensor, index: Any, known: Known = ()) -> tuple[_Basic, dict[int, 
     out: list[Any] = []
     picks: dict[int, Pick] = {}
     for x in items:
-        if x is None:
+        if x is None or x.__class__ is bool:
+            if x is not None:  # a new axis, of which its one place is chosen, or none
+                picks[len(out)] = wrap_array(np.zeros(int(x), np.int32), t.device), True
             out.append(1)
             continue
         axis = len(bounds)
@@ -359,11 +361,11 @@ def _known(t: Tensor, x: _Known, axis: int) -> UOp:
 
 
 def _item(t: Tensor, x: Any) -> list[Any]:
-    """The parts of one item of an index: ints, slices, None, Ellipsis, int32 nodes and known arrays."""
+    """The parts of one item of an index: ints, bools, slices, None, Ellipsis, int32 nodes and known arrays."""
     if x is None or x is Ellipsis or isinstance(x, slice):
         return [x]
     if isinstance(x, (bool, np.bool_)):
-        raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask array")
+        return [bool(x)]
     if isinstance(x, int):
         return [x]
     if isinstance(x, UOp):
@@ -373,8 +375,6 @@ def _item(t: Tensor, x: Any) -> list[Any]:
         if x.device != t.device:
             t._mixed(x, "index")
         if x.dtype is _BOOL:
-            if not x.shape:
-                raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask")
             return _places(values_now(x, _MASK_ADVICE, "index"))
         if not x.dtype.is_int:
             raise SubscriptError(f"index: takes integers, not {x.dtype.name}; use .int() first")
@@ -397,6 +397,8 @@ def _item(t: Tensor, x: Any) -> list[Any]:
 
 
 def _places(mask: np.ndarray[Any, Any]) -> list[Any]:
+    if not mask.ndim:
+        return [bool(mask)]
     return [_Known(a, n) for a, n in zip(np.nonzero(mask), mask.shape, strict=True)]
 
 

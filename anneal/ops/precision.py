@@ -13,7 +13,7 @@ from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
 from anneal.ops.checks import is_tensor
 from anneal.runtime import Handle, here
-from anneal.uop import FITS, WRAPS, DType, Nodes, Op, UOp, const, dtypes, promote
+from anneal.uop import FITS, WRAPS, DType, Nodes, Op, UOp, const, dtypes, promote, users_frame
 from anneal.uop.sizes import Size, most
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -325,3 +325,10 @@ def grad_enabled() -> bool:
     True
     """
     return here.grad
+
+
+def warn_user(message: str) -> None:
+    """Warn at the user's line, at each call: one that warns is not remembered."""
+    here.effects += 1
+    f, *_ = users_frame()
+    warnings.warn_explicit(message, UserWarning, f.f_code.co_filename, f.f_lineno)

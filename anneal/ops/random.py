@@ -19,7 +19,7 @@ from anneal.ops.joining import cat
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
 from anneal.ops.nodes import iota, reshape
 from anneal.ops.precision import refused
-from anneal.runtime import capturing, default_device, here
+from anneal.runtime import Context, capturing, default_device, here
 from anneal.uop import DType, Ints, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
 
@@ -29,7 +29,6 @@ _U32 = dtypes.uint32
 @dataclass(slots=True)
 class Drawing:
     """The draws of a jit function's run from a generator: `count` calls, the first of them with the number `first`.
-
     The generator's counter on a device stands at `first + before[device]` when the first of them reads it, and at
     `first + after[device]` when the run is over.
     """
@@ -222,7 +221,8 @@ def _word(value: int, device: str) -> Tensor:
     return tensor(np.array([value], np.uint32), device=device)
 
 
-default_generator = Generator(0)
+with Context():  # nobody seeds: a jit function may be the first to import this
+    default_generator = Generator(0)
 
 
 @function(static=True)

@@ -281,14 +281,14 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
 
 
 @function
-def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
-    """The sum of the elements that are not nan.
+def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
+    """The sum of the elements that are not nan; `dtype` as for `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan"), 2.0]).nansum().item()
     3.0
     """
-    return choose(x.isnan(), 0, x).sum(axis, keepdim)
+    return choose(x.isnan(), 0, x).sum(axis, keepdim, dtype=dtype)
 
 
 @function

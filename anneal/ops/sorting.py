@@ -127,7 +127,7 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
         keepdim: whether reduced axes stay, with size 1.
         axis: one axis or several: gives the values; their gradient is shared by all that are equal to them.
 
-    Raises ShapeError over nothing, or for both of dim and axis.
+    All of no floats have nan for theirs, as in torch. Raises ShapeError over nothing else, or for both of dim and axis.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([[3, 1, 2, 9]])
@@ -143,6 +143,8 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
             return _middle(x, rows, order.narrow(-1, (n - 1) // 2, 1), at, keepdim)
         nans = rows.isnan().sum(-1, True)  # they are sorted last: the first of them stands for all
         return _middle(x, rows, taken(order, choose(nans > 0, n - nans, (n - 1) // 2)), at, keepdim)
+    if axis is None and _is_nothing(x):
+        return x.sum(axis, keepdim) + math.nan
     x._kept()
     rows = as_rows(x, axis)
     n = _count(rows)
@@ -172,12 +174,19 @@ def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes =
     1.0
     """
     if dim is None:
+        if axis is None and _is_nothing(x):
+            return x.sum(axis, keepdim) + math.nan
         x._kept()
         rows = as_rows(x, axis)
         values = taken(rows, taken(rows.argsort(), _middle_of_numbers(rows))).squeeze(-1)
         return from_rows(x, _shared(rows, values), axis, keepdim)
     rows, order, at = _sorted_rows(x, dim, axis)
     return _middle(x, rows, taken(order, _middle_of_numbers(rows)), at, keepdim)
+
+
+def _is_nothing(x: Tensor) -> bool:
+    """True for floats of which there are none."""
+    return x.dtype.is_float and 0 in x.shape
 
 
 def _sorted_rows(x: Tensor, dim: Any, axis: Axes) -> tuple[Tensor, Tensor, int]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, said, whole
@@ -335,6 +335,8 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     at = axis_of(dim, x.ndim)
     if not x.ndim:
         return ValuesIndices(x, x._new_plain(const(dtypes.int32, 0)))
+    if x.shape[at] == 0:
+        raise PositionError(f"shape {x.shape} has nothing to choose from along axis {dim}")
     values, places = x.sort(at)
     rows, where = values.movedim(at, -1), places.movedim(at, -1)
     times = rows.unsqueeze(-1).eq(rows.unsqueeze(-2)).sum(-1)
@@ -355,7 +357,7 @@ def nanquantile(
     """
     rows = as_rows(floats_of(x), axis)
     last = (~rows.isnan()).sum(-1, True) - 1
-    return quantiles(x, rows, last.maximum(0), q, axis, keepdim, interpolation)
+    return quantiles(x, rows, last.maximum(0).cast(rows.dtype), q, axis, keepdim, interpolation)
 
 
 @function(autocast="float32")
@@ -446,7 +448,8 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
 
 @function
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`.
+    """The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`. Powers of
+    integers have the dtypes and the errors of `prod`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).vander()
@@ -459,6 +462,10 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     count = x.shape[0] if N is None else N
     if N is not None and N < 0:
         raise ShapeError(f"vander: N is a count, not {N}")
+    if not x.dtype.is_float:
+        exact = x.reshape(-1, 1).expand(x.shape[0], max(count - 1, 0)).cumprod(1)  # from the first power on
+        exact = exact.new_ones(x.shape[0], min(count, 1)).cat(exact, dim=1)
+        return exact if increasing else exact.flip(1)
     powers: list[Any] = [x**k for k in range(count)]
     if not powers:
         return x.reshape(-1, 1)[:, :0]

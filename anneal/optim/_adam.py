@@ -160,7 +160,7 @@ class Adam(Optimizer):
         first, second = group.share("betas"), group.share("betas", 1)
         (b1, rest1, _), (b2, rest2, _) = first, second
         done[count] = count.uop + 1.0
-        step = reshape(done[count], ())
+        step = reshape(done[count], ()).cast(group.rate.uop.dtype)
         # with the betas in force
         c1, c2 = [_uncorrected(count, step, log) for _, _, log in (first, second)]
         # The numbers that a step shares sit in one small array, so that a kernel has one binding for all of them.
@@ -259,8 +259,8 @@ def _uncorrected(count: Tensor, step: UOp, log: Any) -> UOp:
     """1 / (1 - beta**step), of beta's logarithm, by functions that lose no digits when beta is close to 1."""
     if count.device == HOST:  # (1 + coth) / 2, in a third of the calls; a GPU's tanh is coarse near 0
         half: UOp = step * (log * -0.5)
-        return const(_F32, 0.5) / Op.TANH(half) + 0.5
-    return const(_F32, -1.0) / count._new_plain(step * log).expm1().uop
+        return const(step.dtype, 0.5) / Op.TANH(half) + 0.5
+    return const(step.dtype, -1.0) / count._new_plain(step * log).expm1().uop
 
 
 def _array(values: list[UOp]) -> UOp:
@@ -342,7 +342,7 @@ def _scaled_to(grads: list[Tensor], max_norm: float, norm_type: float) -> tuple[
     """The joint norm, and the gradients, scaled so that it is at most `max_norm`."""
     with update_phase():
         norm = _joint_norm(grads, norm_type)
-        scale = Op.MIN(const(_F32, max_norm) / (norm + 1e-6), const(_F32, 1))
+        scale = Op.MIN(const(norm.dtype, max_norm) / (norm + 1e-6), const(norm.dtype, 1))
         scaled = [_changed(g, g.uop * scale.cast(g.uop.dtype)) for g in grads]
     return grads[0]._new_plain(norm), scaled
 
@@ -356,14 +356,15 @@ def _changed(g: Tensor, u: UOp) -> Tensor:
 
 
 def _joint_norm(grads: list[Tensor], p: float) -> UOp:
-    """The p-norm of all elements of several tensors."""
+    """The p-norm of all elements of several tensors, in float64 if one of them is."""
     op = Op.MAX if p == math.inf else Op.ADD
+    wide = dtypes.float64 if any(g.uop.dtype is dtypes.float64 for g in grads) else _F32
     total: UOp | None = None
     for g in grads:
-        u = g.uop.cast(_F32)
+        u, x = g.uop.cast(wide), g.cast(wide)
         # The gradient itself feeds both the norm and the update: it has to be in memory anyway.
-        each = u * u if p == 2 else g.detach().float().abs().uop if p == math.inf else (g.float().abs() ** p).uop
-        part = reshape(UOp(Op.REDUCE_AXIS, _F32, (each,), (op, tuple(range(len(u.shape))))) if u.shape else each, ())
+        each = u * u if p == 2 else x.detach().abs().uop if p == math.inf else (x.abs() ** p).uop
+        part = reshape(UOp(Op.REDUCE_AXIS, wide, (each,), (op, tuple(range(len(u.shape))))) if u.shape else each, ())
         total = part if total is None else op(total, part)
     assert total is not None
     if p == math.inf:

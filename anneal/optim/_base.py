@@ -71,7 +71,9 @@ class ParameterGroup(dict[str, Any]):
 
     def __init__(self, settings: Mapping[str, Any], device: str) -> None:
         super().__init__(settings)
-        self.rate = Tensor(np.array([settings["lr"]], np.float32), device=device)
+        params = settings.get("params", ())
+        kind = np.float64 if any(t.dtype is dtypes.float64 for t in params) else np.float32
+        self.rate = Tensor(np.array([settings["lr"]], kind), device=device)
         self._data: dict[str, Tensor] = {}  # other settings that a schedule changes
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,7 +99,7 @@ class ParameterGroup(dict[str, Any]):
             outdate_captures(f"an optimiser's {key!r} was set")
         super().__setitem__(key, value)
         if key == "lr":
-            self.rate._assign(reshape(number(value, _F32, self.rate.device), (1,)))
+            self.rate._assign(reshape(number(value, self.rate.uop.dtype, self.rate.device), (1,)))
 
     # a dict's other ways of setting an item, which would go past the above
 
@@ -134,7 +136,8 @@ class ParameterGroup(dict[str, Any]):
             self._data[key] = self._share_tensor(key, self[key])
 
     def _share_tensor(self, key: str, value: Any) -> Tensor:
-        return Tensor(np.array(_share(value[0] if key == "betas" else value), np.float32), device=self.rate.device)
+        kind = _states.state_dtype(self.rate)
+        return Tensor(np.array(_share(value[0] if key == "betas" else value), kind), device=self.rate.device)
 
     def share(self, key: str, n: int = 0) -> tuple[Any, Any, Any]:
         """The setting `key`, of "betas" number `n`, a share b: b, 1 - b and log(b), the logarithm of 0 being a finite
@@ -581,8 +584,7 @@ class Optimizer(StepHooks):
         for n, found in state["state"].items():
             for name, value in found.items():
                 if value is not None:
-                    array = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-                    flat |= self._from_torch(order[int(n)], name, array)
+                    flat |= self._from_torch(order[int(n)], name, _states.array_of(value))
         return flat
 
     def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:

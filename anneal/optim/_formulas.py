@@ -312,7 +312,7 @@ class Rprop(_Captured):
         sign = (g * s["prev"]).sign()
         first = s.count() == 1.0
         size = first.where(lr, s["step_size"])
-        size = size * (sign > 0).where(more, (sign < 0).where(less, 1.0))
+        size = (sign > 0).where(size * more, (sign < 0).where(size * less, size))
         size = s.put("step_size", size.clamp(*group["step_sizes"]))
         g = s.put("prev", (sign < 0).where(0.0, g))
         return p - g.sign() * size

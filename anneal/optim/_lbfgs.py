@@ -12,11 +12,11 @@ from anneal.distributed import Group, all_gather, buckets, clip_parts, reduce_sc
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops import said
 from anneal.optim._base import Optimizer, Parameters, update_phase
-from anneal.optim._states import settings_among, settings_of
+from anneal.optim._states import Saved, settings_among, settings_of
 from anneal.runtime import realize
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
-from anneal.uop import UOp
+from anneal.uop import UOp, dtypes
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -132,6 +132,8 @@ class LBFGS(Optimizer):
 
     _PAST = "slopes", "moves", "shares"  # what is kept of changes of gradient and place, and 1 over their product
     _MEMORY = "direction", "slope", "numbers", *_PAST
+    _TORCHS = ("d", "prev_flat_grad", "", "old_dirs", "old_stps", "ro")  # torch's names of these
+    _NUMBERS = ("t", "H_diag", "n_iter")  # and those of the three numbers
 
     def _memory(self) -> dict[str, Tensor]:
         if self._last is None:
@@ -141,6 +143,38 @@ class LBFGS(Optimizer):
         if self._past:
             found |= {n: np.stack(v) for n, v in zip(self._PAST, zip(*self._past, strict=True), strict=True)}
         return {f"group.0.{n}": Tensor(v, device="cpu") for n, v in found.items()}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """As of the base. Its `["state"]` has torch's names, without torch's counts of calls."""
+        out = super().state_dict()
+        if self._last is not None and isinstance(out, Saved):
+            out.states = lambda: {0: self._as_torchs({n: out[f"group.0.{n}"] for n in self._memory_names(out)})}
+        return out
+
+    def _memory_names(self, state: Mapping[str, Any]) -> list[str]:
+        return [n for n in self._MEMORY if f"group.0.{n}" in state]
+
+    def _as_torchs(self, memory: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The memory as torch has it: the numbers alone, and histories as lists."""
+        length, scale, directions = memory["numbers"].tolist()
+        found: dict[str, Any] = {"n_iter": int(directions), "t": length, "H_diag": Tensor(scale, dtype=dtypes.float64)}
+        for mine, name in zip(self._MEMORY, self._TORCHS, strict=True):
+            if name and (mine in memory or mine in self._PAST):
+                found[name] = list(memory.get(mine, ())) if mine in self._PAST else memory[mine]
+        return found
+
+    def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
+        if name in self._NUMBERS:
+            return {f"group.0.{name}": array}
+        mine = dict(zip(self._TORCHS, self._MEMORY, strict=True)).get(name)
+        return {} if mine is None else {f"group.0.{mine}": array}
+
+    def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        flat = dict(super()._flat(state))
+        numbers = [flat.pop(f"group.0.{n}", None) for n in self._NUMBERS]
+        if "group.0.direction" in flat and all(n is not None for n in numbers):
+            flat["group.0.numbers"] = np.array([float(np.asarray(n)) for n in numbers])
+        return flat
 
     def _load(self, flat: Mapping[str, Any]) -> None:
         super()._load({n: v for n, v in flat.items() if n.removeprefix("group.0.") not in self._MEMORY})

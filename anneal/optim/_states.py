@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from anneal.errors import DataError, DeviceError, SettingError
 from anneal.ops import said, wrap_array
-from anneal.runtime import Inside, Numbering, forbid_in_jit, here, outdate_captures
+from anneal.runtime import Context, Inside, Numbering, here, outdate_captures
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 from anneal.uop import UOp, dtypes
@@ -65,15 +65,18 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
     for held in (group._data, *[state.get(id(x), {}) for x in (group, *group["params"])]):
         for name, s in held.items():
             if isinstance(s, Tensor) and s._device != device:
-                if here.recordings:
-                    forbid_in_jit(
-                        f"an optimiser's state moved to {device!r}, where its parameters are now,",
-                        "call its step() outside of jit once after the move",
-                    )
-                moved[id(s)] = held[name] = (
-                    kept_state(s.detach().numpy(), device) if id(s) not in moved else moved[id(s)]
-                )
-    group.rate = kept_state(np.array([group["lr"]], np.float32), device)
+                if id(s) not in moved:
+                    with Context():  # no part of what a jit function records: its replays go on from there
+                        moved[id(s)] = kept_state(s.detach().numpy(), device)
+                held[name] = moved[id(s)]
+    group.rate = kept_state(np.array([group["lr"]], state_dtype(group.rate)), device)
+
+
+def array_of(value: Any) -> Any:
+    """A tensor of ours or of torch's, a number, or a list of such, as an array."""
+    if isinstance(value, (list, tuple)):
+        return np.array([array_of(v) for v in value])
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 
 class Saved(dict[str, Any]):
@@ -83,6 +86,7 @@ class Saved(dict[str, Any]):
         super().__init__(settings_of(groups, counts))
         self.groups = [dict(g) for g in groups]
         self.nested: dict[str, Any] | None = None
+        self.states: Callable[[], dict[int, dict[str, Any]]] | None = None  # those of parameters, where they are others
 
     def __missing__(self, key: str) -> Any:
         if key not in ("state", "param_groups"):
@@ -98,7 +102,7 @@ class Saved(dict[str, Any]):
                     own = {k.partition(".")[2]: v for k, v in self.items() if k.startswith(f"{i}.")}
                     if own:
                         states[i] = own | {k: v for k, v in shared.items() if k != "lr"}
-            self.nested = {"state": states, "param_groups": groups}
+            self.nested = {"state": states if self.states is None else self.states(), "param_groups": groups}
         return self.nested[key]
 
 

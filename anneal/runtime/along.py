@@ -21,7 +21,7 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
         numbering: this thread's.
         but: tensors.
     """
-    if here.assigned or here.depth:
+    if here.assigned or here.depth or here.alone:
         return tensors
     others: list[Handle] = []
     if here.pending:

@@ -131,6 +131,7 @@ class _Here(threading.local):
         self.blank_init = False  # True where they are memory that nobody has written, in `nn.init.blank`
         self.downloads = False  # whether data of examples may be downloaded, in `training.downloads`
         self.computed: dict[Any, Any] | None = None  # values of parametrized tensors, in `parametrize.cached`
+        self.reads: Any = None  # of a thread that reads for a DataLoader: which it is, `utils.data.WorkerInfo`
         self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work
         self.observers: list[Observer] = []  # called with every step that is executed
@@ -139,6 +140,7 @@ class _Here(threading.local):
         self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized
         self.assigned: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is assigned
         self.made: list[Any] | None = None  # gets every value that is made from host data (nodes.Made)
+        self.alone = False  # True where nothing is computed along with what is asked for, in `alone`
         self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
         self.recordings: list[Any] = []  # the runs of jit functions that are recorded, the innermost last
         self.modules: dict[int, str] | None = None  # paths of modules by id, from the one called first, while it runs
@@ -243,6 +245,20 @@ def watched(watcher: Watcher) -> Iterator[None]:
         yield
     finally:
         here.watchers.remove(watcher)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """A block in which nothing is computed along with what is asked for.
+
+    Who traces a graph and reads a constant meanwhile does so in it: else the graph may be computed with the constant,
+    where an earlier loop has taught the thread that results of its lines go on.
+    """
+    outer, here.alone = here.alone, True
+    try:
+        yield
+    finally:
+        here.alone = outer
 
 
 # -- the default device -------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import tensor_class
 from anneal.runtime.nests import mapped
-from anneal.runtime.nodes import is_realized
+from anneal.runtime.nodes import is_realized, owner_of, shown_below
 from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import bindings_of, is_symbolic, mapped as of_sizes, symbolic_arg, unbound, variables_of
 
@@ -136,8 +136,11 @@ class Guards:
                 self._watch_attribute(value, "_base", view)
                 self._look(view.root, depth)
             # of one that was computed from others a gradient goes on to those
-            elif not is_realized(value.uop) or (value._wants and not value._leaf):
+            elif not is_realized(value.uop) or (value._wants and not value._leaf) or owner_of(value) is not value:
                 self._watch_attribute(value, "uop", value.uop)
+                # memory that it reads is found through the tensor that shows it, which may show other memory later
+                for owner in shown_below(value):
+                    self._watch_attribute(owner, "uop", owner.uop)
         elif _is_environment(value):
             self._look_at_container(vars(os.environ)["_data"], depth, loose)
         elif isinstance(value, FunctionType):
@@ -235,10 +238,10 @@ class Guards:
     def _reach(self, owner: Any, names: tuple[str, ...], depth: int, loose: frozenset[str] = frozenset()) -> None:
         """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
         for name in names:
-            if isinstance(owner, (*_PLAIN, Handle, np.ndarray)):
-                if isinstance(owner, Handle):
-                    self.tensors.append(owner)
+            if isinstance(owner, _PLAIN):
                 return
+            if isinstance(owner, (Handle, np.ndarray)):  # a method of it, which reads its values
+                break
             if isinstance(owner, (*_CONTAINERS, *_GENERATORS)) or owner is os.environ:  # and a method of it
                 if name in _WRITES:
                     return

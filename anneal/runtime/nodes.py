@@ -278,6 +278,33 @@ def note_assigned(t: Handle) -> None:
         watch.append(weakref.ref(t))
 
 
+def owner_of(t: Handle) -> Handle | None:
+    """The tensor by which jit finds the memory of the realized tensor `t`: the one that its storage notes, and `t` from
+    now on where that is gone or shows other memory. None for what is no memory of its own."""
+    s = storage_of(t.uop)
+    if s is None:
+        return None
+    owner = None if s.owner is None else s.owner()
+    if owner is None or owner.late is not None or storage_of(owner.uop) is not s:
+        owner, s.owner = t, weakref.ref(t)
+    return owner
+
+
+def shown_below(t: Handle) -> list[Handle]:
+    """The other tensors that show the memory which the graph of `t` reads. Storages whose tensor shows other memory by
+    now note none: jit would read that in their place."""
+    found = []
+    for s in [u.arg for u in toposort((t.uop,)) if u.op is Op.BUFFER and u.arg.owner is not None]:
+        owner = s.owner()
+        if owner is None or owner is t or owner._is_part():
+            continue
+        if owner.late is None and storage_of(owner.uop) is s:
+            found.append(owner)
+        else:
+            s.owner = None
+    return found
+
+
 def own(t: Handle) -> None:
     """Note in the storage of a realized tensor that `t` shows it; jit finds its state that way."""
     s = storage_of(t.uop)

@@ -1,29 +1,29 @@
 """Examples in batches, under torch's names: a `Dataset` has examples by number, a `DataLoader` makes batches of them.
-
 Orders come from the default generator of the host, keyed by `manual_seed`; they differ from torch's.
 """
 
 from __future__ import annotations
 
 import bisect
+import copy
 import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from anneal.distributed import get_rank, get_world_size
 from anneal.errors import DataError, MissingMethodError, SettingError, ShapeError
-from anneal.ops import Generator, host_generator
+from anneal.ops import Generator, default_generator, host_generator
+from anneal.runtime import here
 from anneal.tensor import Tensor
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
-    "RandomSampler",
-    "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
+    "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
     "WeightedRandomSampler", "default_collate", "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip
 
@@ -414,12 +414,25 @@ def default_convert(data: Any) -> Any:
     return data
 
 
-def get_worker_info() -> None:
-    """Gives None, as in torch's main process: examples are read by threads of this process.
+class WorkerInfo(NamedTuple):
+    """A thread that reads for a `DataLoader`: its number among so many, the number with which its own random numbers
+    may begin, and the dataset that it reads; of an IterableDataset a shallow copy.
+    """
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """The thread that a `DataLoader` reads with, as torch tells of its processes; None in any other.
 
     >>> get_worker_info() is None
     True
     """
+    found: WorkerInfo | None = here.reads
+    return found
 
 
 class DataLoader(Generic[T_co]):
@@ -428,7 +441,9 @@ class DataLoader(Generic[T_co]):
     Args:
         dataset: examples by number, or in a row (`IterableDataset`). batch_size: examples a batch; None gives each
             example as it is. sampler, batch_sampler: numbers, or lists of numbers, in place of an order.
-        num_workers: threads that fetch and collate batches ahead. collate_fn: makes a batch of a list of examples.
+        num_workers: threads that fetch and collate batches ahead. Each reads a copy of an IterableDataset, all of it
+            unless that takes a part by `get_worker_info`, and they take turns. collate_fn: makes a batch of a list of
+            examples.
         drop_last: leaves out a last batch that is shorter. generator: of the order.
         worker_init_fn: called in each of those threads with its number, before examples are fetched.
         pin_memory, pin_memory_device, timeout, prefetch_factor, persistent_workers, multiprocessing_context,
@@ -499,29 +514,51 @@ class DataLoader(Generic[T_co]):
             return self.collate_fn([self.dataset[n] for n in numbers])
         return self.collate_fn(self.dataset[numbers])
 
-    def _row(self) -> Iterator[Any]:
+    def _row(self, dataset: Any) -> Iterator[Any]:
         if self.batch_size is None:
-            yield from map(self.collate_fn, self.dataset)
+            yield from map(self.collate_fn, dataset)
             return
-        examples = iter(self.dataset)
+        examples = iter(dataset)
         while batch := list(itertools.islice(examples, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield self.collate_fn(batch)
 
+    def _begin(self, n: int, dataset: Any) -> Any:
+        """Make this thread number `n` of those that read; gives the dataset that it reads."""
+        here.reads = WorkerInfo(n, self.num_workers, default_generator.initial_seed() + n, dataset)
+        if self.worker_init_fn is not None:
+            self.worker_init_fn(n)
+        return dataset
+
+    def _rows(self) -> Iterator[Any]:
+        """The batches of an IterableDataset's copies, one for each thread, in turn."""
+        ended, pools = object(), [ThreadPoolExecutor(1) for _ in range(self.num_workers)]
+        try:
+            begun = [pool.submit(self._begin, n, copy.copy(self.dataset)) for n, pool in enumerate(pools)]
+            rows = [self._row(b.result()) for b in begun]
+            ahead = [(k, pools[k].submit(next, row, ended)) for _ in range(2) for k, row in enumerate(rows)]
+            while ahead:
+                k, first = ahead.pop(0)
+                if (batch := first.result()) is not ended:
+                    ahead.append((k, pools[k].submit(next, rows[k], ended)))
+                    yield batch
+        finally:
+            for pool in pools:
+                pool.shutdown(cancel_futures=True)
+
     def __iter__(self) -> Iterator[Any]:
         if self.in_a_row:
-            yield from self._row()
+            yield from self._rows() if self.num_workers else self._row(self.dataset)
             return
         numbers: Iterator[Any] = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
         if not self.num_workers:
             yield from map(self._fetched, numbers)
             return
         with ThreadPoolExecutor(self.num_workers) as pool:
-            if (begin := self.worker_init_fn) is not None:
-                from threading import Barrier
+            from threading import Barrier
 
-                together = Barrier(self.num_workers)  # so that each thread takes one
-                [*pool.map(lambda n: (together.wait(), begin(n)), range(self.num_workers))]
+            together = Barrier(self.num_workers)  # so that each thread takes one
+            [*pool.map(lambda n: (together.wait(), self._begin(n, self.dataset)), range(self.num_workers))]
             ahead = [pool.submit(self._fetched, n) for n in itertools.islice(numbers, 2 * self.num_workers)]
             while ahead:
                 first = ahead.pop(0)

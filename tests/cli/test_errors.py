@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,6 +85,19 @@ def test_a_folder_in_place_of_a_file(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "safetensors" not in line
     assert outcome.out == ""
     assert not [*(tmp_path / "x.py").iterdir()]
+
+
+def test_kernels_are_planned_for_an_adapter_that_is_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anneal.backend import webgpu
+
+    facts = {"device": "Some GPU", "backend_type": "Vulkan", "adapter_type": "DiscreteGPU", "vendor": "Somebody"}
+    monkeypatch.setattr(webgpu, "enumerate_adapters", lambda: [SimpleNamespace(info=facts)])
+    assert run(capsys, "kernels", "mlp", "--adapter", "some").code == 0
+    wrong = run(capsys, "kernels", "mlp", "--adapter", "nope")
+    assert (wrong.code, wrong.out) == (3, "")
+    assert "no WebGPU adapter is called 'nope', or has that number; there are: Some GPU (Vulkan)" in wrong.err
 
 
 def test_an_adapter_that_is_not_there() -> None:

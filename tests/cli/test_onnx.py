@@ -182,6 +182,8 @@ def test_kernels_and_graphs_are_of_a_run_and_name_its_nodes(file: str, capsys: p
         (["run", "{file}", "--size", "n=many"], "NAME=N", 2),
         (["run", "{file}", "--size", "zz=3"], "no open size 'zz'; it has n, x.0", 2),
         (["run", "{file}", "--shape", "n=1:2:3"], "NAME=LOW:HIGH", 2),
+        (["run", "{file}", "--shape", "n=5:1"], "--shape n=5:1: bounds are 1 <= LOW <= HIGH < 2**31, such as n=1:5", 2),
+        (["run", "{file}", "--shape", "n=0"], "--shape n=0: bounds are 1 <= LOW <= HIGH < 2**31", 2),
         (["run", "{file}", "--shape", "n=1:4", "--size", "n=5"], "which goes from 1 to 4, and has 5", 4),
         (["check", "{file}", "--device", "cpu", "--adapter", "x"], "--adapter", 2),
         (["run", "{file}", "--output", "/no/such/folder/o.npz"], "no/such/folder", 4),

@@ -225,7 +225,10 @@ def test_the_way_back_from_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     here = [k for k in whole if line in [x["line"] for x in k["lines"]]]
     assert 0 < len(here) < len(whole)
     assert json.loads(run(capsys, "kernels", "mlp", "--line", f"mlp.py:{line}", "--json").out)["kernels"] == here
-    assert run(capsys, "kernels", "mlp", "--line", "mlp.py:1").out.splitlines()[1].startswith("0 kernels, 0 distinct")
+    for more in ((), ("--kernel", "1"), ("--kernel", "1", "--lines"), ("--json",)):
+        wrong = run(capsys, "kernels", "mlp", "--line", "mlp.py:1", *more)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert re.search(r"comes from line 1 of mlp\.py; lines are mlp\.py:\d+", wrong.err), wrong.err
     of_line = run(capsys, "kernels", "mlp", "--kernel", "1", "--lines", "--line", f"mlp.py:{line}").out
     assert "// ==== kernel 1 " in of_line
     assert "@compute" not in of_line, "that comes from no line"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +65,24 @@ def test_one_that_fails_ends_all(how: str, told: str) -> None:
     assert ended.code != 0
     assert told in ended.err, ended.err
     assert ended.seconds < 25, "of which starting takes some"
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_a_launch_that_is_stopped_ends_with_130(group: bool, tmp_path: Path) -> None:
+    """Also where the signal goes to `anneal launch` alone, which a terminal's does not; the processes end first."""
+    needs_mpi()
+    program = tmp_path / "waits.py"
+    program.write_text("import time\nprint('there', flush=True)\ntime.sleep(60)\n")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "anneal", "launch", "-n", "2", "--quiet", str(program)], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline().strip() == "there"
+    (os.killpg if group else os.kill)(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "Traceback" not in err
 
 
 def test_a_killed_training_goes_on(tmp_path: Path) -> None:

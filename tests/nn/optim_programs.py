@@ -137,10 +137,15 @@ CHANGES: dict[str, Start] = {
 }
 
 
-def fit(m: Any, make: Make, start: Start, wrap: Any = lambda f: f) -> list[float]:
+def unchanged(m: Any, optimizer: Any, params: list[Any]) -> After:
+    """Nothing changes."""
+    return lambda n, loss: None
+
+
+def fit(m: Any, make: Make, start: Start, wrap: Any = lambda f: f, kind: Any = np.float32) -> list[float]:
     """The losses of a fit of two groups, in which something changes between the steps."""
-    params = [m.nn.Parameter(m.tensor(x.astype(np.float32))) for x in START]
-    goals = [m.tensor(x.astype(np.float32)) for x in GOAL]
+    params = [m.nn.Parameter(m.tensor(x.astype(kind))) for x in START]
+    goals = [m.tensor(x.astype(kind)) for x in GOAL]
     optimizer = make(m.optim, [{"params": params[:2]}, {"params": params[2:]}])
     after = start(m, optimizer, params)
 
@@ -159,6 +164,36 @@ def fit(m: Any, make: Make, start: Start, wrap: Any = lambda f: f) -> list[float
     return losses
 
 
+def lbfgs(m: Any, values: list[Any], steps: int, state: Any = None) -> tuple[list[Any], Any]:
+    """The parameters after so many steps of L-BFGS in float64 from a state, and its state then. Tensors are lists."""
+    params = [m.nn.Parameter(m.tensor(np.array(x, np.float64))) for x in values]
+    optimizer = m.optim.LBFGS(params, lr=0.5, max_iter=3, history_size=4)
+    if state is not None:
+        optimizer.load_state_dict(state)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (params[0] ** 4).sum() + ((params[1] - params[0].sum()) ** 2).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+    kept = optimizer.state_dict()
+    states = {
+        str(n): {k: [listed(x) for x in v] if isinstance(v, list) else listed(v) for k, v in found.items()}
+        for n, found in kept["state"].items()
+    }
+    return [listed(p) for p in params], {"state": states, "param_groups": kept["param_groups"]}
+
+
+def listed(x: Any) -> Any:
+    """A tensor as lists; what is none as it is."""
+    return x.detach().tolist() if hasattr(x, "detach") else x
+
+
+LBFGS_START = [[1.5, -2.0], [[0.3]]]
+
 if __name__ == "__main__":
     import torch
 
@@ -171,4 +206,8 @@ if __name__ == "__main__":
                 print(name, change, repr(e), file=sys.stderr)
                 continue
             table[f"{name}: {change}"] = [float(f"{loss:.7g}") for loss in losses]
-    TABLE.write_text(json.dumps({"torch": torch.__version__, "losses": table}, indent=0).replace(",\n", ", ") + "\n")
+    wide = {name: fit(torch, make, unchanged, kind=np.float64) for name, make in OPTIMISERS.items()}
+    values, state = lbfgs(torch, LBFGS_START, 2)
+    history = {"values": values, "state": state, "after": lbfgs(torch, LBFGS_START, 5)[0]}
+    found = {"torch": torch.__version__, "losses": table, "float64": wide, "lbfgs": history}
+    TABLE.write_text(json.dumps(found, indent=0).replace(",\n", ", ") + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Generator
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import anneal as an
 from anneal import nn
 from anneal.tensor import Tensor
-from anneal.utils.data import DataLoader
+from anneal.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 
 def test_a_block_around_a_generator_holds_in_each_of_its_steps() -> None:
@@ -127,3 +128,64 @@ def test_a_tensor_that_a_call_leaves_is_no_buffer() -> None:
     assert [name for name, _ in m.named_buffers()] == ["mean"]
     Kept().load_state_dict(m.state_dict())
     assert m.double().last.dtype is an.float64  # it goes with its module
+
+
+class _Numbers(IterableDataset):
+    """Whole numbers, all of them or the part of the thread that reads."""
+
+    def __init__(self, end: int, parts: bool = False) -> None:
+        self.numbers, self.parts = range(end), parts
+
+    def __iter__(self) -> Any:
+        info = get_worker_info() if self.parts else None
+        return iter(self.numbers if info is None else self.numbers[info.id :: info.num_workers])
+
+
+def _takes_a_part(n: int) -> None:
+    info: Any = get_worker_info()
+    assert info.id == n
+    info.dataset.numbers = info.dataset.numbers[n :: info.num_workers]
+
+
+def test_threads_that_read_an_iterable_dataset_have_a_copy_each() -> None:
+    """The batches are those of torch's processes, in their order."""
+
+    def batches(dataset: Any, size: Any = 2, **more: Any) -> list[Any]:
+        loader: Any = DataLoader(dataset, size, **more)
+        first, again = [[b.tolist() if isinstance(b, Tensor) else b for b in loader] for _ in range(2)]
+        assert first == again
+        return first
+
+    once = [[0, 1], [2, 3], [4]]
+    assert batches(_Numbers(5)) == batches(_Numbers(5), num_workers=1) == once
+    assert batches(_Numbers(5), num_workers=2) == [b for b in once for _ in range(2)]
+    assert batches(_Numbers(3), None, num_workers=2) == [0, 0, 1, 1, 2, 2]
+    assert batches(_Numbers(9, parts=True), num_workers=2) == [[0, 2], [1, 3], [4, 6], [5, 7], [8]]
+    assert batches(_Numbers(7, parts=True), num_workers=2) == [[0, 2], [1, 3], [4, 6], [5]]
+    assert batches(_Numbers(7), num_workers=2, worker_init_fn=_takes_a_part) == [[0, 2], [1, 3], [4, 6], [5]]
+    assert batches(_Numbers(7), num_workers=2, worker_init_fn=_takes_a_part, drop_last=True) == [[0, 2], [1, 3], [4, 6]]
+    assert get_worker_info() is None
+
+
+def test_a_thread_that_reads_says_its_number() -> None:
+    class Told(Dataset[int]):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, n: int) -> int:
+            info: Any = get_worker_info()
+            assert info.dataset is self
+            assert info.seed - info.id == an.initial_seed()
+            return int(info.id)
+
+    loader: Any = DataLoader(Told(), 2, num_workers=3)
+    assert {n for b in loader for n in b.tolist()} <= {0, 1, 2}
+
+
+def test_a_loader_that_is_left_in_the_middle_ends_its_threads() -> None:
+    before = threading.active_count()
+    for batch in DataLoader(_Numbers(1000), 2, num_workers=3):
+        assert batch.tolist() == [0, 1]
+        break
+    gc.collect()
+    assert threading.active_count() == before

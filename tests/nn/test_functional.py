@@ -294,7 +294,7 @@ def test_errors_name_the_shapes() -> None:
     with pytest.raises(ShapeError, match="reduction"):
         F.mse_loss(Tensor([1.0]), Tensor([1.0]), reduction="median")
     with pytest.raises(ShapeError, match="one shape"):
-        F.mse_loss(Tensor([1.0]), Tensor([1.0, 2.0]))
+        F.kl_div(Tensor([1.0]), Tensor([1.0, 2.0]))
 
 
 ACTIVATIONS: dict[str, tuple[Any, ...]] = {

@@ -102,3 +102,20 @@ def test_a_variance_that_lacks_the_last_axis_is_one_for_all_along_it() -> None:
     assert F.gaussian_nll_loss(Tensor(x), Tensor(t), Tensor(var)).item() == pytest.approx(want.item(), rel=1e-5)
     with pytest.raises(ShapeError, match="var has that shape"):
         F.gaussian_nll_loss(Tensor(x[:3]), Tensor(t[:3]), Tensor(var))
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
+def test_shapes_that_broadcast_are_warned_of_at_the_users_line(name: str) -> None:
+    a, b = np.float32([[1.0], [2.0], [4.0]]), np.float32([1.5, 3.0, 2.0])
+    loss, wide = (
+        getattr(F, name),
+        (Tensor(np.broadcast_to(a, (3, 3)).copy()), Tensor(np.broadcast_to(b, (3, 3)).copy())),
+    )
+    said = r"Using a target size \(\(3,\)\) that is different to the input size \(\(3, 1\)\)\. .* due to broadcasting"
+    for _ in range(3):
+        with pytest.warns(UserWarning, match=said) as caught:
+            found = loss(Tensor(a), Tensor(b))
+        assert [w.filename for w in caught] == [__file__]
+        np.testing.assert_allclose(found.item(), loss(*wide).item(), rtol=1e-6)
+    with pytest.raises(ShapeError, match=f"{name}: input and target: shapes .* do not broadcast"):
+        loss(Tensor(a), Tensor(b[:2]).reshape(2, 1))

@@ -16,7 +16,7 @@ import anneal as an
 from anneal import optim
 from anneal.errors import DataError
 from anneal.tensor import Tensor, io
-from tests.nn.optim_programs import GOAL, OPTIMISERS, SCHEDULES, START
+from tests.nn.optim_programs import GOAL, LBFGS_START, OPTIMISERS, SCHEDULES, START, TABLE, lbfgs
 
 Through = Callable[[Any, Path], Any]
 
@@ -152,3 +152,50 @@ def test_a_state_of_other_groups_or_of_damaged_settings_is_refused(tmp_path: Pat
     for wrong in ([1, 2], [*json.dumps([{"lr": 1}]).encode()]):
         with pytest.raises(DataError, match="'settings' is no settings"):
             optim.SGD([a, b]).load_state_dict(state | {"settings": Tensor(np.array(wrong, np.uint8))})
+
+
+def _tensors(state: Any) -> Any:
+    """A state with lists, as `lbfgs` gives it, with tensors again, and numbers for parameters."""
+    lists = ("old_dirs", "old_stps", "ro")
+    found = {
+        k: [an.tensor(x, dtype=an.float64) for x in v] if k in lists else an.tensor(v, dtype=an.float64)
+        for k, v in state["state"]["0"].items()
+        if k != "al"  # torch's working memory
+    }
+    return {"state": {0: found}, "param_groups": state["param_groups"]}
+
+
+def test_the_nested_state_of_lbfgs_is_torchs() -> None:
+    """It goes on from torch's, has torch's names and values itself, and goes on from its own nested one."""
+    table = json.loads(TABLE.read_text())["lbfgs"]
+    after, _ = lbfgs(an, table["values"], 3, _tensors(table["state"]))
+    for x, y in zip(after, table["after"], strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12)
+    values, state = lbfgs(an, LBFGS_START, 2)
+    mine, theirs = state["state"]["0"], table["state"]["state"]["0"]
+    assert theirs.keys() - mine.keys() == {"al", "func_evals", "prev_loss"}
+    for name, value in mine.items():
+        np.testing.assert_allclose(value, theirs[name], rtol=1e-9, atol=1e-12, err_msg=name)
+    again, _ = lbfgs(an, values, 3, _tensors(state))
+    for x, y in zip(again, table["after"], strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12)
+
+
+def test_a_state_of_lbfgs_whose_nested_form_was_read_loses_nothing() -> None:
+    params = [an.nn.Parameter(x, dtype="float64") for x in START]
+    optimizer: Any = optim.LBFGS(params, lr=0.5)
+    assert optimizer.state_dict()["state"] == {}
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss: Any = sum(((p - an.tensor(g)) ** 2).sum() for p, g in zip(params, GOAL, strict=True))
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    state = optimizer.state_dict()
+    assert state["state"][0]["n_iter"] > 0
+    other = optim.LBFGS([an.nn.Parameter(p.numpy()) for p in params])
+    other.load_state_dict(state)
+    for name, t in optimizer.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[name].numpy(), t.numpy(), name)

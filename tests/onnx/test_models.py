@@ -20,8 +20,10 @@ from anneal import nn, schedule
 from anneal.errors import OnnxError
 from anneal.onnx.execute import GraphRun
 from anneal.runtime import nodes
+from anneal.runtime.numbering import LEARNED
 from anneal.tensor import Tensor
 from anneal.uop import Op, toposort
+from tests.helpers import EveryLine
 from tests.onnx.bad import array, floats, ints, model, node
 
 F, I64 = TensorProto.FLOAT, TensorProto.INT64
@@ -391,6 +393,31 @@ def test_dynamic_runs_do_not_grow() -> None:
 
 
 # -- what cannot be run ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_traced_stays_a_graph_whatever_loops_ran_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants are computed in a trace, and what a node needs on the host is read: the outputs are not computed along
+    with them, though a loop has taught the thread that results of such lines go on."""
+    nodes = [
+        node("Add", ["x", "c"], ["y"]),
+        node("Relu", ["x"], ["r"]),
+        node("NonZero", ["r"], ["found"]),  # of a size that the host has to know
+        node("Transpose", ["found"], ["places"]),
+        node("GatherND", ["y", "places"], ["there"]),
+        node("Mul", ["there", "two"], ["z"]),
+    ]
+    weights = [array("c", np.arange(4.0), np.float32), array("two", 2.0, np.float32)]
+    m = load(nodes, [floats("x", 4)], [floats("y", 4), floats("z", "k")], weights)
+    monkeypatch.setattr(LEARNED, "carried", EveryLine())
+    x = np.float32([0, 1, 0, 3])
+    y, z = m.trace({"x": x}).values()
+    for t, op in ((y, Op.ADD), (z, Op.MUL)):
+        assert not t.is_realized
+        assert op in {u.op for u in toposort((t.uop,))}
+    np.testing.assert_array_equal(y.numpy(), x + np.arange(4))
+    np.testing.assert_array_equal(z.numpy(), [4, 12])
+    (y,) = anneal.onnx.load(mlp()).trace({"x": np.ones((2, 3), np.float32)}).values()
+    assert not y.is_realized
 
 
 def test_all_gaps_are_told_at_once() -> None:

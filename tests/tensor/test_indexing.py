@@ -301,12 +301,6 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "too many": (lambda: Z[0, 0, 0], ShapeError, "too many indices: 3 axes are named, but shape .* has 2"),
     "two dots": (lambda: Z[..., ...], ShapeError, "only one ... may stand"),
     "a float": (lambda: Z[1.0], DTypeError, "index: takes ints, slices, .* not float"),
-    "a bool": (lambda: Z[True], DTypeError, "index: True and False are no positions"),
-    "a mask of no axes among others": (
-        lambda: Z[0, Tensor(True)],
-        DTypeError,
-        "index: True and False are no positions",
-    ),
     "a float tensor": (lambda: Z[Z], DTypeError, "index: takes integers, not float32"),
     "a wrong mask": (lambda: Z[[True, False, True]], ShapeError, "a mask of 3 elements does not fit axis 0"),
     "zero step": (lambda: Z[::0], ShapeError, "index: slice.*cannot be zero"),
@@ -334,3 +328,28 @@ def test_mistakes_are_named_at_the_call(name: str) -> None:
     call, kind, message = MISTAKES[name]
     with pytest.raises(kind, match=message):
         call()
+
+
+@pytest.mark.parametrize("index", [True, False, (True, 0), (0, False), (None, True), (True, [0, 1]), (..., True)])
+def test_bools_are_masks_of_no_axes(index: Any) -> None:
+    """Also as arrays and tensors, where values are put, and where gradients flow."""
+    whole = np.arange(6, dtype=np.float32).reshape(2, 3)
+    items = index if isinstance(index, tuple) else (index,)
+    for wrap in (lambda b: b, np.array, Tensor):
+        at = tuple([wrap(i) if isinstance(i, bool) else i for i in items])
+        x = Tensor(whole, requires_grad=True)
+        found = x[at]
+        np.testing.assert_array_equal(found.detach().numpy(), whole[index])
+        found.sum().backward()
+        chosen = np.zeros_like(whole)
+        chosen[index] = 1
+        assert x.grad is not None
+        np.testing.assert_array_equal(x.grad.numpy(), chosen)
+        y = Tensor(whole)
+        y[at] = 7
+        np.testing.assert_array_equal(y.numpy(), np.where(chosen, 7, whole))
+
+
+def test_bools_name_no_axis() -> None:
+    with pytest.raises(ShapeError, match="too many indices: 3 axes are named, but shape .* has 2"):
+        Z[True, 0, 0, 0]

@@ -271,3 +271,28 @@ def test_an_extreme_is_compared_with_what_it_was_chosen_from() -> None:
     y = Tensor([1.0, 2.0, 3.0]) * 0.1 + 0.7
     assert y.uop in toposort((y.argmax().uop,))
     assert y.uop.op is Op.CONTIGUOUS
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("start", ["1", "zeros", "ones", "scalar", "memory"])
+def test_a_sum_of_a_constant_and_products_of_repeated_values(start: str, count: int, device: str) -> None:
+    """The products are summed apart, as matrix products are; the constant, which has no axes in the graph, is too."""
+    starts: dict[str, Any] = {
+        "1": 1.0,
+        "zeros": Tensor.zeros(4, 4, device=device),
+        "ones": Tensor.ones(4, 4, device=device),
+        "scalar": Tensor.full((), 2.0, device=device),
+        "memory": Tensor(np.full((4, 4), 2.0, np.float32), device=device),
+    }
+    rows = np.arange(4.0 * count, dtype=np.float32).reshape(count, 4) / 8 - 0.5
+    first = starts[start]
+    for sign in (1, -1):
+        x: Any = first
+        wanted = np.broadcast_to(first if isinstance(first, float) else first.numpy(), (4, 4)).astype(np.float64)
+        for row in rows:
+            v = Tensor(row, device=device)
+            x = x + sign * v.outer(v)
+            wanted = wanted + sign * np.outer(row, row).astype(np.float64)
+        for axis in (None, 0, 1):
+            np.testing.assert_allclose(x.sum(axis).numpy(), wanted.sum(axis), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(x.mean().numpy(), wanted.mean(), rtol=1e-5, atol=1e-5)

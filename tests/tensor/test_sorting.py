@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anneal as an
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import Tensor
 from tests.helpers import check_grad, check_values
@@ -171,3 +172,26 @@ def test_mistakes_about_quantiles() -> None:
         Tensor([1.0]).quantile(["a"])
     with pytest.raises(ShapeError, match="median: shape .* has nothing to choose from"):
         Tensor.zeros(2, 0).median(1)
+    with pytest.raises(ShapeError, match=r"mode: shape \(0, 3\) has nothing to choose from along axis 0"):
+        Tensor.zeros(0, 3).mode(0)
+    with pytest.raises(ShapeError, match="median: shape .* has nothing to choose from"):
+        Tensor.zeros(0, dtype=an.int32).median()
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_the_median_of_no_floats_is_nan(shape: tuple[int, ...]) -> None:
+    x = Tensor.zeros(*shape, requires_grad=True)
+    for found in (x.median(), x.nanmedian()):
+        assert (found.shape, math.isnan(found.item())) == ((), True)
+    assert x.median(axis=None, keepdim=True).shape == (1,) * len(shape)
+    x.median().backward()
+    assert x.grad is not None
+    assert x.grad.shape == shape
+
+
+def test_shares_of_float64_have_its_digits() -> None:
+    """Of 7 numbers the share 1/3 is a place that float32 rounds."""
+    x = Tensor(np.array([-2.0, -1.0, -0.3, 0.1, 0.3, 0.7, 1.9]), dtype=an.float64)
+    for name in ("quantile", "nanquantile"):
+        np.testing.assert_allclose(getattr(x, name)(0.3).item(), np.quantile(x.numpy(), 0.3), rtol=1e-14)
+    np.testing.assert_array_equal(Tensor([-1.0, 2.0], dtype=an.float64).angle().numpy(), [math.pi, 0.0])

@@ -194,7 +194,6 @@ WRONG: dict[str, Any] = {
     "nonzero: size must not be negative": lambda: Tensor([1.0]).nonzero(size=-1),
     "unique: size= is for all elements": lambda: Tensor(WHOLE).unique(dim=0, size=2),
     "masked_select: a mask is bool": lambda: Tensor(A).masked_select(Tensor(A)),
-    "index: True and False are no positions": lambda: Tensor(A)[0, Tensor(True)],
     "repeat_interleave: repeats are 3 integers": lambda: Tensor(A).repeat_interleave(Tensor([1, 2]), 0),
     "repeat_interleave: repeats are counts": lambda: Tensor(A).repeat_interleave(Tensor([1, 2, -1]), 0),
     "searchsorted: side is": lambda: Tensor([1.0]).searchsorted(Tensor([1.0]), side="up"),

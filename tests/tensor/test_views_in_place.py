@@ -341,6 +341,53 @@ def test_functions_that_copy_give_no_views(name: str) -> None:
         assert x.sum().item() == 6.0
 
 
+EMPTY: dict[str, Any] = {
+    "rows": lambda x: x[3:],
+    "no rows": lambda x: x[:0],
+    "the end of a row": lambda x: x[1, 4:],
+    "narrow": lambda x: x.narrow(1, 2, 0),
+    "transposed": lambda x: x.T[4:],
+    "flipped": lambda x: x.flip(0)[3:],
+    "reshaped": lambda x: x[:, 4:].reshape(0),
+    "flat": lambda x: x.view(12)[12:],
+    "diagonal": lambda x: x.diagonal(4),
+    "split": lambda x: x.split([3, 0])[1],
+    "windows": lambda x: x.unfold(0, 2, 1)[2:],
+}
+CHANGES: dict[str, Any] = {
+    "zero_": lambda v: v.zero_(),
+    "mul_": lambda v: v.mul_(2),
+    "copy_": lambda v: v.copy_(Tensor.ones(*v.shape)),
+    "masked_fill_": lambda v: v.masked_fill_(v > 0, 1),
+    "[...]": lambda v: v.__setitem__(Ellipsis, 5),
+}
+
+
+@pytest.mark.parametrize("view", EMPTY)
+@pytest.mark.parametrize("kind", ["computed", "int8", "lazy", "jit", "gradient"])
+def test_a_view_of_no_elements_changes_nothing(view: str, kind: str) -> None:
+    whole = np.arange(12.0).reshape(3, 4) + 1
+    for name, change in CHANGES.items():
+        w = Tensor.ones(3, 4, requires_grad=kind == "gradient")
+        x = w * (Tensor.arange(12.0).reshape(3, 4) + 1)
+        x = x.to(anneal.int8) if kind == "int8" else x
+        if kind not in ("lazy", "gradient"):
+            x.realize()
+
+        def step(y: Tensor, x: Tensor = x, change: Any = change) -> Tensor:
+            change(EMPTY[view](x))
+            return y + x
+
+        call = jit(step) if kind == "jit" else step
+        for _ in range(3 if kind == "jit" else 1):
+            np.testing.assert_array_equal(call(Tensor.zeros(3, 4).realize()).detach().numpy(), whole, name)
+        np.testing.assert_array_equal(x.detach().numpy(), whole, name)
+        if kind == "gradient":
+            x.sum().backward()
+            assert w.grad is not None
+            np.testing.assert_array_equal(w.grad.numpy(), whole, name)
+
+
 COPIES: dict[str, Any] = {
     "cat": lambda x: Tensor.cat([x]),
     "hstack": lambda x: Tensor.hstack([x]),

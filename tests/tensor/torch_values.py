@@ -24,6 +24,16 @@ CALLS = [
     "an.zeros(3, dtype=an.int32).scatter_add(0, an.tensor([0, 2, 0]), an.ones(3, dtype=an.int32))",
     "an.zeros(3, 3).half().diagonal_scatter(an.ones(3))", "an.zeros(3, 3).half().select_scatter(an.ones(3), 0, 1)",
     "an.zeros(3).half().index_fill(0, an.tensor([1]), an.tensor(2.0))", "an.zeros(3).half().masked_fill(an.tensor([True, False, True]), an.tensor(2.0))",
+    # bools in an index: masks of shape ()
+    *[f"X[{index}]" for index in ("True", "False", "None, True", "True, None", "0, True", "True, 0", "False, 0", "..., True", "True, False",
+      "True, [0, 1]", "[0, 1], True", ":, True", "0, :, True", "True, :, [0, 1]", "an.tensor(True), 1:", "1, an.tensor(False)", ":, False", "1:, True, None")],
+    "an.tensor(5.0)[True]", "an.tensor(5.0)[False]", *[f"an.zeros(2, 3).index_put((an.tensor([1]),), an.ones(3))[{i}]" for i in ("True, 1", "0, False")],
+    # integers
+    *[f"an.vander(an.tensor([-7, 3, 100], dtype=an.{kind}), {more}).to(an.int32)" for kind in ("int8", "int16", "int32") for more in ("4", "4, True", "0", "1")],
+    "an.vander(an.tensor([True, False]), 3).to(an.int32)",
+    *[f"an.add(an.tensor([True, False]), an.tensor([{other}, {other}]), alpha={alpha})" for other in (True, False) for alpha in (0, 2, True)],
+    *[f"an.addcmul(I, I, I, value={value})" for value in (0.5, 2, 2.7, -1.5)], "an.addcmul(I.float(), I, I, value=0.5).mul(2)",
+    "I.masked_fill(I > 0, 7.0)", "I.masked_fill(I > 1, -0.0)", "(I > 0).masked_fill(I > 1, 0.0)", "an.nansum(X, 1, dtype=an.int32)",
     "an.zeros(3).half().copy_(an.ones(3))", "an.eye(2, dtype=an.bool)", "an.full((2,), 1, dtype=an.bool)",
 ]  # fmt: skip
 
@@ -31,7 +41,16 @@ CALLS = [
 def called(an: Any, call: str) -> Any:
     """What a call makes, in torch or in anneal."""
     image = (an.arange(144).reshape(2, 3, 4, 6) * 37 % 256).to(an.uint8)
-    return eval(call, {"an": an, "F": an.nn.functional, "X": an.arange(24).reshape(2, 3, 4).float(), "U": image})
+    return eval(
+        call,
+        {
+            "an": an,
+            "F": an.nn.functional,
+            "X": an.arange(24).reshape(2, 3, 4).float(),
+            "U": image,
+            "I": an.arange(3, dtype=an.int32),
+        },
+    )
 
 
 def told(x: Any) -> list[Any]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 app = flags.alone()
 
+_LINES = 8  # source lines that an error lists
+
 
 @app.command()
 def explain(
@@ -315,6 +317,10 @@ def kernels(
         with settings.override(**changes):
             _time(model, step, batch, settings.current().device, trace, as_json)
         return
+    if adapter is not None:
+        from anneal.inspect import need_adapter
+
+        need_adapter(adapter)  # which is not opened: nothing runs
     _show(model, step, batch, str(changes.get("device", "auto")), kernel, whole, lines, where, as_json)
 
 
@@ -343,14 +349,20 @@ def _show(
     number = None if kernel is None else _number(kernel, [call.kernel.name for call in plan.calls])
     if lines and number is not None:
         text = kernel_text(sink, cost_model, number, c_target(planned))
-        text = text if where is None else replace(text, lines=tuple(text.of_line(*where)))
+        if where is not None:
+            _check_line(where, [x for t in text.lines for x in t.lines], f"kernel {number}")
+            text = replace(text, lines=tuple(text.of_line(*where)))
         if as_json:
             json_report({**told, **asdict(text)})
         else:
             _print_lines(number, text)
         return
     found = kernel_calls(plan, origins(sink), wgsl_for(get_device("cpu"), plan) if c_target(planned) else None)
-    wanted = found if where is None else of_line(found, *where)
+    looked = found if number is None else [found[number]]
+    if where is not None:
+        of = "the plan" if number is None else f"kernel {number}"
+        _check_line(where, [x for k in looked for x in k.lines], of)
+    wanted = looked if where is None else of_line(looked, *where)
     shown = [(n, k) for n, k in enumerate(found) if k in wanted and number in (None, n)]
     if as_json:
         json_report({**told, "kernels": [kernel_record(k) for _, k in shown]})
@@ -375,6 +387,20 @@ def _where(text: str) -> tuple[str, int]:
     if not (file and colon and number.isdecimal()):
         raise UserError(f"--line takes FILE:LINE, such as model.py:12, not {text[:100]!r}")
     return file, int(number)
+
+
+def _check_line(where: tuple[str, int], lines: Iterable[Line], of: str) -> None:
+    """UserError if nothing comes from the line `where`, with the lines that something comes from; those of the file
+    first.
+    """
+    file, number = where
+    if any(x.line == number and x.file.endswith(file) for x in lines):
+        return
+    near = sorted({(not x.file.endswith(file), Path(x.file).name, x.line) for x in lines})
+    there = ", ".join([f"{name}:{line}" for _, name, line in near[:_LINES]]) + (", ..." if len(near) > _LINES else "")
+    raise UserError(
+        f"nothing of {of} comes from line {number} of {file}; " + (f"lines are {there}" if near else "it has no lines")
+    )
 
 
 def _number(kernel: str, names: Sequence[str]) -> int:

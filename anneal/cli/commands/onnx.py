@@ -281,7 +281,12 @@ def _bounds(texts: Sequence[str] | None) -> dict[str, Any]:
         ends = what.split(":")
         if not name or len(ends) > 2 or not all(end.isdigit() for end in ends):
             raise UserError(f"--shape takes NAME=LOW:HIGH or NAME=N, a symbolic size and its bounds, not {text!r}")
-        out[name] = int(what) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
+        low, high = int(ends[0]), int(ends[-1])
+        if not 1 <= low <= high < 2**31:
+            raise UserError(
+                f"--shape {text}: bounds are 1 <= LOW <= HIGH < 2**31, such as {name}=1:{max(low, high, 1)}"
+            )
+        out[name] = low if len(ends) == 1 else (low, high)
     return out
 
 

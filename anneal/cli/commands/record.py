@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 app = flags.alone()
 
+_PATIENCE = 1.0  # seconds in which mpirun ends after a signal that it got by itself
 _REASONS = 4  # plans of which it is said why their times do not agree
 SAVE_S = 1.0  # a recording that is watched meanwhile is at most so old when a plan is new
 
@@ -144,7 +146,7 @@ class _Options:
 
 
 @flags.command(app, _Options, context_settings={"allow_interspersed_args": False})
-def launch(options: _Options) -> None:
+def launch(options: _Options) -> int:
     """Start a command or a script in several processes, by mpirun: `anneal launch -n 4 train nanogpt`."""
     word = options.program[0]
     if not is_script(word) and word not in COMMANDS:
@@ -157,13 +159,30 @@ def launch(options: _Options) -> None:
     call = call_of(program, is_open_mpi, options.ranks, cores, options.program)
     if options.dry:
         json_report({"call": call}) if options.as_json else data(" ".join(call))
-        return
+        return 0
     if not is_quiet():
         more = f", more than the {cores} cores here" if options.ranks > cores else ""
         message(f"anneal: {options.ranks} processes{more}: {' '.join(call[: call.index(sys.executable)])}")
     sys.stdout.flush()
-    # mpirun takes this process's place: what is sent to it, a signal say, is mpirun's
-    os.execve(call[0], call, environment(os.environ, options.ranks, cores))
+    return _code_of(call, environment(os.environ, options.ranks, cores))
+
+
+def _code_of(call: Sequence[str], variables: Mapping[str, str]) -> int:
+    """The exit code of mpirun, which ends before this process does; KeyboardInterrupt after Ctrl-C."""
+    child = subprocess.Popen(call, env=dict(variables))
+    before = signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:
+        try:
+            child.wait(_PATIENCE)  # a terminal has sent it the signal, too
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGINT)
+            child.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return code if code >= 0 else 128 - code
 
 
 def launcher() -> tuple[str, bool] | None:

@@ -133,7 +133,11 @@ def has_products(u: UOp) -> bool:
 
 def summed_apart(u: UOp) -> UOp:
     """A reduction of added products as added reductions of each; what is no product is reduced together."""
+    shape = u.src[0].shape
     found, others = products(u.src[0])
     if others:
-        found.append(functools.reduce(operator.add, others))
+        rest: UOp = functools.reduce(operator.add, others)
+        if rest.shape != shape:  # constants, which have no axes among addends
+            rest = rest.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
+        found.append(rest)
     return functools.reduce(operator.add, [x.then(Op.REDUCE_AXIS, u.arg) for x in found])

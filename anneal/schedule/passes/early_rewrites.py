@@ -30,6 +30,7 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
 
     - EXPAND or RESHAPE of a scalar, as an elementwise source -> the scalar (rank 0 broadcasts by itself)
     - a reduce over nothing -> its identity
+    - what is changed in no place -> as it was
     - outputs are made distinct, computed nodes
     - a scatter is as `scattered` has it, with `serial` one kernel; then a running reduction is a SCAN, and a sort
       of rows an ARGSORT
@@ -45,6 +46,8 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
         out: UOp
         if 0 in u.shape and src and op is not Op.UPDATE:
             out = _repeated(const(u.dtype, 0), u.shape)  # no elements: nothing that they come from is needed
+        elif op is Op.UPDATE and 0 in src[1].shape:
+            out = src[0]
         elif op in ALU:
             shape = u.shape
             if shape:
