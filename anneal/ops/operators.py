@@ -29,7 +29,6 @@ from anneal.uop.sizes import most, product, range_of, size
 Known = tuple[tuple[int, bool], ...]  # items of an index, and whether they are a mask's
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
-
 _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
 
 # -- subscripts -------------------------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import numpy as np
@@ -229,7 +227,7 @@ class Optimizer(StepHooks):
                     )
                 self.param_groups[n] = ParameterGroup(group, group["params"][0].device)
                 outdate_captures("an optimiser got further parameters")
-        return list(chain.from_iterable(map(itemgetter("params"), self.param_groups)))
+        return [t for group in self.param_groups for t in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {n: v for n, v in vars(self).items() if n not in ("_hooks", "_layout", "step")}
@@ -456,8 +454,7 @@ class Optimizer(StepHooks):
             nodes = list(made.values())
             return nodes, ([places[id(t)] for t in made], [u.provenance[1:3] for u in nodes])
 
-        templates = [layout.templates(numbering, part) for part in parts]
-        found = composite(numbering, whole, list(chain.from_iterable(templates)), compute)
+        found = composite(numbering, whole, [u for part in parts for u in layout.templates(numbering, part)], compute)
         if found is None:
             return made
         places, lines = found[1]

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
@@ -335,7 +334,7 @@ class UpdateInputs:
 
     def states(self) -> list[Tensor]:
         """The tensors of the state, in order."""
-        return list(chain.from_iterable(map(dict.values, self._there)))
+        return [t for held in self._there for t in held.values()]
 
     @staticmethod
     def gradients(params: Sequence[Tensor]) -> list[Tensor | None]:

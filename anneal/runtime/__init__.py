@@ -33,6 +33,7 @@ from anneal.runtime.late import (
     become_late,
     call as call_late,
     composite,
+    is_computed_late,
     number,
     register as register_late,
     tensor_class,
@@ -57,7 +58,7 @@ from anneal.runtime.nodes import (
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, is_computed_late, numbering_of, numbers_of
+from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, numbering_of, numbers_of
 from anneal.runtime.uses import Args, Fun, KnownCalls, Options, note_call
 
 if TYPE_CHECKING:

@@ -1,13 +1,12 @@
 """Tensors that are computed along with those that are asked for: left lazy, their graphs would grow by all that a loop
-does, or be computed several times.
-"""
+does, or be computed several times."""
 
 from __future__ import annotations
 
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle, Handles
-from anneal.runtime.numbering import Numbering, carried, mask_of
-from anneal.uop import Op, UOp, toposort
+from anneal.runtime.numbering import LEARNED, Numbering, lazy_node, mask_of
+from anneal.uop import Nodes, Op, UOp, toposort
 
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
 
@@ -36,7 +35,7 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
             elif _grows(t):
                 others.append(t)
         here.pending = later
-    others += carried(numbering)
+    others += _carried(numbering)
     if numbering is not None:
         others += _left(numbering)
     for call in here.calls:
@@ -48,6 +47,31 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
         return tensors
     there = {id(t) for t in (*tensors, *but)}
     return [*tensors, *{id(t): t for t in others if id(t) not in there}.values()]
+
+
+def _carried(n: Numbering | None) -> list[Handle]:
+    """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond a realize before."""
+    lines = LEARNED.carried
+    if not lines:
+        return []
+    made = [r() for r, line in tuple(here.plain) if line in lines]  # a collection may add to it
+    plain = [t for t in made if t is not None and lazy_node(t) is not None]
+    if n is None:
+        return plain
+    # one that requires a gradient keeps its graph as it is
+    found = [t for r in n.tensors if (t := r()) is not None and not t._wants]
+    live = [(t, t.late) for t in found]
+    kept = [t for t, late in live if late is not None and late.line in lines and late.numbering is n]
+    return [*plain, *kept]
+
+
+def note_computed(roots: Nodes) -> None:
+    """Look in graphs that are to be computed for those that a realize before left lazy: a loop goes on from them."""
+    if LEARNED.outlived:
+        below = set(toposort(roots))
+        LEARNED.carry(
+            [line for r, line in LEARNED.outlived.copy() if r() in below]
+        )  # a collection may end a numbering meanwhile
 
 
 def _left(numbering: Numbering) -> list[Handle]:

@@ -7,21 +7,20 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 
 from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
 from anneal.errors import DeviceError, UserError
-from anneal.runtime.along import with_others
+from anneal.runtime.along import note_computed, with_others
 from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle, Handles, LateValue, note_earlier
-from anneal.runtime.late import become_late, keep_run, known_run
+from anneal.runtime.late import become_late, is_computed_late, keep_run, known_run
 from anneal.runtime.launch import execute, rounds_of
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, needed, note_constants, seen, storage_of
 
 from anneal.runtime.numbering import (  # isort: skip
-    EXPANDING, Late, Numbering, at_once, has_calls, is_computed_late, is_open, note_computed, numbering_of, numbers_of,
+    EXPANDING, Late, Numbering, at_once, has_calls, is_open, numbering_of, numbers_of,
     reset,
 )  # fmt: skip
 from anneal.runtime.repeats import StepsAgain
@@ -31,7 +30,6 @@ from anneal.schedule import Plan
 from anneal.uop import SYMBOLIC, Known, Line, Nodes, Op, Src, UOp, toposort
 from anneal.uop.sizes import Sizes, Values
 
-_LINE = attrgetter("line")
 # a plan, what it reads and values of Variables -> its results, or None where it is not run
 First = Callable[[Plan, list[Storage], Sizes], list[Storage] | None]
 
@@ -422,7 +420,7 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
         _keep([numbering.node(u) for u in looped], [made[n] for n in steps.results[len(group) :]])
     storages = list(map(memory.__getitem__, mine))  # one step of Python, however many they are
     said = [*by_tensor, *lines]
-    if list(map(_LINE, storages)) != said:  # another round left them there, as a rule
+    if [s.line for s in storages] != said:  # another round left them there, as a rule
         for storage, line in zip(storages, said, strict=True):
             storage.line = line
     _show(group, before, list(map(made.__getitem__, mine)), storages)

@@ -5,8 +5,7 @@ a number in the order of first use; a node with numbers in place of memory is it
 like all nodes, so a call is known by its function, its plain arguments and the templates of its tensors, and the memo
 says of which template its result is: nothing is checked, folded or made again. Such a result is *late*: it has a
 numbering and a template, and gets its node when somebody asks for it. What realizes late tensors is known by their
-templates too: the plan, and which number each of its inputs has (`execution.py`).
-"""
+templates too: the plan, and which number each of its inputs has (`execution.py`)."""
 
 from __future__ import annotations
 
@@ -25,13 +24,14 @@ from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
 
 from anneal.runtime.numbering import (  # isort: skip
-    CALLS, LEAF, LEARNED, Late, Numbering, at_once, forget_templates, is_computed_late, is_open, mask_of, numbering_of,
+    CALLS, LEAF, LEARNED, Late, Numbering, at_once, forget_templates, is_open, mask_of, numbering_of,
 )  # fmt: skip
 from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Nodes, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort, users_frame,
+    CODES, MOVEMENT, DType, Line, Nodes, Op, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort,
+    users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
@@ -398,6 +398,21 @@ def _viewed(u: UOp) -> UOp:
     while u.op in MOVEMENT:
         u = u.src[0]
     return u
+
+
+def is_computed_late(t: Handle) -> bool:
+    """True if a tensor is late and no view of memory.
+
+    Args:
+        t: the tensor.
+    """
+    late = t.late
+    if late is None:
+        return False
+    u = late.template
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u.op is not Op.PARAM
 
 
 def become_late(t: Handle, late: Late) -> None:

@@ -8,8 +8,9 @@ from weakref import ref
 from anneal.errors import GradientError
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle, Handles
+from anneal.runtime.late import is_computed_late
 from anneal.runtime.nodes import base_of, is_realized, sources_of
-from anneal.runtime.numbering import Log, is_computed_late
+from anneal.runtime.numbering import Log
 from anneal.runtime.uses import made_of
 from anneal.uop import Nodes, UOp, toposort
 

@@ -457,36 +457,11 @@ class Late:
             return u
 
 
-def carried(n: Numbering | None) -> list[Handle]:
-    """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond a realize before."""
-    lines = LEARNED.carried
-    if not lines:
-        return []
-    made = [r() for r, line in tuple(here.plain) if line in lines]  # a collection may add to it
-    plain = [t for t in made if t is not None and _graph_of(t) is not None]
-    if n is None:
-        return plain
-    # one that requires a gradient keeps its graph as it is
-    found = [t for r in n.tensors if (t := r()) is not None and not t._wants]
-    live = [(t, t.late) for t in found]
-    kept = [t for t, late in live if late is not None and late.line in lines and late.numbering is n]
-    return [*plain, *kept]
-
-
-def _graph_of(t: Handle | None) -> UOp | None:
+def lazy_node(t: Handle | None) -> UOp | None:
     """The node of a tensor that is lazy."""
     if t is None or t.late is not None or not t.uop.weak or is_realized(t.uop):
         return None
     return t.uop
-
-
-def note_computed(roots: Iterable[UOp]) -> None:
-    """Look in graphs that are to be computed for those that a realize before left lazy: a loop goes on from them."""
-    if LEARNED.outlived:
-        below = set(toposort(roots))
-        LEARNED.carry(
-            [line for r, line in LEARNED.outlived.copy() if r() in below]
-        )  # a collection may end a numbering meanwhile
 
 
 def mask_of(template: UOp) -> int:
@@ -548,21 +523,6 @@ def _bits(mask: int) -> list[int]:
     return list(compress(count(), f"{mask:b}"[::-1].encode().translate(_ONES)))
 
 
-def is_computed_late(t: Handle) -> bool:
-    """True if a tensor is late and no view of memory.
-
-    Args:
-        t: the tensor.
-    """
-    late = t.late
-    if late is None:
-        return False
-    u = late.template
-    while u.op is _RESHAPE:
-        u = u.src[0]
-    return u.op is not _PARAM
-
-
 # -- whose turn it is -------------------------------------------------------------------------------------------------
 
 
@@ -605,7 +565,7 @@ _ARENA = arena()
 
 def reset(n: Numbering | None) -> None:
     """Begin to number anew: something was computed."""
-    left = [(weakref.ref(u), line) for r, line in tuple(here.plain) if (u := _graph_of(r())) is not None]
+    left = [(weakref.ref(u), line) for r, line in tuple(here.plain) if (u := lazy_node(r())) is not None]
     LEARNED.outlived.extend(left)
     here.plain.clear()
     here.computations += 1
