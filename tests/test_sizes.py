@@ -151,6 +151,7 @@ FEATURES: dict[str, dict[str, int]] = {
         "tensor": 2,
     },
     "frozen tensors that a jit function names, arguments that are views of what it changes": {"runtime": 4},
+    "attributes that getattr and hasattr ask for, and what hooks see, in jit": {"runtime": 1},
     "negations of what has gaps": {"backend": 1},
     "jit in rules of stand-ins, bodies around loops that nothing flows through": {"transforms": 1},
     "windows of every dtype, regions and sequences of nothing": {"ops": 1, "onnx": 1},

@@ -201,10 +201,11 @@ def expand_dims(x: Tensor, /, axis: Any = 0) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
-    """x without these axes, whose size is 1. Raises ShapeError for another size."""
+    """x without these axes, whose size is 1. Raises ShapeError for another size. An array of shape () has one axis of
+    size 1 here, as in NumPy."""
     axes = [axis_of(a, x.ndim, "squeeze") for a in (axis if isinstance(axis, (tuple, list)) else (axis,))]
     for a in axes:
-        if x.shape[a] != 1:
+        if x.ndim and x.shape[a] != 1:
             raise ShapeError(f"squeeze: axis {a} of shape {x.shape} has {x.shape[a]} elements, not 1")
     return x.reshape([n for i, n in enumerate(x.shape) if i not in axes])
 
@@ -242,8 +243,8 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     >>> repeat(Tensor([1, 2]), Tensor([1, 2]))
     Tensor([1, 2, 2], dtype=int32)
     """
-    if axis is None:
-        x, axis = x.reshape(-1), 0
+    if axis is None or not x.ndim:
+        x, axis = x.reshape(-1), axis_of(0 if axis is None else axis, min(x.ndim, 1), "repeat")
     if not isinstance(repeats, Tensor):
         return x.repeat_interleave(repeats, axis)
     at = axis_of(axis, x.ndim, "repeat")

@@ -65,8 +65,7 @@ class Guards:
     from those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds
     there. Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of
     lists, tuples, dicts, sets and deques, small arrays, the environment. An iterator, or a clock that user's code
-    names, cannot be remembered: `unguarded` names it. What is reached in other ways (`getattr` with a computed name,
-    say) is not seen.
+    names, cannot be remembered: `unguarded` names it. A `getattr` with a computed name, say, is not seen.
     """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
@@ -174,7 +173,7 @@ class Guards:
                     method = _static(type(value), name)
                     if isinstance(method, FunctionType):
                         self._follow(method, value, depth)
-                for name in loose:
+                for name in loose & {*dir(type(value)), *getattr(value, "__dict__", ())}:
                     self._reach(value, (name,), depth)
 
     def _look_at_optimiser(self, owner: Any, groups: list[dict[str, Any]]) -> None:
@@ -188,9 +187,11 @@ class Guards:
             self._watch((id(owner), "state"), partial(_state_tensors, owner), f"{_named(owner)}.state")
 
     def _look_at_parameters(self, owner: Any) -> None:
-        """Note the parameters of a module: what it does may depend on which of them are frozen."""
+        """Note the parameters of a module, some of which may be frozen, and see what its hooks see."""
         if not isinstance(owner, type) and hasattr(type(owner), "named_parameters") and self._new(owner, "parameters"):
             self.tensors += owner.parameters()
+            named = [n for m in owner.modules() if m._hooks is not None for n in vars(m._hooks).values()]
+            self._look([hook for n in named for hook, _ in n.values()], 0)
 
     def _is_unguarded(self, what: str) -> None:
         if not self._installed:  # a library may look at the clock for a log
@@ -263,9 +264,9 @@ class Guards:
                 if method is not None and not _is_foreign(method.__module__):
                     self._follow(method, owner, depth)
                 return
-            if found is _MISSING:
+            if found is _MISSING and (hasattr(type(owner), "__getattr__") or isinstance(owner, ModuleType)):
                 return
-            self._watch_attribute(owner, name, found)
+            self._watch_attribute(owner, name, found)  # one that is not there yet, too
             self._seen.setdefault(("kept", id(owner)), owner)
             owner = found
         self._look(owner, depth, loose)
@@ -412,6 +413,7 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]
         for name in inner.co_varnames:
             known.pop(name, None)
         chain: tuple[str, ...] | None = None
+        asks = False  # whether arguments of `getattr` or `hasattr` are loaded
         for step in dis.get_instructions(inner):
             stored, loaded = _variables(step)
             if stored is not None:
@@ -425,6 +427,9 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]
                 continue
             if before is not None and step.opname != "STORE_ATTR":
                 chains.add(before)
+                if asks and step.opname == "LOAD_CONST" and isinstance(step.argval, str):
+                    chains.add((*before, step.argval))
+            asks = step.argval in ("getattr", "hasattr") or (asks and not step.opname.startswith("CALL"))
             if loaded is not None:
                 kind = "global" if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else "local"
                 chain = (kind, loaded) if kind == "global" else known.get(loaded, (kind, loaded))

@@ -124,3 +124,16 @@ def test_what_is_copied_and_what_is_not() -> None:
 def test_mistakes_are_named(call: Callable[[Tensor], Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         call(Tensor(np.arange(6, dtype=np.int32).reshape(2, 3)))
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_an_array_of_no_axes_has_one_to_name(axis: int) -> None:
+    """As NumPy's: squeeze and repeat take the axis that a row of one element would have, and no other."""
+    x = xp.asarray(1.5)
+    assert xp.squeeze(x, axis=axis).shape == ()
+    assert xp.repeat(x, xp.asarray(2), axis=axis).tolist() == [1.5, 1.5]
+    assert xp.repeat(x, xp.asarray([3]), axis=axis).tolist() == [1.5] * 3
+    assert xp.repeat(x, 2, axis=axis).tolist() == [1.5, 1.5]
+    for f in (xp.squeeze, lambda x, axis: xp.repeat(x, xp.asarray([2]), axis=axis)):
+        with pytest.raises(ShapeError, match="axis 1 does not exist"):
+            f(x, axis=1)

@@ -466,3 +466,64 @@ def test_an_argument_sees_what_the_function_changes(view: str, known: int) -> No
         return [run(eval(view, {"st": st})).tolist() for _ in range(5)]
 
     assert seen(jit) == seen(lambda f: f)
+
+
+# -- attributes that are asked for by their names ----------------------------------------------------------------------
+
+
+class Thing:
+    """An object with attributes."""
+
+
+def tried(thing: Any) -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        try:
+            return x * thing.k
+        except AttributeError:
+            return x * 3
+
+    return function
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * getattr(self, "scale", 1.0)
+
+
+def hooked(known: dict[str, float]) -> Callable[[Tensor], Tensor]:
+    net = nn.Sequential(nn.Identity())
+    net[0].register_forward_hook(lambda module, given, out: out * known["k"])
+    return lambda x: net(x)
+
+
+def asking(name: str) -> tuple[Callable[[Tensor], Tensor], Callable[[], Any]]:
+    """A function, and what changes its result."""
+    thing, inner, there, scaled, known = Thing(), Thing(), Thing(), Scaled(), {"k": 2.0}
+    there.k, inner.thing = 2.0, there  # type: ignore[attr-defined]
+    rows: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[], Any]]] = {
+        "getattr": (lambda x: x * getattr(there, "k"), lambda: setattr(there, "k", 5.0)),  # noqa: B009
+        "getattr of an attribute": (lambda x: x * getattr(inner.thing, "k", 1), lambda: setattr(there, "k", 5.0)),  # type: ignore[attr-defined]
+        "a default": (lambda x: x * getattr(thing, "k", 7.0), lambda: setattr(thing, "k", 5.0)),
+        "hasattr": (lambda x: x * (2 if hasattr(thing, "k") else 3), lambda: setattr(thing, "k", 5.0)),
+        "hasattr of what goes": (lambda x: x * (2 if hasattr(there, "k") else 3), lambda: delattr(there, "k")),
+        "try": (tried(thing), lambda: setattr(thing, "k", 5.0)),
+        "a module": (scaled, lambda: setattr(scaled, "scale", 4.0)),
+        "a hook": (hooked(known), lambda: known.update(k=5.0)),
+    }
+    return rows[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["getattr", "getattr of an attribute", "a default", "hasattr", "hasattr of what goes", "try", "a module", "a hook"],
+)
+def test_what_is_asked_for_by_name_is_guarded(name: str) -> None:
+    function, change = asking(name)
+    f = jit(function)
+    for _ in range(4):
+        old = f(an.ones(1)).item()
+    assert any(c is not None for c in f.captures.values())
+    change()
+    for _ in range(4):
+        want = function(an.ones(1)).item()
+        assert f(an.ones(1)).item() == want != old

@@ -262,10 +262,10 @@ def _threefry(e: Emitter[V], _: np.dtype[Any], counter: V, key0: V, key1: V) -> 
 
 
 _OTHERS: dict[Op, Callable[..., Any]] = {
+    Op.NEG: negated,
     Op.WHERE: _where,
     Op.RSQRT: lambda e, out, x: e.call(np.reciprocal, out, e.call(np.sqrt, out, x)),
     Op.ERF: _erf,
-    Op.NEG: negated,
     Op.THREEFRY: _threefry,
 }
 covering("the cpu device's list of ops", {**_UFUNCS, **_OTHERS}, ALU - {Op.CAST, Op.BITCAST})
