@@ -379,7 +379,7 @@ linear_index matched_axes reshaped_index source_index unflatten""",
         "passes": """
 Event Hook Listed Pass Pipeline explain listening tracing""",
         "sums": """
-Sum linear""",
+Sum joined linear""",
         "symbolic": """
 forget simplify""",
     },

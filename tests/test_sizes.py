@@ -27,7 +27,7 @@ FUNCTIONS = {
 }
 # Tokens of code a room, docstrings and comments apart, in hundreds. Who makes a room smaller lowers its row.
 ROOMS = {
-    "onnx": 1062, "ops": 1070, "backend": 626, "runtime": 549, "codegen": 530, "inspect": 487, "nn": 459,
+    "onnx": 1062, "ops": 1070, "backend": 626, "runtime": 549, "codegen": 527, "inspect": 487, "nn": 459,
     "transforms": 396, "schedule": 361, "cli": 325, "uop": 253, "web": 223, "distributions": 221, "rewrite": 199,
     "optim": 188, "(top)": 177, "tensor": 167, "linalg": 104, "array_api": 64, "training": 37, "utils": 33,
     "assets": 23, "cache": 19, "distributed": 19, "autograd": 16, "cuda": 5,

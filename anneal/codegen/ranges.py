@@ -11,7 +11,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from anneal.rewrite import Sum, linear, rebuild, tell
+from anneal.rewrite import Sum, joined, linear, rebuild, tell
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, least, size
 
@@ -29,44 +29,8 @@ def form(u: UOp) -> Form:
     >>> terms[i], c
     (8, 6)
     """
-    whole = Sum.of(u)
-    terms, constant = dict(whole.terms), whole.constant
-    if any(t.op is Op.MOD for t in terms):
-        terms, extra = _join_quotients(terms)
-        constant += extra
-    return terms, constant
-
-
-def _join_quotients(terms: dict[UOp, int]) -> Form:
-    """`(x // c) * c*k + (x % c) * k` is `x * k`; likewise with x = y // s, whose quotient reads `y // (s*c)`."""
-    work = [t for t in terms if t.op is Op.MOD and t.src[1].op is Op.CONST]
-    while work:
-        rest = work.pop()
-        k = terms.get(rest)
-        if k is None:
-            continue
-        x, c = rest.src[0], int(rest.src[1].arg)
-        for t in terms:
-            if t.op is not Op.IDIV or t.src[1].op is not Op.CONST or terms[t] != k * c:
-                continue
-            y, d = t.src[0], int(t.src[1].arg)
-            if not (
-                y is x
-                and d == c
-                or x.op is Op.IDIV
-                and x.src[0] is y
-                and x.src[1].op is Op.CONST
-                and d == int(x.src[1].arg) * c
-            ):
-                continue
-            del terms[t], terms[rest]
-            terms[x] = terms.get(x, 0) + k
-            if x.op is Op.MOD or linear(x):
-                # The joined value may itself be a sum or a remainder.
-                return form(_rebuild(terms.items(), 0))
-            work += [t for t in terms if t.op is Op.MOD and t.src[1].op is Op.CONST]
-            break
-    return terms, 0
+    whole = joined(Sum.of(u))
+    return dict(whole.terms), whole.constant
 
 
 def _rebuild(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from anneal.rewrite.legality import FLOATS, INTEGERS, STAGES, check, legalised
     from anneal.rewrite.movement import linear_index, matched_axes, reshaped_index, source_index, unflatten
     from anneal.rewrite.passes import Event, Hook, Listed, Pass, Pipeline, explain, listening, tracing
-    from anneal.rewrite.sums import Sum, linear
+    from anneal.rewrite.sums import Sum, joined, linear
     from anneal.rewrite.symbolic import forget, simplify
 else:
     # What a program that only makes tensors does without is imported when its name is asked for.

@@ -185,7 +185,7 @@ _SUMS: Recent[UOp, Sum] = Recent(1 << 12)
 # -- sums -----------------------------------------------------------------------------------------------------------
 
 
-def _joined(s: Sum) -> Sum:
+def joined(s: Sum) -> Sum:
     """Quotient and remainder of one value meet again: `(x // c) * c + x % c` is x."""
     changed = True
     while changed:
@@ -219,7 +219,7 @@ def _joined(s: Sum) -> Sum:
 
 def ordered(u: UOp) -> UOp:
     """The sum `u` with its terms collected, in an order that does not depend on how it was built."""
-    return _joined(Sum.of(u)).node()
+    return joined(Sum.of(u)).node()
 
 
 # -- division -------------------------------------------------------------------------------------------------------

@@ -25,16 +25,15 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   var acc1: vec4<f32> = vec4<f32>(0.0f);
   var acc2: vec4<f32> = vec4<f32>(0.0f);
   var acc3: vec4<f32> = vec4<f32>(0.0f);
-  let n0 = (lid >> 2u) & 3i;
-  let n1 = lid & 3i;
-  let n2 = (n0 * 36i) + (n1 * 9i);
-  let n3 = vec4<i32>(0i, 1i, 2i, 3i) * 2i;
-  let n4 = lid >> 4u;
-  let n5 = n4 * 128i;
-  let n6 = (((wg * 1024i) + n5) + (n0 * 4i)) + n1;
-  let x0 = p1[n6];
+  let n0 = lid & 15i;
+  let n1 = n0 * 9i;
+  let n2 = vec4<i32>(0i, 1i, 2i, 3i) * 2i;
+  let n3 = lid >> 4u;
+  let n4 = n3 * 128i;
+  let n5 = ((wg * 1024i) + n4) + n0;
+  let x0 = p1[n5];
   var acc4: vec4<f32> = x0;
-  let x1 = p1[n6 + 512i];
+  let x1 = p1[n5 + 512i];
   var acc5: vec4<f32> = x1;
   let x2 = p2[lid];
   var acc6: vec4<f32> = x2;
@@ -52,21 +51,21 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   var acc12: vec4<f32> = x8;
   let x9 = p2[lid + 448i];
   var acc13: vec4<f32> = x9;
-  let n7 = (lid >> 3u) & 1i;
-  let n8 = (n4 * 36i) + n7;
-  let n9 = lid & 7i;
-  let n10 = n5 + n9;
+  let n6 = (lid >> 3u) & 1i;
+  let n7 = (n3 * 36i) + n6;
+  let n8 = lid & 7i;
+  let n9 = n4 + n8;
   for (var k0 = 0i; k0 < 8i; k0 += 1i) {
-    let n11 = n2 + n3;
-    tile0[n11.x][n4] = acc4.x;
-    tile0[n11.y][n4] = acc4.y;
-    tile0[n11.z][n4] = acc4.z;
-    tile0[n11.w][n4] = acc4.w;
-    let n12 = (n3 + n2) + 1i;
-    tile0[n12.x][n4] = acc5.x;
-    tile0[n12.y][n4] = acc5.y;
-    tile0[n12.z][n4] = acc5.z;
-    tile0[n12.w][n4] = acc5.w;
+    let n10 = n1 + n2;
+    tile0[n10.x][n3] = acc4.x;
+    tile0[n10.y][n3] = acc4.y;
+    tile0[n10.z][n3] = acc4.z;
+    tile0[n10.w][n3] = acc4.w;
+    let n11 = (n2 + n1) + 1i;
+    tile0[n11.x][n3] = acc5.x;
+    tile0[n11.y][n3] = acc5.y;
+    tile0[n11.z][n3] = acc5.z;
+    tile0[n11.w][n3] = acc5.w;
     tile1[lid] = acc6;
     tile1[lid + 64i] = acc7;
     tile1[lid + 128i] = acc8;
@@ -76,33 +75,33 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     tile1[lid + 384i] = acc12;
     tile1[lid + 448i] = acc13;
     workgroupBarrier();
-    let n13 = min_i32(k0 + 1i, 7i);
-    let n14 = n6 + (n13 * 16i);
-    let x10 = p1[n14];
+    let n12 = min_i32(k0 + 1i, 7i);
+    let n13 = n5 + (n12 * 16i);
+    let x10 = p1[n13];
     acc4 = x10;
-    let x11 = p1[n14 + 512i];
+    let x11 = p1[n13 + 512i];
     acc5 = x11;
-    let n15 = lid + (n13 * 512i);
-    let x12 = p2[n15];
+    let n14 = lid + (n12 * 512i);
+    let x12 = p2[n14];
     acc6 = x12;
-    let x13 = p2[n15 + 64i];
+    let x13 = p2[n14 + 64i];
     acc7 = x13;
-    let x14 = p2[n15 + 128i];
+    let x14 = p2[n14 + 128i];
     acc8 = x14;
-    let x15 = p2[n15 + 192i];
+    let x15 = p2[n14 + 192i];
     acc9 = x15;
-    let x16 = p2[n15 + 256i];
+    let x16 = p2[n14 + 256i];
     acc10 = x16;
-    let x17 = p2[n15 + 320i];
+    let x17 = p2[n14 + 320i];
     acc11 = x17;
-    let x18 = p2[n15 + 384i];
+    let x18 = p2[n14 + 384i];
     acc12 = x18;
-    let x19 = p2[n15 + 448i];
+    let x19 = p2[n14 + 448i];
     acc13 = x19;
     {
       const k1 = 0i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -110,8 +109,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 1i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -119,8 +118,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 2i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -128,8 +127,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 3i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -137,8 +136,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 4i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -146,8 +145,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 5i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -155,8 +154,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 6i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -164,8 +163,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 7i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -173,8 +172,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 8i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -182,8 +181,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 9i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -191,8 +190,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 10i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -200,8 +199,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 11i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -209,8 +208,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 12i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -218,8 +217,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 13i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -227,8 +226,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 14i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -236,8 +235,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 15i;
-      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n10 + (k1 * 8i)];
+      let x20 = tile0[(n7 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n9 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -269,10 +268,10 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   total3 += part3[first0 + 16u];
   total3 += part3[first0 + 32u];
   total3 += part3[first0 + 48u];
-  let n16 = ((wg * 64i) + (n7 * 32i)) + n9;
-  let c0 = n4 == 0i;
-  if (c0) { p0[n16] = tanh_f32_x4(total0); }
-  if (c0) { p0[n16 + 8i] = tanh_f32_x4(total1); }
-  if (c0) { p0[n16 + 16i] = tanh_f32_x4(total2); }
-  if (c0) { p0[n16 + 24i] = tanh_f32_x4(total3); }
+  let n15 = ((wg * 64i) + (n6 * 32i)) + n8;
+  let c0 = n3 == 0i;
+  if (c0) { p0[n15] = tanh_f32_x4(total0); }
+  if (c0) { p0[n15 + 8i] = tanh_f32_x4(total1); }
+  if (c0) { p0[n15 + 16i] = tanh_f32_x4(total2); }
+  if (c0) { p0[n15 + 24i] = tanh_f32_x4(total3); }
 }
