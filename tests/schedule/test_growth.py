@@ -11,6 +11,7 @@ from types import FrameType
 
 import pytest
 
+from anneal import no_grad, stack
 from anneal.runtime import plan_of
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor
@@ -48,6 +49,24 @@ def backward(n: int) -> Tensor:
     return x.grad
 
 
+def losses(n: int) -> Tensor:
+    """Losses of a model's batches, read together."""
+    w, others = Tensor([[0.5, 1.0], [2.0, 0.25]]), [Tensor([[float(i), 1.0]]) for i in range(n)]
+    with no_grad():
+        return stack([((x @ w).tanh() ** 2).mean() for x in others]).sum()
+
+
+def column_sums(n: int) -> Tensor:
+    others = [(Tensor.arange(40).reshape(20, 2) * 1.5, Tensor([float(i), 1.0])) for i in range(n)]
+    return stack([(x * y).sum(0) for x, y in others]).sum()
+
+
+def shared(n: int) -> Tensor:
+    """Results that read one large value, and each another one beside."""
+    x = Tensor([1.0, 2.0, 3.0, 4.0])
+    return stack([(x * float(i)).exp() @ Tensor([[float(i)]] * 4) for i in range(n)]).sum()
+
+
 def calls(make: Callable[[int], Tensor], n: int) -> int:
     """How many functions are called to build the chain and to plan it."""
     count = 0
@@ -73,6 +92,9 @@ def calls(make: Callable[[int], Tensor], n: int) -> int:
     [
         (constants, 1000),
         (buffers, 1000),
+        (losses, 200),
+        (column_sums, 200),
+        pytest.param(shared, 200, marks=pytest.mark.ci),
         pytest.param(sums, 1000, marks=pytest.mark.ci),
         pytest.param(backward, 300, marks=pytest.mark.ci),
         *[pytest.param(make, 2000, marks=pytest.mark.deep) for make in (constants, buffers, sums)],

@@ -191,6 +191,7 @@ _SMALL = 1 << 20
 _LARGE = 1 << 22  # elements of results from which on a launch of its own costs nothing, and memory is needed later
 _TINY = 1 << 14  # elements of results up to which a launch is what takes the time
 _PRODUCTS = 4  # with one vector in one kernel
+_OPEN = 64  # groups with room for others, the last that came: one that joins none of these stays alone
 
 
 def siblings(at: Groups, groups: list[FusionGroup], overwriting: set[FusionGroup]) -> list[FusionGroup]:
@@ -201,23 +202,72 @@ def siblings(at: Groups, groups: list[FusionGroup], overwriting: set[FusionGroup
     becomes a member of the kernel, unless it reads the same large value as another one.
     """
     gone: set[FusionGroup] = set()
-    open_: dict[tuple[object, ...], list[FusionGroup]] = {}
+    waiting = _Waiting(at.cost_model)
     for g in sorted(groups, key=lambda g: g.level):
         if g in overwriting or (g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE)):
             continue
-        key = (g.roots[0].dtype, g.size if g.vector else g.roots[0].shape, g.reduces)
-        near = _NEAR if extent(g) > _SMALL else 4 * _NEAR
-        waiting = open_[key] = [h for h in open_.get(key, ()) if abs(g.level - h.level) <= near]
-        for h in waiting:
-            together = [*{**h.inputs, **g.inputs}, *h.roots, *g.roots]
-            if at.cost_model.bindings(together) > at.cost_model.member_buffers:
-                continue
+        for h in waiting.for_(g):
             if beside(at, g, h):
                 gone.add(g)
+                waiting.add(h, g)
                 break
         else:
-            waiting.append(g)
+            waiting.add(g, g)
     return [g for g in groups if g not in gone]
+
+
+class _Waiting:
+    """Groups that wait for others to join them, by what the others must have in common with them.
+
+    A program may have thousands of groups over the same ranges, as the graphs of many losses have that are read
+    together. Each group looks only at those that read what it reads, or sum columns as it does, and of these at the
+    last that came.
+    """
+
+    def __init__(self, cost_model: CostModel) -> None:
+        self._cost_model = cost_model
+        self._by: dict[Any, dict[FusionGroup, None]] = {}
+        self._come: dict[FusionGroup, int] = {}  # the order in which they came
+
+    def for_(self, g: FusionGroup) -> list[FusionGroup]:
+        """The groups that g may join, in the order in which they came."""
+        size, ranges = extent(g), _ranges(g)
+        near = _NEAR if size > _SMALL else 4 * _NEAR
+        keys: list[Any] = [(ranges, i) for i in g.inputs if g.vector or i.size * 2 > size]
+        if g.sums_columns and self._cost_model.horizontal_fusion:
+            keys.append((ranges, None))
+        found: dict[FusionGroup, None] = {}
+        for key in keys:
+            known = self._by.get(key, {})
+            for h in list(known):
+                if abs(g.level - h.level) > near or self._is_full(h):
+                    del known[h]  # for good: what comes later is farther away
+                elif self._cost_model.bindings(_bound(h, g)) <= self._cost_model.member_buffers:
+                    found[h] = None
+        return sorted(found, key=self._come.__getitem__)
+
+    def add(self, h: FusionGroup, g: FusionGroup) -> None:
+        """Let `h`, which is `g` or has taken it in, wait where `g` would."""
+        self._come.setdefault(h, len(self._come))
+        ranges = _ranges(g)
+        for key in (*g.inputs, None) if h.sums_columns else g.inputs:
+            known = self._by.setdefault((ranges, key), {})
+            known[h] = None
+            if len(known) > _OPEN:
+                del known[next(iter(known))]
+
+    def _is_full(self, h: FusionGroup) -> bool:
+        """True if not even one more result finds room."""
+        return self._cost_model.bindings(_bound(h, h)) >= self._cost_model.member_buffers
+
+
+def _ranges(g: FusionGroup) -> tuple[object, ...]:
+    return g.roots[0].dtype, g.size if g.vector else g.roots[0].shape, g.reduces
+
+
+def _bound(h: FusionGroup, g: FusionGroup) -> list[UOp]:
+    """What a kernel of both binds."""
+    return [*{**h.inputs, **g.inputs}, *dict.fromkeys([*h.roots, *g.roots])]
 
 
 def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:
