@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import dis
 import os
-import pickle
 import random
 import sys
 import time
@@ -79,7 +78,10 @@ class Guards:
         self._room = _ITEMS
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
         self._arguments = _bound(function, args, kwargs)
+        self._objects: list[Any] = []  # of the user's classes, which code that is followed may pass on
+        self._asked: set[tuple[str, ...]] = set()  # what such code asks of what it was given, whatever that is
         self._look(function, 0)
+        self._look_at_objects()
 
     def failed(self) -> bool:
         """True if any observed value has changed."""
@@ -123,8 +125,22 @@ class Guards:
         self._room -= size
         return True
 
-    def _look(self, value: Any, depth: int, loose: frozenset[str] = frozenset()) -> None:
-        """Remember what `value` holds and go on from there. `loose`: attributes of it that code may ask for."""
+    def _look_at_objects(self) -> None:
+        """Remember of each object what any code that is followed asks of something that it was given, as a helper asks
+        its arguments."""
+        done: set[tuple[int, tuple[str, ...]]] = set()
+        while todo := [
+            (owner, names)
+            for owner in self._objects
+            for names in self._asked
+            if (id(owner), names) not in done and _has(owner, names[0])
+        ]:
+            for owner, names in todo:
+                done.add((id(owner), names))
+                self._reach(owner, names, 1)
+
+    def _look(self, value: Any, depth: int) -> None:
+        """Remember what `value` holds and go on from there."""
         if isinstance(value, _PLAIN) or depth > _DEPTH or not self._new(value):
             return
         depth += 1
@@ -141,7 +157,7 @@ class Guards:
                 for owner in shown_below(value):
                     self._watch_attribute(owner, "uop", owner.uop)
         elif _is_environment(value):
-            self._look_at_container(vars(os.environ)["_data"], depth, loose)
+            self._look_at_container(vars(os.environ)["_data"], depth)
         elif isinstance(value, FunctionType):
             self._follow(value, None, depth)
         elif isinstance(value, MethodType):
@@ -151,7 +167,7 @@ class Guards:
             for part in (value.func, value.args, value.keywords):
                 self._look(part, depth)
         elif isinstance(value, _CONTAINERS):
-            self._look_at_container(value, depth, loose)
+            self._look_at_container(value, depth)
         elif isinstance(value, np.ndarray):
             if self._fits(value.size) and value.dtype != object:
                 self._watch_content(value, value.tobytes, partial(_elements_changed, value))
@@ -173,8 +189,7 @@ class Guards:
                     method = _static(type(value), name)
                     if isinstance(method, FunctionType):
                         self._follow(method, value, depth)
-                for name in loose & {*dir(type(value)), *getattr(value, "__dict__", ())}:
-                    self._reach(value, (name,), depth)
+                self._objects.append(value)
 
     def _look_at_optimiser(self, owner: Any, groups: list[dict[str, Any]]) -> None:
         """Remember what an optimiser trains, and which tensors its state is; its settings say themselves that they
@@ -197,7 +212,7 @@ class Guards:
         if not self._installed:  # a library may look at the clock for a log
             self.unguarded = self.unguarded or what
 
-    def _look_at_container(self, value: Any, depth: int, loose: frozenset[str]) -> None:
+    def _look_at_container(self, value: Any, depth: int) -> None:
         if not self._fits(len(value)):
             if self._contents < 64:
                 self._watch_content(value, partial(len, value), f"length of a {type(value).__name__}")
@@ -205,7 +220,7 @@ class Guards:
         if not isinstance(value, (tuple, frozenset)):
             self._watch_content(value, partial(_members, value), partial(_items_changed, type(value)))
         for member in _members(value):
-            self._look(member, depth, loose)
+            self._look(member, depth)
 
     def _follow(self, function: FunctionType, owner: Any, depth: int) -> None:
         """See what the code of a function sees; `owner` is what its first argument is bound to, if to anything."""
@@ -230,13 +245,17 @@ class Guards:
                 look = partial(function.__globals__.get, name, _MISSING)
                 self._watch((id(function.__globals__), name), look, f"global {name}", content)
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self._look(default, depth, loose)
+            self._look(default, depth)
         for kind, name, *names in sorted(chains):
             if (kind, name) in roots:
-                self._reach(roots[kind, name], tuple(names), depth, loose)
+                self._reach(roots[kind, name], tuple(names), depth)
+            elif kind == "local" and names and not foreign:
+                self._asked.add(tuple(names))
+        if not foreign:
+            self._asked.update((name,) for name in loose)
         self._installed = outer
 
-    def _reach(self, owner: Any, names: tuple[str, ...], depth: int, loose: frozenset[str] = frozenset()) -> None:
+    def _reach(self, owner: Any, names: tuple[str, ...], depth: int) -> None:
         """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
         for name in names:
             if isinstance(owner, _PLAIN):
@@ -269,7 +288,12 @@ class Guards:
             self._watch_attribute(owner, name, found)  # one that is not there yet, too
             self._seen.setdefault(("kept", id(owner)), owner)
             owner = found
-        self._look(owner, depth, loose)
+        self._look(owner, depth)
+
+
+def _has(owner: Any, name: str) -> bool:
+    """True if an object has an attribute, or its class, whatever that gives."""
+    return name in getattr(owner, "__dict__", ()) or _static(type(owner), name) is not _MISSING
 
 
 def _state_tensors(optimiser: Any) -> tuple[Handle, ...]:
@@ -327,40 +351,6 @@ def _items_changed(kind: type, before: tuple[Any, ...], now: tuple[Any, ...]) ->
     n, half = next(n for n, (a, b) in enumerate(zip(before, now)) if not _same(a, b)), len(now) // 2
     at = repr(now[n - half]) if parts == 2 and n >= half else str(n)
     return Failure(f"item {at} of a {name}", brief(before[n]), brief(now[n]))
-
-
-class Draws:
-    """The states of generators of random numbers that a run has no business with: a number drawn would be frozen.
-
-    `others` are those that its function reaches beside the global ones. A function of the host may draw: replays call
-    it.
-    """
-
-    def __init__(self, others: Sequence[Any] = ()) -> None:
-        self._states: list[tuple[str, Callable[[], Any]]] = [
-            ("random", random.getstate),
-            ("numpy.random", partial(np.random.get_state, legacy=False)),
-            *[(f"a {type(rng).__module__}.{type(rng).__name__}", _state_of(rng)) for rng in others],
-        ]
-        self.drawn: str | None = None  # the one from which the run drew
-        self.begin()
-
-    def begin(self) -> None:
-        """Take what was drawn so far for nothing."""
-        self._before = [pickle.dumps(state()) for _, state in self._states]
-
-    def look(self) -> None:
-        """Note whether something was drawn since."""
-        for (name, state), before in zip(self._states, self._before, strict=True):
-            if pickle.dumps(state()) != before:
-                self.drawn = self.drawn or name
-
-
-def _state_of(rng: Any) -> Callable[[], Any]:
-    if isinstance(rng, np.random.Generator):
-        return lambda: rng.bit_generator.state
-    state: Callable[[], Any] = rng.getstate if isinstance(rng, random.Random) else rng.get_state
-    return state
 
 
 def brief(value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,11 +11,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+
 from anneal.backend import AnyDevice, Array, Storage, get_device
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.guards import Draws, rebuild
+from anneal.runtime.guards import rebuild
 from anneal.runtime.handle import Handle, Inside, Ref
 from anneal.runtime.launch import copy_of
 from anneal.runtime.nodes import Constants, Made, base_of, buffer_leaf, memory_of, sources_of
@@ -22,6 +26,40 @@ from anneal.uop import Nodes, Op, UOp, dtypes, references, toposort
 from anneal.uop.sizes import bound_sizes
 
 ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
+
+
+class Draws:
+    """The states of generators of random numbers that a run has no business with: a number drawn would be frozen.
+
+    `others` are those that its function reaches beside the global ones. A function of the host may draw: replays call
+    it.
+    """
+
+    def __init__(self, others: Sequence[Any] = ()) -> None:
+        self._states: list[tuple[str, Callable[[], Any]]] = [
+            ("random", random.getstate),
+            ("numpy.random", partial(np.random.get_state, legacy=False)),
+            *[(f"a {type(rng).__module__}.{type(rng).__name__}", _state_of(rng)) for rng in others],
+        ]
+        self.drawn: str | None = None  # the one from which the run drew
+        self.begin()
+
+    def begin(self) -> None:
+        """Take what was drawn so far for nothing."""
+        self._before = [pickle.dumps(state()) for _, state in self._states]
+
+    def look(self) -> None:
+        """Note whether something was drawn since."""
+        for (name, state), before in zip(self._states, self._before, strict=True):
+            if pickle.dumps(state()) != before:
+                self.drawn = self.drawn or name
+
+
+def _state_of(rng: Any) -> Callable[[], Any]:
+    if isinstance(rng, np.random.Generator):
+        return lambda: rng.bit_generator.state
+    state: Callable[[], Any] = rng.getstate if isinstance(rng, random.Random) else rng.get_state
+    return state
 
 
 class Graded:
