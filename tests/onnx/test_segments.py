@@ -282,6 +282,26 @@ def test_the_body_of_a_loop_is_replayed_a_turn(device: str, ran: list[str]) -> N
     assert ran == ["Loop"] * 6
 
 
+def test_few_turns_whose_number_depends_on_values_are_a_loop_on_the_device(device: str, ran: list[str]) -> None:
+    """No turn waits for the model's runner: it is captured whole."""
+    body = graph(
+        [
+            node("Mul", ["v", "half"], ["next"]),
+            node("ReduceMax", ["next"], ["top"], keepdims=0),
+            node("Greater", ["top", "bar"], ["goes"]),
+        ],
+        [ints("turn"), helper.make_tensor_value_info("on", BOOL, []), floats("v", 3)],
+        [helper.make_tensor_value_info("goes", BOOL, []), floats("next", 3)],
+    )
+    weights = [array("half", 0.5, np.float32), array("bar", 0.6, np.float32), array("ten", 10, np.int64)]
+    nodes = [node("Loop", ["ten", "", "x"], ["last"], body=body), node("Neg", ["last"], ["y"])]
+    file = bytes(model(nodes, [floats("x", 3)], untyped("last", "y"), weights).SerializeToString())
+    m, reference = anneal.onnx.load(file, device), session(file)
+    for top in (0.1, 1.0, 5.0, 80.0, 1e9):
+        check(file, m, {"x": np.array([top, -3.0, 0.01], np.float32)}, reference)
+    assert ran.count("Loop") <= 2, "traced, and captured"
+
+
 def test_a_search_inside_a_branch_inside_a_loop() -> None:
     many = graph(
         [node("Compress", ["v", "chosen"], ["kept"]), node("ReduceSum", ["kept"], ["a"], keepdims=1)], [], untyped("a")

@@ -98,6 +98,11 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
             node.room(turn + 1, size_of(value))
         turn += 1
         if turns is None or turn < turns:
+            asks = isinstance(results[0], Tensor) and not node.of.is_fixed(results[0])
+            if asks and turn == 1 and not rows and turns is not None:  # the host would wait for each turn
+                done = _until(node, body, turns, list(carried))
+                if done is not None:
+                    return done
             goes = bool(_one(node, node.host(results[0], "it says whether a loop goes on"), "condition"))
     stacked = [_stacked(node, row) if row else _no_rows(node, body, 1 + len(state) + n) for n, row in enumerate(rows)]
     return (*state, *stacked)
