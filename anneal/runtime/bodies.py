@@ -2,8 +2,7 @@
 
 A body is a `Function`, which is closed and holds no memory. A loop is a function that a HOST_CALL names: `Loop`, whose
 number of turns is known, `While`, whose condition says when it ends, and `Choice` of one of two bodies. `turns.py` runs
-them.
-"""
+them."""
 
 from __future__ import annotations
 

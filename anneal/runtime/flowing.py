@@ -4,8 +4,7 @@ The run that becomes a capture is traced: memory that it read has numbers, and i
 and what the backward pass is to read (`transforms/captured.py`) are one graph over them. A replay runs that graph on
 the memory of the call (`again.py`), with the values that Variables have there. Nothing is bound and nothing is written
 in place: each call has results of its own, and as long as its backward may come, the nodes of what it read. Who changes
-one of those tensors in place leaves it the old values.
-"""
+one of those tensors in place leaves it the old values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Loops and choices on a device: their bodies are planned and compiled once, and replayed turn by turn.
 
 A turn's number lives on the device, slices are read and rows written at it, and what is carried changes between two
-buffers: turns are the same calls each time, so many of them are bound, and submitted, together.
-"""
+buffers: turns are the same calls each time, so many of them are bound, and submitted, together."""
 
 from __future__ import annotations
 

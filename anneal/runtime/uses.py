@@ -2,8 +2,7 @@
 
 Two tensors of one expression are one node, and folding looks through nodes; so a graph does not say which tensor an op
 was called with. Who puts something between a tensor and its uses (`transforms/hooks.py`) has the calls with it made
-again.
-"""
+again."""
 
 from __future__ import annotations
 

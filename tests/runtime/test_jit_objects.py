@@ -1,0 +1,132 @@
+"""What code asks of an object that it is given, by a helper's argument or from a list, is guarded in jit functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import anneal as an
+from anneal.tensor import Tensor, jit
+
+pytestmark = pytest.mark.usefixtures("same_kernels")
+
+
+@dataclass
+class Inner:
+    """Settings below others."""
+
+    rate: float = 3.0
+
+
+@dataclass
+class Settings:
+    """What a program passes on to its helpers."""
+
+    scale: float = 2.0
+    inner: Inner = field(default_factory=Inner)
+
+    @property
+    def doubled(self) -> float:
+        return 2 * self.scale
+
+    def apply(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+class Slotted:
+    """The same, without a dict."""
+
+    __slots__ = ("scale",)
+
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+
+def helper(x: Tensor, given: Any) -> Tensor:
+    return x * given.scale
+
+
+def deeper(x: Tensor, given: Any) -> Tensor:
+    return helper(x, given) + given.inner.rate
+
+
+def by_property(x: Tensor, given: Any) -> Tensor:
+    return x * given.doubled
+
+
+def by_method(x: Tensor, given: Any) -> Tensor:
+    applied: Tensor = given.apply(x)
+    return applied
+
+
+def kept(x: Tensor, given: Any) -> Tensor:
+    same = given
+    return x * same.scale
+
+
+class Trainer:
+    """A program's class whose method passes its settings on."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    def loss(self, x: Tensor) -> Tensor:
+        return helper(x, self.settings)
+
+
+Route = Callable[[Any], Callable[[Tensor], Tensor]]
+ROUTES: dict[str, Route] = {
+    "an argument": lambda o: lambda x: helper(x, o),
+    "by name": lambda o: lambda x: helper(x, given=o),
+    "an argument's argument": lambda o: lambda x: deeper(x, o),
+    "a property": lambda o: lambda x: by_property(x, o),
+    "a method": lambda o: lambda x: by_method(x, o),
+    "another name": lambda o: lambda x: kept(x, o),
+    "a list": lambda o: (lambda several: lambda x: helper(x, several[0]))([o]),
+    "items of a dict": lambda o: (lambda several: lambda x: sum([helper(x, v) for v in several.values()]))({"a": o}),
+    "what a call gives": lambda o: (lambda get: lambda x: x * get().scale)(lambda: o),
+    "an attribute": lambda o: Trainer(o).loss,
+    "a helper of a helper": lambda o: lambda x: (lambda y, t: helper(y, t))(x, o),
+}
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "scale": lambda o: setattr(o, "scale", o.scale + 5.0),
+    "inner": lambda o: setattr(o.inner, "rate", 7.0),
+    "replaced": lambda o: setattr(o, "inner", Inner(11.0)),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_attributes_of_what_is_passed_on_are_guarded(route: str, change: str) -> None:
+    given = Settings()
+    function = ROUTES[route](given)
+    captured = jit(function)
+    x = an.ones(2, device="cpu")
+    for n in range(10):
+        if n == 5:
+            CHANGES[change](given)
+        assert captured(x).tolist() == function(x).tolist()
+
+
+@pytest.mark.parametrize("route", ["an argument", "a list", "another name"])
+def test_slots_are_guarded_too(route: str) -> None:
+    given = Slotted()
+    function = ROUTES[route](given)
+    captured = jit(function)
+    x = an.ones(2, device="cpu")
+    for n in range(10):
+        given.scale = 2.0 if n < 5 else 9.0
+        assert captured(x).tolist() == function(x).tolist()
+
+
+def test_what_nobody_asks_may_change() -> None:
+    given = Settings()
+    captured = jit(lambda x: helper(x, given))
+    x = an.ones(2, device="cpu")
+    for n in range(8):
+        given.inner = Inner(float(n))  # a log, say
+        captured(x)
+    assert not captured.recaptures
