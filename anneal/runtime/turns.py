@@ -5,7 +5,7 @@ buffers: turns are the same calls each time, so many of them are bound, and subm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
@@ -39,15 +39,19 @@ class _Steps:
     Args:
         roots: what is computed.
         rows: memory into which a root that is an update of it is written.
-        carried: memory into which such a root is written if nobody reads it after that.
+        carried: of roots the memory into which each is written, if it is an update of that and nobody reads it later.
     """
 
     def __init__(
-        self, roots: Nodes, device: AnyDevice, rows: Sequence[Storage] = (), carried: Sequence[Storage] = ()
+        self,
+        roots: Nodes,
+        device: AnyDevice,
+        rows: Sequence[Storage] = (),
+        carried: Mapping[UOp, Storage] | None = None,
     ) -> None:
         self.device = device
         self.torn = False  # whether a step reads memory that a step before it has written into
-        self._carried = {id(s): s for s in carried}
+        self._carried = carried or {}
         self._written: set[int] = set()
         self.steps: list[tuple[Launch, list[Program]] | tuple[HostCall, BoundCall | None]] = []
         self._rows = rows
@@ -69,15 +73,17 @@ class _Steps:
             here.context.plans_found += hit
             here.context.plans_made += not hit
             below = {n: storage_of(_memory_below(u)) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
-            own = {*map(id, self._rows), *self._carried}
-            over = {n: s for n, s in below.items() if s is not None and id(s) in own}
+            rows = set(map(id, self._rows))
+            over = {
+                n: s for n, s in below.items() if s is not None and (id(s) in rows or self._carried.get(lazy[n]) is s)
+            }
             self._read(inputs)
             check_outputs(plan, device)
             if over:
                 place = {id(s): n for n, s in enumerate(inputs)}
                 pairs = {plan.outputs[n]: place[id(s)] for n, s in over.items()}
                 plan, accepted = schedule.donate(plan, pairs, device.cost_model.concurrent)
-                over = {n: s for n, s in over.items() if plan.outputs[n] in accepted or id(s) not in self._carried}
+                over = {n: s for n, s in over.items() if plan.outputs[n] in accepted or id(s) in rows}
                 if len(accepted) < len(over):
                     raise CompilerError("a loop's rows are not written in place")
                 self._written.update(map(id, over.values()))
@@ -319,12 +325,9 @@ class _Turns(BoundCall):
         """The buffers of the number and of what is carried: those of the results, and others, but for what a turn
         writes in place."""
         count, other = self._new([self.number[1]] * 2)
-        made = {id(s) for s in after}
-        new = iter(self._new([s for s in carried if id(s) not in made]))
-        return [
-            [count, *ends],
-            [other, *[e if id(s) in made else next(new) for s, e in zip(carried, ends, strict=True)]],
-        ]
+        kept = [made is s for s, made in zip(carried, after[1:])]
+        new = iter(self._new([s for s, same in zip(carried, kept) if not same]))
+        return [[count, *ends], [other, *[e if same else next(new) for e, same in zip(ends, kept, strict=True)]]]
 
     def _place(self, where: dict[int, Any], odd: int, after: Sequence[Storage]) -> None:
         """Have a turn read the first of the two buffers and write what it computes to the second, or back."""
@@ -338,8 +341,12 @@ class _Turns(BoundCall):
 
 
 def _steps(roots: Nodes, device: AnyDevice, rows: Sequence[Storage], carried: Sequence[Storage]) -> _Steps:
-    """The steps of a turn, in which what is carried is written in place where no step reads it after that."""
-    made = _Steps(roots, device, rows, carried)
+    """The steps of a turn, in which what is carried is written in place where no step reads it after that, and where
+    the same memory is to have it in the next turn: what is carried may change places."""
+    own: dict[UOp, Storage] = {}
+    for root, s in zip(roots[1:], carried):
+        own.setdefault(root, s)
+    made = _Steps(roots, device, rows, own)
     return _Steps(roots, device, rows) if made.torn else made
 
 
