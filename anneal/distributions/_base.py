@@ -120,13 +120,14 @@ class Distribution:
         x = value if isinstance(value, Tensor) else Tensor(value, device=first.device, dtype=first.dtype)
         return x if x.dtype.is_float else x.cast(first.dtype)
 
-    def _check_value(self, value: Any) -> Tensor:
-        """A value as a tensor on the parameters' device. Raises SettingError for one outside the support."""
-        x = self._tensor(value)
-        if self._checks and not here.recordings and not here.depth and isinstance(self.support, Constraint):
-            if not self.support.check(x.detach()).all().item():
+    def _check_value(self, value: Any, support: Constraint | None = None) -> Tensor:
+        """A value as a tensor on the parameters' device. Raises SettingError for one outside `support`, this one's if
+        none is given."""
+        x, support = self._tensor(value), support or self.support
+        if self._checks and not here.recordings and not here.depth and isinstance(support, Constraint):
+            if not support.check(x.detach()).all().item():
                 raise SettingError(
-                    f"{type(self).__name__}: a value is not within its support, {self.support}: {said(value)}"
+                    f"{type(self).__name__}: a value is not within its support, {support}: {said(value)}"
                 )
         return x
 

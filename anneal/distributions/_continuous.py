@@ -411,6 +411,10 @@ class Weibull(
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
 
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of a draw that is at most `value`: 0 at 0, the end of the support."""
+        return self._cdf(self._check_value(value, c.nonnegative))
+
     def _log(self, x: Tensor) -> Tensor:
         k, z = self.concentration, x / self.scale
         return (k / self.scale).log() + (k - 1.0) * z.log() - z**k

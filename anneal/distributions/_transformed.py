@@ -112,6 +112,11 @@ class TransformedDistribution(Distribution):
             sign = sign * t.sign
         return p if isinstance(sign, int) and sign == 1 else sign * (p - 0.5) + 0.5
 
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of a draw that is at most `value`, which may be an end of the support. Raises SettingError
+        where the transforms give no value that the base distribution may have."""
+        return self._cdf(self._tensor(value))
+
     def _cdf(self, x: Tensor) -> Tensor:
         for t in reversed(self.transforms):
             x = t.inv(x)

@@ -426,6 +426,8 @@ class _Reader:
         size = math.prod(dims)
         if any(d < 0 for d in dims) or size > _DENSE or values.ndim != 1:
             raise OnnxError(f"{where}: a sparse tensor of shape {dims} is not possible")
+        if indices.dtype != np.int64:
+            raise OnnxError(f"{where}: indices of a sparse tensor are int64, not {indices.dtype}")
         out = np.zeros(dims, values.dtype)
         if indices.ndim == 1:
             flat = indices
@@ -438,7 +440,11 @@ class _Reader:
                 flat = flat * d + column
         else:
             raise OnnxError(f"{where}: indices of shape {indices.shape} do not fit a sparse tensor of shape {dims}")
-        if flat.shape != values.shape or ((flat < 0) | (flat >= size)).any():
+        if len(flat) != len(values):
+            raise OnnxError(
+                f"{where}: {len(values)} values and indices of shape {indices.shape}: each value has one index"
+            )
+        if ((flat < 0) | (flat >= size)).any():
             raise OnnxError(f"{where}: an index is outside the shape {dims}")
         out.reshape(-1)[flat] = values
         return out

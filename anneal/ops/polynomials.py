@@ -222,6 +222,7 @@ def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
 
 
 _TERMS = 30  # that are added before Euler's and Maclaurin's formula gives the rest
+_MOST = 128.0  # an exponent from which on what is left after these terms is 0, and whose 16 factors are finite
 _LOWEST = -20.0
 _NEAR = 10  # as many for what is above 0
 # Bernoulli's numbers over factorials, of the second and every second one after it.
@@ -263,7 +264,7 @@ def zeta(x: Any, q: Any) -> Tensor:
     total: Any = 0.0
     for k in range(_TERMS):
         total = (w + float(k)) ** (-s) + total
-    value = total + _rest(s, w + float(_TERMS))
+    value = total + _rest(choose(s > _MOST, _MOST, s), w + float(_TERMS))
     endless = a.eq(1.0) | ((a > 1.0) & (b <= 0.0) & b.floor().eq(b))
     return choose(endless, math.inf, choose(fine, value, math.nan))
 

@@ -3,11 +3,14 @@ does, or be computed several times."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle, Handles
 from anneal.runtime.numbering import LEARNED, Numbering, lazy_node, mask_of
 from anneal.uop import Nodes, Op, UOp, toposort
 
+_FEW = 64  # tensors that were noted, up to which all are looked at again
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
 
 
@@ -54,7 +57,10 @@ def _carried(n: Numbering | None) -> list[Handle]:
     lines = LEARNED.carried
     if not lines:
         return []
-    made = [r() for r, line in tuple(here.plain) if line in lines]  # a collection may add to it
+    noted = tuple(here.plain)  # a collection may add to it
+    if len(noted) > _FEW:
+        noted = _still_lazy(noted)
+    made = [r() for r, line in noted if line in lines]
     plain = [t for t in made if t is not None and lazy_node(t) is not None]
     if n is None:
         return plain
@@ -63,6 +69,16 @@ def _carried(n: Numbering | None) -> list[Handle]:
     live = [(t, t.late) for t in found]
     kept = [t for t, late in live if late is not None and late.line in lines and late.numbering is n]
     return [*plain, *kept]
+
+
+def _still_lazy(noted: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Those of `here.plain` that may be computed along. The others go: a loop whose steps are captured, or that reads
+    what is computed already, ends no numbering, and would look at all that it made before in each round."""
+    live = [(r, line) for r, line in noted if (t := r()) is not None and (t.late is not None or lazy_node(t))]
+    for _ in range(min(len(noted), len(here.plain))):
+        here.plain.popleft()
+    here.plain.extendleft(reversed(live))
+    return tuple(live)
 
 
 def note_computed(roots: Nodes) -> None:

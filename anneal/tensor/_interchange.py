@@ -214,6 +214,12 @@ def truth(x: Tensor) -> bool:
         raise
 
 
+def contains(x: Tensor, value: Any) -> bool:
+    if not (is_tensor(value) or isinstance(value, (bool, int, float, np.generic))):
+        raise DTypeError(f"in: a tensor contains numbers; write a number or a tensor before `in`, not {said(value)}")
+    return truth((x == value).any())
+
+
 def to_float(x: Tensor) -> float:
     return float(x.item())
 

@@ -694,7 +694,7 @@ class Tensor(Methods):
     to_device = interchange.to_device
     __dlpack__ = interchange.dlpack
     __dlpack_device__ = interchange.dlpack_device
-    __bool__ = interchange.truth
+    __bool__, __contains__ = interchange.truth, interchange.contains
     __float__ = interchange.to_float
     __int__ = interchange.to_int
     __complex__ = interchange.to_complex

@@ -12,7 +12,7 @@ import pytest
 
 import anneal
 import anneal.distributions as d
-from anneal.errors import GradientError, MissingMethodError
+from anneal.errors import GradientError, MissingMethodError, SettingError
 from anneal.tensor import Tensor, jit, manual_seed
 from tests.distributions.rows import (
     PAIRS,
@@ -248,6 +248,34 @@ def test_a_draw_without_a_derivative_says_so(name: str) -> None:
     assert made(anneal, kind, given).rsample((2,)).shape[0] == 2
     with pytest.raises(GradientError, match=f"{name}.rsample: draws from it are not differentiable"):
         made(anneal, kind, given, wants=True).rsample()
+
+
+def test_cdf_has_the_ends_of_the_support() -> None:
+    """As in torch, which checks what transforms make of a value, not the value."""
+    inf, moved = float("inf"), d.transforms.AffineTransform(1.0, -2.0)
+    ends = [
+        (d.LogNormal(0.0, 1.0), 0.0, inf),
+        (d.Weibull(1.0, 2.0), 0.0, inf),
+        (d.HalfNormal(1.0), 0.0, inf),
+        (d.HalfCauchy(1.0), 0.0, inf),
+        (d.Exponential(1.0), 0.0, inf),
+        (d.Pareto(2.0, 1.0), 2.0, inf),
+        (d.Gamma(2.0, 1.0), 0.0, inf),
+        (d.Uniform(0.0, 1.0), 0.0, 1.0),
+        (d.Normal(0.0, 1.0), -inf, inf),
+        (d.TransformedDistribution(d.Normal(0.0, 1.0), d.transforms.SigmoidTransform()), 0.0, 1.0),
+        (d.TransformedDistribution(d.Uniform(0.0, 1.0), moved), -1.0, 1.0),
+        (d.MixtureSameFamily(d.Categorical(Tensor.ones(2)), d.LogNormal(Tensor.zeros(2), 1.0)), 0.0, inf),
+    ]
+    for one, low, high in ends:
+        assert one.cdf(Tensor(low)).item() == 0.0, one
+        assert one.cdf(Tensor(high)).item() == 1.0, one
+    for one in (d.LogNormal(0.0, 1.0), d.Weibull(1.0, 1.0)):
+        for beyond in (-1.0, -inf, float("nan")):
+            with pytest.raises(SettingError, match="not within its support"):
+                one.cdf(Tensor(beyond))
+        with pytest.raises(SettingError, match="not within its support"):
+            one.log_prob(Tensor(0.0))
 
 
 def test_what_is_not_there_is_named() -> None:

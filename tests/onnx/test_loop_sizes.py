@@ -13,6 +13,8 @@ pytest.importorskip("onnxruntime")
 from onnx import ModelProto, TensorProto, helper
 
 import anneal.onnx
+from anneal.errors import OnnxError
+from anneal.runtime.context import here
 from tests.onnx import peers
 from tests.onnx.bad import array, floats, ints, model, node
 from tests.onnx.test_recurrent import MICROSOFT, layer
@@ -119,3 +121,34 @@ def test_turns_of_growing_shapes_have_a_plan_for_each_number() -> None:
         check(file, m, {"x": np.full((time, 2, 4), 0.1, np.float32)}, reference)
     assert "a plan per size, because Loop" in str(m.sizes[0])
     assert "is no loop on the device, so its number of turns is plain, not time" in m.sizes[0].reason
+
+
+def test_a_loop_that_reads_its_condition_forgets_its_turns() -> None:
+    """Each turn looks at the tensors that turns before made: those that are computed or gone are not kept."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["s", "s"], ["a"]),
+            helper.make_node("Mul", ["a", "half"], ["o"]),
+            helper.make_node("ReduceSum", ["o"], ["r"], keepdims=0),
+            helper.make_node("Less", ["r", "large"], ["goes"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", BOOL, []),
+            helper.make_tensor_value_info("s", F, [3]),
+        ],
+        [helper.make_tensor_value_info("goes", BOOL, []), helper.make_tensor_value_info("o", F, [3])],
+        [helper.make_tensor("half", F, [], [0.5]), helper.make_tensor("large", F, [], [1e9])],
+    )
+    whole = helper.make_graph(
+        [helper.make_node("Loop", ["", "", "x"], ["y"], body=body)],
+        "whole",
+        [helper.make_tensor_value_info("x", F, [3])],
+        [helper.make_tensor_value_info("y", F, [3])],
+    )
+    file = helper.make_model(whole, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    model = anneal.onnx.load(bytes(file), budget=2000)
+    with pytest.raises(OnnxError, match="the model runs more nodes than its budget allows"):
+        model.run({"x": np.ones(3, np.float32)})
+    assert len(here.plain) < 100  # without an end the turns would have left 660

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal import settings
+from anneal import jit, settings
 from anneal.backend import get_device
-from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
+from anneal.errors import DeviceError, DTypeError, GradientError, JitError, ShapeError
 from anneal.tensor import Tensor, as_dtype, default_device, dtypes, grad_enabled, meshgrid, no_grad, set_default_device
 from anneal.uop import promote
 from tests.helpers import check_values
@@ -337,6 +337,8 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "too far": (lambda: Tensor.arange(2**31, 2**31 + 5), DTypeError, "arange: .* does not fit int32"),
     "item of many": (lambda: Tensor([1, 2]).item(), ShapeError, r"item: a tensor of shape \(2,\) has 2 values"),
     "truth of many": (lambda: bool(Tensor([1, 2])), ShapeError, "bool: the truth .* is ambiguous; use .any"),
+    "text in a tensor": (lambda: "a" in Tensor([1]), DTypeError, "in: a tensor contains numbers"),
+    "None in a tensor": (lambda: None in Tensor([[1.0]]), DTypeError, "in: a tensor contains numbers"),
     "length of a scalar": (lambda: len(Tensor(1)), TypeError, "has no length"),
     "iterating a scalar": (lambda: iter(Tensor(1)), TypeError, "has no rows"),
     "index of a float": (lambda: [1][Tensor(0.0)], TypeError, "only an integer tensor"),
@@ -350,6 +352,16 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "decline": (lambda: Tensor([1.0], requires_grad=True).exp().requires_grad_(False), GradientError, "only a leaf"),
     "meshgrid": (lambda: meshgrid(Tensor([1]), indexing="ji"), ShapeError, "meshgrid: indexing is"),
 }
+
+
+def test_a_number_is_in_a_tensor_of_any_shape() -> None:
+    """As in torch and NumPy: any element is equal."""
+    for x in (Tensor(3.0), Tensor([1.0, 3.0]), Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([[[3]], [[1]]])):
+        assert [v in x for v in (3.0, 3, Tensor(3.0), np.float32(3), 7.0)] == [True, True, True, True, False]
+    assert Tensor([1.0, 4.0]) in Tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert 0 not in Tensor.zeros(0)
+    with pytest.raises(JitError, match="a branch on the value"):
+        jit(lambda x: x * 2 if 1.0 in x else x)(Tensor([1.0, 2.0]))
 
 
 @pytest.mark.parametrize("name", MISTAKES)

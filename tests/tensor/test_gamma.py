@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import anneal as an
 from anneal.tensor import Tensor, grad
 
 DIGAMMA = {  # to 60 digits, rounded
@@ -92,3 +93,12 @@ def test_logcumsumexp_at_the_ends() -> None:
     slope = grad(lambda x: x.logcumsumexp(0).sum())(Tensor([1.0, 2.0, 3.0]))
     p = np.exp(np.subtract.outer([1.0, 2.0, 3.0], np.logaddexp.accumulate([1.0, 2.0, 3.0])))
     np.testing.assert_allclose(slope.numpy(), np.triu(p).sum(1), rtol=1e-6)
+
+
+def test_zeta_of_large_x_is_what_its_terms_are() -> None:
+    """torch's values: 1 for q = 1, 0 above, inf where one of the terms is of a number within 1."""
+    x = an.tensor([[200.0], [1e4], [1e5], [1e20], [math.inf]], requires_grad=True)
+    found = an.special.zeta(x, an.tensor([-2.5, -0.5, 0.25, 0.5, 1.0, 3.0, 1e5]))
+    assert found.tolist() == [[math.inf] * 4 + [1.0, 0.0, 0.0]] * 5
+    near = an.special.zeta(an.tensor([127.0, 128.0, 129.0, 1e4, 1e4]), an.tensor([1.0, 1.0, 1.0, 0.999, 1.0000001]))
+    assert near.tolist() == pytest.approx([1.0, 1.0, 1.0, 22134.0957, 0.99880862], rel=2e-4)

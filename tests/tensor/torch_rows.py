@@ -173,6 +173,8 @@ SPECIAL: dict[str, Call] = {
     "xlog1py": Call(lambda M, F, x, y: M.special.xlog1py(x, y.abs()), (A, B)),
     "zeta": Call(lambda M, F, x, q: M.special.zeta(x, q), (np.array([1.0, 2.0, 3.0, 2.5, 0.5], np.float32),
                                                            np.array([2.0, 1.0, -1.5, 7.0, 1.0], np.float32)), False),
+    "zeta of large x": Call(lambda M, F, x, q: M.special.zeta(x, q).reshape(-1)[:-1], (
+        np.array([[200.0], [1e4], [1e5], [np.inf]], np.float32), np.array([-2.5, -0.5, 0.25, 0.5, 1.0, 3.0], np.float32)), False),
     "polygamma": Call(lambda M, F, x: [M.special.polygamma(n, x) for n in (0, 1, 2)] + [x.polygamma(3)], (ABOVE,)),
     "polygamma below": Call(lambda M, F, x: [x.polygamma(n) for n in (1, 2)], (np.array([-0.3, -1.7, -4.4], np.float32),)),
     "mvlgamma": Call(lambda M, F, x: M.mvlgamma(x, 3), (ABOVE + 1,)),
