@@ -5,8 +5,7 @@
     with Context("cpu"): ...  the thread works in a context of its own until the block ends
 
 No other module of running has state. Plans, programs and nodes that are equal are one in all contexts: the arena, the
-scheduler and the devices remember them, and a device serves one thread at a time.
-"""
+scheduler and the devices remember them, and a device serves one thread at a time."""
 
 from __future__ import annotations
 

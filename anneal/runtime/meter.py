@@ -7,8 +7,7 @@
 Every run is measured in its place in the program, with its memory, its neighbours and whatever else the machine does.
 Nothing is run again for the sake of a time, and no time is multiplied by a count. A device that works beside the
 program (webgpu) is waited for in some of the steps, whole in one of them and kernel by kernel in the next; of the
-others only the program's clock is known.
-"""
+others only the program's clock is known."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Steps, the values that are executed: a realize is a launch, with calls of the host and exchanges before it.
 
 A function of the host is a value, which a HOST_CALL node calls. An exchange between the participants of a group is
-one; nothing here knows how values travel.
-"""
+one; nothing here knows how values travel."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def _ranges(g: FusionGroup) -> tuple[object, ...]:
 
 
 def _bound(h: FusionGroup, g: FusionGroup) -> list[UOp]:
-    """What a kernel of both binds."""
+    """The memory that one kernel of two groups binds."""
     return [*{**h.inputs, **g.inputs}, *dict.fromkeys([*h.roots, *g.roots])]
 
 
