@@ -72,8 +72,8 @@ def _carried(n: Numbering | None) -> list[Handle]:
 
 
 def _still_lazy(noted: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The records of `here.plain` that may be computed along. The others go: a loop whose steps are captured, or that reads
-    what is computed already, ends no numbering, and would look at all that it made before in each round."""
+    """The records of `here.plain` that may be computed along. The others go: a loop whose steps are captured, or that
+    reads what is computed already, ends no numbering, and would look at all that it made before in each round."""
     live = [(r, line) for r, line in noted if (t := r()) is not None and (t.late is not None or lazy_node(t))]
     for _ in range(min(len(noted), len(here.plain))):
         here.plain.popleft()

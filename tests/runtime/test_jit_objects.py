@@ -77,6 +77,30 @@ class Trainer:
         return helper(x, self.settings)
 
 
+def in_list(given: Any) -> Callable[[Tensor], Tensor]:
+    several = [given]
+    return lambda x: helper(x, several[0])
+
+
+def in_dict(given: Any) -> Callable[[Tensor], Tensor]:
+    several = {"a": given}
+    return lambda x: Tensor.stack([helper(x, v) for v in several.values()])
+
+
+def from_call(given: Any) -> Callable[[Tensor], Tensor]:
+    def get() -> Any:
+        return given
+
+    return lambda x: x * get().scale
+
+
+def by_inner(given: Any) -> Callable[[Tensor], Tensor]:
+    def inner(y: Tensor, t: Any) -> Tensor:
+        return helper(y, t)
+
+    return lambda x: inner(x, given)
+
+
 Route = Callable[[Any], Callable[[Tensor], Tensor]]
 ROUTES: dict[str, Route] = {
     "an argument": lambda o: lambda x: helper(x, o),
@@ -85,11 +109,11 @@ ROUTES: dict[str, Route] = {
     "a property": lambda o: lambda x: by_property(x, o),
     "a method": lambda o: lambda x: by_method(x, o),
     "another name": lambda o: lambda x: kept(x, o),
-    "a list": lambda o: (lambda several: lambda x: helper(x, several[0]))([o]),
-    "items of a dict": lambda o: (lambda several: lambda x: sum([helper(x, v) for v in several.values()]))({"a": o}),
-    "what a call gives": lambda o: (lambda get: lambda x: x * get().scale)(lambda: o),
+    "a list": in_list,
+    "items of a dict": in_dict,
+    "what a call gives": from_call,
     "an attribute": lambda o: Trainer(o).loss,
-    "a helper of a helper": lambda o: lambda x: (lambda y, t: helper(y, t))(x, o),
+    "a helper of a helper": by_inner,
 }
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "scale": lambda o: setattr(o, "scale", o.scale + 5.0),
