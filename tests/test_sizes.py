@@ -136,6 +136,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "torch's assign=, get_total_norm, linearize and chunk_size=": {"nn": 1, "optim": 1, "(top)": 1, "transforms": 1},
     "settings of optimisers in files": {"optim": 10},
     "what helpers ask of objects that a jit function passes on": {"runtime": 2},
+    "attributes that a jit function asks by strings": {"runtime": 2},
     "records of changed leaves that rounds of a loop find again": {"runtime": 1},
     "attributes of modules that only their kind replaces, and that calls leave": {"nn": 2},
     "scatters, scans and sorts of rows that are one kernel of the cpu": {

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from io import IOBase
-from operator import is_
+from operator import attrgetter, is_, methodcaller
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -38,6 +38,7 @@ _CLOCKS = frozenset(
     for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time", "localtime", "gmtime", "ctime")
     for kind in ("", "_ns")
 )  # fmt: skip
+_ASKING = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller", "vars"))  # for a name in a string
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
 _ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
@@ -63,8 +64,8 @@ class Guards:
     Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches
     from those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds
     there. Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of
-    lists, tuples, dicts, sets and deques, small arrays, the environment. An iterator, or a clock that user's code
-    names, cannot be remembered: `unguarded` names it. A `getattr` with a computed name, say, is not seen.
+    containers, small arrays, the environment. `unguarded` names an iterator, or a clock that user's code names: they
+    cannot be remembered. A `getattr` with a computed name, say, is not seen.
     """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
@@ -78,8 +79,9 @@ class Guards:
         self._room = _ITEMS
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
         self._arguments = _bound(function, args, kwargs)
-        self._objects: list[Any] = []  # of the user's classes, which code that is followed may pass on
+        self._objects: list[Any] = []  # which code that is followed may pass on
         self._asked: set[tuple[str, ...]] = set()  # what such code asks of what it was given, whatever that is
+        self._optional: set[tuple[str, ...]] = set()  # the same, of names that need not be there yet
         self._look(function, 0)
         self._look_at_objects()
 
@@ -120,20 +122,18 @@ class Guards:
         return len(self._seen) < _THINGS and self._seen.setdefault(key, things) is things
 
     def _fits(self, size: int) -> bool:
-        if size > self._room:
-            return False
-        self._room -= size
-        return True
+        fits = size <= self._room
+        self._room -= size if fits else 0
+        return fits
 
     def _look_at_objects(self) -> None:
-        """Remember of each object what any code that is followed asks of something that it was given, as a helper asks
-        its arguments."""
+        """Remember of each object what code that is followed asks of anything given, as a helper asks its arguments."""
         done: set[tuple[int, tuple[str, ...]]] = set()
         while todo := [
             (owner, names)
             for owner in self._objects
-            for names in self._asked
-            if (id(owner), names) not in done and _has(owner, names[0])
+            for names in self._asked | self._optional
+            if (id(owner), names) not in done and (names in self._optional or _has(owner, names[0]))
         ]:
             for owner, names in todo:
                 done.add((id(owner), names))
@@ -166,6 +166,10 @@ class Guards:
         elif isinstance(value, partial):
             for part in (value.func, value.args, value.keywords):
                 self._look(part, depth)
+        elif isinstance(value, (attrgetter, methodcaller)):
+            made: Any = value.__reduce__()  # of a method that is called with keywords a partial has the name
+            given = (*getattr(made[0], "args", ()), *made[1])
+            self._optional |= {tuple(n.split(".")) for n in given if isinstance(n, str)}
         elif isinstance(value, _CONTAINERS):
             self._look_at_container(value, depth)
         elif isinstance(value, np.ndarray):
@@ -189,7 +193,7 @@ class Guards:
                     method = _static(type(value), name)
                     if isinstance(method, FunctionType):
                         self._follow(method, value, depth)
-                self._objects.append(value)
+            self._objects.append(value)
 
     def _look_at_optimiser(self, owner: Any, groups: list[dict[str, Any]]) -> None:
         """Remember what an optimiser trains, and which tensors its state is; its settings say themselves that they
@@ -229,7 +233,7 @@ class Guards:
         code = function.__code__
         outer = self._installed
         self._installed = outer or "site-packages" in code.co_filename or "dist-packages" in code.co_filename
-        chains, loose = _chains(code)
+        chains, loose, written = _chains(code)
         cells = dict(zip(code.co_freevars, function.__closure__ or ()))
         foreign = _is_foreign(function.__globals__.get("__name__", ""))
         roots: dict[tuple[str, str], Any] = {}
@@ -252,7 +256,8 @@ class Guards:
             elif kind == "local" and names and not foreign:
                 self._asked.add(tuple(names))
         if not foreign:
-            self._asked.update((name,) for name in loose)
+            self._asked.update([(name,) for name in loose])
+            self._optional |= written
         self._installed = outer
 
     def _reach(self, owner: Any, names: tuple[str, ...], depth: int) -> None:
@@ -267,10 +272,12 @@ class Guards:
                     return
                 break
             if isinstance(owner, (type, ModuleType)) and _is_foreign(getattr(owner, "__module__", owner.__name__)):
-                if (owner := _of_library(owner, names[names.index(name) :])) is None:
-                    return
+                owner = _of_library(owner, names[names.index(name) :])
                 break
             own = getattr(owner, "__dict__", {})
+            if name == "__dict__" and type(own) is dict and not isinstance(owner, ModuleType):
+                owner = own  # which is read as a whole
+                break
             kind = owner if isinstance(owner, type) else type(owner)
             found = own[name] if name in own and not isinstance(owner, type) else _static(kind, name)
             if isinstance(found, MemberDescriptorType):
@@ -391,40 +398,43 @@ def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
 
 
 @lru_cache(1 << 12)
-def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
-    """The values that code reaches from variables by names alone, ("local", "self", "options", "scale"), and the
-    attributes that it asks of anything else. Code of functions inside it counts; a variable stands for what was last
-    put there.
+def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str], frozenset[tuple[str, ...]]]:
+    """The values that code reaches from variables by names alone, ("local", "self", "options", "scale"), the attributes
+    that it asks of anything else, and those that it may ask by a string. Code of functions inside it counts; a variable
+    stands for what was last put there.
     """
     chains: set[tuple[str, ...]] = set()
-    loose: set[str] = set()
+    loose, written = set[str](), set[tuple[str, ...]]()
     known: dict[str, tuple[str, ...]] = {}
     for inner in _codes(code):
         for name in inner.co_varnames:
             known.pop(name, None)
         chain: tuple[str, ...] | None = None
-        asks = False  # whether arguments of `getattr` or `hasattr` are loaded
+        asks, whole = not _ASKING.isdisjoint(inner.co_names), False  # whole: the argument of `vars` is loaded
         for step in dis.get_instructions(inner):
             stored, loaded = _variables(step)
             if stored is not None:
                 known[stored] = chain or ("unknown",)
             before, chain = chain, None
             if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                if before is None:
-                    loose.add(step.argval)
-                else:
-                    chain = (*before, step.argval)
+                chain = before and (*before, step.argval)
+                loose |= set() if before else {step.argval}
                 continue
             if before is not None and step.opname != "STORE_ATTR":
                 chains.add(before)
-                if asks and step.opname == "LOAD_CONST" and isinstance(step.argval, str):
-                    chains.add((*before, step.argval))
-            asks = step.argval in ("getattr", "hasattr") or (asks and not step.opname.startswith("CALL"))
+                chains |= {(*before, "__dict__")} if whole and step.opname in ("PRECALL", "CALL") else set()
+            if asks and step.opname == "LOAD_CONST" and isinstance(step.argval, str):
+                names = tuple(step.argval.split("."))
+                if before is None or before[-1] in _ASKING:
+                    written |= {names} if all(map(str.isidentifier, names)) else set()
+                else:
+                    chains.add((*before, *names))
+            whole = loaded == "vars" or (whole and step.opname != "CALL")
             if loaded is not None:
                 kind = "global" if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else "local"
                 chain = (kind, loaded) if kind == "global" else known.get(loaded, (kind, loaded))
     loose |= {name for kind, *names in chains if kind == "unknown" for name in names}
-    return frozenset(c for c in chains if c[0] != "unknown"), frozenset(loose)
+    return frozenset(c for c in chains if c[0] != "unknown"), frozenset(loose), frozenset(written)
 
 
 def _variables(step: dis.Instruction) -> tuple[str | None, str | None]:
