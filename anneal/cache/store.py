@@ -37,7 +37,8 @@ _COUNT = "written"  # a file of one byte for each KiB that processes wrote since
 
 @frozen
 class CacheEntry:
-    """A file of the cache. `state` is current, old (made by another version of anneal) or damaged."""
+    """A file of the cache. `state` is current, old (made by another version of anneal), damaged, or empty where nobody
+    read the file."""
 
     kind: str
     path: Path
@@ -199,25 +200,26 @@ def _is_entry(name: str) -> bool:
     return len(name) == 32 and all(c in "0123456789abcdef" for c in name)
 
 
-def entries(where: Path) -> list[CacheEntry]:
-    """Every entry below `where`, last used first, each read and checked."""
-    out = []
-    for kind, e, facts in _files(where):
-        if not _is_entry(e.name):
-            continue
-        try:
-            with files.opened(e.path) as f:
-                text = f.read(LARGEST + 1)
-        except OSError:
-            continue
-        label = _checked(text, bytes.fromhex(e.name))
-        state = "damaged" if label is None else "current" if text[40:56] == code_version() else "old"
-        out.append(
-            CacheEntry(
-                kind, Path(e.path), facts.st_size, facts.st_mtime, (label or b"").decode(errors="replace"), state
-            )
-        )
-    return sorted(out, key=lambda e: (-e.used, e.path))
+def entries(where: Path, most: int | None = None) -> list[CacheEntry]:
+    """Every entry below `where`, last used first. The first `most` of them, all if that is None, are read and checked;
+    of the others label and state are empty."""
+    found = [(kind, e.path, facts) for kind, e, facts in _files(where) if _is_entry(e.name)]
+    found.sort(key=lambda f: (-f[2].st_mtime, f[1]))
+    out: list[CacheEntry] = []
+    for kind, path, facts in found:
+        label: bytes | None = b""
+        state = ""
+        if most is None or len(out) < most:
+            try:
+                with files.opened(path) as f:
+                    text = f.read(LARGEST + 1)
+            except OSError:
+                continue
+            label = _checked(text, bytes.fromhex(os.path.basename(path)))
+            state = "damaged" if label is None else "current" if text[40:56] == code_version() else "old"
+        note = (label or b"").decode(errors="replace")
+        out.append(CacheEntry(kind, Path(path), facts.st_size, facts.st_mtime, note, state))
+    return out
 
 
 def prune(where: Path, max_bytes: int | None = None, older_than: float | None = None) -> tuple[int, int, int]:

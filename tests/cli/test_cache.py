@@ -55,6 +55,28 @@ def test_ls(capsys: pytest.CaptureFixture[str], place: Path) -> None:
     assert report["entries"][0]["file"] == str(paths[0])
 
 
+def test_ls_reads_what_it_shows(
+    capsys: pytest.CaptureFixture[str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder may have tens of thousands of entries: only those that are listed are opened."""
+    paths = fill(place)
+    opened: list[str] = []
+    read = store.files.opened
+    monkeypatch.setattr(store.files, "opened", lambda path: opened.append(str(path)) or read(path))
+    monkeypatch.setattr("anneal.cli.commands.doctor._LISTED", 2)
+    lines = run(capsys, "cache", "ls").out.splitlines()
+    assert opened == [str(p) for p in paths[:2]]
+    assert lines[2] == "and 1 more; --all lists them"
+    assert lines[3].endswith("3 plans")
+    report = json.loads(run(capsys, "cache", "ls", "--json").out)
+    assert (len(report["entries"]), report["count"]) == (2, 3)
+    assert report["bytes"] == sum(p.stat().st_size for p in paths)
+    assert len(opened) == 4
+    assert len(run(capsys, "cache", "ls", "--all").out.splitlines()) == 4
+    assert len(json.loads(run(capsys, "cache", "ls", "--all", "--json").out)["entries"]) == 3
+    assert len(opened) == 10
+
+
 def test_prune_by_age_by_size_and_all(capsys: pytest.CaptureFixture[str], place: Path) -> None:
     paths = fill(place)
     assert run(capsys, "cache", "prune", "--older-than", "2.5d").out.startswith("removed 1 entry, ")

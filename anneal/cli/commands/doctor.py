@@ -124,6 +124,7 @@ def _print_adapter(a: Adapter, used: bool, verbose: bool) -> None:
         data(f"  {name}: {value}{size}")
 
 
+_LISTED = 50  # entries that `cache ls` reads and shows: a folder may have tens of thousands
 cache = group("cache", "Inspect and prune the compilation cache on disk.")
 app.add_typer(cache)
 
@@ -142,12 +143,17 @@ def where(quiet: Quiet = False, as_json: Json = False) -> None:
 
 
 @cache.command("ls")
-def ls(quiet: Quiet = False, as_json: Json = False) -> None:
+def ls(
+    everything: Annotated[bool, switch("--all", f"List every entry, not only the {_LISTED} used last.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
     """List the entries, most recently used first: size, age, kind, description."""
     from anneal.cache import entries
 
     place = _place()
-    found = entries(place)
+    found = entries(place, None if everything else _LISTED)
+    shown = found if everything else found[:_LISTED]
     now = time.time()
     total = sum(e.bytes for e in found)
     if as_json:
@@ -157,13 +163,15 @@ def ls(quiet: Quiet = False, as_json: Json = False) -> None:
                 "seconds_unused": round(max(0.0, now - e.used), 1),
                 "what": e.label, "state": e.state,
             }
-            for e in found
+            for e in shown
         ]  # fmt: skip
-        json_report({"folder": str(place), "bytes": total, "entries": listed})
+        json_report({"folder": str(place), "bytes": total, "count": len(found), "entries": listed})
         return
-    for e in found:
+    for e in shown:
         note = "" if e.state == "current" else f" ({e.state})"
         data(f"{sized(e.bytes):>9}  {_age(now - e.used):>5}  {e.kind:8} {e.path.name[:8]}  {e.label}{note}")
+    if len(found) > len(shown):
+        data(f"and {len(found) - len(shown)} more; --all lists them")
     kinds = Counter(e.kind for e in found)
     parts = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
     data(f"{sized(total)} in {place}: {parts or 'nothing yet'}")
