@@ -140,6 +140,9 @@ class Capture:
         # backward was taken of what they come from: it cannot be taken again
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.sources = [source(r) for r in run.results]
+        first: dict[int, int] = {}
+        numbers = [(n, first.setdefault(id(r), n)) for n, r in enumerate(run.results)]
+        self._repeated = [(n, m) for n, m in numbers if n != m]  # a tensor that is given twice is one tensor
         self._aliases = aliases_of(run.results)
 
     def _find_state(self, run: Recorded, internal: set[int], outside: dict[int, Storage]) -> dict[int, Storage]:
@@ -447,6 +450,8 @@ class Capture:
     def results(self, arguments: Sequence[Any]) -> Any:
         """The function's result for `arguments`, after the steps have run."""
         made = [make(arguments) for make in self.sources]
+        for n, m in self._repeated:
+            made[n] = made[m]
         self._written = []
         for n in self.spent:
             made[n]._spent = True

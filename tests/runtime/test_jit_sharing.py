@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -198,3 +200,38 @@ def test_results_of_many_calls_are_kept_dropped_and_used() -> None:
             state.assign(one(100))
             total = 100
     assert [(a.item(), b.item(), c.item()) for a, b, c in kept] == [(v, v * v, v + 1) for v in expected]
+
+
+def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+    return (x * 2,) * 2
+
+
+def in_a_nest(x: Tensor) -> tuple[Tensor, dict[str, list[Tensor]]]:
+    y = x * 2
+    return y, {"a": [x * 3, y]}
+
+
+def beside_a_view(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    y = x * 2
+    return y, y.reshape(1, -1), y
+
+
+@pytest.mark.parametrize("wants", [False, True], ids=["plain", "with gradients"])
+@pytest.mark.parametrize(
+    ("function", "last"),
+    [(twice, lambda r: r[1]), (in_a_nest, lambda r: r[1]["a"][1]), (beside_a_view, lambda r: r[2])],
+)
+def test_a_tensor_that_is_given_twice_is_one_tensor(
+    function: Callable[[Tensor], Any], last: Callable[[Any], Tensor], wants: bool
+) -> None:
+    captured = jit(function)
+    for i in range(6):
+        x = Tensor([float(i), 1.0], requires_grad=wants)
+        results = captured(x)
+        assert results[0] is last(results)
+        results[0].add_(1)
+        assert last(results).tolist() == [2.0 * i + 1, 3.0]
+        if wants:
+            (results[0] * last(results)).sum().backward()
+            assert x.grad is not None
+            assert x.grad.tolist() == [4 * (2.0 * i + 1), 12.0]
