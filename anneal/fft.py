@@ -16,7 +16,7 @@ tangents. float32 and float64 keep their dtype; narrower floats, integers and bo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -70,6 +70,8 @@ def _axis(dim: int, ndim: int) -> int:
 
 def _axes(dim: Any, s: Any, ndim: int) -> tuple[tuple[int, ...], list[Any]]:
     """Axes counted from the end, and how many elements of each are transformed, None for all there are."""
+    if not (s is None or isinstance(s, Iterable)):
+        raise ShapeError(f"fft: s is a size for each axis, such as (4, 4), not {s!r}")
     sizes = None if s is None else list(s)
     if dim is None:
         names = range(-ndim, 0) if sizes is None else range(-len(sizes), 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -199,7 +199,8 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **option
     """`empty(size)`: the order of axes in memory is the compiler's. Raises ShapeError for a `physical_layout` that is
     no order of the axes.
     """
-    if sorted(physical_layout) != list(range(len(tuple(size)))):
+    named = sorted(physical_layout) if isinstance(physical_layout, Iterable) else None
+    if named != list(range(len(tuple(size)))):
         raise ShapeError(f"empty_permuted: a layout names each of {len(tuple(size))} axes once, not {physical_layout}")
     return Tensor.empty(tuple(size), **options)
 
@@ -210,6 +211,8 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     >>> broadcast_shapes((4, 1), (3,), 1)
     (4, 3)
     """
+    if wrong := [n for n in shapes if not isinstance(n, (int, Iterable))]:
+        raise ShapeError(f"broadcast_shapes: a shape is a tuple of ints or an int, not {wrong[0]!r}")
     wide = [(n,) if isinstance(n, int) else tuple(n) for n in shapes]
     return _broadcast_shapes(*wide, name="broadcast_shapes") if wide else ()
 

@@ -112,10 +112,10 @@ def _compared(varies: Varies, again: Again, args: Args, options: Options) -> tup
 
 
 def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
-    if len(args) != 3 and options.keys() != {"alpha"}:
-        return None if options else _filled(varies, again, args, options)
+    if (len(args), *options) not in ((3,), (2, "alpha")):
+        return None if options or len(args) != 2 else _filled(varies, again, args, options)
     x, other, alpha = *args[:2], *args[2:], *options.values()
-    if not isinstance(other, Handle) or other._looks.dtype is not x._looks.dtype:
+    if not (isinstance(x, Handle) and isinstance(other, Handle)) or other._looks.dtype is not x._looks.dtype:
         return None
     if not _fits(alpha, x._looks.dtype, False) or not varies("alpha", alpha):
         return None

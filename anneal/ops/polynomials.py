@@ -37,10 +37,10 @@ def _polynomial(
         whole = np.trunc(degrees.astype(np.float64))
         highest = int(whole.max(initial=0.0, where=np.isfinite(whole)))
         chosen: Any = n.detach().trunc() if n.dtype.is_float else n
-    elif isinstance(n, (int, float)) and not is_bool(n):
+    elif isinstance(n, (int, float)) and not is_bool(n) and math.isfinite(n):
         highest, chosen = int(n), None
     else:
-        raise DTypeError(f"the degree is a number or a tensor of them, not {said(n)}")
+        raise DTypeError(f"the degree is a finite number or a tensor of them, not {said(n)}")
     if highest > _HIGHEST:
         raise ShapeError(f"degrees up to {_HIGHEST}, not {highest}")
     before, now = floats * 0.0 + 1.0, first(floats)

@@ -501,6 +501,8 @@ class Tensor(Methods):
         """
         from anneal.runtime import realize
 
+        if wrong := [t for t in others if not isinstance(t, Tensor)]:
+            raise DTypeError(f"realize: takes tensors to compute together, not {wrong[0]!r}")
         realize([self, *others])
         return self
 

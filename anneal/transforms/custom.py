@@ -99,8 +99,12 @@ class custom_vjp(_Custom[P, R]):
         self._rule = fwd, bwd
 
     def _run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        out, residuals = self._rule[0](*args, **kwargs)
-        return out, residuals
+        both = self._rule[0](*args, **kwargs)
+        if not isinstance(both, (tuple, list)) or len(both) != 2:
+            raise TransformError(
+                f"{self.name}: fwd gives a pair, the result and the residuals, not {type(both).__name__}"
+            )
+        return both[0], both[1]
 
     def _pull(self, call: _Made, _: Any, outputs: Tensors, rest: Tensors, cotangents: Sequence[Any]) -> list[Any]:
         found = iter([y.zeros_like() if g is None else g for y, g in zip(outputs, cotangents, strict=True)])

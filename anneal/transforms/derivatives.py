@@ -29,7 +29,10 @@ Ts = TypeVarTuple("Ts")
 def numbers_of(name: str, argnums: Numbers, args: Sequence[Any]) -> list[int]:
     """`argnums` counted from 0. Raises GradientError for one that names no argument, or one twice."""
     out = []
-    for n in (argnums,) if isinstance(argnums, int) else argnums:
+    several = (argnums,) if isinstance(argnums, int) else argnums
+    if not isinstance(several, Sequence) or not all(isinstance(n, int) for n in several):
+        raise GradientError(f"{name}: argnums is the number of an argument, or a tuple of numbers, not {argnums!r}")
+    for n in several:
         if not -len(args) <= n < len(args):
             raise GradientError(
                 f"{name}: argnums names argument {n}, but the call has {len(args)} positional arguments; what is to be "

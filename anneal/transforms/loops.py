@@ -97,12 +97,16 @@ def fori_loop(
     def turn(number: Tensor, carry: Any, _: list[Tensor]) -> tuple[Any, list[Tensor]]:
         return body_fun(number if isinstance(lower, int) and not lower else number + lower, carry), []
 
-    ends, _ = _run(_first("fori_loop", init_val, "init_val", _device(init_val), turn), count, unroll or 1)
+    ends, _ = _run(
+        _first("fori_loop", init_val, "init_val", _device(init_val), turn), count, 1 if unroll is None else unroll
+    )
     return rebuild(init_val, iter(ends))
 
 
 def _counted(lower: Any, upper: Any) -> Size:
     """The number of turns between two bounds, none if the second is not the greater one."""
+    if wrong := [x for x in (lower, upper) if isinstance(x, float)]:
+        raise TransformError(f"fori_loop: the bounds are ints, not {wrong[0]}")
     if not isinstance(lower, UOp) and not isinstance(upper, UOp):
         return max(0, int(upper) - int(lower))
     count = size(upper - lower)
@@ -158,6 +162,9 @@ def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
     >>> cond(x.sum() > 2, lambda x: x * 10, lambda x: x, x)
     Tensor([10., 20.], dtype=float32)
     """
+    for name, f in (("true_fun", true_fun), ("false_fun", false_fun)):
+        if not callable(f):
+            raise TransformError(f"cond: {name} is a function of the operands, not {f!r}")
     device = _device((pred, operands))
     p = _given("cond", "the predicate", pred, device)
     if p.shape != ():
@@ -341,6 +348,8 @@ def _results(nodes: Nodes, wants: Sequence[bool], inputs: Tensors) -> list[Any]:
 def _run(first: _First, count: Size, unroll: int | bool) -> Ends:
     """The carry of a loop at its end, and its rows; where a file is written that has no loops, all turns are one."""
     name = first.name
+    if unroll is not False and unroll < 1:
+        raise TransformError(f"{name}: unroll is a number of turns of at least 1, or a bool, not {unroll}")
     if isinstance(count, UOp):
         if unroll is True or here.unrolls:
             what = "what is exported has no loops" if here.unrolls else "unroll=True asks for no loop"

@@ -1,0 +1,50 @@
+"""Wrong arguments that had an error of Python's own: each is an error of anneal's that names the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import anneal as an
+from anneal import func
+from anneal.errors import AnnealError
+
+X = an.ones(2)
+
+
+def without_a_pair() -> Any:
+    f = an.custom_vjp(lambda x: x * x)
+    f.defvjp(lambda x: x * x, lambda r, g: (g,))
+    return an.grad(f)(an.tensor(2.0))
+
+
+def turns(unroll: Any) -> Any:
+    return an.scan(lambda c, x: (c, x), an.ones(()), an.ones(3), unroll=unroll)
+
+
+CALLS: dict[str, tuple[Callable[[], Any], str]] = {
+    "add of three": (lambda: an.add(X, X, X, reduction=None), "alpha|reduction"),  # type: ignore[call-arg, arg-type]
+    "fft's sizes": (lambda: an.fft.rfft2(an.ones(2, 2), 3), "rfft2: s is a size for each axis"),
+    "no shape": (lambda: an.broadcast_shapes(None, (2,)), "a shape is a tuple of ints or an int, not None"),
+    "no layout": (lambda: an.empty_permuted((2,), -1), "a layout names each of 1 axes"),  # type: ignore[arg-type]
+    "no tensor": (lambda: X.realize(2.5), "realize: takes tensors to compute together, not 2.5"),  # type: ignore[arg-type]
+    "no degree": (lambda: an.special.chebyshev_polynomial_t(X, float("nan")), "finite number"),
+    "an argument's name": (lambda: an.grad(lambda x: x.sum(), argnums="x")(X), "number of an argument"),  # type: ignore[arg-type]
+    "jacrev": (lambda: func.jacrev(lambda x: x.sum(), argnums="x")(X), "number of an argument"),  # type: ignore[arg-type]
+    "no pair": (without_a_pair, "fwd gives a pair"),
+    "no function": (lambda: an.cond(True, 1, 2), "true_fun is a function"),  # type: ignore[arg-type]
+    "no second function": (lambda: an.cond(True, lambda: X, 2), "false_fun is a function"),  # type: ignore[arg-type]
+    "no turns": (lambda: turns(0), "scan: unroll"),
+    "fewer than none": (lambda: turns(-1), "scan: unroll"),
+    "loops unrolled by 0": (lambda: an.fori_loop(0, 3, lambda i, c: c, X, unroll=0), "fori_loop: unroll"),
+    "bounds of floats": (lambda: an.fori_loop(0.0, 3.0, lambda i, c: c, X), "the bounds are ints, not 0.0"),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_a_wrong_argument_is_named(what: str) -> None:
+    call, words = CALLS[what]
+    with pytest.raises(AnnealError, match=words):
+        call()
