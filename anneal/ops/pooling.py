@@ -134,8 +134,8 @@ def _pool_args(
     for n, a, st, b, e in zip(x.shape[-axes:], k, s, p, d, strict=True):
         extra = 0
         room = n + 2 * b - e * (a - 1) - 1
-        # A last window may hang over the end, but not start in the padding.
-        if ceil and room >= 0 and room % st and (room // st + 1) * st < n + b:
+        # A last window, or the only one, may hang over the end, but not start in the padding.
+        if ceil and room > -st and room % st and (room // st + 1) * st < n + b:
             extra = st - room % st
         sides.append((b, b + extra))
     return k, s, p, d, tuple(sides)
