@@ -138,7 +138,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "what helpers ask of objects that a jit function passes on": {"runtime": 3},
     "attributes that a jit function asks by strings": {"runtime": 2},
     "tensors that a replay gives twice": {"runtime": 1},
-    "errors that name a wrong argument": {"(top)": 1, "transforms": 3},
+    "errors that name a wrong argument": {"(top)": 1, "transforms": 3, "tensor": 1},
     "records of changed leaves that rounds of a loop find again": {"runtime": 1},
     "attributes of modules that only their kind replaces, and that calls leave": {"nn": 2},
     "scatters, scans and sorts of rows that are one kernel of the cpu": {
