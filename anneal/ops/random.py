@@ -107,6 +107,8 @@ class Generator:
 
     def set_state(self, new_state: Tensor) -> None:
         """`go_on` from the tensor `new_state`, which `get_state` gave."""
+        if new_state.shape != (2,) or not new_state.dtype.is_int:
+            raise ShapeError(f"set_state: a state is two integers, and not {new_state.dtype.name} {new_state.shape}")
         self.go_on(dict(zip(("seed", "calls"), new_state.tolist())))
 
     def next_key(self) -> tuple[int, int]:

@@ -230,8 +230,11 @@ class Lazy:
     calls = 0
 
     def __call__(self, x: Tensor) -> Tensor:
-        vars(self).setdefault("known", []).append(1)
-        return x * (2.0 if len(vars(self)["known"]) > 1 else 3.0)
+        name = "".join(("kno", "wn"))  # a computed one, which guards do not see
+        if not hasattr(self, name):
+            setattr(self, name, [])
+        getattr(self, name).append(1)
+        return x * (2.0 if len(getattr(self, name)) > 1 else 3.0)
 
 
 def test_what_differs_once_is_captured_one_call_later() -> None:

@@ -359,7 +359,7 @@ FUNCTIONS: dict[str, Row] = {
 RANDOM: dict[str, Row] = {
     **{name: METHODS[name] for name in ["rand", "randn", "uniform", "normal", "randint", "randperm", "manual_seed"]},
     **{name: row() for name in ["fork_rng", "get_rng_state", "initial_seed", "seed"]},
-    "set_rng_state": row(T((2,), "int64", 1)),
+    "set_rng_state": row(T((2,), "int64", [1, 0])),
     "random_bits": row(2),
     "bernoulli": row(0.5, 2),
     "categorical": row(X, 2),
