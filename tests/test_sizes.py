@@ -135,7 +135,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "results that share no values with arguments, or do as in torch": {"ops": 3, "linalg": 1, "tensor": 1},
     "torch's assign=, get_total_norm, linearize and chunk_size=": {"nn": 1, "optim": 1, "(top)": 1, "transforms": 1},
     "settings of optimisers in files": {"optim": 10},
-    "what helpers ask of objects that a jit function passes on": {"runtime": 3},
+    "what helpers ask of objects that a jit function passes on": {"runtime": 4},
     "attributes that a jit function asks by strings": {"runtime": 2},
     "tensors that a replay gives twice": {"runtime": 1},
     "errors that name a wrong argument": {"(top)": 1, "transforms": 3, "tensor": 1},

@@ -41,6 +41,7 @@ _CLOCKS = frozenset(
 _ASKING = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller", "vars"))  # for a name in a string
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
+_FLAGGED = sys.version_info >= (3, 12)  # LOAD_ATTR says by a bit that it loads a method
 _ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
 _DEPTH = 40  # of what is followed from what
 _THINGS = 10_000  # that are looked at: who calls into a large library does not want all of it watched
@@ -262,6 +263,7 @@ class Guards:
 
     def _reach(self, owner: Any, names: tuple[str, ...], depth: int) -> None:
         """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
+        names = tuple([name.removesuffix("()") for name in names])
         for name in names:
             if isinstance(owner, _PLAIN):
                 return
@@ -299,8 +301,11 @@ class Guards:
 
 
 def _has(owner: Any, name: str) -> bool:
-    """True if an object has an attribute, or its class, whatever that gives."""
-    return name in getattr(owner, "__dict__", ()) or _static(type(owner), name) is not _MISSING
+    """True if an object has an attribute, or its class, whatever that gives; something to call, for `name()`."""
+    plain = name.removesuffix("()")
+    found = getattr(owner, "__dict__", {}).get(plain, _MISSING)
+    found = _static(type(owner), plain) if found is _MISSING else found
+    return found is not _MISSING and (plain == name or callable(found) or hasattr(found, "__get__"))
 
 
 def _state_tensors(optimiser: Any) -> tuple[Handle, ...]:
@@ -417,15 +422,17 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str],
                 known[stored] = chain or ("unknown",)
             before, chain = chain, None
             if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                chain = before and (*before, step.argval)
-                loose |= set() if before else {step.argval}
+                called = step.opname == "LOAD_METHOD" or (_FLAGGED and bool((step.arg or 0) & 1))
+                name = step.argval + "()" * called  # who asks for a method does not read a number of that name
+                chain = before and (*before, name)
+                loose |= set() if before else {name}
                 continue
             if before is not None and step.opname != "STORE_ATTR":
                 chains.add(before)
                 chains |= {(*before, "__dict__")} if whole and step.opname in ("PRECALL", "CALL") else set()
             if asks and step.opname == "LOAD_CONST" and isinstance(step.argval, str):
                 names = tuple(step.argval.split("."))
-                if before is None or before[-1] in _ASKING:
+                if before is None or before[-1].removesuffix("()") in _ASKING:
                     written |= {names} if all(map(str.isidentifier, names)) else set()
                 else:
                     chains.add((*before, *names))
@@ -560,41 +567,3 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
 def rebuild(value: Any, fresh: Iterator[Handle], sizes: Callable[[Any], Any]) -> Any:
     """The nest with other tensors, and what `sizes` makes of sizes."""
     return mapped(value, lambda v: next(fresh) if isinstance(v, Handle) else sizes(v) if isinstance(v, UOp) else v)
-
-
-def difference(old: Any, new: Any, where: str = "arguments") -> Failure | None:
-    """The first place where two structures made by `flatten` differ; None if they are equal.
-
-    >>> difference(("tuple", ("V", int, 1)), ("tuple", ("V", int, 2)))
-    Failure(what='arguments[0]', old='1', new='2')
-    """
-    if old == new:
-        return None
-    kind = old[0]
-    if kind == new[0] and kind not in ("T", "V", "S") and len(old) == len(new):
-        for n, (a, b) in enumerate(zip(old[1:], new[1:])):
-            if kind != "dict":
-                found = difference(a, b, f"{where}[{n}]")
-            elif a[0] != b[0]:
-                found = Failure(f"keys of {where}", repr(a[0]), repr(b[0]))
-            else:
-                found = difference(a[1], b[1], f"{where}[{a[0]!r}]")
-            if found is not None:
-                return found
-    return Failure(where, _said(old), _said(new))
-
-
-def described(structure: Any) -> str:
-    """The arguments of which `flatten` gave a structure, as text."""
-    _, args, named = structure
-    return f"({', '.join([*map(_said, args[1:]), *[f'{name}={_said(s)}' for name, s in named[1:]]])})"
-
-
-def _said(structure: Any) -> str:
-    kind, *rest = structure
-    if kind == "T":
-        shape, dtype, device, wants = rest
-        return f"{dtype.name} {shape} on {device}{' that requires a gradient' if wants else ''}"
-    if kind == "V":
-        return brief(rest[1])
-    return str(rest[0]) if kind == "S" else f"a {kind} of {len(rest)}"

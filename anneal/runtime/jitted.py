@@ -21,10 +21,10 @@ from anneal.runtime.capture import Capture, Recorded
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.flowing import Flowing, Traced, numbered, trace, unmarked
-from anneal.runtime.guards import ArrayGiven, Failure, Guards, described, difference, flatten, with_tensors
+from anneal.runtime.guards import ArrayGiven, Failure, Guards, flatten, with_tensors
 from anneal.runtime.handle import Handle, Inside, Ref
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
-from anneal.runtime.recording import Draws, GivenCall, Recording, copied, recording
+from anneal.runtime.recording import Draws, GivenCall, Recording, copied, described, difference, recording
 from anneal.schedule import BUILDING, Plans
 
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from anneal.backend import AnyDevice, Array, Storage, get_device
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.guards import rebuild
+from anneal.runtime.guards import Failure, brief, rebuild
 from anneal.runtime.handle import Handle, Inside, Ref
 from anneal.runtime.launch import copy_of
 from anneal.runtime.nodes import Constants, Made, base_of, buffer_leaf, memory_of, sources_of
@@ -474,3 +474,44 @@ def over(step: Any, place: Mapping[int, Storage]) -> Any:
     """
     inputs, outputs = ([place.get(id(s), s) for s in several] for several in (step.inputs, step.outputs))
     return replace(step, inputs=inputs, outputs=outputs)
+
+
+# -- arguments in words ------------------------------------------------------------------------------------------------
+
+
+def difference(old: Any, new: Any, where: str = "arguments") -> Failure | None:
+    """The first place where two structures made by `flatten` differ; None if they are equal.
+
+    >>> difference(("tuple", ("V", int, 1)), ("tuple", ("V", int, 2)))
+    Failure(what='arguments[0]', old='1', new='2')
+    """
+    if old == new:
+        return None
+    kind = old[0]
+    if kind == new[0] and kind not in ("T", "V", "S") and len(old) == len(new):
+        for n, (a, b) in enumerate(zip(old[1:], new[1:])):
+            if kind != "dict":
+                found = difference(a, b, f"{where}[{n}]")
+            elif a[0] != b[0]:
+                found = Failure(f"keys of {where}", repr(a[0]), repr(b[0]))
+            else:
+                found = difference(a[1], b[1], f"{where}[{a[0]!r}]")
+            if found is not None:
+                return found
+    return Failure(where, _said(old), _said(new))
+
+
+def described(structure: Any) -> str:
+    """The arguments of which `flatten` gave a structure, as text."""
+    _, args, named = structure
+    return f"({', '.join([*map(_said, args[1:]), *[f'{name}={_said(s)}' for name, s in named[1:]]])})"
+
+
+def _said(structure: Any) -> str:
+    kind, *rest = structure
+    if kind == "T":
+        shape, dtype, device, wants = rest
+        return f"{dtype.name} {shape} on {device}{' that requires a gradient' if wants else ''}"
+    if kind == "V":
+        return brief(rest[1])
+    return str(rest[0]) if kind == "S" else f"a {kind} of {len(rest)}"

@@ -45,15 +45,15 @@ class Slotted:
         self.scale = 2.0
 
 
-def helper(x: Tensor, given: Any) -> Tensor:
+def helper(x: Tensor, given: Any) -> Any:
     return x * given.scale
 
 
-def deeper(x: Tensor, given: Any) -> Tensor:
+def deeper(x: Tensor, given: Any) -> Any:
     return helper(x, given) + given.inner.rate
 
 
-def by_property(x: Tensor, given: Any) -> Tensor:
+def by_property(x: Tensor, given: Any) -> Any:
     return x * given.doubled
 
 
@@ -62,7 +62,7 @@ def by_method(x: Tensor, given: Any) -> Tensor:
     return applied
 
 
-def kept(x: Tensor, given: Any) -> Tensor:
+def kept(x: Tensor, given: Any) -> Any:
     same = given
     return x * same.scale
 
@@ -73,7 +73,7 @@ class Trainer:
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
-    def loss(self, x: Tensor) -> Tensor:
+    def loss(self, x: Tensor) -> Any:
         return helper(x, self.settings)
 
 
@@ -154,3 +154,29 @@ def test_what_nobody_asks_may_change() -> None:
         given.inner = Inner(float(n))  # a log, say
         captured(x)
     assert not captured.recaptures
+
+
+class Counting:
+    """A program's class with a number of the name of a method that its helpers call of something else."""
+
+    def __init__(self) -> None:
+        self.scale = 2.0
+        self.apply = 0
+
+
+def applied(x: Tensor, given: Any) -> Tensor:
+    out: Tensor = given.apply(x)
+    return out
+
+
+def test_a_number_of_a_methods_name_may_change() -> None:
+    counting, settings = Counting(), Settings()
+    captured = jit(lambda x: helper(x, counting) + applied(x, settings))
+    runs = []
+    for n in range(8):
+        counting.apply = n  # who calls `apply()` of the other does not read it
+        runs.append(captured(an.ones(2, device="cpu")).tolist())
+    assert runs == [[4.0, 4.0]] * 8
+    assert any(c is not None for c in captured.captures.values())
+    settings.scale = 3.0
+    assert captured(an.ones(2, device="cpu")).tolist() == [5.0, 5.0]
