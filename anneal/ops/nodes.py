@@ -267,6 +267,12 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
     return out
 
 
+def is_looked_up(begin: Size | None) -> bool:
+    """True for the begin of an UPDATE's part that a source says: None for one that is moved inside, -1 for one that is
+    not."""
+    return begin is None or (begin.__class__ is int and begin < 0)
+
+
 def kept_within(begin: UOp, m: Size, whole: Size) -> UOp:
     """The begin of a part of `m` elements in `whole`, moved inside."""
     last = whole - m

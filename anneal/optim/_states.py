@@ -356,8 +356,4 @@ class UpdateInputs:
         """
         if any(map(_LATE, tensors)):
             return n.all_of(tensors)
-        nodes = list(map(_NODE, tensors))
-        try:
-            return list(map(n.known.__getitem__, nodes))
-        except KeyError:
-            return n.templates(nodes)
+        return n.templates(map(_NODE, tensors))

@@ -85,9 +85,8 @@ def note_computed(roots: Nodes) -> None:
     """Look in graphs that are to be computed for those that a realize before left lazy: a loop goes on from them."""
     if LEARNED.outlived:
         below = set(toposort(roots))
-        LEARNED.carry(
-            [line for r, line in LEARNED.outlived.copy() if r() in below]
-        )  # a collection may end a numbering meanwhile
+        outlived = LEARNED.outlived.copy()  # a collection may end a numbering meanwhile
+        LEARNED.carry([line for r, line in outlived if r() in below])
 
 
 def _left(numbering: Numbering) -> list[Handle]:

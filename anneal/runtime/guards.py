@@ -123,9 +123,10 @@ class Guards:
         return len(self._seen) < _THINGS and self._seen.setdefault(key, things) is things
 
     def _fits(self, size: int) -> bool:
-        fits = size <= self._room
-        self._room -= size if fits else 0
-        return fits
+        if size > self._room:
+            return False
+        self._room -= size
+        return True
 
     def _look_at_objects(self) -> None:
         """Remember of each object what code that is followed asks of anything given, as a helper asks its arguments."""
@@ -423,17 +424,22 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str],
             before, chain = chain, None
             if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 called = step.opname == "LOAD_METHOD" or (_FLAGGED and bool((step.arg or 0) & 1))
-                name = step.argval + "()" * called  # who asks for a method does not read a number of that name
-                chain = before and (*before, name)
-                loose |= set() if before else {name}
+                # who asks for a method does not read a number of that name
+                name = f"{step.argval}()" if called else step.argval
+                if before is None:
+                    loose.add(name)
+                else:
+                    chain = (*before, name)
                 continue
             if before is not None and step.opname != "STORE_ATTR":
                 chains.add(before)
-                chains |= {(*before, "__dict__")} if whole and step.opname in ("PRECALL", "CALL") else set()
+                if whole and step.opname in ("PRECALL", "CALL"):
+                    chains.add((*before, "__dict__"))
             if asks and step.opname == "LOAD_CONST" and isinstance(step.argval, str):
                 names = tuple(step.argval.split("."))
                 if before is None or before[-1].removesuffix("()") in _ASKING:
-                    written |= {names} if all(map(str.isidentifier, names)) else set()
+                    if all(map(str.isidentifier, names)):
+                        written.add(names)
                 else:
                     chains.add((*before, *names))
             whole = loaded == "vars" or (whole and step.opname != "CALL")

@@ -107,9 +107,7 @@ class Earlier(NamedTuple):
         if base.op is not Op.BUFFER:
             return Earlier(weakref.ref(u), None, None, weakref.ref(u))
         of = None if u is base else (u.arg, u.tag)
-        return tuple.__new__(
-            Earlier, (weakref.ref(base), of, base.arg.owner, weakref.ref(u))
-        )  # without a call of Python
+        return Earlier(weakref.ref(base), of, base.arg.owner, weakref.ref(u))
 
     def __call__(self) -> UOp | None:
         """The node; None where no graph has it any more."""
@@ -469,17 +467,14 @@ def note_earlier(tensors: Iterable[Handle]) -> None:
     for t in tensors:
         if not (t._leaf and t._wants):
             continue
-        if t.late is None and t._alias is None:
-            u = t.uop
-            try:
-                several = _get_earlier(t)
-            except AttributeError:  # it was not changed before
-                several = ()
-            for ref, _, owner, shown in several:
-                if shown() is u and owner is not None and owner is ref().arg.owner:
-                    break  # rounds of a loop take turns in the same memory
-            else:
-                t._note_earlier()
+        u = t.uop if t.late is None and t._alias is None else None
+        try:
+            several = () if u is None else _get_earlier(t)
+        except AttributeError:  # it was not changed before
+            several = ()
+        for ref, _, owner, shown in several:
+            if shown() is u and owner is not None and owner is ref().arg.owner:
+                break  # rounds of a loop take turns in the same memory
         else:
             t._note_earlier()
 

@@ -23,7 +23,7 @@ from anneal.runtime.context import here
 from anneal.runtime.launch import Holding, check_outputs, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import GraphFunction, Known, Nodes, Op, Recent, UOp, dtypes, toposort
+from anneal.uop import GraphFunction, Known, Nodes, Op, Recent, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import Sizes, Values, evaluator, most
 
 _KEPT = 16  # bound calls of one loop: rounds take turns, and layers of one size are one loop
@@ -194,7 +194,7 @@ def _as_updates(results: Nodes, leaves: Nodes) -> list[UOp]:
                 parts.add(u)
             u = x
 
-    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    def visit(u: UOp, src: Src) -> UOp:
         return over(u, (src[0], src[1].then(Op.CONTIGUOUS), *src[2:]) if u in parts else src)
 
     known: Known = {}

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, expand, flip, iota, kept_within, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread,
+    Pairs, expand, flip, iota, is_looked_up, kept_within, pad, permute, reciprocal, reduce_axis, reshape, shrink,
+    spread,
 )  # fmt: skip
 from anneal.uop import Ints, Op, UOp, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
@@ -94,18 +95,15 @@ def part_at(g: UOp, y: UOp) -> UOp:
     g = spread(g, y.shape)
     starts = iter(y.src[2:])
     for axis, (b, m, whole) in enumerate(zip(y.arg, y.src[1].shape, y.shape, strict=True)):
-        if b is not None and (b.__class__ is not int or b >= 0):
+        if not is_looked_up(b):
             g = shrink(g, tuple([(b, b + m) if a == axis else (0, n) for a, n in enumerate(g.shape)]))
             continue
         begin = next(starts)
         if b is None:
             begin = kept_within(begin, m, whole)
-        place = reshape(
-            UOp(Op.IOTA, dtypes.int32, (), (m,)) + begin, tuple([m if a == axis else 1 for a in range(len(g.shape))])
-        )
-        g = UOp(
-            Op.GATHER, g.dtype, (g, expand(place, tuple([m if a == axis else n for a, n in enumerate(g.shape)]))), axis
-        )
+        shape = tuple([m if a == axis else n for a, n in enumerate(g.shape)])
+        place = expand(iota(m, axis, len(shape)) + begin, shape)
+        g = UOp(Op.GATHER, g.dtype, (g, place), axis)
     return g
 
 

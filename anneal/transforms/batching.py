@@ -105,7 +105,7 @@ def _update_apart(y: UOp, sources: Nodes, n: Size) -> UOp:
     following, ndim = iter(starts), len(whole.shape)
     inside: UOp | None = None
     for axis, (b, m, size) in enumerate(zip(y.arg, y.src[1].shape, y.shape, strict=True), 1):
-        looked_up = b is None or (b.__class__ is int and b < 0)
+        looked_up = nodes.is_looked_up(b)
         if m == size and not looked_up:
             continue
         begin = next(following) if looked_up else b

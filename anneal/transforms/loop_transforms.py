@@ -214,7 +214,7 @@ class _Sums:
     """
 
     def __init__(self, parts: Nodes, held: set[UOp]) -> None:
-        each = [_terms(p, [], set()) for p in parts]
+        each = [_terms(p) for p in parts]
         self.after: dict[UOp, list[UOp]] = {}
         self.rows: dict[UOp, None] = {}
         for u in sorted(dict.fromkeys([u for terms in each for u, _ in terms]), key=lambda u: -int(u.size)):
@@ -240,22 +240,26 @@ class _Sums:
 _Term = tuple[UOp, list[UOp]]  # a node, and the movements and casts that follow it
 
 
-def _terms(u: UOp, moves: list[UOp], seen: set[UOp]) -> list[_Term]:
-    """The terms of a sum, which `moves` follow."""
-    while u.op in MOVEMENT or (u.op is Op.CAST and u.src[0].dtype.is_float and u.src[0].dtype.bits >= u.dtype.bits):
-        moves = [u, *moves]
-        u = u.src[0]
-    if u.op is not Op.ADD or u in seen or any(s.shape != u.shape for s in u.src):
-        return [(u, moves)]
-    seen.add(u)
-    return [t for s in u.src for t in _terms(s, moves, seen)]
+def _terms(u: UOp) -> list[_Term]:
+    """The terms of a sum, from left to right."""
+    found: list[_Term] = []
+    seen: set[UOp] = set()
+    rest: list[_Term] = [(u, [])]
+    while rest:
+        u, moves = rest.pop()
+        while u.op in MOVEMENT or (u.op is Op.CAST and u.src[0].dtype.is_float and u.src[0].dtype.bits >= u.dtype.bits):
+            moves = [u, *moves]
+            u = u.src[0]
+        if u.op is not Op.ADD or u in seen or any(s.shape != u.shape for s in u.src):
+            found.append((u, moves))
+        else:
+            seen.add(u)
+            rest += [(s, moves) for s in reversed(u.src)]
+    return found
 
 
 def _added(several: Nodes) -> UOp:
-    total = several[0]
-    for u in several[1:]:
-        total = total + u
-    return total
+    return sum(several[1:], start=several[0])
 
 
 def _brought(u: UOp, moves: list[UOp]) -> UOp:

@@ -425,7 +425,7 @@ def test_whether_a_tensor_is_frozen_is_guarded(name: str) -> None:
 
 @pytest.mark.parametrize("made", ["SGD", "Adam", "RMSprop", "Adagrad"])
 def test_what_is_unfrozen_is_trained_again(made: str) -> None:
-    """Where a loss is a sum, a frozen parameter is read by no kernel: its capture looks at it all the same."""
+    """A frozen parameter that no kernel reads, as where a loss is a sum, is looked at by its capture all the same."""
 
     def trained(wrap: Callable[..., Any]) -> list[list[float]]:
         p, q = nn.Parameter(an.tensor([1.0, 2.0])), nn.Parameter(an.tensor([1.0, -1.0]))

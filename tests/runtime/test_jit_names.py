@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import anneal as an
-from anneal.tensor import Tensor, jit
+from anneal.tensor import jit
+from tests.runtime.test_jit_objects import check_follows
 
 pytestmark = pytest.mark.usefixtures("same_kernels")
 
 
 class Settings:
-    """What a program reads in several ways."""
+    """Settings of a program, which it reads in several ways."""
 
     def __init__(self) -> None:
         self.scale = 2.0
@@ -82,13 +83,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("route", ROUTES)
 def test_names_in_strings_are_guarded(route: str, change: str) -> None:
     given = Settings()
-    function: Callable[[Tensor], Tensor] = ROUTES[route](given)
-    captured = jit(function)
-    x = an.ones(2, device="cpu")
-    for n in range(10):
-        if n == 5:
-            CHANGES[change](given)
-        assert captured(x).tolist() == function(x).tolist()
+    check_follows(ROUTES[route](given), lambda: CHANGES[change](given))
 
 
 @pytest.mark.parametrize("route", ["getattr", "getattr of getattr", "attrgetter", "an attrgetter kept"])

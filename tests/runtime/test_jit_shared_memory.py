@@ -18,7 +18,7 @@ import anneal as an
 from anneal import nn, optim
 from anneal.tensor import Tensor, jit, no_grad
 
-# What guards see is Python's; a compiler for each capture takes half of the time.
+# Guards look at Python's values; a compiler for each capture takes half of the time.
 pytestmark = pytest.mark.usefixtures("same_kernels")
 
 # Of `base`, which lives on, or of a tensor that nobody keeps.

@@ -1,4 +1,4 @@
-"""What a turn reads of a table, and what it writes into one: the work of a row, whatever the size of the table."""
+"""Tables that turns of a loop read from and write into: the work is that of a row, whatever the size of the table."""
 
 from __future__ import annotations
 
