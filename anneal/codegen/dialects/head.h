@@ -58,15 +58,16 @@ NUMBER(bf16, __UINT16_TYPE__)
   INLINE t rsqrt_##t(t x) { return 1 / __builtin_sqrt##f(x); } \
   INLINE t fused_##t(t a, t b, t c) { return SUM(f, a, b, c); } \
   static inline t pow_##t(t a, t b) { return __builtin_pow##f(a, b); } \
-  static inline t mod_##t(t a, t b) { \
-    t r = __builtin_fmod##f(a, b); \
+  INLINE t mod_of_##t(t a, t b, t r) { \
     return r == 0 ? __builtin_copysign##f(0, b) : (r < 0) != (b < 0) ? r + b : r; \
   } \
-  static inline t idiv_##t(t a, t b) { \
-    if (a != a || b == 0) return a / b; \
-    t r = __builtin_fmod##f(a, b), q = __builtin_rint##f((a - r) / b) - (r != 0 && (r < 0) != (b < 0)); \
-    return q == 0 ? __builtin_copysign##f(0, a) * __builtin_copysign##f(1, b) : q; \
-  }
+  INLINE t idiv_of_##t(t a, t b, t r) { \
+    t all = (a - r) / b - (r != 0 && (r < 0) != (b < 0)), q = __builtin_floor##f(all); \
+    q += all - q > (t)0.5; \
+    return a != a || b == 0 ? a / b : q == 0 ? __builtin_copysign##f(0, a) * __builtin_copysign##f(1, b) : q; \
+  } \
+  static inline t mod_##t(t a, t b) { return mod_of_##t(a, b, __builtin_fmod##f(a, b)); } \
+  static inline t idiv_##t(t a, t b) { return idiv_of_##t(a, b, __builtin_fmod##f(a, b)); }
 REAL(f32, f)
 REAL(f64, )
 LIBRARY(exp, f64, __builtin_exp)
@@ -177,6 +178,13 @@ INLINE f32 cos_near(f32 x) { return wave(x, 1); }
 static inline f32 sin_f32(f32 x) { return __builtin_fabsf(x) < FAR ? sin_near(x) : __builtin_sinf(x); }
 static inline f32 cos_f32(f32 x) { return __builtin_fabsf(x) < FAR ? cos_near(x) : __builtin_cosf(x); }
 
+/* What is left of a, b times a whole number taken away, exactly: a quotient below 2**28 of two numbers of 24 bits, rounded
+ * to 53 bits, never reaches the next whole number, and neither the product nor the difference is rounded. */
+INLINE i32 quotient_is_far(f32 a, f32 b) {
+  return !(__builtin_fabs((f64)a / (f64)b) < 0x1p28) | !(__builtin_fabsf(b) < INFINITY);
+}
+INLINE f32 rest_near(f32 a, f32 b) { return (f64)a - __builtin_trunc((f64)a / (f64)b) * (f64)b; }
+
 static inline u32 threefry_u32(u32 counter, u32 key0, u32 key1) {
   const u32 key2 = key0 ^ key1 ^ 0x1bd11bdau;
   u32 a = counter + key0, b = key1;
@@ -204,6 +212,21 @@ static inline u32 threefry_u32(u32 counter, u32 key0, u32 key1) {
   EACH(n) far |= !(__builtin_fabsf(p.lane[l]) < FAR); \
   if (far) { for (int l = 0; l < n; l += 1) out.lane[l] = f##_f32(p.lane[l]); return out.all; } \
   EACH(n) out.lane[l] = f##_near(p.lane[l]); return out.all; }
+#define DIVIDED(f, t, n) DIVIDED_##t(f, n)
+#define DIVIDED_f32(f, n) INLINE f32x##n f##_f32x##n(f32x##n x, f32x##n y) { \
+  f32x##n##s p = {x}, q = {y}, out; i32 far = 0; \
+  EACH(n) far |= quotient_is_far(p.lane[l], q.lane[l]); \
+  if (far) { for (int l = 0; l < n; l += 1) out.lane[l] = f##_f32(p.lane[l], q.lane[l]); return out.all; } \
+  EACH(n) out.lane[l] = f##_of_f32(p.lane[l], q.lane[l], rest_near(p.lane[l], q.lane[l])); return out.all; }
+#define DIVIDED_f64(f, n) MAP2(f, f64, n)
+#define DIVIDED_i8(f, n) MAP2(f, i8, n)
+#define DIVIDED_u8(f, n) MAP2(f, u8, n)
+#define DIVIDED_i16(f, n) MAP2(f, i16, n)
+#define DIVIDED_u16(f, n) MAP2(f, u16, n)
+#define DIVIDED_i32(f, n) MAP2(f, i32, n)
+#define DIVIDED_u32(f, n) MAP2(f, u32, n)
+#define DIVIDED_i64(f, n) MAP2(f, i64, n)
+#define DIVIDED_u64(f, n) MAP2(f, u64, n)
 #define ABS(t, n) MAP1(abs, t, t, n)
 #define SIGN(t, n) MAP1(sign, t, t, n)
 #define RECIP(t, n) MAP1(recip, t, t, n)
@@ -224,8 +247,8 @@ static inline u32 threefry_u32(u32 counter, u32 key0, u32 key1) {
 #define COS(t, n) NEAR_##t(cos, n)
 #define MAX(t, n) MAP2(max, t, n)
 #define MIN(t, n) MAP2(min, t, n)
-#define IDIV(t, n) MAP2(idiv, t, n)
-#define MOD(t, n) MAP2(mod, t, n)
+#define IDIV(t, n) DIVIDED(idiv, t, n)
+#define MOD(t, n) DIVIDED(mod, t, n)
 #define SHL(t, n) MAP2(shl, t, n)
 #define SHR(t, n) MAP2(shr, t, n)
 #define POW(t, n) MAP2(pow, t, n)
@@ -299,7 +322,9 @@ typedef long long words __attribute__((vector_size(16)));
 #define WIDER_u8x16(x) ((i32x16)__builtin_ia32_pmovzxbd512_mask((bytes)x, (i32x16){0}, -1))
 #endif
 #endif
-/* Halves, eight by one instruction. */
+/* Halves, eight or sixteen by one instruction. With AVX-512, gcc makes two vectors of sixteen lanes in a loop, and what
+ * two stores wrote takes long to load as one: there the functions of sixteen halves are written without a loop. */
+#define CHANGED(f, a, r, it) INLINE r##x16 f##_##a##x16(a##x16 x) { return it; }
 #ifdef __F16C__
 #define WIDE_HALVES(x) (f32x8)__builtin_ia32_vcvtph2ps256((i16x8)(x))
 #define NARROW_HALVES(x) (f16x8)__builtin_ia32_vcvtps2ph256(x, 0)
@@ -309,8 +334,13 @@ typedef long long words __attribute__((vector_size(16)));
   out.half[0] = change(p.half[0]); out.half[1] = change(p.half[1]); return out.all; }
 #define HALVES_f32_8 HALVES(to_f32, f16, f32, WIDE_HALVES)
 #define HALVES_f16_8 HALVES(to_f16, f32, f16, NARROW_HALVES)
+#ifdef __AVX512F__
+#define HALVES_f32_16 CHANGED(to_f32, f16, f32, __builtin_ia32_vcvtph2ps512_mask((i16x16)x, (f32x16){0}, -1, 4))
+#define HALVES_f16_16 CHANGED(to_f16, f32, f16, (f16x16)__builtin_ia32_vcvtps2ph512_mask(x, 0, (i16x16){0}, -1))
+#else
 #define HALVES_f32_16 TWICE(to_f32, f16, f32, WIDE_HALVES)
 #define HALVES_f16_16 TWICE(to_f16, f32, f16, NARROW_HALVES)
+#endif
 #else
 #define HALVES_f32_8 MAP1(to_f32, f16, f32, 8)
 #define HALVES_f16_8 MAP1(to_f16, f32, f16, 8)
@@ -324,7 +354,26 @@ typedef long long words __attribute__((vector_size(16)));
 #define TO_F16(t, n) HALVES_f16_##n
 #define TO_F32(t, n) TO_F32_##t(n)
 #define TO_F32_f16(n) HALVES_f32_##n
-#define TO_F32_bf16(n) MAP1(to_f32, bf16, f32, n)
+#define TO_F32_bf16(n) BRAINS_f32_##n
+#define TO_BF16(t, n) BRAINS_bf16_##n
+#define BRAINS_f32_2 MAP1(to_f32, bf16, f32, 2)
+#define BRAINS_f32_4 MAP1(to_f32, bf16, f32, 4)
+#define BRAINS_f32_8 MAP1(to_f32, bf16, f32, 8)
+#define BRAINS_f32_16 MAP1(to_f32, bf16, f32, 16)
+#define BRAINS_bf16_2 MAP1(to_bf16, f32, bf16, 2)
+#define BRAINS_bf16_4 MAP1(to_bf16, f32, bf16, 4)
+#define BRAINS_bf16_8 MAP1(to_bf16, f32, bf16, 8)
+#define BRAINS_bf16_16 MAP1(to_bf16, f32, bf16, 16)
+#if defined(__AVX512F__) && !defined(__clang__)
+#undef BRAINS_f32_16
+#undef BRAINS_bf16_16
+#define BRAINS_f32_16 CHANGED(to_f32, bf16, f32, \
+  (f32x16)(__builtin_ia32_pmovzxwd512_mask((i16x16)x, (i32x16){0}, -1) << 16))
+#define TOP(x) ((u32x16)(x) >> 16)
+#define ROUNDED(x) ((u32x16)(x) + 0x7fff + (TOP(x) & 1) >> 16)
+#define BRAINS_bf16_16 CHANGED(to_bf16, f32, bf16, (bf16x16)__builtin_ia32_pmovdw512_mask( \
+  (i32x16)((u32x16)(x != x) & (TOP(x) | 64) | (u32x16)(x == x) & ROUNDED(x)), (i16x16){0}, -1))
+#endif
 #define TO_I8(t, n) MAP1(to_i8, t, i8, n)
 #define TO_U8(t, n) MAP1(to_u8, t, u8, n)
 #define TO_I16(t, n) MAP1(to_i16, t, i16, n)
@@ -333,7 +382,6 @@ typedef long long words __attribute__((vector_size(16)));
 #define TO_U32(t, n) MAP1(to_u32, t, u32, n)
 #define TO_I64(t, n) MAP1(to_i64, t, i64, n)
 #define TO_U64(t, n) MAP1(to_u64, t, u64, n)
-#define TO_BF16(t, n) MAP1(to_bf16, t, bf16, n)
 /* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
 #if defined(__AVX512DQ__)
 #define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \

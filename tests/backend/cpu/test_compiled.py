@@ -516,3 +516,38 @@ def test_halves_have_the_bits_of_numpys(in_c: CpuDevice) -> None:
     made = (an.tensor(floats) * 1).half().numpy()
     same = (made.view(np.uint16) == narrow.view(np.uint16)) | (np.isnan(made) & np.isnan(narrow))
     assert same.all(), (floats[~same][:5], made[~same][:5], narrow[~same][:5])
+
+
+def test_bfloat16_is_the_upper_half_of_a_float_rounded_to_even(in_c: CpuDevice) -> None:
+    upper = np.arange(1 << 16, dtype=np.uint32) << 16
+    bits = np.concatenate([upper, upper + 0x7FFF, upper + 0x8000, upper + 0x8001])
+    floats, nan = bits.view(np.float32), np.isnan(bits.view(np.float32))
+    rounded = (bits.astype(np.uint64) + 0x7FFF + (bits >> 16 & 1)) >> 16
+    made = (an.tensor(floats) * 1).bfloat16().float().numpy()
+    assert (np.isnan(made) == nan).all()
+    assert (made.view(np.uint32)[~nan] >> 16 == rounded[~nan]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+def test_remainders_and_quotients_of_floats_have_the_bits_of_numpys(in_c: CpuDevice, dtype: type) -> None:
+    """float32 divides without the C library where quotients are small; here are small, large and special ones."""
+    rng, info = np.random.default_rng(0), np.finfo(dtype)
+    some = [0.0, 1.0, 0.1, 3.0, 1e-3, 2.0**27, 2.0**28, 2.0**28 + 32, 1e9, info.tiny, info.smallest_subnormal, info.max]
+    special = np.array([*some, np.inf, np.nan], dtype)
+    special = np.concatenate([special, -special])
+    x, y = (a.ravel() for a in np.meshgrid(special, special))
+    whole, steps = rng.integers(-60, 60, (2, 4096)).astype(dtype)
+    normal = rng.standard_normal((2, 4096)).astype(dtype)
+    words = rng.integers(0, 1 << 32, (2, 4096 * info.bits // 32), np.uint64).astype(np.uint32).view(dtype)
+    close = whole * normal[1] * dtype(1 + info.eps)  # a quotient beside a whole number
+    x = np.concatenate([x, whole, whole * dtype(0.1), normal[0] * dtype(1e6), words[0], close])
+    y = np.concatenate([y, steps, np.full(4096, 0.1, dtype), normal[1], words[1], normal[1]])
+    with np.errstate(all="ignore"):
+        expected = np.remainder(x, y), np.floor_divide(x, y)
+    for name, found, right in zip(
+        "%/", an.jit(lambda a, b: (a % b, a // b))(an.tensor(x), an.tensor(y)), expected, strict=True
+    ):
+        found = found.numpy()
+        bad = np.flatnonzero((found.view(f"u{info.bits // 8}") != right.view(f"u{info.bits // 8}")) & ~np.isnan(right))
+        assert not bad.size, [(x[i], name, y[i], found[i], right[i]) for i in bad[:5]]
+        assert (np.isnan(found) == np.isnan(right)).all()
