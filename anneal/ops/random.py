@@ -15,7 +15,6 @@ from anneal.names import Tensor
 from anneal.ops.arguments import Integer, deferred, function, need_float
 from anneal.ops.checks import int_args, need_tensor
 from anneal.ops.creation import arange
-from anneal.ops.joining import cat
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
 from anneal.ops.nodes import iota, reshape
 from anneal.ops.precision import refused
@@ -520,17 +519,17 @@ def multinomial(
         raise ShapeError(f"multinomial: cannot draw {num_samples} of {classes} classes without replacement")
     need_float("probs", probs)
     probs = probs.detach().float()
-    logits = probs.log()
-    if replacement or num_samples == 1:
-        return _of_a_distribution(probs, categorical(logits, num_samples, generator=generator))
-    left = logits + _gumbel(probs.shape, probs.device, generator)
-    positions = arange(classes, device=probs.device)
-    picks = []
-    for _ in range(num_samples):
-        pick = left.argmax(-1, keepdim=True)
-        picks.append(pick)
-        left = (positions == pick).where(-np.inf, left)
-    return _of_a_distribution(probs, cat(picks, dim=-1))
+    if num_samples == 1:
+        return _of_a_distribution(probs, categorical(probs.log(), 1, generator=generator))
+    if not replacement:  # the largest of logits plus Gumbel noise, as one of them is a single draw
+        noise = _gumbel(probs.shape, probs.device, generator)
+        return _of_a_distribution(probs, (probs.log() + noise).topk(num_samples)[1])
+    until = probs.cumsum(-1)
+    places = until[..., -1:] * rand(*probs.shape[:-1], num_samples, device=probs.device, generator=generator)
+    # Sums that are rounded in another order may step at a class of probability 0: the possible one before it is meant.
+    possible = (probs > 0).where(arange(classes, device=probs.device), 0).cummax(-1)[0]
+    drawn = until.searchsorted(places, right=True).clamp(0, classes - 1)
+    return _of_a_distribution(probs, possible.take_along_dim(drawn, -1))
 
 
 def _of_a_distribution(probs: Tensor, drawn: Tensor) -> Tensor:

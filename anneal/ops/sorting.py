@@ -369,12 +369,11 @@ def searchsorted(
             raise ShapeError(
                 f"searchsorted: rows of shape {x.shape} and values of {v.shape} need equal axes but the last"
             )
-        x = x.unsqueeze(-2)
     n = x.shape[-1]
-    if x.ndim > 1 or n.__class__ is not int or n <= COUNTED:
-        wide = v.unsqueeze(-1)
+    if n.__class__ is not int or n <= COUNTED:
+        x, wide = x if x.ndim == 1 else x.unsqueeze(-2), v.unsqueeze(-1)
         return ((x <= wide if right else x < wide) | wide.ne(wide)).sum(-1)  # nan comes last
-    flat = v.reshape(-1)
+    flat = v.reshape(-1) if x.ndim == 1 else v
     nan = flat.ne(flat)
     place: Tensor = (nan & False).cast(_INT32)
     step = 1 << n.bit_length() - 1

@@ -140,6 +140,22 @@ def test_choices_follow_their_probabilities() -> None:
     assert (only == 1).all()
 
 
+@pytest.mark.usefixtures("device")
+def test_many_choices_of_many() -> None:
+    """Half of the classes are impossible; each row has probabilities of its own, and they are no sums of 1."""
+    manual_seed(0)
+    rng = np.random.default_rng(5)
+    p = np.where(rng.random((2, 700)) < 0.5, 0, rng.random((2, 700))).astype(np.float32)
+    p[:, [0, -1]] = 0
+    often, once = random.multinomial(Tensor(p), 30_000, replacement=True).numpy(), random.multinomial(Tensor(p), 300)
+    for row, drawn, different in zip(p, often, once.numpy(), strict=True):
+        share = np.bincount(drawn, minlength=700) / 30_000
+        assert not share[row == 0].any()
+        np.testing.assert_allclose(np.cumsum(share), np.cumsum(row / row.sum()), atol=0.012)
+        assert len({*different}) == 300
+        assert row[different].all()
+
+
 def test_drawing_again_finds_the_kernels_again() -> None:
     from anneal.runtime import cache_statistics
 

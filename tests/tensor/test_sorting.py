@@ -82,6 +82,9 @@ def test_places_in_a_long_row_are_found_by_halving(n: int) -> None:
         check_values(Tensor(row).searchsorted(Tensor(values), right=right), np.searchsorted(row, values, side))
     floats = row.astype(np.float32) / 2 - 20
     check_values(Tensor(floats).searchsorted(Tensor([-50.0, 3.25, 1e9])), np.searchsorted(floats, [-50.0, 3.25, 1e9]))
+    rows = np.stack([row, np.sort(rng.integers(0, n, n)).astype(np.int32)])
+    expected = [np.searchsorted(r, v) for r, v in zip(rows, values, strict=True)]
+    check_values(Tensor(rows).searchsorted(Tensor(values)), np.stack(expected))
 
 
 @both_devices
