@@ -318,8 +318,11 @@ class SequentialLR(LRScheduler):
         for group in optimizer.param_groups:  # the schedules set their first rates when they were made
             if group["lr"] != group["initial_lr"]:
                 group["lr"] = group["initial_lr"]
-        for s in schedulers:
-            s.last_epoch -= 1
+        waiting = [*schedulers]
+        for s in waiting:  # and of those that are made of schedules, their parts
+            waiting += (parts := getattr(s, "_schedulers", ()))
+            if not parts:
+                s.last_epoch -= 1
         schedulers[0].step()
         self._last = schedulers[0].get_last_lr()
 

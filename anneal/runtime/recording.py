@@ -148,7 +148,8 @@ class Recording:
         for g in self.graded.values():
             leaf = g.ref()
             if leaf is not None:
-                inside = Inside(leaf._grad if kept else None) if g.set else None
+                known = kept and not isinstance(leaf._grad, Inside)
+                inside = Inside(leaf._grad if known else None) if g.set else None
                 if inside is not None:
                     leaf._grad = inside
                 graded.append((g.ref, inside))

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.ops import grad_enabled, no_grad
+from anneal.ops import no_grad
 from anneal.runtime import here
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing
@@ -151,8 +151,6 @@ def _batched(
 
 
 def _check_graph(results: Sequence[Any], targets: Sequence[Any]) -> None:
-    if not grad_enabled():
-        raise GradientError("autograd.grad: called inside no_grad(); move the call out of the block")
     for t in [*results, *targets]:
         if not isinstance(t, Tensor):
             raise GradientError(f"autograd.grad: takes tensors, not {type(t).__name__}; grad(f)(x) is of functions")

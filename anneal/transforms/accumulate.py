@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from anneal import runtime
 from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import checked, grad_enabled, is_tensor
+from anneal.ops import checked, is_tensor
 from anneal.ops.nodes import reshape, spread
 from anneal.runtime import Inside, Late, Numbering, base_of, here, is_call, is_realized, storage_of
 from anneal.schedule import BUILDING
@@ -72,7 +72,7 @@ def backward(
         inputs: the tensors whose `.grad` is added to, and no other's; None for every leaf.
 
     Raises:
-        GradientError: no leaf is reached, the result has several elements and no `gradient`, `no_grad` is in force,
+        GradientError: no leaf is reached, the result has several elements and no `gradient`,
             or this tensor's backward has been taken already.
         ShapeError: `gradient` has another shape.
 
@@ -176,6 +176,11 @@ def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: list[
         runtime.realize(sums)
     for t, g in made:
         g = hooked(t, g)
+        if isinstance(t._grad, Inside) and (not here.recordings or t._grad.value is None):
+            t._grad = Inside()  # the sum stays there, too
+            for recording in here.recordings[-1:]:
+                recording.note_grad(t, t._grad)
+            continue
         before = t.grad if t.is_leaf else t._grad
         total = g if before is None else before.uop + g
         t.grad = regraded(t, ended(total)) if through is None else t._new(total, through)
@@ -365,8 +370,6 @@ def _unshaped(u: UOp | None) -> UOp | None:
 
 def _check(result: Tensor) -> None:
     """Raise GradientError where no gradient of `result` can be taken, or where it was taken before."""
-    if not grad_enabled():
-        raise GradientError("backward: called inside no_grad(); move the call out of the block")
     if result._spent:
         raise GradientError(
             "backward: called a second time on the same result, which would add every gradient twice; "

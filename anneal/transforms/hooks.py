@@ -81,13 +81,13 @@ class Hooks:
 def releasing(retain_graph: bool, create_graph: bool) -> Iterator[None]:
     """A gradient that is taken in the block is, without `retain_graph`, the last that hooks of results, and calls that
     were captured, see; with `create_graph` it is differentiable."""
-    outer = here.hooks, here.creates
-    here.hooks, here.creates = [], create_graph
+    outer = here.hooks, here.creates, here.grad
+    here.hooks, here.creates, here.grad = [], create_graph, here.grad or create_graph
     try:
         yield
     finally:
         called = here.hooks
-        here.hooks, here.creates = outer
+        here.hooks, here.creates, here.grad = outer
         for hooks in [] if retain_graph else called:
             hooks.release()
 

@@ -68,6 +68,12 @@ SCHEDULES: dict[str, Make] = {
         o, [s.LinearLR(o, 0.1, total_iters=3), s.CosineAnnealingLR(o, 5), s.ExponentialLR(o, 0.5)], [3, 8]
     ),
     "ChainedScheduler": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 3), s.ExponentialLR(o, 0.9)]),
+    "SequentialLR of a ChainedScheduler": lambda s, o: s.SequentialLR(
+        o, [s.ChainedScheduler([s.ConstantLR(o, 0.5, 4), s.StepLR(o, 2)]), s.PolynomialLR(o, 10)], [5]
+    ),
+    "SequentialLR of a SequentialLR": lambda s, o: s.SequentialLR(
+        o, [s.SequentialLR(o, [s.ConstantLR(o, 0.5, 4), s.StepLR(o, 2)], [3]), s.ExponentialLR(o, 0.9)], [6]
+    ),
 }
 
 STEPS = 9

@@ -553,6 +553,47 @@ def test_backward_of_what_a_whole_step_gives_is_torch_s_error(device: str) -> No
             call(i).backward()
 
 
+@pytest.mark.parametrize("jitted", [{"critic"}, {"generator"}, {"critic", "generator"}], ids="-".join)
+@pytest.mark.parametrize("rounds", ["dg", "dgg", "ddg"])
+def test_a_step_adds_to_gradients_that_another_left_and_forgets(device: str, jitted: set[str], rounds: str) -> None:
+    """The two steps of a GAN: the generator's leaves gradients of the critic, which the critic's forgets."""
+
+    def trained(jitted: set[str]) -> list[float]:
+        an.manual_seed(0)
+        maker, critic = nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+        makers, critics = optim.SGD(maker.parameters(), 0.1), optim.Adam(critic.parameters(), 0.1)
+        softplus = nn.functional.softplus
+
+        def judge(x: Tensor, z: Tensor) -> Tensor:
+            critics.zero_grad()
+            loss = softplus(-critic(x)).mean() + softplus(critic(maker(z).detach())).mean()
+            loss.backward()
+            critics.step()
+            return loss.detach()
+
+        def make(z: Tensor) -> Tensor:
+            makers.zero_grad()
+            loss = softplus(-critic(maker(z))).mean()
+            loss.backward()
+            makers.step()
+            return loss.detach()
+
+        judge, make = jit(judge) if "critic" in jitted else judge, jit(make) if "generator" in jitted else make
+        losses = [
+            (judge(rows(i, 5, 4), rows(i + 50, 5, 3)) if which == "d" else make(rows(i, 5, 3))).item()
+            for i, which in enumerate(rounds * 4)
+        ]
+        if "critic" in jitted:
+            with pytest.raises(JitError, match="stays there"):
+                _ = critic[0].weight.grad
+        critics.zero_grad()
+        softplus(critic(rows(0, 5, 4))).sum().backward()  # and a sum begins anew
+        assert critic[1].bias.grad is not None
+        return [*losses, critic[1].bias.grad.item(), *(p.sum().item() for p in maker.parameters())]
+
+    np.testing.assert_allclose(trained(jitted), trained(set()), rtol=1e-4)
+
+
 def test_a_gradient_that_stays_inside_says_so() -> None:
     w = World(lambda name, part: part)
     call = whole(w, jit, first_zero)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from anneal import autograd
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.tensor import Tensor, grad, no_grad, value_and_grad, vjp
 from anneal.uop import arena, toposort
@@ -189,8 +190,35 @@ def test_backward_without_a_leaf() -> None:
         x.detach().sum().backward()
     with pytest.raises(GradientError, match="only floats"):
         (x > 0).sum().backward()
-    with no_grad(), pytest.raises(GradientError, match="no_grad"):
-        (x * 1).sum().backward()
+
+
+def test_gradients_are_taken_inside_no_grad() -> None:
+    """As in torch: the block stops recording, not the passes back; `create_graph` records."""
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = (x**3).sum()
+    with no_grad():
+        (plain,) = autograd.grad(y, x, retain_graph=True)
+        (slope,) = autograd.grad(y, x, create_graph=True)
+        assert not (x * 1).requires_grad
+        y.backward()
+    assert not plain.requires_grad
+    assert x.grad is not None
+    assert x.grad.tolist() == plain.tolist() == [3.0, 12.0]
+    assert autograd.grad(slope.sum(), x)[0].tolist() == [6.0, 12.0]
+
+
+def test_a_hook_takes_gradients_inside_no_grad() -> None:
+    """The step back through a fixed point, as tutorials of deep equilibrium models write it."""
+    x, z0 = Tensor([0.3, 0.4], requires_grad=True), Tensor([0.1, 0.2], requires_grad=True)
+    f0 = (z0 * x).tanh()
+    z = (x * 2).tanh()
+    z.register_hook(lambda v: autograd.grad(f0, z0, v, retain_graph=True)[0] + v)
+    total = z.sum()
+    with no_grad():
+        total.backward()
+    a, b = x.numpy(), z0.numpy()
+    expected = 2 * (1 - np.tanh(2 * a) ** 2) * (1 + a * (1 - np.tanh(a * b) ** 2))
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-5)
 
 
 def test_only_floats_want_gradients() -> None:
