@@ -193,10 +193,6 @@ def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     Tensor([4., 0., 2.], dtype=float32)
     """
     rows, i, value, given = scattered(x, "scatter_add", dim, index, src)
-    dtype = x.uop.dtype
-    if dtype is _BOOL:
-        total = UOp(Op.SCATTER_ADD, _INT32, (i, value.cast(_INT32)), (rows,)).cast(_BOOL)
-        return x._new(x.uop | reshape(total, x.shape))
     return x._new(added_rows(x, "scatter_add", x.uop, i, value, rows), given)
 
 
@@ -204,8 +200,9 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
     """`u` with rows added at an index of its first axis, or of as many `rows` as it is to have meanwhile."""
 
     def made(u: UOp, value: UOp) -> UOp:
-        total = UOp(Op.SCATTER_ADD, value.dtype, (index, value), (u.shape[0] if rows is None else rows,))
-        return u + reshape(total, u.shape)
+        counted = value.cast(_INT32) if value.dtype is _BOOL else value
+        total = UOp(Op.SCATTER_ADD, counted.dtype, (index, counted), (u.shape[0] if rows is None else rows,))
+        return u + reshape(total.cast(value.dtype), u.shape)
 
     return kept(name, x.device, (u, value), made)
 

@@ -232,8 +232,7 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
 
     With `slopes` each value has the gradient of its row, also one that does not stay: torch's rule.
 
-    Sorting by position, stably, brings the writes to one row together in order; all but the last of each are sent out
-    of range, so that what is left can be added to zeros. With `apart` no two go to one row.
+    With `apart` no two go to one row.
     """
     v, n = u.shape[0], index.shape[0]
     if not n or not v:
@@ -246,25 +245,40 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
         at = broadcast(reshape(index, (1,) * len(u.shape)), u.shape)
         here = broadcast(iota(v, 0, len(u.shape)), u.shape).eq(at)
         return here.where(broadcast(reshape(value.cast(u.dtype), (1, *rest)), u.shape), u)
-    dtype = _INT32 if u.dtype is _BOOL else u.dtype
-    target, sorted_value = index, reshape(value.cast(dtype), (n, d))
-    if not apart:
-        order = UOp(Op.ARGSORT, _INT32, (index,))
-        placed = take_rows(index, order)
-        following = pad(shrink(placed, ((1, n),)), ((0, 1),))
-        last = broadcast(iota(n).eq(n - 1), (n,)) | placed.ne(following)
-        target = last.where(placed, -1)
-        sorted_value = take_rows(sorted_value, order)
-    new = UOp(Op.SCATTER_ADD, dtype, (target, sorted_value), (v,))
-    hits = UOp(Op.SCATTER_ADD, _INT32, (target, broadcast(const(_INT32, 1), (n, 1))), (v,))
-    hit = broadcast(const(_INT32, 0) < hits, (v, d))
-    chosen = hit.where(new, reshape(u.cast(dtype), (v, d)))
-    out = reshape(chosen, u.shape).cast(u.dtype)
+    written = largest_at(index, iota(n), v, apart)
+    hit = broadcast(reshape(written >= 0, (v, 1)), (v, d))
+    new = take_rows(reshape(value.cast(u.dtype), (n, d)), written)
+    out = reshape(hit.where(new, reshape(u, (v, d))), u.shape)
     if slopes and u.dtype.is_float and not apart:
-        total = UOp(Op.SCATTER_ADD, dtype, (index, reshape(value.cast(dtype), (n, d))), (v,))
+        total = UOp(Op.SCATTER_ADD, u.dtype, (index, reshape(value.cast(u.dtype), (n, d))), (v,))
         same = reshape(hit.where(total, reshape(u, (v, d))), u.shape)
         out = by_rule("equal", out, same)
     return out
+
+
+def largest_at(index: UOp, value: UOp, v: Size, apart: bool = False) -> UOp:
+    """The largest of the integers `value` (n,) whose `index` is each of `v` places, the dtype's least where none is.
+
+    Sorting by position, stably, brings those of one place together, in rising order; all but the last of each are sent
+    out of range, so that the numbers of what is left can be added to zeros. With `apart` no two have one place.
+    """
+    n, least = index.shape[0], const(value.dtype, value.dtype.min)
+    if not n or not v:
+        return broadcast(least, (v,))
+    place, target = broadcast(iota(n), (n,)), index
+    if not apart:
+        if value.op is not Op.IOTA:
+            place = UOp(Op.ARGSORT, _INT32, (value,))
+        placed = take_rows(index, place)
+        order = UOp(Op.ARGSORT, _INT32, (placed,))
+        placed, place = take_rows(placed, order), take_rows(place, order)
+        following = pad(shrink(placed, ((1, n),)), ((0, 1),))
+        last = broadcast(iota(n).eq(n - 1), (n,)) | placed.ne(following)
+        target = last.where(placed, -1)
+    number = UOp(Op.SCATTER_ADD, _INT32, (target, reshape(place + 1, (n, 1))), (v,))
+    number = reshape(number, (v,))  # 1 for the first value
+    found = (const(_INT32, 0) < number).where(take_rows(value, number - 1), least)
+    return by_rule("largest", found, index, value)
 
 
 def is_looked_up(begin: Size | None) -> bool:
@@ -302,12 +316,12 @@ def _put_row(u: UOp, at: UOp, row: UOp, axis: int = 0) -> UOp:
 COUNTED = 256  # up to here the rank of an element in its row is counted
 
 
-def keys(u: UOp, descending: bool) -> UOp:
-    """Integers in the order of `u`, or the reverse; nan is the largest, and -0.0 equals 0.0."""
+def keys(u: UOp, descending: bool, signed: bool = False) -> UOp:
+    """Integers in the order of `u`, or the reverse; nan is the largest, and -0.0 equals 0.0, or is less if `signed`."""
     if u.dtype.is_float:
         wide = u.dtype.bits == 64
         u = u if wide else u.cast(dtypes.float32)
-        u = u.eq(0.0).where(const(u.dtype, 0.0), u)
+        u = u if signed else u.eq(0.0).where(const(u.dtype, 0.0), u)
         kind = dtypes.int64 if wide else _INT32
         bits = UOp(Op.BITCAST, kind, (u,))
         # negative floats grow with their magnitude's bits: inverting all but the sign turns them round
@@ -319,6 +333,15 @@ def keys(u: UOp, descending: bool) -> UOp:
     elif u.dtype.bits < 64:
         u = u.cast(_INT32)
     return Op.NOT(u) if descending else u
+
+
+def of_keys(u: UOp, dtype: DType) -> UOp:
+    """The numbers of a dtype that have these `keys`, `signed` and in its order."""
+    if dtype.is_float:
+        last = const(u.dtype, u.dtype.bits - 1)
+        bits = u ^ ((u >> last) & const(u.dtype, u.dtype.max))
+        return UOp(Op.BITCAST, dtypes.float64 if dtype.bits == 64 else _FLOAT32, (bits,)).cast(dtype)
+    return UOp(Op.BITCAST, dtype, (u,)) ^ 0x80000000 if dtype is dtypes.uint32 else u.cast(dtype)
 
 
 def first_by_blocks(ranked: UOp, k: int) -> UOp:

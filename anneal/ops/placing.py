@@ -80,13 +80,11 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
         base = u if include_self else hit.where(const(dtype, 1), u)
         out = base * product
     else:
-        # The least is the largest of what is turned round; written in rising order, the largest stays.
+        # The least is the largest of what is turned round.
         turn = None if reduce == "amax" else Op.NEG if dtype.is_float else Op.NOT
         a, b = (u, value) if turn is None else (turn(u), turn(value))
-        order = x._new_plain(nodes.keys(b, False)).argsort().uop
-        top = put_rows(a, take_rows(i, order), take_rows(b, order))
-        if include_self:
-            top = hit.where(Op.MAX(a, top), a)
+        top = nodes.of_keys(nodes.largest_at(i, nodes.keys(b, False, True), v), dtype)
+        top = hit.where(Op.MAX(a, top) if include_self else top, a)
         out = top if turn is None else turn(top)
         if dtype.is_float and (x.requires_grad or given.requires_grad):
             # the gradient of an extreme is shared evenly by all that are equal to it

@@ -149,9 +149,10 @@ def gather(np: Any, u: Any, src: Any, dtype: Any) -> Any:
 
 def scatter_add(np: Any, u: Any, src: Any, dtype: Any) -> Any:
     index, value = src
-    out = np.zeros(u.shape, dtype)
+    largest = len(u.arg) > 1
+    out = np.full(u.shape, u.dtype.min if largest else 0, dtype)
     inside = (index >= 0) & (index < u.shape[0])
-    np.add.at(out, index[inside], value[inside])
+    (np.maximum if largest else np.add).at(out, index[inside], value[inside])
     return out
 
 

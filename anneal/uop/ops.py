@@ -163,7 +163,7 @@ class Op:
         "tensor kernel",
         shape=lambda src, arg: (arg[0], *src[1].shape[1:]) if len(src) == 2 else (),  # in a kernel: (..., *ranges)
         numpy=meaning.scatter_add,
-    )  # (index[n], value[n, d]), arg: (v,); out[v, d] += value rows, deterministic
+    )  # (index[n], value[n, d]), arg: (v,); out[v, d] += value rows, deterministic; (v, MAX): their largest integers
     ARGSORT = _op(
         "tensor kernel",
         shape=lambda src, arg: meaning.order_shape(src[0], arg) if len(src) == 1 else (),  # in a kernel: (keys, range)

@@ -251,6 +251,38 @@ def test_scatter_add(dim: int) -> None:
 
 
 @both_devices
+def test_bools_add_up_to_whether_one_is_true() -> None:
+    rng = np.random.default_rng(1)
+    x, y, i = rng.random((3, 16)) < 0.3, rng.random((3, 16)) < 0.5, rng.integers(0, 16, 16)
+    expected = x.copy()
+    np.logical_or.at(expected.T, i, y.T)
+    check_values(Tensor(x).index_add(1, Tensor(i), Tensor(y)), expected, dtype="bool")
+    check_values(Tensor(x.T.copy()).index_add(0, Tensor(i), Tensor(y.T.copy())), expected.T, dtype="bool")
+    check_values(Tensor(x).scatter_add(1, Tensor(np.tile(i, (3, 1))), Tensor(y)), expected, dtype="bool")
+
+
+@both_devices
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "int64"])
+def test_extremes_of_what_comes_to_one_place(dtype: str) -> None:
+    """Beside NumPy, also of nan, which wins, of infinities and of the ends of integers."""
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 100, 50).astype(dtype)
+    y, i = rng.integers(0, 100, 200).astype(dtype), rng.integers(0, 40, 200)
+    kind = np.dtype(dtype).kind
+    ends = [np.inf, -np.inf, np.nan] if kind == "f" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
+    y[rng.integers(0, 200, 8)] = rng.choice(ends, 8)
+    for name, f in (("amax", np.maximum), ("amin", np.minimum)):
+        for include_self in (True, False):
+            expected = x.copy()
+            if not include_self:
+                expected[i] = y  # one of those that are written
+            with np.errstate(invalid="ignore"):
+                f.at(expected, i, y)
+            got = Tensor(x).scatter_reduce(0, Tensor(i), Tensor(y), name, include_self=include_self)
+            check_values(got, expected, dtype=dtype)
+
+
+@both_devices
 def test_scatter_of_rows_and_out_of_range() -> None:
     ids = (Tensor([1, -1, 1, 6, -6]) + 1).reshape(5, 1).expand(5, 3)
     got = Tensor.zeros(4, 3).scatter_add(0, ids, Tensor.ones(5, 3))

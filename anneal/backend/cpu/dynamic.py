@@ -38,7 +38,7 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
         (index, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
         (out, (total,)), width = sink.src[0].src[0].arg, size // n
         table, added = buffers[out][:total].reshape(-1, width), buffers[values][:size].reshape(n, width)
-        return _add_rows, (table, buffers[index][:n], added)
+        return _add_rows, (table, buffers[index][:n], added, len(u.arg) > 1)
     if u.op is Op.SCAN:
         (op, n, after), (slot, (size,)) = u.arg, u.src[0].arg
         x, made = [buffers[k][:size].reshape(-1, n, after) for k in (slot, sink.src[0].src[0].arg[0])]
@@ -51,10 +51,11 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     return _run, (sink, tuple(buffers))
 
 
-def _add_rows(table: Array, index: Array, values: Array) -> None:
-    """Every row of values into the row of the table that the index says, in order; what is out of range nowhere."""
+def _add_rows(table: Array, index: Array, values: Array, largest: bool) -> None:
+    """Every row of values into the row of the table that the index says, in order, or the largest of their integers;
+    what is out of range nowhere."""
     count, width = table.shape
-    table.fill(0)
+    table.fill(np.iinfo(table.dtype).min if largest else 0)
     if index.min() < 0 or index.max() >= count:
         inside = (index >= 0) & (index < count)
         index, values = index[inside], values[inside]
@@ -63,7 +64,7 @@ def _add_rows(table: Array, index: Array, values: Array) -> None:
     for first in range(0, len(index), step):
         part = slice(first, first + step)
         places = (index[part, None] * width + columns).reshape(-1)
-        np.add.at(table.reshape(-1), places, values[part].reshape(-1))
+        (np.maximum if largest else np.add).at(table.reshape(-1), places, values[part].reshape(-1))
 
 
 def _scan(f: Any, x: Array, out: Array) -> None:

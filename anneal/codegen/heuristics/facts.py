@@ -37,12 +37,12 @@ class Facts:
 
     def lanes(self, ranges: Iterable[UOp], accesses: Iterable[UOp] = ()) -> int:
         """The number of neighbours along `ranges`, which count the same elements, that each of `accesses` (all, if none
-        are given) takes as one vector: 4, 2 or 1.
+        are given) takes as one vector: 4, 2 or 1. Neighbours whose loops differ are none.
         """
         ranges = tuple(ranges)
         extent = content(e.arg if (e := ranges[0].src[0]).is_const else e)
         bits = mask_of(ranges)
-        wide = 4
+        wide = 1 if any(r.src[0].ranges & bits for u in self.reduces for r in u.src[1:]) else 4
         for u in accesses or (*self.loads, *self.stores):
             while wide > 1 and (extent % wide or not _whole(u, ranges, bits, wide)):
                 wide //= 2

@@ -66,6 +66,8 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
         elif serial and op is Op.CALL and u.arg[0].name == "sorted" and helpers.is_sized(src[1]):
             keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
             out = UOp(Op.ARGSORT, u.dtype, (keys,), u.arg[0].arguments).then(Op.RESHAPE, u.shape)
+        elif serial and op is Op.CALL and u.arg[0].name == "largest" and helpers.is_sized(u) and 0 not in src[1].shape:
+            out = UOp(Op.SCATTER_ADD, u.dtype, tuple(map(helpers.materialised, src[1:])), (u.shape[0], Op.MAX))
         elif masks and op is Op.CALL and u.arg[0].name == "exp":
             out = src[2].where(const(u.dtype, 0), src[0])
         elif op is Op.UPDATE:
