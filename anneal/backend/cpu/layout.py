@@ -103,8 +103,8 @@ ALIGN = 64
 BLOCK = 98_304
 # Elements of a product computed in one go: they should still be in cache when the epilogue reads them.
 _PRODUCT = 1 << 18
-# Work of less than this many nanoseconds is not worth more calls.
-_WORKER_NS = 20_000
+# Work of less than this many nanoseconds is not worth a synchronisation with another thread.
+_WORKER_NS = 100_000
 # Where there are more than so many times as many columns as rows, workers split columns.
 _WIDE = 4
 # What a multiplication takes longer where each element of the matrix is used once: as long as reading it.
