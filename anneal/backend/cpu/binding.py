@@ -68,10 +68,10 @@ class Binder:
         buffers: Sequence[Array],
         memory: Array,
         device: _Host,
-        values: Mapping[str, int] | None = None,
-        kept: dict[Any, Array] | None = None,
+        kept: dict[Any, Array],
+        values: Mapping[str, int],
     ) -> None:
-        self.kept = kept
+        self.kept = kept  # arrays that no variable changes
         self.buffers = buffers
         self.device = device
         self.steps: list[Step] = []
@@ -83,7 +83,7 @@ class Binder:
         for number, (plan, layouts) in enumerate(program.parts):
             self.plan = plan
             # what a run takes of dims, where that depends on variables
-            self.taken: Block = program.taken(number, values) if values else {}
+            self.taken: Block = program.taken(number, values)
             self.taken_mask = mask_of(self.taken)
             for layout in layouts:
                 if isinstance(layout, Pad):
@@ -98,7 +98,7 @@ class Binder:
         SHARED.worker = worker
 
     def _array(self, v: PlanValue, block: Block) -> Array:
-        if self.kept is not None and self.taken:
+        if self.taken:
             if not v.mask & self.taken_mask:
                 key = (id(v), self.worker, *[b for s, b in block.items() if v.mask >> s & 1])
                 found = self.kept.get(key)

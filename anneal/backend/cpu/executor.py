@@ -11,7 +11,9 @@ import platform
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import SHARED
-from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
+from anneal.backend.cpu.symbolic import SymbolicProgram
 
 from anneal.backend.cpu.workers import (  # isort: skip
     CLaunch, CProgram, Workers, blas_obeys, numpy_settings, one_blas_thread, overlap, run_all,
@@ -51,40 +53,22 @@ def _aligned(nbytes: int) -> Array:
 
 
 class _Bound:
-    """A program bound to a set of buffers."""
+    """A program bound to a set of buffers, as `steps`. Of one that runs over the first values of its dims, as variables
+    say, they are one step, whose own steps are replaced when the variables get other values."""
 
-    def __init__(self, program: CpuProgram, buffers: tuple[Array, ...], device: CpuDevice) -> None:
-        # the program stays: bindings are found by its id
-        self.program, self.buffers, self.device = program, buffers, device
-        self.memory = device.arena((-1, ""), program.shared)  # of no worker: of the whole kernel
-        self.steps = self._made()
+    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice, values: Sizes) -> None:
+        self.program = program
+        memory = device.arena((-1, ""), program.shared)  # of no worker: of the whole kernel
+        self._binder = partial(Binder, program, buffers, memory, device, {})
+        self._own = program.own(values)
+        self._inner = self._binder(self._own).steps
+        self.steps: list[Step] = [(run_all, (self._inner,))] if self._own else self._inner
 
-    def _made(self) -> list[Step]:
-        return Binder(self.program, self.buffers, self.memory, self.device).steps
-
-
-class _PartialBound(_Bound):
-    """A program that runs over the first values of its dims, as its variables say, on one set of buffers: one step,
-    whose own steps are replaced when the variables get other values."""
-
-    program: PartialProgram
-
-    def __init__(self, program: PartialProgram, buffers: tuple[Array, ...], device: CpuDevice, values: Sizes) -> None:
-        self.key = program.key(values)
-        self._kept: dict[Any, Array] = {}  # arrays that no variable changes
-        super().__init__(program, buffers, device)
-        self._inner = self.steps
-        self.steps = [(run_all, (self._inner,))]
-
-    def _made(self) -> list[Step]:
-        values = dict(zip(self.program.names, self.key, strict=True))
-        return Binder(self.program, self.buffers, self.memory, self.device, values, self._kept).steps
-
-    def give(self, key: Ints) -> None:
-        """Run with these values of the variables."""
-        if key != self.key:
-            self.key = key
-            self._inner[:] = self._made()
+    def give(self, values: Sizes) -> None:
+        """Run with these values of variables."""
+        own = self.program.own(values)
+        if own != self._own:
+            self._own, self._inner[:] = own, self._binder(own).steps
 
 
 def _chosen(program: Program, values: Sizes, one_worker: bool) -> Program:
@@ -117,8 +101,6 @@ class CpuBatch(Batch[Array]):
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
         self.names = [p.name for p, _ in calls]
         self._bound = self._device.bind(calls, self._values, not self._on_workers)
-        # with whose values they are to run: others may use the same ones meanwhile
-        self._partial = [(b, b.program.key(self._values)) for b in self._bound if isinstance(b, _PartialBound)]
         self._steps = list(itertools.chain.from_iterable(self._by_kernel()))
 
     def give(self, values: Sizes) -> None:
@@ -129,16 +111,12 @@ class CpuBatch(Batch[Array]):
         if chosen != [b.program for b in self._bound]:
             self._bind(self._calls)
             return
-        self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
         for b in self._bound:
-            if isinstance(b, CLaunch):
-                b.give(values)
+            b.give(values)
 
     @contextlib.contextmanager
     def _ready(self) -> Iterator[None]:
-        """A block in which every program runs with this batch's values, on its workers or in BLAS's own threads."""
-        for b, key in self._partial:
-            b.give(key)
+        """A block of calls, on workers or in BLAS's own threads."""
         with numpy_settings(one_blas_thread() if self._on_workers else None):
             yield
         self._check()
@@ -208,7 +186,7 @@ class CpuDevice(Device[Array]):
     survives_fork = True
     cost_model = cost_models.CPU
     _POOL = 256 << 20
-    _BINDINGS = 1024
+    _CALLS = 1024
 
     def __init__(self) -> None:
         super().__init__(self._POOL)
@@ -218,8 +196,7 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(DTYPES),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
-        self._bindings: dict[Ints, _Bound] = {}
-        self._users: dict[int, list[Ints]] = {}
+        self._bindings: WeakValueDictionary[Ints, _Bound] = WeakValueDictionary()  # which hold what their keys name
         self._arenas: dict[tuple[int, str], Array] = {}
         # without a say over BLAS's threads, workers and BLAS would fight over the cores
         self.workers = Workers(None if blas_obeys() else 1)
@@ -263,24 +240,11 @@ class CpuDevice(Device[Array]):
         """Give back unused memory, scratch memory too: it is made again at the size that the next kernels need."""
         with self.lock:
             super().empty_cache()
-            self._bindings.clear()
-            self._users.clear()
             self._arenas.clear()
             SHARED.ones.clear()
 
     def _drop(self, buffer: Array) -> None:
-        for key in self._users.pop(id(buffer), ()):
-            self._forget(key)
-
-    def _forget(self, key: Ints) -> None:
-        """Forget a binding, which is found by the ids of a program and of its buffers."""
-        del self._bindings[key]
-        for b in set(key[1:]):
-            users = self._users.get(b)
-            if users is not None:
-                users.remove(key)
-                if not users:
-                    del self._users[b]
+        """Does nothing: NumPy frees memory with its last user."""
 
     # -- programs
     @functools.cached_property
@@ -348,21 +312,9 @@ class CpuDevice(Device[Array]):
             program = _chosen(self._in_numpy(program.sink), values, False)
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
-        found = self._bindings.get(key)
-        if found is not None:
-            return found
-        held = tuple(buffers)
-        bound = (
-            _PartialBound(program, held, self, values)
-            if isinstance(program, PartialProgram)
-            else _Bound(program, held, self)
-        )
-        while len(self._bindings) >= self._BINDINGS:
-            self._forget(next(iter(self._bindings)))
-        self._bindings[key] = bound
-        for b in set(key[1:]):
-            self._users.setdefault(b, []).append(key)
-        return bound
+        if (found := self._bindings.get(key)) is None or program.names:  # other batches have other values
+            found = self._bindings[key] = _Bound(program, tuple(buffers), self, values)
+        return found
 
     def _made_by(self) -> str:
         """The maker of the kernels' code, and why it is not another."""

@@ -68,10 +68,6 @@ class PartialProgram(CpuProgram):
         with arena().untracked():
             super().__init__(sink, name, workers)
 
-    def key(self, values: Sizes) -> Ints:
-        """The values of its own variables."""
-        return tuple([values[n] for n in self.names])
-
     def _plan(self, workers: int) -> None:
         self._bounds: list[Callable[[Sizes], Block]] = []
         limits: list[UOp] = []

@@ -26,7 +26,7 @@ def bound(sink: UOp, *sizes: int, workers: int = 1) -> Binder:
     device.workers = Workers(workers)
     program = CpuProgram(sink, "test", workers)
     buffers = [device.alloc(n, F32) for n in sizes]
-    return Binder(program, buffers, device.arena((-1, ""), program.shared), device)
+    return Binder(program, buffers, device.arena((-1, ""), program.shared), device, {}, {})
 
 
 def calls(binder: Binder) -> list[str]:
