@@ -44,7 +44,7 @@ TESTS = (
     "tests/backend/cpu/test_binding.py",
     "tests/backend/cpu/test_kernels.py",
     "tests/backend/cpu/test_random_kernels.py",
-    "tests/backend/cpu/test_streams.py",
+    "tests/backend/cpu/test_batches.py",
     "tests/linalg/test_linalg.py",
     "tests/nn/test_attention.py",
     "tests/nn/test_formulas.py",

@@ -64,6 +64,7 @@ BOUNDS = {
 # what has another bound, and which
 OTHERWISE = {
     "anneal.backend.cpu.primitives.SHARED.libraries": "those of the kernels' programs",
+    f"{CPU}._bindings": "those of the batches that hold them",
     f"{CPU}.kernels._libraries": "those of the kernels' programs",
     "anneal.runtime.guards._chains": "lru_cache",
     f"{CPU}.of_launches": "those of late._runs",
@@ -72,7 +73,7 @@ OTHERWISE = {
 # what `empty_cache()` empties, besides a bound in bytes or of its own
 EMPTIED = {
     "anneal.backend.cpu.primitives.SHARED.ones",
-    *[f"{CPU}.{name}" for name in ("_bindings", "_idle", "_kept", "_keys", "_users")],
+    *[f"{CPU}.{name}" for name in ("_idle", "_kept", "_keys")],
     *[f"{CPU}.pool.{name}" for name in ("_free", "_numbers")],
 }
 

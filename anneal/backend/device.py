@@ -223,6 +223,7 @@ class Device(ABC, Generic[Buffer]):
     cost_model: CostModel  # what the scheduler decides by
     adapter: str | None = None  # the name of its adapter, if it has one
     survives_fork: ClassVar[bool] = False
+    _CALLS: ClassVar[int] = 0  # up to so many calls of batches are kept, however many batches those are
 
     def __init__(self, pool_bytes: int) -> None:
         self.lock = threading.RLock()
@@ -231,6 +232,7 @@ class Device(ABC, Generic[Buffer]):
         # object that the key names by its id; and the keys by the ids of the buffers.
         self._kept: dict[Ints, tuple[Batch[Buffer], object]] = {}
         self._keys: dict[int, set[Ints]] = {}
+        self._kept_calls = 0
         # Memory that later rounds of a loop may write anew, which goes with the loop's launch; and its bytes, at most.
         self._idle: list[weakref.ref[Idle]] = []
         self._idle_bytes = self._idle_looked = 0
@@ -449,9 +451,10 @@ class Device(ABC, Generic[Buffer]):
             owner: the object, such as a plan, that they are kept for.
         """
         key = (id(owner), *map(id, buffers))
-        if len(self._kept) >= _KEPT:
+        while len(self._kept) >= _KEPT and self._kept_calls + len(batch.names) > self._CALLS:
             self._forget_batch(next(iter(self._kept)))
         self._kept[key] = batch, owner
+        self._kept_calls += len(batch.names)
         for b in key[1:]:
             self._keys.setdefault(b, set()).add(key)
 
@@ -465,8 +468,9 @@ class Device(ABC, Generic[Buffer]):
         self._forget_batch((id(owner), *map(id, buffers)))
 
     def _forget_batch(self, key: Ints) -> None:
-        if self._kept.pop(key, None) is None:
+        if (found := self._kept.pop(key, None)) is None:
             return
+        self._kept_calls -= len(found[0].names)
         for b in set(key[1:]):
             keys = self._keys[b]
             keys.discard(key)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
+Around = Callable[[], AbstractContextManager[Any]]
 
 
 class Promise(Generic[T]):
@@ -55,12 +57,16 @@ class Promise(Generic[T]):
 class Finisher:
     """Makes calls one after another in a thread of its own, which starts with the first one.
 
+    Args:
+        name: of the thread.
+        around: makes the block that its calls are made in.
+
     >>> Finisher("example").submit(lambda: 2 + 2).result()
     4
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, around: Around = nullcontext) -> None:
+        self._name, self._around = name, around
         self._calls: SimpleQueue[Promise[Any] | None] = SimpleQueue()
         self._started = False
 
@@ -69,7 +75,7 @@ class Finisher:
         promise = Promise(call)
         if not self._started:
             self._started = True
-            thread = threading.Thread(target=_run, args=(self._calls,), name=self._name, daemon=True)
+            thread = threading.Thread(target=_run, args=(self._calls, self._around), name=self._name, daemon=True)
             thread.start()
             # at the latest when the interpreter ends: a thread must not be in a driver then
             weakref.finalize(self, _stop, self._calls, thread)
@@ -83,6 +89,7 @@ class Crew:
     Args:
         threads: how many share it, the caller among them.
         name: of the other threads.
+        around: makes the block that the other threads' calls are made in.
 
     >>> found = []
     >>> Crew(2, "example").each(found.append, [1, 2, 3])
@@ -90,8 +97,8 @@ class Crew:
     [1, 2, 3]
     """
 
-    def __init__(self, threads: int, name: str) -> None:
-        self._others = [Finisher(name) for _ in range(threads - 1)]
+    def __init__(self, threads: int, name: str, around: Around = nullcontext) -> None:
+        self._others = [Finisher(name, around) for _ in range(threads - 1)]
 
     def each(self, step: Callable[[T], Any], items: Sequence[T]) -> None:
         """Call `step` for each of `items`; an error that one raises is raised once all have ended."""
@@ -103,8 +110,13 @@ class Crew:
         promises = [mine, *[f.submit(partial(_each, step, items[n::count])) for n, f in
                             enumerate(self._others[: len(items) - 1], 1)]]  # fmt: skip
         mine.keep()
-        for promise in promises:
-            promise.wait()
+        try:
+            for promise in promises:
+                promise.wait()
+        except BaseException:  # interrupted: nobody may go on while they work
+            for promise in promises:
+                promise.wait()
+            raise
         for promise in promises:
             promise.result()
 
@@ -114,10 +126,11 @@ def _each(step: Callable[[T], Any], items: Sequence[T]) -> None:
         step(item)
 
 
-def _run(calls: SimpleQueue[Promise[Any] | None]) -> None:
-    while (promise := calls.get()) is not None:
-        promise.keep()
-        del promise  # the last reference may be this one, and the next call may be far off
+def _run(calls: SimpleQueue[Promise[Any] | None], around: Around) -> None:
+    with around():
+        while (promise := calls.get()) is not None:
+            promise.keep()
+            del promise  # the last reference may be this one, and the next call may be far off
 
 
 def _stop(calls: SimpleQueue[Promise[Any] | None], thread: threading.Thread) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from anneal import nn, optim
 from anneal.backend import Batch, get_device
-from anneal.backend.cpu.streams import Streams, run_timed, shares, spans
 from anneal.backend.device import Timed
 from anneal.runtime import Spread, Times, jit, metered
 from anneal.runtime.meter import Meter
@@ -99,31 +98,6 @@ def test_what_nobody_times_is_not_waited_for(runs: list[str], device: str) -> No
         (Tensor([1.0, 2.0], device=device) + 1.0).realize()
     assert "timed" not in runs
     assert [t.times().kernels for t in meter.tracks.values()] == [None]
-
-
-def test_the_seconds_of_kernels_add_up_to_those_of_the_run() -> None:
-    """Whatever workers do side by side, and whoever waits."""
-    rng = np.random.default_rng(3)
-    for workers in (1, 2, 3):
-        ticks = [np.cumsum(rng.random(30)).tolist() for _ in range(workers)]
-        kernels = [rng.integers(-1, 4, 29).tolist() for _ in range(workers)]
-        found = list(map(spans, ticks, kernels))
-        last = max(e for each in found for _, e, _ in each)
-        seconds, waited = shares(found, 4, 0.0, last + 1)
-        assert sum(seconds) == pytest.approx(last + 1)
-        assert min(seconds) >= 0
-        assert waited >= 1 + min(b for each in found for b, _, _ in each)
-
-
-def test_a_clock_is_looked_at_after_the_steps_of_each_kernel() -> None:
-    from array import array
-
-    ticks, ran = array("d"), []
-    steps = [(ran.append, (n,)) for n in range(6)]
-    ((rows, kernels),) = Streams([steps], [], [[0, 0, -1, 1, 1, 0]]).parts()
-    run_timed(rows, ticks)
-    assert (ran, kernels, len(ticks)) == ([0, 1, 2, 3, 4, 5], [0, -1, 1, 0], 5)
-    assert list(ticks) == sorted(ticks)
 
 
 @dataclass

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
-from anneal.backend.cpu.ops import Array
+from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import SHARED, Block, Pad, PlanValue, Product, copy_ns, mask_of, regroup, regrouped
-from anneal.backend.cpu.streams import Unseen, WorkItem
+from anneal.backend.cpu.workers import Workers
 
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
 _PIECE = 8 << 20
@@ -49,48 +49,41 @@ class _Operands:
     ready: tuple[bool, bool]
 
 
-class _Scratch(Protocol):
-    """The memory of values that live only while a kernel runs."""
+class _Host(Protocol):
+    """The workers, and the memory of values that live only while a kernel runs."""
+
+    workers: Workers
 
     def arena(self, key: tuple[int, str], nbytes: int) -> Array:
         """Scratch of one worker for one purpose, at least `nbytes`."""
 
 
 class Binder:
-    """Turns a program's plan into waves: each a list of work items, one for every worker that takes part.
-
-    A wave of one item belongs to worker `home`. Scratch of a worker is its own; whatever other memory an
-    item touches is in its spans.
-    """
+    """Turns a program's plan into `steps`: calls, of which one runs what several workers share. Scratch of a worker is
+    its own."""
 
     def __init__(
         self,
         program: CpuProgram,
         buffers: Sequence[Array],
         memory: Array,
-        device: _Scratch,
-        home: int = 0,
-        values: Mapping[str, int] | None = None,
-        kept: dict[Any, Array] | None = None,
+        device: _Host,
+        kept: dict[Any, Array],
+        values: Mapping[str, int],
     ) -> None:
-        self.kept = kept
+        self.kept = kept  # arrays that no variable changes
         self.buffers = buffers
         self.device = device
-        self.home = home
-        self.waves: list[list[WorkItem]] = []
+        self.steps: list[Step] = []
         self.memory = memory  # what the kernel's workers share
         self.scratch = program.scratch
-        self._enter(home)
+        self._enter(0)
         if program.dynamic is not None:
-            written = {s.src[0].arg[0] for s in program.sink.src}
-            item = WorkItem([program.dynamic(buffers)])
-            for i, b in enumerate(buffers):
-                item.touch(b, i in written)
-            self.waves.append([item])
+            self.steps.append(program.dynamic(buffers))
         for number, (plan, layouts) in enumerate(program.parts):
             self.plan = plan
             # what a run takes of dims, where that depends on variables
-            self.taken: Block = program.taken(number, values) if values else {}
+            self.taken: Block = program.taken(number, values)
             self.taken_mask = mask_of(self.taken)
             for layout in layouts:
                 if isinstance(layout, Pad):
@@ -104,17 +97,8 @@ class Binder:
         self.arena = self.device.arena((worker, ""), self.scratch)
         SHARED.worker = worker
 
-    def _item(self) -> WorkItem:
-        return WorkItem() if self.kept is None else Unseen()
-
-    def _alone(self) -> WorkItem:
-        """The item of a wave that one worker runs: the last wave if it is such."""
-        if not self.waves or len(self.waves[-1]) > 1:
-            self.waves.append([self._item()])
-        return self.waves[-1][0]
-
     def _array(self, v: PlanValue, block: Block) -> Array:
-        if self.kept is not None and self.taken:
+        if self.taken:
             if not v.mask & self.taken_mask:
                 key = (id(v), self.worker, *[b for s, b in block.items() if v.mask >> s & 1])
                 found = self.kept.get(key)
@@ -160,69 +144,59 @@ class Binder:
         return x
 
     def _loop(self, layout: LoopLayout) -> None:
-        count, blocks = layout.workers, layout.blocks
         product = layout.product
         if product is not None and self._in_pieces(product):
             product = None
-        items = [self._alone()] if count == 1 else [self._item() for _ in range(count)]
-        for worker, item in enumerate(items):
-            if count > 1:
-                self._enter(worker)
-            self.item = item
-            item.worth += layout.worth // count
-            made: dict[Any, Array] = {}
-            for i, once in zip(layout.loop.instrs, layout.once, strict=True):
-                if once:
-                    item.steps.extend(i.build([self._used(v) for v in i.ins], self._used(i.out, True)))
-            mine = blocks[worker * len(blocks) // count : (worker + 1) * len(blocks) // count]
-            if self.taken:
-                mine = _within(mine, self.taken)
-                if not mine:
-                    continue
-            if product is None:
-                for block in mine:
-                    self._block(layout, block, made)
-                continue
+        if layout.workers == 1:
+            self._share(layout, product, layout.blocks)
+            return
+        whole, shares = self.steps, []
+        for worker in range(layout.workers):
+            self._enter(worker)
+            self.steps = []
+            first, end = (n * len(layout.blocks) // layout.workers for n in (worker, worker + 1))
+            self._share(layout, product, layout.blocks[first:end])
+            shares.append(self.steps)
+        self.steps = whole
+        self.steps.append((self.device.workers.run, (shares,)))
+        self._enter(0)
+
+    def _share(self, layout: LoopLayout, product: Product | None, blocks: list[Block]) -> None:
+        """A worker's part of a loop."""
+        made: dict[Any, Array] = {}
+        for i, once in zip(layout.loop.instrs, layout.once, strict=True):
+            if once:
+                self.steps.extend(i.build([self._array(v, {}) for v in i.ins], self._array(i.out, {})))
+        if self.taken:
+            blocks = _within(blocks, self.taken)
+        if product is None:
+            for block in blocks:
+                self._block(layout, block, made)
+        elif blocks:
             operands = self._operands(product, layout.cut)
-            for together in layout.gathered(self.plan.extent, mine):
+            for together in layout.gathered(self.plan.extent, blocks):
                 first, last = together[0], together[-1]
                 self._product_block(operands, {s: (lo, last[s][1]) for s, (lo, _) in first.items()})
                 for block in together:
                     self._block(layout, block, made)
-        if count > 1:
-            self.waves.append(items)
-            self._enter(self.home)
-
-    def _used(self, v: PlanValue, written: bool = False) -> Array:
-        found = self._array(v, {})
-        if v.root.kind in ("param", "full"):
-            self.item.touch(found, written)
-        return found
 
     def _block(self, layout: LoopLayout, block: dict[int, tuple[int, int]], made: dict[Any, Array]) -> None:
         """The loop's instructions on one block. `made` keeps the worker's arrays."""
-        steps, cut = self.item.steps, layout.cut
+        steps, cut = self.steps, layout.cut
 
-        def array(v: PlanValue, written: bool = False) -> Array:
-            touched = v.mask & cut
-            if v.root.kind == "temp":
-                key: Any = (id(v), *[hi - lo for s, (lo, hi) in block.items() if touched >> s & 1])
-            elif touched:
-                key = (id(v), written, *[lo for s, (lo, _) in block.items() if touched >> s & 1])
-            else:
-                key = (id(v), written)
+        def array(v: PlanValue) -> Array:
+            touched, kept = v.mask & cut, v.root.kind != "temp"
+            key = (id(v), *[lo if kept else hi - lo for s, (lo, hi) in block.items() if touched >> s & 1])
             found = made.get(key)
             if found is None:
                 found = made[key] = self._array(v, block)
-                if v.root.kind in ("param", "full"):
-                    self.item.touch(found, written)
             return found
 
         for n, i in enumerate(layout.loop.instrs):
             if layout.once[n]:
                 continue
             ins = [array(v) for v in i.ins]
-            out = array(i.out, True)
+            out = array(i.out)
             if i.fold is not None and any(lo and i.over >> s & 1 for s, (lo, _) in block.items()):
                 part: Array = np.ndarray(out.shape, out.dtype, self.arena, layout.spare[n])
                 steps.extend(i.build(ins, part))
@@ -231,11 +205,9 @@ class Binder:
                 steps.extend(i.build(ins, out))
 
     def _pad(self, p: Pad) -> None:
-        item = self._alone()
         whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.memory, p.out.register)
         if math.prod(p.extents.values()) < whole.size or not p.extents:
-            item.steps.append((whole.fill, (0,)))
-        item.touch(whole, True)
+            self.steps.append((whole.fill, (0,)))
         if p.extents:
             axes = sorted(p.extents)
             unit = p.out.dtype.itemsize
@@ -247,8 +219,7 @@ class Binder:
 
             inside = view(p.interior, self.memory, p.out.register)
             source = view(p.source, self.buffers[p.source.ref], 0)
-            item.steps.append((np.copyto, (inside, source)))
-            item.touch(source, False)
+            self.steps.append((np.copyto, (inside, source)))
 
     # -- products
     def _axes(self, p: Product) -> _Axes:
@@ -264,31 +235,21 @@ class Binder:
         copied = [x.nbytes for x, rows in ((a, axes.m), (b, axes.n)) if not axes.readable(x, rows)]
         if max(copied, default=0) <= _PIECE:
             return False
-        self.item = self._alone()
-        self._touch(a, b, c)
         self._multiply(a, b, c, axes)
         return True
-
-    def _touch(self, a: Array, b: Array, c: Array) -> None:
-        """Note what a product reads, and what it writes."""
-        for x, written in ((a, False), (b, False), (c, True)):
-            self.item.touch(x, written)
 
     def _operands(self, p: Product, cut: int) -> _Operands:
         """The product's arrays. What every block reads is copied once where BLAS cannot read it."""
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
         axes, ready = self._axes(p), (not p.a.mask & cut, not p.b.mask & cut)
         if ready[0] and not axes.readable(a, axes.m):
-            self.item.touch(a, False)
             a = self._copied("a", a, axes.batch, axes.m, axes.k)
         if ready[1] and not axes.readable(b, axes.n):
-            self.item.touch(b, False)
             b = self._copied("b", b, axes.batch, axes.k, axes.n)
         return _Operands(a, b, c, axes, ready)
 
     def _product_block(self, p: _Operands, block: dict[int, tuple[int, int]]) -> None:
         a, b, c = (self._part(x, block) for x in (p.a, p.b, p.c))
-        self._touch(a, b, c)
         self._single(a, b, c, p.axes, p.ready if not block else (False, False))
 
     def _multiply(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:
@@ -308,7 +269,7 @@ class Binder:
                     if axis in k and lo:
                         part = self._beside(c)
                         self._single(sa, sb, part, axes)
-                        self.item.steps.append((np.add, (c, part, c)))
+                        self.steps.append((np.add, (c, part, c)))
                     else:
                         self._single(sa, sb, sc, axes)
                 return
@@ -346,9 +307,9 @@ class Binder:
             a3, b3, c3 = a3[0], b3[0], c3[0]
         # np.dot lets other workers run beside a matrix-vector product, which np.matmul does not
         alone = c3.ndim == 2 and c3.shape[1] == 1 and a3.flags.forc and c3.flags.c_contiguous
-        self.item.steps.append((np.dot if alone else np.matmul, (a3, b3, c3)))
+        self.steps.append((np.dot if alone else np.matmul, (a3, b3, c3)))
         if target is not c:
-            self.item.steps.append((np.copyto, (c, target)))
+            self.steps.append((np.copyto, (c, target)))
 
     def _copied(self, name: str, x: Array, batch: list[int], first: list[int], second: list[int]) -> Array:
         """`x` copied as matrices that BLAS can read: `second` innermost, or `first` if NumPy copies that faster."""
@@ -360,7 +321,7 @@ class Binder:
             strides[axis] = step
             step *= shape[axis]
         out: Array = np.ndarray(shape, x.dtype, memory, 0, strides)
-        self.item.steps.append((np.copyto, (out, x)))
+        self.steps.append((np.copyto, (out, x)))
         return out
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import itertools
-import math
 import os
 import platform
 import time
 import warnings
-from array import array
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,8 +24,7 @@ from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import SHARED
-from anneal.backend.cpu.streams import Streams, WorkItem, compose, run_timed, shares, spans
-from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
+from anneal.backend.cpu.symbolic import SymbolicProgram
 
 from anneal.backend.cpu.workers import (  # isort: skip
     CLaunch, CProgram, Workers, blas_obeys, numpy_settings, one_blas_thread, overlap, run_all,
@@ -39,18 +39,11 @@ from anneal.uop.sizes import Sizes, variables_of
 if TYPE_CHECKING:
     from anneal.backend.cpu.in_c import CKernels
 
-# Work of less than this many nanoseconds is not worth a synchronisation with another thread.
-_SYNCHRONISATION_NS = 100_000
-# The cost of arranging one item of a batch's work for workers side by side, measured, in nanoseconds.
-_ARRANGING_NS = 120_000
 # The cost of compiling a kernel as C, in nanoseconds of NumPy's work until it pays; and that of a launch besides.
 _COMPILING_NS = 150_000_000
 _LAUNCH_NS = 3_000
 # The fraction of a batch's work from which on matrix-vector products decide how it is run.
 _MOSTLY = 0.9
-# How many areas the kernels' shared scratch takes turns in, and up to which size.
-_SHARED = 4
-_TURNS = 4 << 20
 
 
 def _aligned(nbytes: int) -> Array:
@@ -60,88 +53,22 @@ def _aligned(nbytes: int) -> Array:
 
 
 class _Bound:
-    """A program bound to a set of buffers."""
+    """A program bound to a set of buffers, as `steps`. Of one that runs over the first values of its dims, as variables
+    say, they are one step, whose own steps are replaced when the variables get other values."""
 
-    def __init__(self, program: CpuProgram, buffers: tuple[Array, ...], device: CpuDevice) -> None:
-        # the program stays: bindings are found by its id
-        self.program, self.buffers, self.device = program, buffers, device
-        self.memory = device.shared(program.shared)
-        self.waves = self.for_worker(0)
+    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice, values: Sizes) -> None:
+        self.program = program
+        memory = device.arena((-1, ""), program.shared)  # of no worker: of the whole kernel
+        self._binder = partial(Binder, program, buffers, memory, device, {})
+        self._own = program.own(values)
+        self._inner = self._binder(self._own).steps
+        self.steps: list[Step] = [(run_all, (self._inner,))] if self._own else self._inner
 
-    def for_worker(self, worker: int) -> list[list[WorkItem]]:
-        """The program's waves; those that one worker runs are for `worker`. Their spans do not depend on it."""
-        return Binder(self.program, self.buffers, self.memory, self.device, worker).waves
-
-    @property
-    def steps(self) -> list[Step]:
-        """The steps of the whole program, to be run by itself."""
-        steps: list[Step] = []
-        for wave in self.waves:
-            if len(wave) > 1 and sum(item.worth for item in wave) > _SYNCHRONISATION_NS:
-                steps.append((self.device.workers.run, ([item.steps for item in wave],)))
-            else:
-                steps.extend(itertools.chain.from_iterable([item.steps for item in wave]))
-        return steps
-
-
-class _PartialBound(_Bound):
-    """A program that runs over the first values of its dims, as its variables say, on one set of buffers.
-
-    Each work item is one step, whose own steps are replaced when the variables get other values; it touches all of the
-    buffers, as far as others can tell, so that streams stay as they are composed.
-    """
-
-    __slots__ = ("_by_worker", "_kept", "_stale", "key", "made", "worker")
-    program: PartialProgram
-
-    def __init__(self, program: PartialProgram, buffers: tuple[Array, ...], device: CpuDevice, values: Sizes) -> None:
-        self.key = program.key(values)
-        self.made = 0  # how often its items were made anew
-        self.worker = 0  # where it was asked for last
-        self._stale: set[int] = set()  # workers whose steps have other values
-        self._kept: dict[Any, Array] = {}  # arrays that no variable changes
-        self._by_worker: dict[int, list[list[WorkItem]]] = {}
-        super().__init__(program, buffers, device)
-
-    def for_worker(self, worker: int) -> list[list[WorkItem]]:
-        found = self._by_worker.get(worker)
-        self.worker = worker
-        if worker in self._stale:
-            self._renew(worker)
-        if found is None:
-            found = self._by_worker[worker] = self._made(worker)
-            spans = self.program.spans(self.buffers, self.memory)
-            for item in itertools.chain.from_iterable(found):
-                item.spans = spans
-                item.steps = [(run_all, (item.steps,))]
-        return found
-
-    def _made(self, worker: int) -> list[list[WorkItem]]:
-        values = dict(zip(self.program.names, self.key, strict=True))
-        return Binder(self.program, self.buffers, self.memory, self.device, worker, values, self._kept).waves
-
-    @property
-    def steps(self) -> list[Step]:
-        self.waves = self.for_worker(0)
-        return super().steps
-
-    def give(self, key: Ints) -> None:
-        """Run with these values of the variables, on the worker that asked last."""
-        self.key = key
-        self._stale = set(self._by_worker)
-        self._renew(self.worker)
-
-    def _renew(self, worker: int) -> None:
-        self._stale.discard(worker)
-        waves, made = self._by_worker[worker], self._made(worker)
-        if [len(p) for p in made] != [len(p) for p in waves]:
-            self._by_worker.clear()
-            self._stale.clear()
-            self.made += 1
-            self.waves = self.for_worker(0)
-            return
-        for item, new in zip(itertools.chain(*waves), itertools.chain(*made), strict=True):
-            item.steps[0][1][0][:] = new.steps
+    def give(self, values: Sizes) -> None:
+        """Run with these values of variables."""
+        own = self.program.own(values)
+        if own != self._own:
+            self._own, self._inner[:] = own, self._binder(own).steps
 
 
 def _chosen(program: Program, values: Sizes, one_worker: bool) -> Program:
@@ -167,7 +94,6 @@ class CpuBatch(Batch[Array]):
         # kept only where other values may be given
         self._calls = list(calls) if values else []
         self._values = dict(values)
-        self._workers = device.workers
         # or in one, and BLAS in threads of its own; from the first run on, so that every run gives the same values
         self._on_workers = device.workers.count > 1 and not _mostly_gemv([_chosen(p, values, False) for p, _ in calls])
         self._bind(calls)
@@ -175,19 +101,7 @@ class CpuBatch(Batch[Array]):
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
         self.names = [p.name for p, _ in calls]
         self._bound = self._device.bind(calls, self._values, not self._on_workers)
-        self._in_numpy = [b for b in self._bound if isinstance(b, _Bound)]
-        self._in_c = [b for b in self._bound if isinstance(b, CLaunch)]
-        # with whose values they are to run: others may use the same ones meanwhile
-        self._partial = [(b, b.key) for b in self._in_numpy if isinstance(b, _PartialBound)]
-        self._alone()
-        self._composed_of = [b.made for b, _ in self._partial]
-
-    def _alone(self) -> None:
-        """Begin with all work in one stream. Arranging it side by side costs as much as many runs: that is done once
-        the runs without it have lost as much, so that a batch of few runs never pays for it, and one of many at most
-        twice what is least."""
-        self._streams: Streams | None = None  # as the next run takes them
-        self._until_arranged: float | None = None  # how many runs, which the first one finds out
+        self._steps = list(itertools.chain.from_iterable(self._by_kernel()))
 
     def give(self, values: Sizes) -> None:
         if values == self._values:
@@ -196,31 +110,20 @@ class CpuBatch(Batch[Array]):
         chosen = [_chosen(p, values, not self._on_workers) for p, _ in self._calls]
         if chosen != [b.program for b in self._bound]:
             self._bind(self._calls)
-        else:
-            self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
-            for b in self._in_c:
-                b.give(values)
+            return
+        for b in self._bound:
+            b.give(values)
 
-    def _settle(self) -> None:
-        """See that every program runs with this batch's values."""
-        for b, key in self._partial:
-            if b.key != key:
-                b.give(key)
-        if self._partial and self._composed_of != (made := [b.made for b, _ in self._partial]):
-            self._alone()
-            self._composed_of = made
-
-    def _threads(self) -> AbstractContextManager[None]:
-        """Threads are this batch's workers, or BLAS's own."""
-        return numpy_settings(one_blas_thread() if self._on_workers else None)
+    @contextlib.contextmanager
+    def _ready(self) -> Iterator[None]:
+        """A block of calls, on workers or in BLAS's own threads."""
+        with numpy_settings(one_blas_thread() if self._on_workers else None):
+            yield
+        self._check()
 
     def run(self) -> None:
-        self._settle()
-        with self._threads():
-            streams = self._taken()
-            self._workers.run(streams.steps, streams.locks)
-            self._streams = streams  # after an error its locks tell nothing: then it is composed anew
-        self._check()
+        with self._ready():
+            run_all(self._steps)
 
     @staticmethod
     def _check() -> None:
@@ -246,60 +149,34 @@ class CpuBatch(Batch[Array]):
                 f"give dtype=an.int64 if {name} takes a dtype, or cast its input: .cast(an.int64)"
             )
 
-    def _taken(self) -> Streams:
-        """The streams to run, which are out of place until they have run."""
-        streams, self._streams = self._streams, None
-        if self._until_arranged is None:
-            self._until_arranged = self._runs_that_pay()
-        self._until_arranged -= 1
-        if streams is not None and self._until_arranged != -1:
-            return streams
-        if self._until_arranged >= 0:
-            return self._in_a_row()
-        return compose([(b.waves, b.for_worker) for b in self._in_numpy], self._workers.count)
-
-    def _runs_that_pay(self) -> float:
-        """The number of runs that lose as much time as it takes to arrange the work: half of it each."""
-        costs = [item.cost for b in self._in_numpy for wave in b.waves for item in wave]
-        if self._in_c or not self._on_workers or sum(costs) <= _SYNCHRONISATION_NS:
-            return math.inf
-        return math.ceil(2 * _ARRANGING_NS * len(costs) / sum(costs))
-
-    def _in_a_row(self, apart: bool = False) -> Streams:
-        """All kernels in one stream; those in C that follow each other are one step, unless they are to be `apart`."""
-        steps: list[Step] = []
-        numbers: list[int] = []
-        self._tables: list[Array] = []  # which the steps point into
+    def _by_kernel(self, apart: bool = False) -> list[list[Step]]:
+        """The steps of each kernel. Kernels in C that follow each other are one, the last one's, unless they are to be
+        `apart`."""
+        out: list[list[Step]] = []
         rows: list[Ints] = []
-        for n, (b, after) in enumerate(zip(self._bound, [*self._bound[1:], None])):
-            if isinstance(b, CLaunch):
-                rows += b.rows
-                if isinstance(after, CLaunch) and not apart:
-                    continue
+        for b, after in zip(self._bound, [*self._bound[1:], None]):
+            if not isinstance(b, CLaunch):
+                out.append(b.steps)
+                continue
+            rows += b.rows
+            out.append([])
+            if apart or not isinstance(after, CLaunch):
                 kernels, table = self._device.kernels, np.array(rows, np.int64)
-                self._tables.append(table)
-                found, rows = [(kernels.pool.run, (table.ctypes.data, len(table), kernels.threads))], []
-            else:
-                found = b.steps
-            steps += found
-            numbers += [n] * len(found)
-        return Streams([steps], [], [numbers])
+                # such a pointer keeps its table
+                place = table.ctypes.data_as(ctypes.c_void_p)
+                out[-1], rows = [(kernels.pool.run, (place, len(table), kernels.threads))], []
+        return out
 
     def timed(self) -> Timed:
-        self._settle()
-        with self._threads():
-            streams = self._in_a_row(apart=True) if self._in_c else self._taken()
-            parts = streams.parts()
-            ticks = [array("d") for _ in parts]
-            timed: list[list[Step]] = [[(run_timed, (rows, t))] for (rows, _), t in zip(parts, ticks, strict=True)]
-            begun = time.perf_counter()
-            self._workers.run(timed, streams.locks)
-            ended = time.perf_counter()
-            if not self._in_c:
-                self._streams = streams
-        self._check()
-        count, kernels = len(self._bound), [numbers for _, numbers in parts]
-        return Timed(ended - begun, lambda: shares(list(map(spans, ticks, kernels)), count, begun, ended))
+        clock = time.perf_counter
+        with self._ready():
+            kernels = self._by_kernel(apart=True)
+            ticks = [clock()]
+            for steps in kernels:
+                run_all(steps)
+                ticks.append(clock())
+        each = [end - begun for begun, end in itertools.pairwise(ticks)]
+        return Timed(ticks[-1] - ticks[0], lambda: (each, 0.0))
 
 
 class CpuDevice(Device[Array]):
@@ -309,7 +186,7 @@ class CpuDevice(Device[Array]):
     survives_fork = True
     cost_model = cost_models.CPU
     _POOL = 256 << 20
-    _BINDINGS = 1024
+    _CALLS = 1024
 
     def __init__(self) -> None:
         super().__init__(self._POOL)
@@ -319,10 +196,8 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(DTYPES),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
-        self._bindings: dict[Ints, _Bound] = {}
-        self._users: dict[int, list[Ints]] = {}
+        self._bindings: WeakValueDictionary[Ints, _Bound] = WeakValueDictionary()  # which hold what their keys name
         self._arenas: dict[tuple[int, str], Array] = {}
-        self._shared: list[Array] = [_aligned(1 << 16) for _ in range(_SHARED)]
         # without a say over BLAS's threads, workers and BLAS would fight over the cores
         self.workers = Workers(None if blas_obeys() else 1)
 
@@ -353,46 +228,23 @@ class CpuDevice(Device[Array]):
         """Returns at once: batches run to the end."""
 
     def arena(self, key: tuple[int, str], nbytes: int) -> Array:
-        """Scratch of one worker for one purpose, at least `nbytes`: it runs its kernels one after another, so they can
-        share it."""
+        """Scratch of one worker for one purpose, at least `nbytes`: kernels run one after another, so they can share
+        it."""
         found = self._arenas.get(key)
         if found is None or found.nbytes < nbytes:
             more = 0 if found is None or key[1] else 2 * found.nbytes  # of a product as much as it needs
             found = self._arenas[key] = _aligned(max(nbytes, 1 << 16, more))
         return found
 
-    def shared(self, nbytes: int) -> Array:
-        """Scratch of one kernel, at least `nbytes`. Small ones take turns: kernels that use different ones need not
-        wait for each other."""
-        if nbytes <= _TURNS:
-            self._shared.append(self._shared.pop(0))
-        if nbytes > self._shared[0].nbytes:
-            self._shared[0] = _aligned(max(nbytes, 2 * self._shared[0].nbytes))
-        return self._shared[0]
-
     def empty_cache(self) -> None:
         """Give back unused memory, scratch memory too: it is made again at the size that the next kernels need."""
         with self.lock:
             super().empty_cache()
-            self._bindings.clear()
-            self._users.clear()
             self._arenas.clear()
-            self._shared = [_aligned(1 << 16) for _ in range(_SHARED)]
             SHARED.ones.clear()
 
     def _drop(self, buffer: Array) -> None:
-        for key in self._users.pop(id(buffer), ()):
-            self._forget(key)
-
-    def _forget(self, key: Ints) -> None:
-        """Forget a binding, which is found by the ids of a program and of its buffers."""
-        del self._bindings[key]
-        for b in set(key[1:]):
-            users = self._users.get(b)
-            if users is not None:
-                users.remove(key)
-                if not users:
-                    del self._users[b]
+        """Does nothing: NumPy frees memory with its last user."""
 
     # -- programs
     @functools.cached_property
@@ -456,27 +308,13 @@ class CpuDevice(Device[Array]):
     def _bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
         if isinstance(program, CProgram):
             if not overlap(program, buffers):
-                return CLaunch(program, tuple(buffers), self.shared(sum(program.scratch.values())), values)
+                return CLaunch(program, tuple(buffers), self.arena((-1, ""), sum(program.scratch.values())), values)
             program = _chosen(self._in_numpy(program.sink), values, False)
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
-        found = self._bindings.get(key)
-        if found is not None:
-            if isinstance(found, _PartialBound):
-                found.give(found.program.key(values))
-            return found
-        held = tuple(buffers)
-        bound = (
-            _PartialBound(program, held, self, values)
-            if isinstance(program, PartialProgram)
-            else _Bound(program, held, self)
-        )
-        while len(self._bindings) >= self._BINDINGS:
-            self._forget(next(iter(self._bindings)))
-        self._bindings[key] = bound
-        for b in set(key[1:]):
-            self._users.setdefault(b, []).append(key)
-        return bound
+        if (found := self._bindings.get(key)) is None or program.names:  # other batches have other values
+            found = self._bindings[key] = _Bound(program, tuple(buffers), self, values)
+        return found
 
     def _made_by(self) -> str:
         """The maker of the kernels' code, and why it is not another."""

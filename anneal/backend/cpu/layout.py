@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
 from anneal.uop import Known, Op, Src, UOp, alu, const, dtypes, ranged, toposort
+from anneal.uop.sizes import Sizes
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of
@@ -103,8 +104,8 @@ ALIGN = 64
 BLOCK = 98_304
 # Elements of a product computed in one go: they should still be in cache when the epilogue reads them.
 _PRODUCT = 1 << 18
-# Work of less than this many nanoseconds is not worth more calls.
-_WORKER_NS = 20_000
+# Work of less than this many nanoseconds is not worth a synchronisation with another thread.
+_WORKER_NS = 100_000
 # Where there are more than so many times as many columns as rows, workers split columns.
 _WIDE = 4
 # What a multiplication takes longer where each element of the matrix is used once: as long as reading it.
@@ -284,7 +285,9 @@ class LoopLayout:
 
 
 class CpuProgram(Program):
-    """A kernel's plan with the layout of its scratch memory."""
+    """A kernel's plan with the layout of its scratch memory; `names` are those of its variables."""
+
+    names: Sequence[str] = ()
 
     def __init__(self, sink: UOp, name: str, workers: int = 1) -> None:
         self.name, self.workers = name, workers
@@ -326,7 +329,11 @@ class CpuProgram(Program):
             for piece in segments(part):
                 self._lay_out(make_plan(piece), workers)
 
-    def taken(self, part: int, values: Mapping[str, int]) -> Block:
+    def own(self, values: Sizes) -> Sizes:
+        """The values of its own variables."""
+        return {n: values[n] for n in self.names}
+
+    def taken(self, part: int, values: Sizes) -> Block:
         """The part of each dim that one run takes, for dims that it does not take whole."""
         return {}
 

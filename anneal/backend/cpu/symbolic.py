@@ -10,7 +10,6 @@ from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.dynamic import is_dynamic
 from anneal.backend.cpu.index import Unsettled
 from anneal.backend.cpu.layout import CpuProgram
-from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.planner import Planner
 from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
@@ -68,16 +67,6 @@ class PartialProgram(CpuProgram):
         self.names = names
         with arena().untracked():
             super().__init__(sink, name, workers)
-
-    def key(self, values: Sizes) -> Ints:
-        """The values of its own variables."""
-        return tuple([values[n] for n in self.names])
-
-    def spans(self, buffers: Sequence[Array], memory: Array) -> set[tuple[int, int, bool]]:
-        """The addresses that it may touch, whatever the values are."""
-        written = {s.src[0].arg[0] for s in self.sink.src}
-        touched = [(b, i in written) for i, b in enumerate(buffers)] + ([(memory, True)] if self.shared else [])
-        return {((at := b.__array_interface__["data"][0]), at + b.nbytes, w) for b, w in touched if b.nbytes}
 
     def _plan(self, workers: int) -> None:
         self._bounds: list[Callable[[Sizes], Block]] = []

@@ -12,8 +12,6 @@ import ctypes
 import functools
 import itertools
 import os
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ import numpy as np
 
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.device import Program
+from anneal.backend.promises import Crew
 from anneal.schedule import name_of
 from anneal.uop import UOp
 from anneal.uop.sizes import Size, Sizes, evaluator
@@ -37,35 +36,6 @@ _MOST, _MOST_IN_C = 4, 16
 _OF_BLAS = ("openblas_get_num_threads", "openblas_set_num_threads", "cblas_sgemm", "cblas_dgemm")
 
 
-class _Thread:
-    """A thread that sleeps until it is given steps."""
-
-    def __init__(self) -> None:
-        self.go, self.done = threading.Lock(), threading.Lock()
-        self.go.acquire()
-        self.done.acquire()
-        self.steps: list[Step] = []
-        self.locks: Sequence[threading.Lock] = ()
-        self.errors: list[BaseException] = []
-        self.busy = self.last = False
-        threading.Thread(target=self._serve, name="anneal-cpu-worker", daemon=True).start()
-
-    def _serve(self) -> None:
-        with numpy_settings():
-            while not self.last:
-                self.go.acquire()
-                if self.last:
-                    return
-                try:
-                    run_all(self.steps)
-                except BaseException as e:
-                    self.errors.append(e)
-                    _open(self.locks)
-                self.steps = []  # asleep, it would keep the memory that they work on
-                self.busy = False
-                self.done.release()
-
-
 def run_all(steps: list[Step]) -> None:
     for f, args in steps:
         f(*args)
@@ -78,48 +48,17 @@ class Workers:
     def __init__(self, count: int | None = None) -> None:
         count = _cores() if count is None else count
         self.count, self.in_c = max(1, min(_MOST, count)), max(1, min(_MOST_IN_C, count))
-        self._threads: list[_Thread] = []
+        self._begin()
         if hasattr(os, "register_at_fork"):
             # threads do not survive a fork
-            os.register_at_fork(after_in_child=self._threads.clear)
+            os.register_at_fork(after_in_child=self._begin)
 
-    def run(self, streams: list[list[Step]], locks: Sequence[threading.Lock] = ()) -> None:
-        """Run each list of steps on a worker of its own and wait for all of them.
+    def _begin(self) -> None:
+        self._crew = Crew(self.count, "anneal-cpu-worker", numpy_settings)
 
-        `locks` are those by which they wait for each other; after an error their state tells nothing.
-        """
-        while len(self._threads) < len(streams) - 1:
-            self._threads.append(_Thread())
-        busy = self._threads[: len(streams) - 1]
-        errors: list[BaseException] = []  # the first is the cause: it lets others pass locks that they should not
-        for thread, steps in zip(busy, streams[1:], strict=True):
-            thread.steps, thread.locks, thread.errors, thread.busy = steps, locks, errors, True
-            thread.go.release()
-        try:
-            run_all(streams[0])
-            for thread in busy:
-                thread.done.acquire()
-        except BaseException as e:
-            errors.append(e)
-            # Interrupted, perhaps while waiting: these threads' own locks tell nothing any more. They finish and end.
-            self._threads.clear()
-            while any(thread.busy for thread in busy):
-                _open(locks)
-                time.sleep(0.001)
-            for thread in busy:
-                thread.last = True
-                with contextlib.suppress(RuntimeError):  # not yet under way: it sees `last` by itself
-                    thread.go.release()
-        if errors:
-            raise errors[0]
-
-
-def _open(locks: Sequence[threading.Lock]) -> None:
-    """Release the threads that wait for one of `locks`."""
-    for lock in locks:
-        if lock.locked():
-            with contextlib.suppress(RuntimeError):  # somebody was faster
-                lock.release()
+    def run(self, shares: Sequence[list[Step]]) -> None:
+        """Run each list of steps on a worker of its own and wait for all of them."""
+        self._crew.each(run_all, shares)
 
 
 class numpy_settings(contextlib.AbstractContextManager[None]):

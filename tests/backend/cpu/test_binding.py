@@ -26,12 +26,12 @@ def bound(sink: UOp, *sizes: int, workers: int = 1) -> Binder:
     device.workers = Workers(workers)
     program = CpuProgram(sink, "test", workers)
     buffers = [device.alloc(n, F32) for n in sizes]
-    return Binder(program, buffers, device.shared(program.shared), device)
+    return Binder(program, buffers, device.arena((-1, ""), program.shared), device, {}, {})
 
 
 def calls(binder: Binder) -> list[str]:
     """The names of all calls, in order."""
-    return [named(f) for wave in binder.waves for item in wave for f, _ in item.steps]
+    return [named(f) for f, _ in binder.steps]
 
 
 def named(f: Any) -> str:
@@ -80,7 +80,7 @@ def test_windows_are_copied_along_their_longer_rows(width: int, inner: str) -> N
     value = load(param(1, ins * size), c * size + x + i) * load(param(2, outs * ins * taps), (o * ins + c) * taps + i)
     sink = kernel(store(param(0, width * outs), x * outs + o, reduce(Op.ADD, value, c, i)))
     binder = bound(sink, width * outs, ins * size, outs * ins * taps)
-    (copy, _) = [s for wave in binder.waves for item in wave for s in item.steps]
+    (copy, _) = binder.steps
     shape, strides = copy[1][0].shape, copy[1][0].strides
     rows, places = [shape.index(n) for n in (width, taps)]
     assert strides[rows if inner == "rows" else places] == 4
@@ -203,30 +203,15 @@ def test_a_product_is_split_by_rows_or_by_columns_where_those_are_far_more(
 ) -> None:
     monkeypatch.setattr(layout, "_WORKER_NS", 0)
     binder = bound(matmul(m, n, 64), m * n, m * 64, 64 * n, workers=2)
-    (wave,) = binder.waves
-    assert [args[2].shape for item in wave for _, args in item.steps] == shapes
+    ((_, (parts,)),) = binder.steps
+    assert [args[2].shape for part in parts for _, args in part] == shapes
 
 
-def test_work_items_tell_what_they_read_and_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "_WORKER_NS", 0)
-    binder = bound(matmul(512, 64, 64), 512 * 64, 512 * 64, 64 * 64, workers=2)
-    out, left, right = (b.__array_interface__["data"][0] for b in binder.buffers)
-    half = 4 * 256 * 64
-    assert [item.spans for item in binder.waves[0]] == [
-        {
-            (out + n * half, out + (n + 1) * half, True),
-            (left + n * half, left + (n + 1) * half, False),
-            (right, right + 4 * 64 * 64, False),
-        }
-        for n in range(2)
-    ]
-
-
-def test_what_one_worker_runs_in_a_row_is_one_work_item() -> None:
+def test_what_one_worker_runs_wakes_no_thread() -> None:
     i, k = loop(0, 40), over(1, 300)
     x = filled(rng, 40 * 300)
     sums = reduce(Op.ADD, load(param(1, 12000), i * 300 + k), k)
     sink = kernel(store(param(0, 40), i, sums * load(param(2, 40), i)))
     binder = bound(sink, 40, 12000, 40)
-    assert [len(wave) for wave in binder.waves] == [1]
+    assert "run" not in calls(binder)
     check(sink, np.zeros(40, np.float32), x, filled(rng, 40))

@@ -112,30 +112,40 @@ def test_a_pool_drops_what_was_unused_longest() -> None:
     assert pool.held == 0
 
 
-def test_bindings_do_not_keep_buffers_that_the_pool_dropped() -> None:
+def test_batches_do_not_keep_buffers_that_the_pool_dropped() -> None:
     device = CpuDevice()
     device.pool.budget = 1000
     program = device.compile(doubling(100))
     buffers = [device.alloc(100, F32) for _ in range(2)]
     refs = [weakref.ref(b) for b in buffers]
-    device.prepare([(program, buffers)]).run()
+    batch = device.prepare([(program, buffers)])
+    batch.run()
+    device.keep(program, buffers, batch)
+    del batch
     while buffers:
         device.free(buffers.pop())
     device.free(device.alloc(220, F32))
     gc.collect()
     assert [r() for r in refs] == [None, None]
-    assert not device.__dict__["_bindings"]
-    assert not device.__dict__["_users"]
 
 
-def test_bindings_are_bounded_and_one_buffer_may_serve_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuDevice, "_BINDINGS", 5)
+def test_batches_that_are_kept_are_bounded_by_their_calls_and_one_buffer_may_serve_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("anneal.backend.device._KEPT", 2)
+    monkeypatch.setattr(CpuDevice, "_CALLS", 5)
     device = CpuDevice()
     program = device.compile(doubling(4))
-    buffers = [np.zeros(4, np.float32) for _ in range(20)]
-    for b in buffers:
-        device.prepare([(program, [b, b])]).run()
-    assert len(device.__dict__["_bindings"]) == len(device.__dict__["_users"]) == 5
+    for n in (1, 1, 1, 1, 1, 1, 4, 9, 9):
+        b = np.zeros(4, np.float32)
+        device.keep(program, [b, b], device.prepare([(program, [b, b])] * n))
+        kept = [len(batch.names) for batch, _ in device._kept.values()]
+        assert sum(kept) <= 5 or len(kept) <= 2
+        assert kept[-1] == n
+        assert device._kept_calls == sum(kept)
+    assert kept == [9, 9]
+    device.empty_cache()
+    assert device._kept_calls == len(device._kept) == len(device._keys) == 0
 
 
 # -- batches -------------------------------------------------------------------------------------------------------
@@ -161,8 +171,8 @@ def test_programs_and_bindings_are_made_once() -> None:
     program = device.compile(doubling(3))
     assert device.compile(doubling(3)) is program
     a, b = np.zeros(3, np.float32), np.zeros(3, np.float32)
-    first, second = (device.prepare([(program, [b, a])]).__dict__["_bound"][0] for _ in range(2))
-    assert first is second
+    first, second = (device.prepare([(program, [b, a])]) for _ in range(2))
+    assert first.__dict__["_bound"][0] is second.__dict__["_bound"][0]
 
 
 def test_the_source_of_a_program_reads_as_steps() -> None:

@@ -41,7 +41,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few elements, every worker in use: remainders and folds happen at test sizes."""
     monkeypatch.setattr(layout, "BLOCK", 7)
     monkeypatch.setattr(layout, "_WORKER_NS", -1)
-    monkeypatch.setattr(executor, "_SYNCHRONISATION_NS", -1)
     monkeypatch.setattr(planner, "INLINE", 12)
     monkeypatch.setattr(layout, "_LEAST", 0)
     programs = get_device("cpu").__dict__["_programs"]

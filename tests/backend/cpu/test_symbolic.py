@@ -133,16 +133,6 @@ def test_with_numbers_a_range_of_one_value_is_that_value(monkeypatch: pytest.Mon
     assert made(1) == {4}, "and its reduce is gone"
 
 
-def test_addresses_are_told_whole_whatever_the_values() -> None:
-    import numpy as np
-
-    p = program(doubled())
-    assert p.whole is not None
-    buffers = [np.zeros(9, np.float32), np.zeros(9, np.float32)]
-    out, given = (b.__array_interface__["data"][0] for b in buffers)
-    assert p.whole.spans(buffers, np.zeros(8, np.uint8)) == {(out, out + 36, True), (given, given + 36, False)}
-
-
 def test_for_one_worker_it_is_one_plan_for_all_values_too() -> None:
     p = SymbolicProgram(doubled(), "test", (N,), 2)
     assert p.whole is not None
