@@ -365,7 +365,7 @@ class Moved:
                     device, no_values = t.device, _no_values(name)
                     t._leave()
                     t.grad = None
-                    t._assign(host_call(no_values, (t.shape, t.dtype), Tensor.zeros(1, device=device)).uop)
+                    t._become(host_call(no_values, (t.shape, t.dtype), Tensor.zeros(1, device=device)).uop)
             outdate_captures("a module moved to another device or dtype")
             return self
         device = None if device is None else resolve_device(device)

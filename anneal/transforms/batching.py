@@ -413,13 +413,17 @@ def vmap(
     @wraps(f)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         trace = Trace("vmap")
-        (given, named), fronts, n = _examples(trace, (args, kwargs), in_axes, axis_size)
+        (given, named), fronts, n, stands = _examples(trace, (args, kwargs), in_axes, axis_size)
         out = trace.apart(f, given, named)
+        changed = [(t, whole, at) for t, whole, at in stands if t.uop not in fronts]  # in place, and so is the whole
         results, names = results_of("vmap", out), paths_of(out, "the result")
         places = broadcast_prefix("vmap", out_axes, out, "out_axes", "the result")
-        many = rewritten(set(trace.made()), [t.uop for t in results], fronts, n, randomness == "different")
+        wanted = [t.uop for t in (*results, *[t for t, _, _ in changed])]
+        many = rewritten(set(trace.made()), wanted, fronts, n, randomness == "different")
         trace.check_escapes()
-        placed = [_placed(u, differs, at, name, n) for (u, differs), at, name in zip(many, places, names, strict=True)]
+        for (t, whole, at), (u, differs) in zip(changed, many[len(results) :], strict=True):
+            whole.copy_(t._new_plain(_placed(u, differs, at, "an argument", n)))
+        placed = [_placed(u, differs, at, name, n) for (u, differs), at, name in zip(many, places, names)]
         return rebuild(out, iter(flagged([t._new_plain(u) for t, u in zip(results, placed, strict=True)])))
 
     return mapped
@@ -427,9 +431,9 @@ def vmap(
 
 def _examples(
     trace: Trace, given: tuple[tuple[Any, ...], dict[str, Any]], in_axes: Any, axis_size: int | None
-) -> tuple[Any, Known, Size]:
-    """The arguments with stand-ins for one example, for each stand-in all examples along a first axis, and their
-    number.
+) -> tuple[Any, Known, Size, list[tuple[Any, Any, int]]]:
+    """The arguments with stand-ins for one example, for each stand-in all examples along a first axis, their number,
+    and the stand-ins, each with what it stands for and the axis of its examples.
     """
     args, kwargs = given
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
@@ -446,6 +450,7 @@ def _examples(
     sizes: dict[Size, str] = {} if axis_size is None else {axis_size: f"axis_size is {axis_size}"}
     inner: list[Any] = []
     fronts: Known = {}
+    stands = []
     for (name, value), at in zip(where, along, strict=True):
         if at is None:
             inner.append(value)
@@ -456,6 +461,7 @@ def _examples(
         stand_in = trace.example(t, t.shape[:axis] + t.shape[axis + 1 :])
         fronts[stand_in.uop] = nodes.permute(t.uop, [axis, *[a for a in range(t.ndim) if a != axis]])
         inner.append(stand_in)
+        stands.append((stand_in, t, axis))
     if len(sizes) > 1:
         raise ShapeError(
             f"vmap: the arguments differ in the number of examples: {', '.join(sizes.values())}; in_axes says which "
@@ -465,7 +471,7 @@ def _examples(
         raise TransformError(
             "vmap: no argument has an axis of examples: give one an axis in in_axes, or pass axis_size"
         )
-    return rebuild(given, iter(inner)), fronts, next(iter(sizes))
+    return rebuild(given, iter(inner)), fronts, next(iter(sizes)), stands
 
 
 def _axis(what: str, name: str, at: Any, shape: Ints) -> int:

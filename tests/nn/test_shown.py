@@ -248,6 +248,19 @@ def test_a_module_on_meta_has_shapes_and_no_values() -> None:
         base(x).tolist()
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_running_statistics_of_stacked_models_are_the_stacked_ones(training: bool) -> None:
+    nn, func = anneal.nn, anneal.func
+    models = [nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).train(training) for _ in range(2)]
+    params, buffers = func.stack_module_state(models)
+    base = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).train(training).to("meta")
+    x = anneal.tensor([[1.0, 2.0], [3.0, 5.0], [4.0, 4.0]])
+    each = func.vmap(lambda p, b: func.functional_call(base, (p, b), (x,)))(params, buffers)
+    assert anneal.allclose(each, anneal.stack([m(x) for m in models]), atol=1e-6)
+    for name, stacked in buffers.items():
+        assert anneal.allclose(stacked, anneal.stack([m.state_dict()[name] for m in models])), name
+
+
 def test_batched_weights_of_gradients_are_stacked() -> None:
     x = anneal.tensor([1.0, 2.0], requires_grad=True)
     unused = anneal.ones(3, requires_grad=True)

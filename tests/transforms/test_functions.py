@@ -291,6 +291,23 @@ def test_an_example_has_no_values() -> None:
             look()
 
 
+def test_an_argument_that_vmaps_function_changes_in_place_is_changed() -> None:
+    """As by torch's vmap: all examples of it, along their axis, also where it is a view, and in nested ones."""
+    c, v = Tensor.zeros(2, 3), Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    sums = vmap(lambda c, v: c.mul_(2).add_(v).sum(), in_axes=1)(c, v)
+    np.testing.assert_allclose(sums.numpy(), [5.0, 7.0, 9.0])
+    np.testing.assert_allclose(c.numpy(), v.numpy())
+    whole = Tensor.zeros(2, 2, 3)
+    vmap(vmap(lambda c, v: c.add_(v).sum(), (0, None)), (0, None))(whole[:, 1:], Tensor([1.0, 2.0, 3.0]))
+    np.testing.assert_allclose(whole.numpy(), np.array([[0, 0, 0], [1, 2, 3]] * 2).reshape(2, 2, 3))
+    x, d = Tensor.ones(3, requires_grad=True), Tensor.zeros(3)
+    (vmap(lambda d, x: d.add_(x * x))(d, x).sum() + d.sum()).backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), [4.0, 4.0, 4.0])
+    with pytest.raises(GradientError, match="in place"):
+        vmap(lambda x: x.fill_(3).sum())(x)
+
+
 def test_random_numbers_differ_between_examples_or_not() -> None:
     def noisy(x: Tensor) -> Tensor:
         return x + Tensor.rand(4) + Tensor.randn(4)
