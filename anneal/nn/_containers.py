@@ -218,11 +218,15 @@ class _Named(Module, Generic[T]):
     """Attributes by names that need not be identifiers, as a dict."""
 
     def __init__(self, values: Mapping[str, T] | Iterable[tuple[str, T]] | None = None) -> None:
-        items = dict(values or ())
-        self._names: tuple[str, ...] = tuple(items)  # at once, as those of a row
+        items = self._ordered(values or ())
+        self._names: tuple[str, ...] = tuple([name for name, _ in items])  # at once, as those of a row
         for name in self._names:
             self._check(name)
         self.update(items)
+
+    def _ordered(self, values: Any) -> list[tuple[str, T]]:
+        """The items of what is given, in the order in which they are set."""
+        return [*dict(values).items()]
 
     def _checked(self, value: T) -> T:
         return _module(self, value)
@@ -237,7 +241,7 @@ class _Named(Module, Generic[T]):
 
     def update(self, values: Mapping[str, T] | Iterable[tuple[str, T]]) -> None:
         """Set several items by name."""
-        for name, value in values.items() if isinstance(values, Mapping) else values:
+        for name, value in self._ordered(values):
             self[name] = value
 
     def keys(self) -> list[str]:
@@ -324,7 +328,8 @@ class ModuleDict(_Named[M]):
 
 
 class ParameterDict(_Named[Tensor]):
-    """A dict of parameters; other tensors become parameters.
+    """A dict of parameters; other tensors become parameters. Those of a plain dict come in the order of their names, as
+    in torch.
 
     >>> weights = ParameterDict({"scale": Tensor.ones(2)})
     >>> weights["shift"] = Tensor.zeros(2)
@@ -334,6 +339,10 @@ class ParameterDict(_Named[Tensor]):
 
     def _checked(self, value: Tensor) -> Tensor:
         return _parameter(value)
+
+    def _ordered(self, values: Any) -> list[tuple[str, Tensor]]:
+        items = super()._ordered(values)
+        return sorted(items, key=lambda item: item[0]) if type(values) is dict else items
 
     def _rows_shown(self) -> list[str]:
         return [f"  ({name}): {_kind(value)}" for name, value in self.items()]

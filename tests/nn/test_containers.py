@@ -76,3 +76,15 @@ def test_a_state_that_is_no_dict_is_refused() -> None:
     for wrong in ("model.pt", m, 3, None, [1]):
         with pytest.raises(DataError, match="load_state_dict: takes a dict of tensors by name"):
             m.load_state_dict(wrong)  # type: ignore[arg-type]
+
+
+def test_parameters_of_a_plain_dict_come_by_name_and_others_as_they_stand() -> None:
+    """torch's order, which numbers the states of a saved optimiser."""
+    b, a = nn.Parameter([1.0]), nn.Parameter([2.0])
+    assert list(nn.ParameterDict({"b": b, "a": a})) == ["a", "b"]
+    assert list(nn.ParameterDict(OrderedDict(b=b, a=a))) == list(nn.ParameterDict([("b", b), ("a", a)])) == ["b", "a"]
+    given = nn.ParameterDict({"z": a})
+    given.update({"y": a, "c": b})
+    given.update(nn.ParameterDict([("w", b), ("v", a)]))
+    assert [name for name, _ in given.named_parameters(remove_duplicate=False)] == ["z", "c", "y", "w", "v"]
+    assert list(nn.ModuleDict({"b": nn.ReLU(), "a": nn.ReLU()})) == ["b", "a"]
