@@ -274,7 +274,7 @@ class CpuDevice(Device[Array]):
 
     def compile_all(self, kernels: Sequence[Kernel], often: bool = False) -> list[Program]:
         made: list[Program] = []
-        with work("compiling kernels", len(kernels)) as mine:
+        with uncollected(), work("compiling kernels", len(kernels)) as mine:
             in_c = self._in_c([k.sink for k in kernels], often)
             for k in kernels:
                 made.append(in_c.get(k.sink) or self._in_numpy(k.sink))
@@ -290,11 +290,10 @@ class CpuDevice(Device[Array]):
     def _in_numpy(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         found = self._programs[sink]
         if found is None:
-            with uncollected():
-                if SYMBOLIC.seen and (variables := variables_of(sink)):
-                    found = SymbolicProgram(sink, name_of(sink), variables, self.workers.count)
-                else:
-                    found = CpuProgram(sink, name_of(sink), self.workers.count)
+            if SYMBOLIC.seen and (variables := variables_of(sink)):
+                found = SymbolicProgram(sink, name_of(sink), variables, self.workers.count)
+            else:
+                found = CpuProgram(sink, name_of(sink), self.workers.count)
             self._programs[sink] = found
         return found
 
