@@ -15,11 +15,6 @@ from anneal.uop import Nodes, Op, Src, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import content
 
 
-def is_chained(opts: Sequence[Opt]) -> bool:
-    """Do `opts` ask for a chain?"""
-    return any(o.kind == "CHAIN" for o in opts)
-
-
 def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
     """The kernel with `opts`, which ask for CHAIN. Raises CompilerError if they do not fit it."""
     chain = chain_of(sink.src, toposort((sink,)))

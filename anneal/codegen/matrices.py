@@ -22,11 +22,6 @@ _MOST_WHOLE = 1 << 27  # bytes that every device binds as one, as a store of a w
 _RESULTS = 2  # the number of the workgroup memory for sums; 0 and 1 are the factors'
 
 
-def is_by_matrices(opts: Sequence[Opt]) -> bool:
-    """Do `opts` ask for subgroup matrices?"""
-    return any(o.kind == "MATRIX" for o in opts)
-
-
 def _refused(why: str, node: UOp | None = None) -> CompilerError:
     return CompilerError(f"MATRIX: {why}", stage="apply_opts", node=node)
 
@@ -149,20 +144,13 @@ def _splits(opts: Sequence[Opt]) -> dict[int, _Split]:
     }
 
 
-def _shape_of(opts: Sequence[Opt]) -> MatrixShape:
-    """The shape of matrices that `opts` ask for."""
-    m, n, k = (s.matrix for s in _splits(opts).values())
-    return MatrixShape("float16", "float32", m, n, k)
-
-
 def check_matrices(opts: Sequence[Opt], target: Target) -> None:
     """Raise CompilerError if `opts` ask for matrices that the target does not have."""
-    if not is_by_matrices(opts):
+    kinds = {o.kind for o in opts}
+    if "MATRIX" not in kinds:
         return
-    if any(o.kind == "CHAIN" for o in opts):
-        shape = MatrixShape("float16", "float32", 16, 16, 16)
-    else:
-        shape = _shape_of(opts)
+    m, n, k = (16, 16, 16) if "CHAIN" in kinds else [s.matrix for s in _splits(opts).values()]
+    shape = MatrixShape("float16", "float32", m, n, k)
     if target.subgroup != SUBGROUP or shape not in target.matrices:
         raise _refused("the target has no subgroup matrices of this shape")
 

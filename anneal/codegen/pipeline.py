@@ -235,14 +235,6 @@ def _check_limits(program: LinearProgram, target: Target) -> None:
         )
 
 
-def _write(s: Lowering) -> Lowering:
-    return replace(s, text=DIALECTS[s.target.dialect].write(s.program, s.target))
-
-
-def _module(s: Lowering) -> Lowering:
-    return replace(s, source=DIALECTS[s.target.dialect].module((s.text,), s.target))
-
-
 # -- views ------------------------------------------------------------------------------------------------------------
 
 
@@ -323,13 +315,13 @@ PASSES: Pipeline[Lowering] = Pipeline(
         ),
         Pass(
             "write-body",
-            _write,
+            lambda s: replace(s, text=DIALECTS[s.target.dialect].write(s.program, s.target)),
             lambda s: s.text.lines,
             "the statements as text, by the dialect's table from op to text",
         ),
         Pass(
             "write-module",
-            _module,
+            lambda s: replace(s, source=DIALECTS[s.target.dialect].module((s.text,), s.target)),
             lambda s: [s.source],
             "wraps the body in its bindings, workgroup memory and functions",
         ),
