@@ -15,7 +15,7 @@ from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
-from anneal.uop.sizes import Size, most, product
+from anneal.uop.sizes import Size, most, product, size
 
 _I32 = dtypes.int32
 
@@ -64,7 +64,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     table: Known = {}
     outer = by_kind.get("workgroup", [])[::-1]
     workgroups = _mixed_radix("wg", outer, table)
-    extents = product([e.arg if (e := r.src[0]).is_const else e for r in outer])
+    extents = product([size(r.src[0]) for r in outer])
     needed = extents if isinstance(extents, UOp) else None
     groups = by_kind.get("group", [])
     threads = [r for r in ranges if r.arg[1] == "local" or r in groups[:1]]
@@ -95,15 +95,14 @@ def _one_of_each(vectors: Nodes, table: Known, fresh: int) -> UOp:
 
 def _mixed_radix(name: str, ranges: list[UOp], table: Known) -> int:
     """Make `ranges`, fastest first, the digits of one mixed-radix hardware index; returns the index's extent."""
-    total = math.prod(most(r.src[0]) if r.src[0].op is not Op.CONST else extent(r) for r in ranges)
+    sizes = [size(r.src[0]) for r in ranges]
+    total = math.prod(map(most, sizes))
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
     stride: Size = 1
-    for n, r in enumerate(ranges):
+    for r, here in zip(ranges, sizes):
         digit = whole // stride
-        last = n == len(ranges) - 1 and total > 1
-        here = r.src[0]
-        table[r] = digit if last else digit % (here if here.op is not Op.CONST else extent(r))
-        stride = product([stride, here if here.op is not Op.CONST else extent(r)])
+        table[r] = digit if r is ranges[-1] and total > 1 else digit % here
+        stride = product([stride, here])
     return total
 
 

@@ -99,7 +99,10 @@ class CpuBatch(Batch[Array]):
 
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
         self.names = [p.name for p, _ in calls]
-        self._bound = self._device.bind(calls, self._values, not self._on_workers)
+        self._bound = [
+            self._device.bind(_chosen(p, self._values, not self._on_workers), buffers, self._values)
+            for p, buffers in calls
+        ]
         self._steps = list(itertools.chain.from_iterable(self._by_kernel()))
 
     def give(self, values: Sizes) -> None:
@@ -296,11 +299,8 @@ class CpuDevice(Device[Array]):
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call[Array]], values: Sizes, one_worker: bool) -> list[_Bound | CLaunch]:
-        """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
-        return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
-
-    def _bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
+    def bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
+        """A program on its buffers, for these values of variables."""
         if isinstance(program, CProgram):
             if not overlap(program, buffers):
                 return CLaunch(program, tuple(buffers), self.arena((-1, ""), sum(program.scratch.values())), values)

@@ -286,10 +286,8 @@ class LoopLayout:
 class CpuProgram(Program):
     """A kernel's plan with the layout of its scratch memory; `names` are those of its variables."""
 
-    names: Sequence[str] = ()
-
-    def __init__(self, sink: UOp, name: str, workers: int = 1) -> None:
-        self.name, self.workers = name, workers
+    def __init__(self, sink: UOp, name: str, workers: int = 1, names: Sequence[str] = ()) -> None:
+        self.name, self.workers, self.names = name, workers, names
         self.sink = sink = legalised(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.dynamic: Callable[[Sequence[Array]], Step] | None = None
@@ -302,10 +300,7 @@ class CpuProgram(Program):
     @functools.cached_property
     def for_one_worker(self) -> CpuProgram:
         """The same for one worker."""
-        return self if self.workers == 1 else self._for_one_worker()
-
-    def _for_one_worker(self) -> CpuProgram:
-        return CpuProgram(self.sink, self.name)
+        return self if self.workers == 1 else type(self)(self.sink, self.name, 1, self.names)
 
     @functools.cached_property
     def worth(self) -> int:
