@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from anneal.frozen import frozen
-from anneal.uop import DType, UOp, arena
+from anneal.uop import arena
 
 
 class Reserved(Protocol):
@@ -15,16 +15,6 @@ class Reserved(Protocol):
     def reserved(self) -> tuple[str, int]:
         """Its description, and the bytes that it holds."""
         ...
-
-
-class _Memory(Protocol):
-    """The memory of a BUFFER as a report sees it; a `Storage` is one."""
-
-    size: int
-    dtype: DType
-    device: str
-    buffer: object | None
-    line: tuple[Any, int] | None
 
 
 @frozen
@@ -80,7 +70,7 @@ def report(device: str, use: MemoryUse, reserved: Iterable[Reserved] = ()) -> Me
     """A report of the holders of the memory of the device called `device`, of which `use` is taken. Of `reserved` no
     tensor shows the memory."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for where, what, nbytes in (*_tensors(device), *_functions(reserved)):
+    for where, what, nbytes in (*_tensors(device), *[("", *holder.reserved()) for holder in reserved]):
         count, total = found.get((where, what), (0, 0))
         found[where, what] = count + 1, total + nbytes
     holders = [Holder(where, what, count, nbytes) for (where, what), (count, nbytes) in found.items()]
@@ -90,21 +80,12 @@ def report(device: str, use: MemoryUse, reserved: Iterable[Reserved] = ()) -> Me
 def _tensors(device: str) -> Iterator[tuple[str, str, int]]:
     seen = set()
     for u in arena().buffers():
-        s: _Memory = u.arg
+        s = u.arg
         if s.device == device and s.buffer is not None and id(s) not in seen:
             seen.add(id(s))
-            yield _where(u, s), f"{s.dtype.name} of {s.size:,}", s.size * s.dtype.itemsize
-
-
-def _functions(reserved: Iterable[Reserved]) -> Iterator[tuple[str, str, int]]:
-    for holder in reserved:
-        what, nbytes = holder.reserved()
-        yield "", what, nbytes
-
-
-def _where(u: UOp, s: _Memory) -> str:
-    code, line = s.line or u.provenance[1:3]
-    return f"{code.co_filename}:{line}" if code is not None else ""
+            code, line = s.line or u.provenance[1:3]
+            where = f"{code.co_filename}:{line}" if code is not None else ""
+            yield where, f"{s.dtype.name} of {s.size:,}", s.size * s.dtype.itemsize
 
 
 def _said(nbytes: int) -> str:

@@ -23,7 +23,6 @@ from anneal.codegen.dialects import (
 from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.heuristics import choose
 from anneal.codegen.kernels import (
-    Body,
     GeneratedKernel,
     KernelInfo,
     bodies_of,

@@ -6,11 +6,21 @@ import functools
 import math
 from collections.abc import Sequence
 
-from anneal.codegen.chained import chained, is_chained
-from anneal.codegen.coalesce import fuse_reduces, fusible_reduces
-from anneal.codegen.matrices import is_by_matrices, multiply
+from anneal.codegen.chained import chained
+from anneal.codegen.coalesce import fusible_reduces
+from anneal.codegen.matrices import multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
-from anneal.codegen.ranges import ceil_div, conjunction, conjuncts, extent, held, mask_of, reads_stored, with_sources
+from anneal.codegen.ranges import (
+    ceil_div,
+    conjunction,
+    conjuncts,
+    extent,
+    held,
+    mask_of,
+    reads_stored,
+    substituted,
+    with_sources,
+)
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
@@ -125,14 +135,15 @@ def apply_opts(sink: UOp, opts: Sequence[Opt], unaligned: bool = False) -> UOp:
     The loops of `sink` are coalesced already. `unaligned`: vectors may begin at any element. Raises CompilerError for
     an opt that does not fit the kernel.
     """
-    if is_chained(opts):
+    kinds = {o.kind for o in opts}
+    if "CHAIN" in kinds:
         return chained(sink, opts)
-    if is_by_matrices(opts):
+    if "MATRIX" in kinds:
         return multiply(sink, opts)
     splitting = _Splitting(sink, unaligned)
     for opt in opts:
         splitting.take(opt)
-    return splitting.kernel(clamp=any(o.kind in _OVERRUNS for o in opts))
+    return splitting.kernel(clamp=not kinds.isdisjoint(_OVERRUNS))
 
 
 _OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read where no predicate keeps them from it
@@ -182,7 +193,8 @@ class _Splitting:
         joined = fusible_reduces([u for u in toposort((self.sink,)) if u.op is Op.REDUCE], split.axis.range)
         if not joined or split.pieces or self.merged & joined:
             raise _refused(f"{opt}: no reduce can run over this range")
-        self.sink = fuse_reduces(self.sink, split.axis.range, joined)
+        # one loop for the reduces and for what is made of them
+        self.sink = substituted(self.sink, dict.fromkeys(joined, split.axis.range))
         split.is_fused = True
         self.merged |= joined
 

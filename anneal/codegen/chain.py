@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from anneal.codegen.opts import Opt, Opts, identity
-from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, form, held, mask_of, unform
+from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mask_of, unform
 from anneal.codegen.skip import choices
+from anneal.codegen.stage import Remade
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
 LANES = 4
@@ -219,7 +220,7 @@ class _Reach(NamedTuple):
     least: UOp | None
 
 
-class ChainedKernel:
+class ChainedKernel(Remade):
     """A kernel while it is made.
 
         out[r, d] = sum over c of f(sum over e of a[r, e] * b[c, e], ...) * x[c, d]
@@ -237,14 +238,10 @@ class ChainedKernel:
     """
 
     def __init__(self, sink: UOp, chain: Chain, split: Split) -> None:
-        self.sink, self.chain, self.split = sink, chain, split
-        ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
-        self.fresh = 1 + max(u.arg[0] for u in ranges)
+        super().__init__(sink, (chain.r, chain.c, chain.d, *chain.depths))
+        self.chain, self.split = chain, split
         self.memories = iter(range(_FIRST, 1000))
         self.high, self.long = size(chain.r.src[0]), size(chain.c.src[0])
-        inner = (chain.r, chain.c, chain.d, *chain.depths)
-        others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))
-        self.table = {x: self.range(size(x.src[0]), "workgroup") for x in others}
         blocks = ceil_div(self.high, split.rows)
         block = self.range(blocks, "workgroup")
         self.reaches = {u: _reach(chain.product(u)[0], chain, u.arg) for u in chain.reductions}
@@ -254,18 +251,6 @@ class ChainedKernel:
         self.first, count = self.columns(before, after)
         self.column = self.range(count, "reduce")
         self.vector = self.range(LANES, "vector")
-
-    def range(self, count: Size, kind: str) -> UOp:
-        """A fresh range; 0 in the place of one that has one value."""
-        end = const(_I32, 0) + count
-        if end.is_const and end.arg == 1:
-            return const(_I32, 0)
-        self.fresh += 1
-        return ranged(end, (self.fresh - 1, kind))
-
-    def loops(self, *ranges: UOp) -> Src:
-        """The ranges among these, which may be numbers."""
-        return tuple([x for x in ranges if x.op is Op.RANGE])
 
     def memory(self, size: int, dtype: DType = _F32) -> UOp:
         """Workgroup memory for so many numbers."""
@@ -303,11 +288,6 @@ class ChainedKernel:
         return first, Op.MAX(last - first, zero)
 
     # -- operands and scores
-
-    def at(self, value: UOp, table: Known) -> UOp:
-        """`value` at other indices."""
-        table = {**self.table, **table}
-        return Substitution(table, mask_of([x for x in table if x.op is Op.RANGE]))(value)
 
     def inside(self, index: UOp, end: Size, block: int) -> tuple[UOp, Src]:
         """An index held below `end`, and the condition under which it is there, if blocks do not divide the extent."""

@@ -11,13 +11,8 @@ from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of
 from anneal.codegen.stage import Layout, rows_apart, tile_over
 from anneal.rewrite import over, rebuild
-from anneal.uop import DType, Nodes, Op, Src, UOp, alu, const, dtypes, toposort
+from anneal.uop import Nodes, Op, Src, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import content
-
-
-def is_chained(opts: Sequence[Opt]) -> bool:
-    """Do `opts` ask for a chain?"""
-    return any(o.kind == "CHAIN" for o in opts)
 
 
 def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
@@ -60,10 +55,6 @@ class Matrices(ChainedKernel):
         self.numbers: dict[tuple[UOp, UOp, int], int] = {}  # of the memory of factors
         self.own: dict[tuple[int, int], UOp] = {}  # the ranges of tiles
         self.scales: dict[int, list[tuple[Op, UOp]]] = {}  # of the scores: what their factors are multiplied with
-
-    def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: tuple[int, int], dtype: DType) -> UOp:
-        """The index of a matrix whose first element is at `first`."""
-        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, steps))
 
     def left(self, value: UOp, deep: UOp, depth: int) -> Callable[[UOp, UOp], UOp]:
         """The matrices of a factor over rows, by the place of their first element in its block: straight from memory
@@ -238,18 +229,12 @@ class Matrices(ChainedKernel):
         """The stores of one matrix of the sums of reduction `n`, by way of workgroup memory that all matrices share."""
         chain = self.chain
         assert chain.d is not None
-        mine = self.down * SIDE * SIDE
-        index = self.matrix(mine, (self.row_, self.column_), (SIDE, 1), _F32)
-        put = UOp(Op.SINK, _F32, (UOp(Op.STORE, _F32, (self.tile_memory, index, value)),))
-        tile = UOp(Op.BUFFERIZE, _F32, (put, self.row_, self.column_), ("matrices", n, i, v))
         stores = [x for x in self.sink.src if chain.reductions[n] in toposort((x,))]
         out: list[UOp] = []
-        for at in range(0, SIDE * SIDE // LANES, SUBGROUP):
-            quad = self.lane + at
-            r, c = quad // (SIDE // LANES), quad % (SIDE // LANES) * LANES + self.vector
+        for r, c, found in self.by_threads(self.tile_memory, self.down * SIDE * SIDE, value, (n, i, v)):
             held, inside = self.inside(v + c, extent(chain.d), SIDE)
-            values = {chain.reductions[n]: UOp(Op.LOAD, _F32, (tile, mine + r * SIDE + c))}
-            out += self.stored(stores, self.row + self.down * self.mine + i + r, held, values, inside)
+            row = self.row + self.down * self.mine + i + r
+            out += self.stored(stores, row, held, {chain.reductions[n]: found}, inside)
         return out
 
     def statistics(self) -> list[UOp]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.ranges import extent, form, mask_of, substituted, with_sources
+from anneal.codegen.ranges import extent, form, mask_of, with_sources
 from anneal.rewrite import linear, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
@@ -179,8 +179,3 @@ def fusible_reduces(reduces: Nodes, row: UOp) -> set[UOp]:
         if fit and fit.isdisjoint(u.src[1:]) and u.src[0].varies_over(row):
             fit -= {r for x in toposort((u.src[0],)) if x.op is Op.REDUCE for r in x.src[1:]}
     return fit
-
-
-def fuse_reduces(sink: UOp, row: UOp, reduces: set[UOp]) -> UOp:
-    """The kernel with `row` in the place of the ranges `reduces`: one loop for the reduces and for their consumers."""
-    return substituted(sink, dict.fromkeys(reduces, row))

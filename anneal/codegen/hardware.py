@@ -6,6 +6,7 @@ the sources of the reduces that threads share.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from anneal.codegen.ranges import SERIAL, extent, mask_of, with_sources
@@ -14,7 +15,7 @@ from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
-from anneal.uop.sizes import Size, most, product
+from anneal.uop.sizes import Size, most, product, size
 
 _I32 = dtypes.int32
 
@@ -63,7 +64,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     table: Known = {}
     outer = by_kind.get("workgroup", [])[::-1]
     workgroups = _mixed_radix("wg", outer, table)
-    extents = product([e.arg if (e := r.src[0]).is_const else e for r in outer])
+    extents = product([size(r.src[0]) for r in outer])
     needed = extents if isinstance(extents, UOp) else None
     groups = by_kind.get("group", [])
     threads = [r for r in ranges if r.arg[1] == "local" or r in groups[:1]]
@@ -80,7 +81,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     if not table:
         return sink, launch
     serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
-    visit = _Mapping(_Tiles(count, lanes), first, mask_of(groups), serial)
+    visit = _Mapping(count, lanes, first, mask_of(groups), serial)
     return rebuild(sink, visit, table), launch
 
 
@@ -94,47 +95,35 @@ def _one_of_each(vectors: Nodes, table: Known, fresh: int) -> UOp:
 
 def _mixed_radix(name: str, ranges: list[UOp], table: Known) -> int:
     """Make `ranges`, fastest first, the digits of one mixed-radix hardware index; returns the index's extent."""
-    total = math.prod(most(r.src[0]) if r.src[0].op is not Op.CONST else extent(r) for r in ranges)
+    sizes = [size(r.src[0]) for r in ranges]
+    total = math.prod(map(most, sizes))
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
     stride: Size = 1
-    for n, r in enumerate(ranges):
+    for r, here in zip(ranges, sizes):
         digit = whole // stride
-        last = n == len(ranges) - 1 and total > 1
-        here = r.src[0]
-        table[r] = digit if last else digit % (here if here.op is not Op.CONST else extent(r))
-        stride = product([stride, here if here.op is not Op.CONST else extent(r)])
+        table[r] = digit if r is ranges[-1] and total > 1 else digit % here
+        stride = product([stride, here])
     return total
 
 
-class _Tiles:
-    """Numbers the tiles of a kernel and fills them."""
-
-    def __init__(self, threads: int, lanes: UOp) -> None:
-        self.threads, self.lanes = threads, lanes
-        self.lid = UOp(Op.SPECIAL, _I32, (), ("lid", threads)) if threads > 1 else const(_I32, 0)
-        self.count = 0
-
-    def fill(self, tile: UOp, value: UOp) -> UOp:
-        self.count += 1
-        return fill(tile, value, self.lid, self.threads, self.count - 1, self.lanes)
-
-
 class _Mapping:
-    """The visit that puts hardware indices in the place of ranges.
+    """The visit that puts hardware indices in the place of ranges, and fills tiles.
 
     A group range stays as it is among a reduce's sources: it says how many threads share the reduce. A value that these
     threads have in common is stored by the `first` of them; `groups` masks their ranges.
     """
 
-    def __init__(self, tiles: _Tiles, first: UOp | None, groups: int, serial: int) -> None:
-        self.tiles, self.first, self.groups, self.serial = tiles, first, groups, serial
+    def __init__(self, threads: int, lanes: UOp, first: UOp | None, groups: int, serial: int) -> None:
+        self.threads, self.lanes, self.first, self.groups, self.serial = threads, lanes, first, groups, serial
+        self.lid = UOp(Op.SPECIAL, _I32, (), ("lid", threads)) if threads > 1 else const(_I32, 0)
+        self.tiles = itertools.count()
 
     def __call__(self, u: UOp, src: Src) -> UOp:
         if u.op is Op.REDUCE:
             ranges = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
             return u.replace(src=(src[0], *ranges))
         if u.op is Op.BUFFERIZE and u.arg[0] == "workgroup":
-            return self.tiles.fill(u, src[0])
+            return fill(u, src[0], self.lid, self.threads, next(self.tiles), self.lanes)
         if u.op is Op.STORE and self.first is not None and not u.ranges & self.groups:
             predicate = self.first if len(src) == 3 else self.first & src[3]
             return with_sources(u, (*src[:3], predicate), self.serial)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
-from anneal.codegen.dialects import DIALECTS, Text, merged_bytes, merged_variables
+from anneal.codegen.dialects import DIALECTS, merged_bytes, merged_variables
 from anneal.codegen.hardware import LaunchConfig, grid
-from anneal.codegen.linear import LinearProgram, Param
+from anneal.codegen.linear import Param
 from anneal.codegen.opts import KINDS, Opt, Opts
-from anneal.codegen.pipeline import run_passes
+from anneal.codegen.pipeline import Lowering, run_passes
 from anneal.codegen.ranges import mask_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
@@ -47,13 +47,11 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
             _check_order(parts, target)
             return _merged(parts, target)
         s = run_passes(sink, target, opts)
-    assert s.program is not None
-    assert s.text is not None
-    assert s.opts is not None
-    assert s.source is not None
     launch = s.program.launch
     params, names = _with_variables(s.program.params, s.text.variables)
-    return GeneratedKernel(s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts, names)
+    return GeneratedKernel(
+        s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts or (), names
+    )
 
 
 def _check_order(parts: Nodes, target: Target) -> None:
@@ -73,34 +71,12 @@ def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tu
     return (*params, Param(slot, UOp(Op.PARAM, dtypes.int32, (), (slot, (len(names),))), False)), names
 
 
-@frozen
-class Body:
-    """A kernel, or a part of one, on its way to a module; `kernel` is its graph, with slots from 0."""
-
-    kernel: UOp
-    program: LinearProgram
-    text: Text
-    opts: Opts
-
-    @property
-    def launch(self) -> LaunchConfig:
-        return self.program.launch
-
-    @property
-    def synchronises(self) -> bool:
-        """True if its threads wait for each other."""
-        return self.text.synchronises
+def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Lowering:
+    """A kernel, or a part of one with slots from 0, on its way to a module."""
+    return run_passes(sink, target, opts, until="write-body")
 
 
-def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Body:
-    s = run_passes(sink, target, opts, until="write-body")
-    assert s.program is not None
-    assert s.text is not None
-    assert s.opts is not None
-    return Body(sink, s.program, s.text, s.opts)
-
-
-def bodies_of(sink: UOp, target: Target | None = None) -> list[Body]:
+def bodies_of(sink: UOp, target: Target | None = None) -> list[Lowering]:
     """The bodies that `generate` puts into the module of `sink`: one, or one for each of its parts, in their order.
 
     None comes from a cache, so that who listens hears all that happens.
@@ -112,8 +88,8 @@ def bodies_of(sink: UOp, target: Target | None = None) -> list[Body]:
 
 
 def _bodies_of(
-    parts: Nodes, target: Target, body: Callable[[UOp, Target], Body]
-) -> tuple[list[Body], Sequence[Sequence[int]]]:
+    parts: Nodes, target: Target, body: Callable[[UOp, Target], Lowering]
+) -> tuple[list[Lowering], Sequence[Sequence[int]]]:
     """The bodies of the parts of a kernel, as far as they agree on threads, workgroup memory and vectors, and the slots
     of each. `body` makes one.
     """
@@ -127,7 +103,7 @@ def _bodies_of(
         threads = max(b.launch.threads for b in bodies)
         for n, b in enumerate(bodies):
             before = [x.text for x in bodies[:n]]
-            if b.synchronises and (
+            if b.text.synchronises and (
                 b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes
             ):
                 bodies[n], settled = _body(kernels[n], target, _flat(target)), False
@@ -148,21 +124,21 @@ def _merged(parts: Nodes, target: Target) -> GeneratedKernel:
     texts = [b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)]
     source = DIALECTS[target.dialect].module(texts, target)
     bound, names = _with_variables([params[k] for k in sorted(params)], merged_variables(texts))
-    return GeneratedKernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
+    return GeneratedKernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts or ()]), names)
 
 
 # of parts: many kernels have the same, and one has it many times
-_bodies: Recent[tuple[UOp, Target], Body] = Recent(512)
+_bodies: Recent[tuple[UOp, Target], Lowering] = Recent(512)
 
 
-def _known_body(part: UOp, target: Target) -> Body:
+def _known_body(part: UOp, target: Target) -> Lowering:
     found = _bodies[part, target]
     if found is None:
         found = _bodies[part, target] = _body(part, target)
     return found
 
 
-def _alike(bodies: list[Body], kernels: Nodes, places: Sequence[Sequence[int]], target: Target) -> list[Body]:
+def _alike(bodies: list[Lowering], kernels: Nodes, places: Sequence[Sequence[int]], target: Target) -> list[Lowering]:
     """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
     lanes: dict[int, set[int]] = {}
     sub_word: set[int] = set()
@@ -179,7 +155,7 @@ def _alike(bodies: list[Body], kernels: Nodes, places: Sequence[Sequence[int]], 
         atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in sub_word)
         if atomic != b.program.sub_word or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
             program = replace(b.program, wide={**b.program.wide, **wide}, sub_word=atomic)
-            b = Body(b.kernel, program, DIALECTS[target.dialect].write(program, target), b.opts)
+            b = replace(b, program=program, text=DIALECTS[target.dialect].write(program, target))
         out.append(b)
     return out
 

@@ -212,11 +212,7 @@ class _Lineariser:
     def find(self, u: UOp) -> Operand | None:
         if u.op in _NAMED or (u.op is Op.RANGE and u.arg[1] not in SERIAL):
             return u
-        for b in self.stack:
-            got = b.names.get(u)
-            if got is not None:
-                return got
-        return None
+        return next((b.names[u] for b in self.stack if u in b.names), None)
 
     def operand(self, u: UOp) -> Operand:
         got = self.find(u)
@@ -321,7 +317,12 @@ class _Lineariser:
         stores = [(tile, s) for tile in members for s in tile.src[0].src]
         prefetched: list[tuple[Operand, UOp]] = []
         values: list[Operand] = []
-        first, later = self.iterations(block.range)
+        # in the first iteration of the block's loop, and in the one after each, or the last
+        first = later = Substitution({}, 0)
+        if (loop := block.range) is not None:
+            bit, following = 1 << loop.arg[0], Op.MIN(loop + 1, loop.src[0] - 1)
+            first = Substitution({loop: const(dtypes.int32, 0)}, bit, self.serial)
+            later = Substitution({loop: following}, bit, self.serial)
         self.emit(
             [s.src[2] for tile, s in stores if tile.arg[0] == "stored" and not tile.arg[1]]
         )  # made of the same sums, in one loop
@@ -340,21 +341,10 @@ class _Lineariser:
         for tile in members:
             block.names[tile] = memory_of(tile)
         for variable, value in prefetched:
-            following = later(value)
-            self.emit([following])
-            self.add(block, "set", value, variable, self.operand(following))
+            needed = later(value)
+            self.emit([needed])
+            self.add(block, "set", value, variable, self.operand(needed))
         self.stack = full
-
-    def iterations(self, loop: UOp | None) -> tuple[Substitution, Substitution]:
-        """Substitutions that give a value in a loop's first iteration, and in the next (after the last, the last)."""
-        if loop is None:
-            return Substitution({}, 0), Substitution({}, 0)
-        bit = 1 << loop.arg[0]
-        following = Op.MIN(loop + 1, loop.src[0] - 1)
-        return (
-            Substitution({loop: const(dtypes.int32, 0)}, bit, self.serial),
-            Substitution({loop: following}, bit, self.serial),
-        )
 
     def fetch_first(self, value: UOp, first: Substitution) -> int:
         """A variable before the loop, with what its first iteration needs."""

@@ -6,25 +6,20 @@ import math
 from collections.abc import Sequence
 
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, form, mask_of, reads_stored, with_sources
-from anneal.codegen.stage import rows_apart
+from anneal.codegen.ranges import SUBGROUP, conjunction, extent, form, mask_of, reads_stored, with_sources
+from anneal.codegen.stage import Remade, rows_apart
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
+_ZERO = const(_I32, 0)
 _GAP = 8  # elements between two rows in workgroup memory
 _LANES = 4
 _MOST_WHOLE = 1 << 27  # bytes that every device binds as one, as a store of a whole matrix needs it
-_AT_ONCE = 1  # matrices of sums that wait in workgroup memory: the less there is, the more workgroups run side by side
 _RESULTS = 2  # the number of the workgroup memory for sums; 0 and 1 are the factors'
-
-
-def is_by_matrices(opts: Sequence[Opt]) -> bool:
-    """Do `opts` ask for subgroup matrices?"""
-    return any(o.kind == "MATRIX" for o in opts)
 
 
 def _refused(why: str, node: UOp | None = None) -> CompilerError:
@@ -149,20 +144,13 @@ def _splits(opts: Sequence[Opt]) -> dict[int, _Split]:
     }
 
 
-def _shape_of(opts: Sequence[Opt]) -> MatrixShape:
-    """The shape of matrices that `opts` ask for."""
-    m, n, k = (s.matrix for s in _splits(opts).values())
-    return MatrixShape("float16", "float32", m, n, k)
-
-
 def check_matrices(opts: Sequence[Opt], target: Target) -> None:
     """Raise CompilerError if `opts` ask for matrices that the target does not have."""
-    if not is_by_matrices(opts):
+    kinds = {o.kind for o in opts}
+    if "MATRIX" not in kinds:
         return
-    if any(o.kind == "CHAIN" for o in opts):
-        shape = MatrixShape("float16", "float32", 16, 16, 16)
-    else:
-        shape = _shape_of(opts)
+    m, n, k = (16, 16, 16) if "CHAIN" in kinds else [s.matrix for s in _splits(opts).values()]
+    shape = MatrixShape("float16", "float32", m, n, k)
     if target.subgroup != SUBGROUP or shape not in target.matrices:
         raise _refused("the target has no subgroup matrices of this shape")
 
@@ -214,17 +202,13 @@ def room(rows: int, columns: int, depth: int, high: int, wide: int) -> int:
     return sum(longest) * _F16.itemsize + high * wide * _F32.itemsize
 
 
-class _Multiplication:
+class _Multiplication(Remade):
     """A kernel while it is made."""
 
     def __init__(self, sink: UOp, product: _Product, rows: _Split, columns: _Split, depth: _Split) -> None:
-        self.sink, self.product = sink, product
-        self.rows, self.columns, self.depth = rows, columns, depth
-        ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
-        self.fresh = 1 + max(u.arg[0] for u in ranges)
         i, j, k = product.i, product.j, product.sum.src[1]
-        others = sorted([r for r in ranges if r not in (i, j, k)], key=lambda r: r.arg[0])
-        self.table = {r: self.range(extent(r), "workgroup") for r in others}
+        super().__init__(sink, (i, j, k))
+        self.product, self.rows, self.columns, self.depth = product, rows, columns, depth
         self.lane = self.range(SUBGROUP, "local")
         self.across, self.down = self.range(columns.subgroups, "local"), self.range(rows.subgroups, "local")
         self.i, self.new_i = self.first(i, rows.block, self.range(-(-extent(i) // rows.block), "workgroup"))
@@ -232,17 +216,10 @@ class _Multiplication:
         self.step = self.range(-(-extent(k) // depth.block), "reduce")
         self.k, self.new_k = self.first(k, depth.block, self.step)
         self.part = self.range(depth.matrices, "written")
-        self.row = self.range(rows.matrix, "row")
-        self.column = self.range(columns.matrix, "column")
+        self.row_ = self.range(rows.matrix, "row")
+        self.column_ = self.range(columns.matrix, "column")
         self.inner = self.range(depth.matrix, "depth")
         self.vector = self.range(_LANES, "vector")
-
-    def range(self, count: int, kind: str) -> UOp:
-        """A fresh range; 0 in the place of one that has one value."""
-        if count == 1 and kind not in ("row", "column", "depth"):
-            return const(_I32, 0)
-        self.fresh += 1
-        return ranged(count, (self.fresh - 1, kind))
 
     def first(self, r: UOp, block: int, number: UOp) -> tuple[UOp, UOp | None]:
         """The first element of a block of a range; if blocks overlap, also the first that no other block has."""
@@ -253,15 +230,10 @@ class _Multiplication:
         held = Op.MIN(number * (block // step), const(_I32, (count - block) // step)) * step
         return held, number * block
 
-    def at(self, value: UOp, i: UOp, j: UOp, k: UOp, others: Known | None = None) -> UOp:
+    def placed(self, value: UOp, i: UOp, j: UOp, k: UOp = _ZERO, others: Known | None = None) -> UOp:
         """`value` at other indices."""
         p = self.product
-        table = {**self.table, p.i: i, p.j: j, p.sum.src[1]: k}
-        return Substitution({**table, **(others or {})}, mask_of(table))(value)
-
-    def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: Sequence[int], dtype: DType) -> UOp:
-        """The index of a matrix whose first element is at `first`."""
-        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, tuple(steps)))
+        return self.at(value, {p.i: i, p.j: j, p.sum.src[1]: k, **(others or {})})
 
     def kernel(self) -> UOp:
         sums = self.sums()
@@ -270,15 +242,15 @@ class _Multiplication:
             return UOp(Op.SINK, self.sink.dtype, tuple(self.whole(store, sums)))
         stores = []
         for u, row in enumerate(sums):
-            for v in range(0, len(row), _AT_ONCE):
-                stores += self.piece(u, v, row[v : v + _AT_ONCE])
+            for v, value in enumerate(row):
+                stores += self.piece(u, v, value)
         return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
 
     def sums(self) -> list[list[UOp]]:
         """The sums of a subgroup, matrix by matrix."""
-        left = self.factor(self.product.left, self.rows, self.down, self.row, True)
-        right = self.factor(self.product.right, self.columns, self.across, self.column, False)
-        loops = tuple([r for r in (self.step, self.part) if r.op is Op.RANGE])
+        left = self.factor(self.product.left, self.rows, self.down, self.row_, True)
+        right = self.factor(self.product.right, self.columns, self.across, self.column_, False)
+        loops = self.loops(self.step, self.part)
         return [
             [UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops, self.inner), Op.ADD) for b in right]
             for a in left
@@ -287,8 +259,8 @@ class _Multiplication:
     def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> list[UOp]:
         """The matrices of a factor, read from its part in workgroup memory."""
         across, deep = self.range(split.block, "tile"), self.range(self.depth.block, "tile")
-        k, zero = self.k + deep, const(_I32, 0)
-        value = self.at(value, self.i + across, zero, k) if is_left else self.at(value, zero, self.j + across, k)
+        k = self.k + deep
+        value = self.placed(value, *((self.i + across, _ZERO) if is_left else (_ZERO, self.j + across)), k)
         if self.new_k is not None:
             value = (k < self.new_k).where(const(value.dtype, 0), value)
         tile, layout, first = rows_apart(value, across, deep, _GAP, self.depth.buffers, self.step)
@@ -327,31 +299,23 @@ class _Multiplication:
             for v, value in enumerate(row):
                 i = self.i + self.down * self.rows.mine + u * self.rows.matrix
                 j = self.j + self.across * self.columns.mine + v * self.columns.matrix
-                index = self.matrix(self.at(store.src[1], i, j, const(_I32, 0)), (self.row, self.column), steps, _F32)
+                index = self.matrix(self.placed(store.src[1], i, j), (self.row_, self.column_), steps, _F32)
                 out.append(UOp(Op.STORE, store.dtype, (store.src[0], index, value)))
         return out
 
-    def piece(self, u: int, first: int, sums: Nodes) -> list[UOp]:
-        """The stores of a subgroup's matrices from `first` on in row `u`, by way of workgroup memory that all share."""
+    def piece(self, u: int, v: int, value: UOp) -> list[UOp]:
+        """The stores of the matrix in row `u` and column `v` of a subgroup's, by way of workgroup memory that all
+        share."""
+        # no gaps, and one matrix at a time: the less memory, the more workgroups run side by side
         m, n = self.rows.matrix, self.columns.matrix
-        stride = wide = n * len(sums)  # no gap: what two workgroups need at once just fits in a multiprocessor
-        subgroups = self.rows.subgroups * self.columns.subgroups
-        memory = UOp(Op.SHARED, _F32, (), (_RESULTS, (subgroups * m * stride,)))
-        mine = (self.down * self.columns.subgroups + self.across) * (m * stride)
-        put = []
-        for v, value in enumerate(sums):
-            index = self.matrix(mine + v * n, (self.row, self.column), (stride, 1), _F32)
-            put.append(UOp(Op.STORE, _F32, (memory, index, value)))
-        tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), self.row, self.column), ("matrices", u, first))
+        memory = UOp(Op.SHARED, _F32, (), (_RESULTS, (self.rows.subgroups * self.columns.subgroups * m * n,)))
+        mine = (self.down * self.columns.subgroups + self.across) * (m * n)
         out = []
-        for at in range(0, m * wide // _LANES, SUBGROUP):
-            quad = self.lane + at
-            r, c = quad // (wide // _LANES), quad % (wide // _LANES) * _LANES + self.vector
-            value = UOp(Op.LOAD, _F32, (tile, mine + r * stride + c))
+        for r, c, found in self.by_threads(memory, mine, value, (u, v)):
             i = self.i + self.down * self.rows.mine + u * m + r
-            j = self.j + self.across * self.columns.mine + first * n + c
-            new = [n < at + 1 for n, at in ((self.new_i, i), (self.new_j, j)) if n is not None]
+            j = self.j + self.across * self.columns.mine + v * n + c
+            new = [x < at + 1 for x, at in ((self.new_i, i), (self.new_j, j)) if x is not None]
             for s in self.sink.src:
-                made = self.at(s, i, j, const(_I32, 0), {self.product.sum: value})
+                made = self.placed(s, i, j, others={self.product.sum: found})
                 out.append(made.replace(src=(*made.src[:3], *conjunction([*new, *made.src[3:]]))))
         return out

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce, merge_rows
@@ -171,22 +172,25 @@ def write_out(sink: UOp) -> UOp:
 # -- code generation as one list of passes, from the scheduled kernel graph to the text of a module -------------------
 
 
+_LATER: Any = None
+
+
 @frozen
 class Lowering:
     """A kernel on its way from graph to text: the state that each pass hands on to the next.
 
     `kernel` is the graph as the scheduler made it, `sink` as the last pass left it. `opts` are None until they are
-    chosen; `launch`, `program`, `text` and `source` until the pass that makes them.
+    chosen; nobody looks at `launch`, `program`, `text` and `source` before the pass that makes them.
     """
 
     kernel: UOp
     sink: UOp
     target: Target
     opts: Opts | None = None
-    launch: LaunchConfig | None = None
-    program: LinearProgram | None = None
-    text: Text | None = None
-    source: str | None = None
+    launch: LaunchConfig = _LATER
+    program: LinearProgram = _LATER
+    text: Text = _LATER
+    source: str = _LATER
 
 
 def _on_sink(change: Callable[[UOp], UOp]) -> Callable[[Lowering], Lowering]:
@@ -214,7 +218,6 @@ def _map(s: Lowering) -> Lowering:
 
 
 def _linearise(s: Lowering) -> Lowering:
-    assert s.launch is not None
     program = linearise(s.sink, s.launch)
     _check_limits(program, s.target)
     return replace(s, program=program)
@@ -230,16 +233,6 @@ def _check_limits(program: LinearProgram, target: Target) -> None:
             f"{program.shared_bytes} bytes of workgroup memory; the target has {target.workgroup_bytes}",
             stage="apply_opts",
         )
-
-
-def _write(s: Lowering) -> Lowering:
-    assert s.program is not None
-    return replace(s, text=DIALECTS[s.target.dialect].write(s.program, s.target))
-
-
-def _module(s: Lowering) -> Lowering:
-    assert s.text is not None
-    return replace(s, source=DIALECTS[s.target.dialect].module((s.text,), s.target))
 
 
 # -- views ------------------------------------------------------------------------------------------------------------
@@ -322,14 +315,14 @@ PASSES: Pipeline[Lowering] = Pipeline(
         ),
         Pass(
             "write-body",
-            _write,
-            lambda s: s.text.lines if s.text is not None else (),
+            lambda s: replace(s, text=DIALECTS[s.target.dialect].write(s.program, s.target)),
+            lambda s: s.text.lines,
             "the statements as text, by the dialect's table from op to text",
         ),
         Pass(
             "write-module",
-            _module,
-            lambda s: [str(s.source)],
+            lambda s: replace(s, source=DIALECTS[s.target.dialect].module((s.text,), s.target)),
+            lambda s: [s.source],
             "wraps the body in its bindings, workgroup memory and functions",
         ),
     ),
@@ -362,6 +355,4 @@ def prepare(sink: UOp, target: Target) -> UOp:
 
 def lower(ready: UOp, opts: Sequence[Opt], target: Target) -> LinearProgram:
     """The linear program of a prepared kernel with `opts`; raises CompilerError if they do not fit kernel or target."""
-    program = _LOWERING.run(Lowering(ready, ready, target, tuple(opts))).program
-    assert program is not None
-    return program
+    return _LOWERING.run(Lowering(ready, ready, target, tuple(opts))).program

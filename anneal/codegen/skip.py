@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 from anneal.codegen.ranges import conjunction, extent, form, mask_of, substituted, unform, with_sources
@@ -69,22 +71,10 @@ def cut_iterations(sink: UOp) -> UOp:
 
     A term is zero where a factor is the zero of a `where` on indices; the other factor is not asked.
     """
-    order = toposort((sink,))
-    reduces: dict[UOp, list[UOp]] = {}  # loop -> the reduces over it
-    stored = 0
-    for u in order:
-        if u.op is Op.REDUCE:
-            for r in u.src[1:]:
-                if r.arg[1] == "reduce" and r.src[0].op is Op.CONST:
-                    reduces.setdefault(r, []).append(u)
-        elif u.op is Op.STORE:
-            stored |= u.ranges
     zeros: dict[UOp, list[Choice]] = {}
     fresh: Known = {}
     moved: Known = {}
-    for r, over in reduces.items():
-        if stored >> r.arg[0] & 1:
-            continue  # the loop of a fused reduce, which stores too
+    for r, over in _loops(toposort((sink,)), None).items():
         for u in over:
             if u not in zeros:
                 zeros[u] = list(_zeros(u.src[0])) if u.arg is Op.ADD else []
@@ -98,6 +88,18 @@ def cut_iterations(sink: UOp) -> UOp:
         fresh[r] = new
         moved[r] = new + start
     return _shifted(sink, fresh, moved) if fresh else sink
+
+
+def _loops(order: Nodes, end: int | None) -> dict[UOp, list[UOp]]:
+    """The loops of constant extent that are among the ranges of reduces up to number `end`, and the reduces of each;
+    but not that of a fused reduce, which stores too."""
+    stored = functools.reduce(operator.or_, [u.ranges for u in order if u.op is Op.STORE], 0)
+    found: dict[UOp, list[UOp]] = {}
+    for u in order:
+        for r in u.src[1:end] if u.op is Op.REDUCE else ():
+            if r.arg[1] == "reduce" and r.src[0].op is Op.CONST and not stored >> r.arg[0] & 1:
+                found.setdefault(r, []).append(u)
+    return found
 
 
 def _zeros(value: UOp) -> Iterator[Choice]:
@@ -244,23 +246,13 @@ def _each_vector(access: UOp) -> list[UOp]:
 def _without_loops(sink: UOp) -> UOp:
     """The kernel with loops of no iterations where nothing uses their results."""
     order = toposort((sink,))
-    loops: dict[UOp, list[UOp]] = {}  # the outermost loop of a reduce -> those reduces
-    stored = 0
-    for u in order:
-        if u.op is Op.REDUCE and u.src[1].arg[1] == "reduce" and u.src[1].src[0].op is Op.CONST:
-            loops.setdefault(u.src[1], []).append(u)
-        elif u.op is Op.STORE:
-            stored |= u.ranges
-    if not loops or not any(u.op is Op.WHERE for u in order):
+    loops = _loops(order, 2)  # the outermost of each reduce
+    if not loops:
         return sink
     comparisons = [(u, value) for u in order if u.op is Op.LT and u.src[0].dtype is _I32 for value in (True, False)]
-    if not comparisons:
-        return sink
     wishes = _wishes(order)
     table: Known = {}
     for r, reduces in loops.items():
-        if stored >> r.arg[0] & 1:
-            continue  # the loop of a fused reduce, which stores too
         unused = [
             x for u in reduces if (x := _always((c, not v) for c, v in comparisons if (c, v) in wishes[u])) is not None
         ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-from anneal.codegen.ranges import Substitution, extent, form, mask_of, normalise, substituted
+from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, substituted
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, ranged, toposort
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop.sizes import Size, size
 
 _I32 = dtypes.int32
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
@@ -29,6 +30,56 @@ class Layout:
             if self.pad and i == self.padded:
                 out = out + at[i] // _ROWS * self.pad
         return out
+
+
+class Remade:
+    """A kernel while it is made anew over fresh ranges: its own but those of `inner` become workgroups."""
+
+    lane: UOp  # the number of a thread in its subgroup
+    row_: UOp  # ranges of a matrix of sums
+    column_: UOp
+    vector: UOp
+
+    def __init__(self, sink: UOp, inner: Collection[UOp | None]) -> None:
+        self.sink = sink
+        ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
+        self.fresh = 1 + max(u.arg[0] for u in ranges)
+        others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))
+        self.table = {x: self.range(size(x.src[0]), "workgroup") for x in others}
+
+    def range(self, count: Size, kind: str) -> UOp:
+        """A fresh range; 0 in the place of one that has one value."""
+        end = const(_I32, 0) + count
+        if end.is_const and end.arg == 1:
+            return const(_I32, 0)
+        self.fresh += 1
+        return ranged(end, (self.fresh - 1, kind))
+
+    def loops(self, *ranges: UOp) -> Src:
+        """The ranges among these, which may be numbers."""
+        return tuple([x for x in ranges if x.op is Op.RANGE])
+
+    def at(self, value: UOp, table: Known) -> UOp:
+        """`value` at other indices."""
+        table = {**self.table, **table}
+        return Substitution(table, mask_of([x for x in table if x.op is Op.RANGE]))(value)
+
+    def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: tuple[int, ...], dtype: DType) -> UOp:
+        """The index of a matrix whose first element is at `first`."""
+        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, steps))
+
+    def by_threads(self, memory: UOp, mine: UOp, value: UOp, place: tuple[int, ...]) -> Iterator[tuple[UOp, UOp, UOp]]:
+        """The vectors of a matrix of sums that a thread takes from the workgroup memory that all matrices share: row,
+        column and value. The matrix begins at `mine` there; `place` tells it from others."""
+        m, n = extent(self.row_), extent(self.column_)
+        held = (self.row_, self.column_)
+        put = UOp(Op.STORE, memory.dtype, (memory, self.matrix(mine, held, (n, 1), memory.dtype), value))
+        whole = UOp(Op.SINK, memory.dtype, (put,))
+        tile = UOp(Op.BUFFERIZE, memory.dtype, (whole, *held), ("matrices", *place))
+        for at in range(0, m * n // _ROWS, SUBGROUP):
+            quad = self.lane + at
+            r, c = quad // (n // _ROWS), quad % (n // _ROWS) * _ROWS + self.vector
+            yield r, c, UOp(Op.LOAD, memory.dtype, (tile, mine + r * n + c))
 
 
 def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:

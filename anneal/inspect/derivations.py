@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anneal import schedule
-from anneal.codegen import Body, Lowering, Target, WrittenText, bodies_of, generate, in_text, run_passes, writing
+from anneal.codegen import Lowering, Target, WrittenText, bodies_of, generate, in_text, run_passes, writing
 from anneal.errors import UserError
 from anneal.frozen import frozen
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
@@ -425,7 +425,7 @@ def _piece(s: schedule.Schedule, call: schedule.Call) -> UOp:
 
 
 def _said(
-    text: Sequence[str], bodies: Sequence[Body], written: Iterable[WrittenText], target: Target
+    text: Sequence[str], bodies: Sequence[Lowering], written: Iterable[WrittenText], target: Target
 ) -> dict[int, list[UOp | None]]:
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
@@ -446,7 +446,7 @@ def _said(
     return found
 
 
-def _passes(bodies: Iterable[Body], target: Target) -> dict[UOp, str]:
+def _passes(bodies: Iterable[Lowering], target: Target) -> dict[UOp, str]:
     """The pass after which each node is there first.
 
     Passes run once more for it: a body keeps what they have made, not when.

@@ -6,20 +6,23 @@ import math
 
 import pytest
 
+from anneal.codegen import Opt, Target, generate
+from anneal.codegen.dialects.wgsl import WGSL
 from anneal.codegen.dialects.wgsl.expressions import (
-    PACKED,
     by_constant,
     cast,
     component,
     literal,
     on_lanes,
-    put_part,
     stored_type,
     template_of,
     type_of,
     unseen,
 )
+from anneal.codegen.dialects.wgsl.writer import WgslWriter
 from anneal.codegen.dialects.writer import bare, outer_parens
+from anneal.codegen.hardware import LaunchConfig
+from anneal.codegen.linear import LinearProgram, Param
 from anneal.uop import DType, Op, UOp, const, dtypes
 from tests.codegen import kernels as K
 
@@ -190,25 +193,43 @@ def test_an_index_divided_by_what_is_above_zero_is_divided_unsigned() -> None:
 # -- elements of memory -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("index", "wide", "lane", "text"), [
-    ("n0", 1, None, "p[n0]"),
-    ("6i", 4, None, "p[1].z"),
-    ("n0", 4, None, "p[(n0) >> 2u][(n0) & 3i]"),
-    ("n0", 4, "3i", "p[n0].w"),
-    ("n0", 4, "n1", "p[n0][n1]"),
+PLAIN, SPLIT = (UOp(Op.PARAM, K.F32, (), (slot, (size,))) for slot, size in ((0, 64), (1, 1 << 20)))
+WRITER = WgslWriter(
+    WGSL,
+    LinearProgram((), (Param(0, PLAIN, True), Param(1, SPLIT, True)), LaunchConfig(1, 1), {}, {}, ()),
+    Target(binding_bytes=1024),
+)
+
+
+@pytest.mark.parametrize(("place", "text", "call", "stored"), [
+    (component("n0", 1), "p0[n0]", "p1_at(n0)", "p1_put(n0, v);"),
+    (component("6i", 4), "p0[1].z", "p1_at(1).z", "p1_put_lane(1, 2i, v);"),
+    (component("n0", 4), "p0[(n0) >> 2u][(n0) & 3i]", "p1_at((n0) >> 2u)[(n0) & 3i]",
+     "p1_put_lane((n0) >> 2u, (n0) & 3i, v);"),
+    (("n0", "3i"), "p0[n0].w", "p1_at(n0).w", "p1_put_lane(n0, 3i, v);"),
+    (("n0", "n1"), "p0[n0][n1]", "p1_at(n0)[n1]", "p1_put_lane(n0, n1, v);"),
 ])  # fmt: skip
-def test_an_element_of_memory_in_vectors(index: str, wide: int, lane: str | None, text: str) -> None:
-    assert component("p", index, wide, lane) == text
+def test_an_element_of_memory_in_vectors(place: tuple[str, str], text: str, call: str, stored: str) -> None:
+    """Of memory in segments by functions."""
+    assert WRITER.at(PLAIN, *place) == text
+    assert WRITER.put_at(PLAIN, *place, "v") == f"{text} = v;"
+    assert WRITER.at(SPLIT, *place) == call
+    assert WRITER.put_at(SPLIT, *place, "v") == stored
 
 
 def test_an_element_of_a_word_is_written_by_two_atomic_operations_on_its_own_bits() -> None:
-    assert put_part(PACKED[dtypes.uint8], "p", "6i", "(v)") == (
-        "atomicAnd(&p[1], ~(0xffu << 16u)); atomicOr(&p[1], pack_u8(v) << 16u);"
-    )
-    assert put_part(PACKED[BF16], "p", "n0", "v") == (
-        "atomicAnd(&p[n0 >> 1u], ~(0xffffu << (u32(n0 & 1i) << 4u))); "
-        "atomicOr(&p[n0 >> 1u], pack_bf16(v) << (u32(n0 & 1i) << 4u));"
-    )
+    def stored(dtype: DType, index: UOp) -> str:
+        out, x = (UOp(Op.PARAM, dtype, (), (slot, (64,))) for slot in (0, 1))
+        value = UOp(Op.LOAD, dtype, (x, index))
+        store = UOp(Op.STORE, dtype, (out, index, value))
+        return generate(UOp(Op.SINK, dtype, (store,)), Target(), [Opt("FLAT", 0, 1)]).source
+
+    first = stored(dtypes.uint8, const(K.I32, 6))
+    assert "atomicAnd(&p0[1], ~(0xffu << 16u)); atomicOr(&p0[1], pack_u8(" in first
+    assert (
+        "atomicAnd(&p0[wg >> 1u], ~(0xffffu << (u32(wg & 1i) << 4u))); "
+        "atomicOr(&p0[wg >> 1u], pack_bf16(x0) << (u32(wg & 1i) << 4u));"
+    ) in stored(BF16, K.loop(64, 0))
 
 
 def test_only_brackets_around_the_whole_go() -> None:

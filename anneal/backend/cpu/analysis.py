@@ -7,9 +7,11 @@ when no node sees both, so that the `exp(x - max)` summed by a softmax and the o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,6 @@ from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, bi
 from anneal.rewrite import substitute
 from anneal.uop import Known, Op, Src, UOp, dtypes, toposort
 
-_F32 = np.dtype(np.float32)
 _WORDS = (dtypes.int32, dtypes.uint32)
 # Rows and columns of a matrix below which BLAS gains nothing over a loop.
 _VECTOR = 32
@@ -48,7 +49,7 @@ class Dot:
     post: list[tuple[Op, UOp | None]]
     a_mask: int
     b_mask: int
-    dtype: np.dtype[Any] = _F32
+    dtype: np.dtype[Any]
 
 
 def share_ranges(sink: UOp) -> UOp:
@@ -142,7 +143,7 @@ class Analysis:
         if len(u.src) == 2:
             return _Load(form, None, None)
         predicate = u.src[2]
-        if not form.nodes and not _reads(predicate):
+        if not form.nodes and not any(n.op is Op.LOAD for n in toposort((predicate,))):
             box = box_of(predicate, self.dims)
             if box is not None and all(self._pads(form, b) for b in box):
                 return _Load(form, box, None)
@@ -262,7 +263,7 @@ class Analysis:
         if not over or u.dtype.kind == "bool" or (dot is not None and dot.b_mask & ~dot.a_mask):
             return None
         factors = factors_of(u)
-        views = [f for f in factors if self._is_view(f)]
+        views = [f for f in factors if (x := self.loads.get(f)) and not x.form.nodes and x.predicate is None]
         if any(f not in views and mask[f] & over for f in factors):
             return None
         main = next((f for f in views if overlaps(self.loads[f].form, over, extent)), None)
@@ -271,9 +272,6 @@ class Analysis:
         if not all(map(self.dims.settled, self.loads[main].form.dims)):
             raise Unsettled  # it may be laid out anew: each size has a plan of its own
         return WindowReduce(factors, main, taps)
-
-    def _is_view(self, u: UOp) -> bool:
-        return u.op is Op.LOAD and not self.loads[u].form.nodes and self.loads[u].predicate is None
 
     def _window_forms(self, window: WindowReduce, u: UOp) -> list[Bounds] | None:
         """The sums of dims that walk the window's memory: those of its borders, or what the steps tell."""
@@ -302,18 +300,23 @@ class Analysis:
     # -- dim order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:
         """Outermost first, as memory has them: each strided access votes, weighted by its size."""
-        n = len(self.dims.extent)
-        votes = [[0] * n for _ in range(n)]
+        votes: Counter[tuple[int, int]] = Counter()
+
+        def vote(form: LinearIndex, weight: int) -> None:
+            for (a, step), (b, other) in permutations(form.dims.items(), 2):
+                if abs(step) > abs(other):
+                    votes[a, b] += weight
+
         direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
         for u, load in self.loads.items():
             if u not in direct:
-                self._vote(votes, load.form, self.dims.count(bits(load.mask)))
+                vote(load.form, self.dims.count(bits(load.mask)))
         for form in (*self.store_forms.values(), *self.moved.values()):
-            self._vote(votes, form, 4 * self.dims.count(form.dims))
+            vote(form, 4 * self.dims.count(form.dims))
         used = union([*self.mask.values(), *[mask_of(form.dims) for form in self.store_forms.values()]])
 
         def compare(a: int, b: int) -> int:
-            return votes[b][a] - votes[a][b] or a - b
+            return votes[b, a] - votes[a, b] or a - b
 
         self.order = sorted(bits(used), key=cmp_to_key(compare))
         if self.windows:
@@ -321,16 +324,6 @@ class Analysis:
             inner = self._innermost(largest, self.windows[largest])
             if inner is not None:
                 self.order.append(self.order.pop(self.order.index(inner)))
-
-    @staticmethod
-    def _vote(votes: list[list[int]], form: LinearIndex, weight: int) -> None:
-        terms = [(abs(c), s) for s, c in form.dims.items()]
-        for i, (ca, a) in enumerate(terms):
-            for cb, b in terms[i + 1 :]:
-                if ca > cb:
-                    votes[a][b] += weight
-                elif cb > ca:
-                    votes[b][a] += weight
 
     def _merge(self) -> None:
         """Make one dim of neighbours that every access walks as one."""
@@ -404,10 +397,6 @@ def summand(u: UOp) -> UOp:
     x = u.src[0]
     wide = u.arg is Op.ADD and u.dtype is dtypes.int64 and x.op is Op.CAST and x.src[0].dtype in _WORDS
     return x.src[0] if wide else x
-
-
-def _reads(u: UOp) -> bool:
-    return any(n.op is Op.LOAD for n in toposort((u,)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

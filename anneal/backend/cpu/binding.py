@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -36,17 +35,6 @@ class _Axes(NamedTuple):
         outer = rows[: len(rows) - len(inner)]
         grouped = regrouped(x, [*[[i] for i in (*self.batch, *outer)], inner, self.k])
         return grouped is not None and _matrix(*grouped, x.itemsize)
-
-
-@dataclass(slots=True)
-class _Operands:
-    """Arrays of a product, its axes, and whether BLAS can read the factors as they are."""
-
-    a: Array
-    b: Array
-    c: Array
-    axes: _Axes
-    ready: tuple[bool, bool]
 
 
 class _Host(Protocol):
@@ -173,10 +161,11 @@ class Binder:
             for block in blocks:
                 self._block(layout, block, made)
         elif blocks:
-            operands = self._operands(product, layout.cut)
+            operands, axes, ready = self._operands(product, layout.cut)
             for together in layout.gathered(self.plan.extent, blocks):
-                first, last = together[0], together[-1]
-                self._product_block(operands, {s: (lo, last[s][1]) for s, (lo, _) in first.items()})
+                whole = {s: (lo, together[-1][s][1]) for s, (lo, _) in together[0].items()}
+                a, b, c = (self._part(x, whole) for x in operands)
+                self._single(a, b, c, axes, (False, False) if whole else ready)
                 for block in together:
                     self._block(layout, block, made)
 
@@ -231,49 +220,35 @@ class Binder:
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
         if max(a.nbytes, b.nbytes) <= _PIECE:
             return False
-        axes = self._axes(p)
-        copied = [x.nbytes for x, rows in ((a, axes.m), (b, axes.n)) if not axes.readable(x, rows)]
-        if max(copied, default=0) <= _PIECE:
+        batch, m, n, k = axes = self._axes(p)
+        sizes = [0 if axes.readable(x, rows) else x.nbytes for x, rows in ((a, m), (b, n))]
+        if (copied := max(sizes)) <= _PIECE:
             return False
-        self._multiply(a, b, c, axes)
+        axis = (batch or (m if sizes[0] == copied else n))[0]
+        if not batch and c.shape[axis] * _PIECE < copied:
+            axis = k[0]
+        length = max(x.shape[axis] for x in (a, b))
+        width = math.ceil(length / min(length, math.ceil(copied / _PIECE)))
+        for lo in range(0, length, width):
+            sa, sb, sc = (_piece(x, axis, lo, lo + width) for x in (a, b, c))
+            if axis in k and lo:
+                part = self._beside(c)
+                self._single(sa, sb, part, axes)
+                self.steps.append((np.add, (c, part, c)))
+            else:
+                self._single(sa, sb, sc, axes)
         return True
 
-    def _operands(self, p: Product, cut: int) -> _Operands:
-        """The product's arrays. What every block reads is copied once where BLAS cannot read it."""
+    def _operands(self, p: Product, cut: int) -> tuple[tuple[Array, Array, Array], _Axes, tuple[bool, bool]]:
+        """The product's arrays, its axes, and whether BLAS can read the factors as they are. What every block reads is
+        copied once where BLAS cannot."""
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
         axes, ready = self._axes(p), (not p.a.mask & cut, not p.b.mask & cut)
         if ready[0] and not axes.readable(a, axes.m):
             a = self._copied("a", a, axes.batch, axes.m, axes.k)
         if ready[1] and not axes.readable(b, axes.n):
             b = self._copied("b", b, axes.batch, axes.k, axes.n)
-        return _Operands(a, b, c, axes, ready)
-
-    def _product_block(self, p: _Operands, block: dict[int, tuple[int, int]]) -> None:
-        a, b, c = (self._part(x, block) for x in (p.a, p.b, p.c))
-        self._single(a, b, c, p.axes, p.ready if not block else (False, False))
-
-    def _multiply(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:
-        batch, m, n, k = axes
-        copy_a = not axes.readable(a, m)
-        copied = max(a.nbytes * copy_a, b.nbytes * (not axes.readable(b, n)))
-        if copied > _PIECE:
-            axis = batch[0] if batch else (m[0] if a.nbytes * copy_a == copied else n[0])
-            if not batch and c.shape[axis] * _PIECE < copied:
-                axis = k[0]
-            length = max(x.shape[axis] for x in (a, b))
-            pieces = min(length, math.ceil(copied / _PIECE))
-            if pieces > 1:
-                width = math.ceil(length / pieces)
-                for lo in range(0, length, width):
-                    sa, sb, sc = (_piece(x, axis, lo, lo + width) for x in (a, b, c))
-                    if axis in k and lo:
-                        part = self._beside(c)
-                        self._single(sa, sb, part, axes)
-                        self.steps.append((np.add, (c, part, c)))
-                    else:
-                        self._single(sa, sb, sc, axes)
-                return
-        self._single(a, b, c, axes)
+        return (a, b, c), axes, ready
 
     def _beside(self, c: Array) -> Array:
         """Memory of its own for a product that cannot be written in place."""

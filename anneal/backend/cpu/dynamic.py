@@ -87,35 +87,27 @@ def _row_sums(sink: UOp) -> tuple[int, int, int, int, int, int] | None:
 
     out[v, c] = sum over k < starts[v+1] - starts[v] of values[order[starts[v] + k], c]
     """
-    store = sink.src[0]
-    value = store.src[2]
-    if len(sink.src) != 1 or len(store.src) != 3 or value.op is not Op.REDUCE or len(value.src) != 2:
-        return None
-    body, k = value.src
-    extent = k.src[0]
-    if value.arg is not Op.ADD or not value.dtype.is_float or body.op is not Op.LOAD or len(body.src) != 2:
-        return None
-    if extent.op is not Op.SUB or extent.src[1].op is not Op.LOAD or extent.src[1].src[1].op is not Op.RANGE:
-        return None
-    first = extent.src[1]
-    starts, v = first.src
-    index, width = body.src[1], 1
-    column: UOp | None = None
-    if index.op is Op.ADD:
-        scaled, column = index.src
-        if scaled.op is not Op.MUL or not scaled.src[1].is_const or column.op is not Op.RANGE:
+    match sink.src:
+        case (UOp(src=(out, at, UOp(op=Op.REDUCE, arg=Op.ADD, src=(UOp(op=Op.LOAD, src=(values, index)), k)))),):
+            pass
+        case _:
             return None
-        index, width = scaled.src[0], scaled.src[1].arg
-        if column.src[0].arg != width:
+    match k.src[0]:
+        case UOp(op=Op.SUB, src=(last, UOp(op=Op.LOAD, src=(starts, UOp(op=Op.RANGE) as v)) as first)):
+            pass
+        case _:
             return None
-    if index.op is not Op.LOAD or len(index.src) != 2 or index.src[1] is not first + k:
+    width, place, row = 1, v, index
+    match index:
+        case UOp(op=Op.ADD, src=(UOp(op=Op.MUL, src=(row, UOp(op=Op.CONST, arg=width))), UOp(op=Op.RANGE) as column)):
+            if column.src[0].arg != width:
+                return None
+            place = v * width + column
+    if row.op is not Op.LOAD or row.src[1:] != (first + k,) or not values.dtype.is_float:
         return None
-    expected = v if column is None else v * width + column
-    if store.src[1] is not expected or extent.src[0] is not UOp(Op.LOAD, first.dtype, (starts, v + 1)):
+    if at is not place or last is not UOp(Op.LOAD, first.dtype, (starts, v + 1)):
         return None
-    if v.op is not Op.RANGE:
-        return None
-    return store.src[0].arg[0], body.src[0].arg[0], index.src[0].arg[0], starts.arg[0], width, int(v.src[0].arg)
+    return out.arg[0], values.arg[0], row.src[0].arg[0], starts.arg[0], width, int(v.src[0].arg)
 
 
 def _sum_rows(table: Array, values: Array, order: Array, starts: Array) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import itertools
@@ -10,7 +9,7 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -100,7 +99,10 @@ class CpuBatch(Batch[Array]):
 
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
         self.names = [p.name for p, _ in calls]
-        self._bound = self._device.bind(calls, self._values, not self._on_workers)
+        self._bound = [
+            self._device.bind(_chosen(p, self._values, not self._on_workers), buffers, self._values)
+            for p, buffers in calls
+        ]
         self._steps = list(itertools.chain.from_iterable(self._by_kernel()))
 
     def give(self, values: Sizes) -> None:
@@ -114,40 +116,35 @@ class CpuBatch(Batch[Array]):
         for b in self._bound:
             b.give(values)
 
-    @contextlib.contextmanager
-    def _ready(self) -> Iterator[None]:
+    def _settings(self) -> numpy_settings:
         """A block of calls, on workers or in BLAS's own threads."""
-        with numpy_settings(one_blas_thread() if self._on_workers else None):
-            yield
-        self._check()
+        return numpy_settings(one_blas_thread() if self._on_workers else None)
 
     def run(self) -> None:
-        with self._ready():
+        with self._settings():
             run_all(self._steps)
+        self._check()
 
     @staticmethod
     def _check() -> None:
         """Raise RangeError, or warn, where a result does not fit its dtype."""
-        if SHARED.unfit:  # all of the batch has run: what it writes in place is as whole as ever
-            unfit, SHARED.unfit = SHARED.unfit, []
-            for (_, name, text), dtype in unfit:
-                if text == WRAPS:
-                    warnings.warn(
-                        f"{name}: a result does not fit {dtype}, the dtype that the array API gives it, and wraps "
-                        f"around; give dtype=int64 if {name} takes a dtype, or cast its input",
-                        RuntimeWarning,
-                        stacklevel=3,
-                    )
-            loud = [x for x in unfit if x[0][2] != WRAPS]
-            if not loud:
-                return
-            (_, name, text), dtype = loud[0]
-            if text:
+        # all of the batch has run: what it writes in place is as whole as ever
+        unfit, SHARED.unfit = SHARED.unfit, []
+        for (_, name, text), dtype in sorted(unfit, key=lambda x: bool(x[0][2] != WRAPS)):
+            if text == WRAPS:
+                warnings.warn(
+                    f"{name}: a result does not fit {dtype}, the dtype that the array API gives it, and wraps "
+                    f"around; give dtype=int64 if {name} takes a dtype, or cast its input",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            elif text:
                 raise ShapeError(f"{name}: {text}")
-            raise RangeError(
-                f"{name}: the result of {name} does not fit {dtype}, which was chosen without knowing the values; "
-                f"give dtype=an.int64 if {name} takes a dtype, or cast its input: .cast(an.int64)"
-            )
+            else:
+                raise RangeError(
+                    f"{name}: the result of {name} does not fit {dtype}, which was chosen without knowing the values; "
+                    f"give dtype=an.int64 if {name} takes a dtype, or cast its input: .cast(an.int64)"
+                )
 
     def _by_kernel(self, apart: bool = False) -> list[list[Step]]:
         """The steps of each kernel. Kernels in C that follow each other are one, the last one's, unless they are to be
@@ -169,12 +166,13 @@ class CpuBatch(Batch[Array]):
 
     def timed(self) -> Timed:
         clock = time.perf_counter
-        with self._ready():
-            kernels = self._by_kernel(apart=True)
+        kernels = self._by_kernel(apart=True)
+        with self._settings():
             ticks = [clock()]
             for steps in kernels:
                 run_all(steps)
                 ticks.append(clock())
+        self._check()
         each = [end - begun for begun, end in itertools.pairwise(ticks)]
         return Timed(ticks[-1] - ticks[0], lambda: (each, 0.0))
 
@@ -301,11 +299,8 @@ class CpuDevice(Device[Array]):
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call[Array]], values: Sizes, one_worker: bool) -> list[_Bound | CLaunch]:
-        """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
-        return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
-
-    def _bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
+    def bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
+        """A program on its buffers, for these values of variables."""
         if isinstance(program, CProgram):
             if not overlap(program, buffers):
                 return CLaunch(program, tuple(buffers), self.arena((-1, ""), sum(program.scratch.values())), values)

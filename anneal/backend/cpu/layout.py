@@ -13,7 +13,7 @@ import numpy as np
 from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.planner import make_plan
-from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Instr, Pad, PlanValue, Product, mask_of, union
+from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Pad, PlanValue, Product, mask_of, union
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
@@ -158,7 +158,9 @@ class LoopLayout:
         steps = [[(s, (i, min(i + size[s], extent[s]))) for i in range(0, extent[s], size[s])] for s in cuts]
         self.blocks: Blocks = [dict(b) for b in itertools.product(*steps)]
         # what no block changes runs before the blocks
-        self.once = [self.cut != 0 and not self._varies(i) for i in loop.instrs]
+        self.once = [
+            self.cut != 0 and not self.cut & union([i.out.mask, i.over, *[v.mask for v in i.ins]]) for i in loop.instrs
+        ]
         self.workers = min(self.workers, len(self.blocks))
         if any(o and i.out.root.kind != "temp" for i, o in zip(loop.instrs, self.once, strict=True)):
             # every worker computes what its blocks share for itself; what others see is written once only
@@ -230,9 +232,6 @@ class LoopLayout:
                 elements = own
         return out
 
-    def _varies(self, i: Instr) -> bool:
-        return bool(self.cut & union([i.out.mask, i.over, *[v.mask for v in i.ins]]))
-
     def _registers(self, size: dict[int, int]) -> int:
         instrs = self.loop.instrs
         last: dict[int, int] = {}
@@ -287,10 +286,8 @@ class LoopLayout:
 class CpuProgram(Program):
     """A kernel's plan with the layout of its scratch memory; `names` are those of its variables."""
 
-    names: Sequence[str] = ()
-
-    def __init__(self, sink: UOp, name: str, workers: int = 1) -> None:
-        self.name, self.workers = name, workers
+    def __init__(self, sink: UOp, name: str, workers: int = 1, names: Sequence[str] = ()) -> None:
+        self.name, self.workers, self.names = name, workers, names
         self.sink = sink = legalised(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.dynamic: Callable[[Sequence[Array]], Step] | None = None
@@ -303,10 +300,7 @@ class CpuProgram(Program):
     @functools.cached_property
     def for_one_worker(self) -> CpuProgram:
         """The same for one worker."""
-        return self if self.workers == 1 else self._for_one_worker()
-
-    def _for_one_worker(self) -> CpuProgram:
-        return CpuProgram(self.sink, self.name)
+        return self if self.workers == 1 else type(self)(self.sink, self.name, 1, self.names)
 
     @functools.cached_property
     def worth(self) -> int:

@@ -61,23 +61,18 @@ class LoopBuilder(Emitter[PlanValue]):
         self, name: str, build: Build, ins: Sequence[PlanValue], dtype: np.dtype[Any], inplace: bool = True
     ) -> PlanValue:
         mask = union(v.mask for v in ins)
-        key = (name, dtype, *map(id, ins))
+        key = (name, dtype, *ins)
         found = self.same.get(key)
         if found is not None:
             return found
         if all(map(self.fixed, ins)) and math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
             array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
             out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
-            self._keep((out, *ins))  # the key names the inputs by id
         else:
             out = PlanValue("temp", dtype, mask)
             self.instrs.append(Instr(name, build, list(ins), out, inplace))
         self.same[key] = out
         return out
-
-    def _keep(self, values: Sequence[PlanValue]) -> None:
-        for v in values:
-            self.same[("keep", id(v))] = v
 
     def const(self, dtype: np.dtype[Any], value: Any) -> PlanValue:
         key = ("const", dtype, repr(value))
@@ -89,7 +84,7 @@ class LoopBuilder(Emitter[PlanValue]):
     def bits(self, value: PlanValue, dtype: np.dtype[Any]) -> PlanValue:
         if value.dtype == dtype:
             return value
-        key = ("bits", dtype, id(value))
+        key = ("bits", dtype, value)
         found = self.same.get(key)
         if found is not None:
             return found
@@ -100,7 +95,6 @@ class LoopBuilder(Emitter[PlanValue]):
         else:
             found = PlanValue("bits", dtype, value.mask, value.root)
         self.same[key] = found
-        self._keep((value,))
         return found
 
     def fixed(self, value: PlanValue) -> bool:
@@ -211,7 +205,6 @@ class LoopBuilder(Emitter[PlanValue]):
         if form.const:
             total = self.call(np.add, _INDEX, total, self.const(_INDEX, form.const))
         out = PlanValue("temp", dtype, total.mask)
-        self._keep((total,))
         self.instrs.append(Instr("take", take, [flat, total], out, False))
         return out
 
@@ -341,18 +334,14 @@ class LoopBuilder(Emitter[PlanValue]):
                 for later in self.instrs[at + 1 :]
                 for v in (*later.ins, later.out)
             )
-            if not hazard and (self.instrs[at].passes == 1 or self._lies_like(target)):
+            # memory that is written many times has the innermost axis of the loops innermost
+            inner = [s for s in self.p.order if target.mask >> s & 1 and self.p.dims.extent[s] > 1][-1:]
+            lies_alike = all(target.strides.get(s) == 1 for s in inner)
+            if not hazard and (self.instrs[at].passes == 1 or lies_alike):
                 root.kind, root.strides, root.offset = target.kind, target.strides, target.offset
                 root.ref = target.ref if target.kind == "param" else target
                 return
         self.instrs.append(Instr("copy", copy_cast, [value], target, False))
-
-    def _lies_like(self, target: PlanValue) -> bool:
-        """True if the innermost axis of the loops is the target's too, as it should be for memory that is written many
-        times.
-        """
-        inner = [s for s in self.p.order if target.mask >> s & 1 and self.p.dims.extent[s] > 1][-1:]
-        return all(target.strides.get(s) == 1 for s in inner)
 
     def finish(self) -> None:
         if self.instrs:

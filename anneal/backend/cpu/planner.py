@@ -227,7 +227,10 @@ class Planner(Arrays):
             value = loop.call(np.multiply, value.dtype, value, loop.value(f))
         flat = [s for group in axes for s in group]
         natural = sorted(flat, key=lambda s: self.rank[s])
-        full = self.full(dot.dtype, mask, natural if _grouped(natural, axes) else flat)
+        # where the innermost axes are neighbours in it, and so are the others but the batch
+        at = {s: n for n, s in enumerate(natural)}
+        grouped = all(at[g[-1]] - at[g[0]] == len(g) - 1 for g in axes[1:] if g)
+        full = self.full(dot.dtype, mask, natural if grouped else flat)
         loop.mask = union(map(self._reach, factors))
         loop.put(value, full)
         loop.finish()
@@ -245,10 +248,3 @@ class Planner(Arrays):
         for s in self.stores:
             loop.store(s)
         loop.finish()
-
-
-def _grouped(order: list[int], axes: list[list[int]]) -> bool:
-    """The innermost axis group is contiguous in `order`, and so are the others but the batch."""
-    last = [g for g in axes[1:] if g]
-    at = {s: i for i, s in enumerate(order)}
-    return all(at[g[-1]] - at[g[0]] == len(g) - 1 for g in last)

@@ -144,7 +144,8 @@ class Taken:
         ]
         if len(along) < len(u.src) - 1 or min(map(_extent, groups[:3])) < _SHORTEST:
             return None
-        places = [_in_memory(x) for x in factors]
+        # as far as they are memory as it lies
+        places = [_operand(*x.src) if x.op is Op.LOAD and len(x.src) == 2 else None for x in factors]
         # the ranges along which BLAS can sum each factor as it lies
         sums = [
             {k for k in along if place and any(_readable(place, (r,), (k,)) for r in lines)}
@@ -224,11 +225,6 @@ def _operand(memory: UOp, index: UOp) -> Operand | None:
     if any(t.op is not Op.RANGE or step < 0 for t, step in terms.items()):
         return None
     return Operand(memory.arg[0], offset, terms)
-
-
-def _in_memory(x: UOp) -> Operand | None:
-    """A factor that is memory as it lies."""
-    return _operand(*x.src) if x.op is Op.LOAD and len(x.src) == 2 else None
 
 
 def _ranges(x: UOp) -> list[UOp]:

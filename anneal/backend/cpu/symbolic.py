@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.dynamic import is_dynamic
@@ -42,7 +43,7 @@ class SymbolicProgram(Program):
         self.whole: PartialProgram | None = None
         if all(most(v) < _LARGE_VARIABLE for v in variables) and not is_dynamic(sink):
             with contextlib.suppress(Unsettled):
-                whole = PartialProgram(sink, name, self.names, workers)
+                whole = PartialProgram(sink, name, workers, self.names)
                 if whole.worth < _LARGE_NS:
                     self.whole = whole
         self._programs: Recent[Ints, CpuProgram] = Recent(_KEPT // 2)
@@ -63,10 +64,9 @@ class SymbolicProgram(Program):
 class PartialProgram(CpuProgram):
     """The plan of a kernel with every size at its largest. Raises Unsettled where it would depend on the values."""
 
-    def __init__(self, sink: UOp, name: str, names: Sequence[str], workers: int) -> None:
-        self.names = names
+    def __init__(self, *args: Any) -> None:
         with arena().untracked():
-            super().__init__(sink, name, workers)
+            super().__init__(*args)
 
     def _plan(self, workers: int) -> None:
         self._bounds: list[Callable[[Sizes], Block]] = []
@@ -78,9 +78,6 @@ class PartialProgram(CpuProgram):
             self._bounds.append(_taken(plan.limits, plan.points))
             limits += plan.limits.values()
         self._limits = evaluator(tuple(limits))
-
-    def _for_one_worker(self) -> CpuProgram:
-        return PartialProgram(self.sink, self.name, self.names, 1)
 
     def fits(self, values: Sizes) -> bool:
         """True if no size is 0: a reduction needs a first element."""

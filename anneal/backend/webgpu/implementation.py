@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from anneal import cache
-from anneal.backend.webgpu.queue import DirectQueue, Queue, QueueCalls
+from anneal.backend.webgpu.queue import DirectQueue, Queue
 from anneal.codegen import SUBGROUP, MatrixShape
 
 
@@ -198,8 +198,8 @@ class DawnQueue(DirectQueue):
         from wgpudawn.backends.dawn import _api, _ffi, _helpers
 
         ffi, lib = _ffi.ffi, _ffi.lib
-        super().__init__(gpu, QueueCalls(ffi, lib))
-        self._lib, self._package = lib, package
+        super().__init__(gpu, ffi, lib)
+        self._package = package
         self._instance = _helpers.get_wgpu_instance()
         self._guard = _Errors(_api.error_handler)
         self._done, self._on_map = (
@@ -222,7 +222,7 @@ class DawnQueue(DirectQueue):
 
     def _wait_until(self, future: Any, nanoseconds: int = _FOREVER) -> bool:
         """Wait for a future, no longer than that; whether it came."""
-        info = self._c.ffi.new("WGPUFutureWaitInfo *")
+        info = self._ffi.new("WGPUFutureWaitInfo *")
         info.future = future
         while nanoseconds > 0:
             with self._guard:
@@ -252,7 +252,7 @@ class DawnQueue(DirectQueue):
 
     def _hold(self, handle: Any, mode: int, size: int, after: Any) -> None:
         with self._guard:
-            future = self._c.map(handle, mode, 0, size, self._on_map[0])
+            future = self._lib.wgpuBufferMapAsync(handle, mode, 0, size, self._on_map[0])
         self._wait_until(future)
         if self._lib.wgpuBufferGetMapState(handle) != self._lib.WGPUBufferMapState_Mapped:
             raise self._package.GPUError("a buffer could not be mapped: was the device lost?")

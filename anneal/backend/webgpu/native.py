@@ -10,7 +10,7 @@ from typing import Any
 import wgpu
 
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import DirectQueue, Queue, QueueCalls
+from anneal.backend.webgpu.queue import DirectQueue, Queue
 
 
 def _sooner() -> contextlib.AbstractContextManager[None]:
@@ -38,7 +38,7 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
     _ERRORS = _api.error_handler
     _CAPTURE, _RELEASE = _ERRORS.capture, _ERRORS.release
     _TRUSTED = _api.libf.wgpuDeviceCreateShaderModuleTrusted
-    _CALLS = QueueCalls(ffi, lib)
+    _MAP, _MAPPED = lib.wgpuBufferMapAsync, lib.WGPUMapAsyncStatus_Success
     _SUBMIT, _POLL = lib.wgpuQueueSubmitForIndex, lib.wgpuDevicePoll
     _BUFFER, _DROP_BUFFER = lib.wgpuDeviceCreateBuffer, lib.wgpuBufferRelease
 
@@ -120,7 +120,7 @@ class NativeQueue(DirectQueue):
     """The queue by direct calls of wgpu-native."""
 
     def __init__(self, gpu: Any) -> None:
-        super().__init__(gpu, _CALLS)
+        super().__init__(gpu, ffi, lib)
         self._small = ffi.new("WGPUBufferDescriptor *")
         self._small.size, self._small.usage = 4, wgpu.BufferUsage.COPY_DST
         self._seen_alive = 0.0
@@ -151,7 +151,7 @@ class NativeQueue(DirectQueue):
         self.copy(word, staging, 4)
         self.submit()
         with _errors("wait"):
-            _CALLS.map(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
+            _MAP(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
         return status, staging, word, on_map
 
     def _came(self, end: Any, until: float) -> bool:
@@ -162,7 +162,7 @@ class NativeQueue(DirectQueue):
             while status[0] == 0 and time.perf_counter() < until:
                 time.sleep(2e-5)
                 _POLL(self._device, False, ffi.NULL)
-        if status[0] not in (0, _CALLS.mapped):
+        if status[0] not in (0, _MAPPED):
             self._awaited = None
             raise wgpu.GPUError("the device was lost while a kernel ran")
         return bool(status[0])
@@ -195,9 +195,9 @@ class NativeQueue(DirectQueue):
         status[0] = 0
         earlier = ffi.new("WGPUSubmissionIndex *", after)
         with _errors("map"):
-            _CALLS.map(handle, mode, 0, size, self._on_map[0])
+            _MAP(handle, mode, 0, size, self._on_map[0])
             _POLL(self._device, True, earlier)
             while status[0] == 0:
                 _POLL(self._device, True, ffi.NULL)
-        if status[0] != _CALLS.mapped:
+        if status[0] != _MAPPED:
             raise wgpu.GPUError(f"a buffer could not be mapped (status {status[0]}): was the device lost?")

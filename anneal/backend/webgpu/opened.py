@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,17 +68,7 @@ class OpenAdapter(Device[DeviceBuffer]):
         for name, asked in (limits or {}).items():  # Dawn gives more
             granted[name] = min(granted[name], asked)
         self.gpu_limits: dict[str, int] = granted
-        subgroup = subgroup_size(adapter.info) if "subgroup" in self.features else 0
-        matrices = made_by.matrices(adapter) if {"subgroup-matrix", "shader-f16"}.issubset(self.features) else ()
-        self.target = replace(
-            _target(granted, self.features, subgroup),
-            names_subgroups=made_by.names_subgroups,
-            matrices=matrices,
-            # where the CPU does the work, to compile the trial takes longer than it saves
-            rounds_halves="shader-f16" in self.features
-            and not self.info.software
-            and rounds_halves(self.gpu, self.info, made_by),
-        )
+        self.target = self._target(adapter)
         self.max_buffer_bytes = granted["max-buffer-size"]
         self.limits = Limits(
             granted["max-storage-buffers-per-shader-stage"],
@@ -87,7 +76,10 @@ class OpenAdapter(Device[DeviceBuffer]):
             self.target.dtypes,
         )
         self.cost_model = cost_models.gpu(
-            self.limits.max_buffers, self.limits.max_binding_bytes, self.max_buffer_bytes, HALVES in matrices
+            self.limits.max_buffers,
+            self.limits.max_binding_bytes,
+            self.max_buffer_bytes,
+            HALVES in self.target.matrices,
         )
         # what generated code may depend on
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, made_by.version)
@@ -111,6 +103,26 @@ class OpenAdapter(Device[DeviceBuffer]):
         self._fence: tuple[Any, Any, int] | None = None
         # Metal follows buffers by itself.
         self.waits_by_buffer = self.info.backend in ("Vulkan", "D3D12")
+
+    def _target(self, adapter: Any) -> Target:
+        granted, features = self.gpu_limits, self.features
+        f16 = "shader-f16" in features
+        return Target(
+            max_threads=min(
+                granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
+            ),
+            max_workgroups=granted["max-compute-workgroups-per-dimension"],
+            workgroup_bytes=granted["max-compute-workgroup-storage-size"],
+            f16=f16,
+            int64="shader-int64" in features,
+            float64="shader-f64" in features,
+            subgroup=subgroup_size(adapter.info) if "subgroup" in features else 0,
+            binding_bytes=granted["max-storage-buffer-binding-size"],
+            names_subgroups=self.made_by.names_subgroups,
+            matrices=self.made_by.matrices(adapter) if f16 and "subgroup-matrix" in features else (),
+            # where the CPU does the work, to compile the trial takes longer than it saves
+            rounds_halves=f16 and not self.info.software and rounds_halves(self.gpu, self.info, self.made_by),
+        )
 
     # -- memory
 
@@ -353,21 +365,6 @@ def _entry(binding: int, buffer: DeviceBuffer, offset: int, most: int) -> dict[s
     """A part of a buffer, of at most so many bytes, under the number of a binding."""
     size = min(most, buffer.nbytes - offset)
     return {"binding": binding, "resource": {"buffer": buffer.gpu, "offset": offset, "size": size}}
-
-
-def _target(granted: Mapping[str, int], features: Sequence[str], subgroup: int) -> Target:
-    return Target(
-        max_threads=min(
-            granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
-        ),
-        max_workgroups=granted["max-compute-workgroups-per-dimension"],
-        workgroup_bytes=granted["max-compute-workgroup-storage-size"],
-        f16="shader-f16" in features,
-        int64="shader-int64" in features,
-        float64="shader-f64" in features,
-        subgroup=subgroup,
-        binding_bytes=granted["max-storage-buffer-binding-size"],
-    )
 
 
 # -- the rounding of an adapter, found by trying ----------------------------------------------------------------------

@@ -363,38 +363,12 @@ class Queue:
 # wgpu-native and Dawn have the same calls (webgpu.h), but for waiting and errors, which subclasses add.
 
 
-class QueueCalls:
-    """The functions of a C library that queues call. Raises AttributeError where one is missing.
-
-    Args:
-        ffi: the package's cffi object.
-        lib: the library.
-    """
-
-    def __init__(self, ffi: Any, lib: Any) -> None:
-        self.ffi = ffi
-        self.set_pipeline, self.set_group = (
-            lib.wgpuComputePassEncoderSetPipeline,
-            lib.wgpuComputePassEncoderSetBindGroup,
-        )
-        self.dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-        self.begin, self.end = lib.wgpuCommandEncoderBeginComputePass, lib.wgpuComputePassEncoderEnd
-        self.drop_pass = lib.wgpuComputePassEncoderRelease
-        self.encoder, self.drop_encoder = lib.wgpuDeviceCreateCommandEncoder, lib.wgpuCommandEncoderRelease
-        self.finish, self.drop_commands = lib.wgpuCommandEncoderFinish, lib.wgpuCommandBufferRelease
-        self.copy, self.write = lib.wgpuCommandEncoderCopyBufferToBuffer, lib.wgpuQueueWriteBuffer
-        self.map, self.range = lib.wgpuBufferMapAsync, lib.wgpuBufferGetConstMappedRange
-        self.writable = lib.wgpuBufferGetMappedRange
-        self.unmap = lib.wgpuBufferUnmap
-        self.mapped = lib.WGPUMapAsyncStatus_Success
-
-
 class DirectQueue(Queue):
     """A queue whose command buffers are C handles that release themselves."""
 
-    def __init__(self, gpu: Any, calls: QueueCalls) -> None:
+    def __init__(self, gpu: Any, ffi: Any, lib: Any) -> None:
         super().__init__(gpu)
-        self._c = calls
+        self._ffi, self._lib = ffi, lib
         self._device, self._queue = gpu._internal, gpu.queue._internal
         self._awaited: Any = None  # what an unfinished `wait_for` waits for
 
@@ -434,8 +408,9 @@ class DirectQueue(Queue):
         self._record(compute_pass._internal, dispatches)
 
     def _record(self, handle: Any, dispatches: Sequence[Dispatch]) -> None:
-        c = self._c
-        set_pipeline, set_group, dispatch, null = c.set_pipeline, c.set_group, c.dispatch, c.ffi.NULL
+        lib, null = self._lib, self._ffi.NULL
+        set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
+        dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
         last: Any = None
         for pipeline, group, x, y, z in dispatches:
             if pipeline is not last:
@@ -445,36 +420,39 @@ class DirectQueue(Queue):
             dispatch(handle, x, y, z)
 
     def encode(self, dispatches: Sequence[Dispatch]) -> Any:
-        c = self._c
+        lib, null = self._lib, self._ffi.NULL
         with self._errors("encode"):
-            encoder = c.encoder(self._device, c.ffi.NULL)
-            handle = c.begin(encoder, c.ffi.NULL)
+            encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
+            handle = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
             self._record(handle, dispatches)
-            c.end(handle)
-            c.drop_pass(handle)
+            lib.wgpuComputePassEncoderEnd(handle)
+            lib.wgpuComputePassEncoderRelease(handle)
             return encoder
 
     def finish(self, encoder: Any) -> Any:
-        c = self._c
+        ffi, lib = self._ffi, self._lib
         with self._errors("finish"):
-            commands = c.finish(encoder, c.ffi.NULL)
-            c.drop_encoder(encoder)
-            return c.ffi.gc(commands, c.drop_commands)
+            commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
+            lib.wgpuCommandEncoderRelease(encoder)
+            return ffi.gc(commands, lib.wgpuCommandBufferRelease)
 
     def _encoder(self) -> Any:
         with self._errors("encode"):
-            return self._c.encoder(self._device, self._c.ffi.NULL)
+            return self._lib.wgpuDeviceCreateCommandEncoder(self._device, self._ffi.NULL)
 
     def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
         with self._errors("copy"):
-            self._c.copy(encoder, source._internal, begin, destination._internal, offset, nbytes)
+            self._lib.wgpuCommandEncoderCopyBufferToBuffer(
+                encoder, source._internal, begin, destination._internal, offset, nbytes
+            )
 
     def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
         with self._errors("write"):
-            self._c.write(self._queue, buffer._internal, offset, self._c.ffi.from_buffer(data), data.nbytes)
+            given = self._ffi.from_buffer(data)
+            self._lib.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, given, data.nbytes)
 
     def start_giving(self, sizes: Sequence[int]) -> Giving:
-        c, starts = self._c, _starts(sizes)
+        starts = _starts(sizes)
         room = rounded(starts[-1])
         given = self._given.get(room)
         if given and given[0].number <= self._ended:
@@ -483,12 +461,12 @@ class DirectQueue(Queue):
             self._hold(staging._internal, wgpu.MapMode.WRITE, room, last.after)
         else:
             staging = self.gpu.create_buffer(size=room, usage=_GIVING, mapped_at_creation=True)
-        view = np.frombuffer(c.ffi.buffer(c.writable(staging._internal, 0, room), room), np.uint8)
+        view = self._bytes(self._lib.wgpuBufferGetMappedRange, staging._internal, room)
         return Giving([view[at : at + n] for at, n in zip(starts, sizes)], staging, room)
 
     def end_giving(self, giving: Giving, buffers: Sequence[Any]) -> None:
         views, staging, room, *_ = giving
-        self._c.unmap(staging._internal)
+        self._lib.wgpuBufferUnmap(staging._internal)
         if self._copies is None:
             self._copies = self._encoder()
         for start, view, buffer in zip(_starts([v.size for v in views]), views, buffers):
@@ -498,16 +476,20 @@ class DirectQueue(Queue):
             done = Giving([], staging, room, self._submitted(), self._submissions)
             self._given.setdefault(room, deque()).append(done)
 
+    def _bytes(self, mapped: Callable[..., Any], handle: Any, size: int) -> Bytes:
+        """The first bytes of a buffer that is mapped."""
+        return np.frombuffer(self._ffi.buffer(mapped(handle, 0, size), size), np.uint8)
+
     def _hold(self, handle: Any, mode: int, size: int, after: Any) -> None:
         """Map the first bytes of a buffer, once the submission `after` has ended. Raises GPUError where that fails."""
         raise NotImplementedError
 
     def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
-        c, handle, size = self._c, reading.staging._internal, reading.starts[-1]
+        handle, size = reading.staging._internal, reading.starts[-1]
         self._hold(handle, wgpu.MapMode.READ, size, reading.after)
         try:
-            view = np.frombuffer(c.ffi.buffer(c.range(handle, 0, size), size), np.uint8)
+            view = self._bytes(self._lib.wgpuBufferGetConstMappedRange, handle, size)
             return use(reading.parts(view))
         finally:
             del view
-            c.unmap(handle)
+            self._lib.wgpuBufferUnmap(handle)

@@ -34,7 +34,7 @@ ARITHMETIC: dict[Op, str] = {
     Op.XOR: "({0} ^ {1})",
     Op.NEG: "(-{0})",
 }
-_BINDING = re.compile(r"\bp(\d+)\b")
+_BINDING = re.compile(r"\bp(\d+)(?=\b|_)")
 _LINE = 110  # characters of an expression before it gets a name of its own
 
 

@@ -221,17 +221,14 @@ def literal(dtype: DType, value: bool | int | float, hidden: str = "") -> str:
     return f"f16({text})" if dtype.bits == 16 else text
 
 
-def component(array: str, index: str, wide: int, lane: str | None = None) -> str:
-    """One element of an array, of vectors if `wide` is over 1; with `lane` the index counts vectors."""
+def component(index: str, wide: int) -> tuple[str, str]:
+    """The index of an element of an array, of vectors if `wide` is over 1, and its lane."""
     if wide == 1:
-        return f"{array}[{index}]"
-    if lane is None and index.removesuffix("i").isdigit():
+        return index, ""
+    if index.removesuffix("i").isdigit():
         at = int(index.removesuffix("i"))
-        index, lane = f"{at // wide}", f"{at % wide}"
-    if lane is None:
-        return f"{array}[({index}) >> {wide.bit_length() - 1}u][({index}) & {wide - 1}i]"
-    digit = lane.removesuffix("i")
-    return f"{array}[{index}].{COMPONENTS[int(digit)]}" if digit.isdigit() else f"{array}[{index}][{lane}]"
+        return f"{at // wide}", f"{at % wide}i"
+    return f"({index}) >> {wide.bit_length() - 1}u", f"({index}) & {wide - 1}i"
 
 
 def text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
@@ -299,13 +296,6 @@ def packing(dtype: DType) -> Packed:
 def bits_of(dtype: DType, x: str, lanes: int) -> str:
     """The bits of a value of a dtype narrower than a word, in a u32."""
     return packing(dtype).pack(x, lanes)
-
-
-def put_part(packed: Packed, array: str, index: str, value: str) -> str:
-    """Statements that write one element of a word, whose others may be written by other threads meanwhile."""
-    word, shift = packed.place(index)
-    at = f"&{array}[{word}]"
-    return f"atomicAnd({at}, ~({packed.mask} << {shift})); atomicOr({at}, {packed.pack(bare(value))} << {shift});"
 
 
 def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:

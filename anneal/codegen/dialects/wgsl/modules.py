@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from anneal.codegen.dialects import writer
@@ -17,7 +17,7 @@ from anneal.uop import Op, UOp, toposort
 _ALIGNMENT = 256  # of a binding's offset: the most that WebGPU lets an adapter ask for
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Memory that one binding cannot show is bound several times, a segment of it each.
+# Memory that one binding cannot show is bound several times, a segment of it each, and accesses are calls.
 #
 #     p3[i]            p3_at(i)          reads the segment that holds element i
 #     p3[i] = v        p3_put(i, v)
@@ -70,12 +70,12 @@ def bindings_of(params: Sequence[Param], limit: int) -> tuple[Binding, ...]:
     return tuple(out)
 
 
-def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> tuple[list[str], list[str], set[int]]:
-    """WGSL of the bindings of a module and of the functions on those in segments, and the slots of these.
+def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> tuple[list[str], list[str]]:
+    """WGSL of the bindings of a module, and of the functions on those in segments.
 
     `bindings` maps a slot to the type of its elements, whether it is written, and its bytes.
     """
-    head, functions, split = [], [], set()
+    head, functions = [], []
     number = 1 + max(bindings, default=-1)
     more = []
     for slot, (element, written, nbytes) in sorted(bindings.items()):
@@ -84,14 +84,13 @@ def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> t
         count = segments(nbytes, limit)
         if count == 1:
             continue
-        split.add(slot)
         names = [f"p{slot}"]
         for w in range(1, count):
             names.append(f"p{slot}_{w}")
             more.append(f"@group(0) @binding({number}) var<storage, {access}> {names[-1]}: array<{element}>;")
             number += 1
         functions += _functions(slot, element, written, names, segment_bytes(limit) // _size(element))
-    return head + more, functions, split
+    return head + more, functions
 
 
 _ELEMENT = re.compile(r"(?:vec([234])<|atomic<)?(\w+)>?")
@@ -128,70 +127,6 @@ def _functions(slot: int, element: str, written: bool, names: Sequence[str], len
 
 def _at(name: str, start: int) -> str:
     return f"{name}[i - {start}i]" if start else f"{name}[i]"
-
-
-# -- accesses ---------------------------------------------------------------------------------------------------------
-
-_ACCESS = re.compile(r"\bp(\d+)\[")
-_ATOMIC = re.compile(r"\batomic(\w+)\(&$")
-
-
-def segmented(lines: Iterable[str], slots: set[int]) -> list[str]:
-    """The statements with every access to memory at `slots` by its functions."""
-    return [_statement(line, slots) for line in lines] if slots else list(lines)
-
-
-def _statement(line: str, slots: set[int]) -> str:
-    out, start = "", 0
-    while True:
-        found = _ACCESS.search(line, start)
-        if found is None:
-            return out + line[start:]
-        slot = int(found[1])
-        end = _closing(line, found.end() - 1)
-        out += line[start : found.start()]
-        if slot not in slots:
-            out += f"p{slot}["
-            start = found.end()
-            continue
-        index = _statement(line[found.end() : end], slots)
-        atomic = _ATOMIC.search(out)
-        if atomic is not None:
-            out = f"{out[: atomic.start()]}p{slot}_{atomic[1].lower()}({index}"
-            start = end + 1
-            continue
-        lane, after = _lane(line, end + 1)
-        if not line.startswith(" = ", after):
-            out += f"p{slot}_at({index})"
-            start = end + 1
-            continue
-        stop = line.index(";", after)
-        value = _statement(line[after + 3 : stop], slots)
-        if lane is None:
-            out += f"p{slot}_put({index}, {value})"
-        else:
-            out += f"p{slot}_put_lane({index}, {_statement(lane, slots)}, {value})"
-        start = stop
-
-
-def _lane(line: str, at: int) -> tuple[str | None, int]:
-    """The component of an element that follows at `at`, and the position where the rest begins."""
-    if line.startswith(".", at):
-        return f"{'xyzw'.index(line[at + 1])}i", at + 2
-    if line.startswith("[", at):
-        end = _closing(line, at)
-        return line[at + 1 : end], end + 1
-    return None, at
-
-
-def _closing(line: str, at: int) -> int:
-    """The index of the bracket that closes the one at `at`."""
-    depth = 0
-    for n in range(at, len(line)):
-        depth += {"[": 1, "]": -1}.get(line[n], 0)
-        if depth == 0:
-            return n
-    raise AssertionError(line)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -283,8 +218,8 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
         slot = 1 + max(text.bindings)
         lines = [f"  let {variable_name(n)} = p{slot}[{i}];" for i, n in enumerate(text.variables)] + list(lines)
         text = text._replace(bindings={**text.bindings, slot: ("i32", False, 4 * len(text.variables))})
-    bindings, accesses, split = declarations(text.bindings, target.binding_bytes)
-    body = "\n".join(segmented(lines, split))
+    bindings, accesses = declarations(text.bindings, target.binding_bytes)
+    body = "\n".join(lines)
     if target.rounds_halves:
         body = body.replace("round_f16", "packed_f16")
     helpers = called(body)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anneal.codegen.dialects.wgsl import expressions
+from anneal.codegen.dialects.wgsl.modules import segments
 from anneal.codegen.dialects.writer import Dialect, Shared, Writer, bare
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
@@ -43,6 +44,7 @@ def _is_zeros(u: UOp) -> bool:
 class WgslWriter(Writer):
     def __init__(self, dialect: Dialect, program: LinearProgram, target: Target) -> None:
         super().__init__(dialect, program, target)
+        self.split = {x.node for x in program.params if segments(x.nbytes, target.binding_bytes) > 1}
         self.gathered: dict[tuple[Operand, ...], list[str]] = {}  # (memory, index) -> the vectors that lanes read
 
     def numbered(self, lanes: int) -> str:
@@ -129,13 +131,35 @@ class WgslWriter(Writer):
         zero = expressions.literal(u.dtype, 0) if lanes == 1 else f"{expressions.type_of(u.dtype, lanes)}()"
         return f"select({zero}, {value}, {predicate})"
 
+    def at(self, memory: UOp, index: str, lane: str = "") -> str:
+        """An element of an array, or a lane of it, as text."""
+        name, digit = self.operand(memory), lane.removesuffix("i")
+        whole = f"{name}_at({index})" if memory in self.split else f"{name}[{index}]"
+        return (
+            f"{whole}.{expressions.COMPONENTS[int(digit)]}"
+            if digit.isdigit()
+            else f"{whole}[{lane}]"
+            if lane
+            else whole
+        )
+
+    def put_at(self, memory: UOp, index: str, lane: str, value: str) -> str:
+        """The statement that stores it."""
+        if memory not in self.split:
+            return f"{self.at(memory, index, lane)} = {value};"
+        return f"{self.operand(memory)}_put{'_lane' * bool(lane)}({', '.join(filter(None, (index, lane, value)))});"
+
+    def atomic(self, op: str, memory: UOp, word: str, value: str = "") -> str:
+        """An atomic access to a word of an array."""
+        name, more = self.operand(memory), f", {value}" if value else ""
+        return f"{name}_{op.lower()}({word}{more})" if memory in self.split else f"atomic{op}(&{name}[{word}]{more})"
+
     def element(self, s: Stmt, u: UOp, index: str, lanes: int) -> str:
         """The value of memory at `index`: an element, a whole vector, or elements gathered lane by lane."""
-        array = self.operand(s.src[0])
-        wide = self.program.wide.get(memory_of(u.src[0]), 1)
-        packed = expressions.PACKED.get(memory_of(u.src[0]).dtype)
+        memory = memory_of(u.src[0])
+        wide, packed = self.program.wide.get(memory, 1), expressions.PACKED.get(memory.dtype)
         if is_whole(u.src[1]):
-            whole = f"{array}[{bare(index)}]"
+            whole = self.at(memory, bare(index))
             return packed.read(whole, wide) if packed is not None else whole
         if lanes == 1:
             return self.part(s, u, index, wide)
@@ -148,7 +172,7 @@ class WgslWriter(Writer):
             if read is None:
                 read = self.gathered[s.src[:2]] = [self.name("x") for _ in range(lanes)]
                 for name, c in zip(read, expressions.COMPONENTS):
-                    whole = f"{array}[{index}.{c}]"
+                    whole = self.at(memory, f"{index}.{c}")
                     self.line(s.depth, f"let {name} = {packed.read(whole, wide) if packed is not None else whole};")
             return f"vec{lanes}<{kind}>({', '.join(f'{name}.{expressions.COMPONENTS[u.arg]}' for name in read)})"
         parts = [self.part(s, u, f"{index}.{c}", wide) for c in expressions.COMPONENTS[:lanes]]
@@ -156,13 +180,14 @@ class WgslWriter(Writer):
 
     def part(self, s: Stmt, u: UOp, index: str, wide: int) -> str:
         """An element of memory, as text."""
-        array, memory = self.operand(s.src[0]), memory_of(u.src[0])
+        memory = memory_of(u.src[0])
         packed = expressions.PACKED.get(memory.dtype)
         if packed is None:
-            return expressions.component(array, bare(index), wide)
+            return self.at(memory, *expressions.component(bare(index), wide))
         word, shift = packed.place(self.named(s.depth, bare(index)))
-        at = expressions.component(array, word, packed.words(wide))
-        return packed.element(f"atomicLoad(&{at})" if memory in self.program.sub_word else at, shift)
+        if memory in self.program.sub_word:
+            return packed.element(self.atomic("Load", memory, word), shift)
+        return packed.element(self.at(memory, *expressions.component(word, packed.words(wide))), shift)
 
     def named(self, depth: int, text: str) -> str:
         """The text, or a name for it where it is more than one, or a number."""
@@ -185,21 +210,24 @@ class WgslWriter(Writer):
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
         elif place.dtype is dtypes.float16 and u.src[2].dtype is dtypes.float32:
             text = f"{expressions.type_of(dtypes.float16, self.lanes_of(value))}({text})"  # memory rounds
-        array, wide = self.operand(place), self.program.wide.get(place, 1)
+        wide = self.program.wide.get(place, 1)
         packed = expressions.PACKED.get(place.dtype) if place.op is Op.PARAM else None
         where = bare(self.operand(index))
         if is_whole(u.src[1]):
             given = self.splat(value, text, place.dtype, wide)
             if packed is not None:
                 given = packed.written(given, wide)
-            self.guarded(s.depth, f"{array}[{where}] = {given};", test)
+            self.guarded(s.depth, self.put_at(place, where, "", given), test)
             return
         lane = self.rest.get(index) if isinstance(index, int) else None
 
         def put(at: str, given: str) -> str:
-            if packed is not None:
-                return expressions.put_part(packed, array, at, given)
-            return f"{expressions.component(array, at, wide, lane)} = {given};"
+            if packed is None:
+                return self.put_at(place, *((at, lane) if lane else expressions.component(at, wide)), given)
+            # other threads may write the rest of the word meanwhile
+            word, shift = packed.place(at)
+            cleared = self.atomic("And", place, word, f"~({packed.mask} << {shift})")
+            return f"{cleared}; {self.atomic('Or', place, word, f'{packed.pack(bare(given))} << {shift}')};"
 
         if lanes == 1:
             self.guarded(s.depth, put(where if packed is None else self.named(s.depth, where), text), test)
