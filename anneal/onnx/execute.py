@@ -558,7 +558,7 @@ class NodeCall:
 
     def _given(self, of: Operator, values: list[Any], attributes: dict[str, Any]) -> Any:
         wanted = [of.wants_value(n) for n in range(len(values))]
-        given: list[Any] = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
+        given = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
         data = [v for v, w in zip(given, wanted) if not w and v is not None]
         function = partial(of.function, self, **attributes)
         on_host = None if of.on_host is None else partial(of.on_host, self, **attributes)

@@ -16,7 +16,7 @@ import numpy as np
 from anneal.backend import Storage, get_device
 from anneal.errors import DTypeError, OnnxError
 from anneal.onnx.execute import GraphRun
-from anneal.onnx.graph import ModelProgram, ValueInfo, deciding
+from anneal.onnx.graph import NARROW, ModelProgram, ValueInfo, deciding
 from anneal.onnx.values import Map, Memo, device_array, dtype_named, fits_device, uploaded
 from anneal.runtime import buffer_leaf, here, memory_of
 from anneal.tensor import Tensor, Variable, realize
@@ -337,7 +337,7 @@ def _map(x: Any, info: ValueInfo) -> Map:
     """A dict as a Map, each key and value of the type that the input says."""
     if not isinstance(x, Mapping):
         raise OnnxError(f"input {info.name!r}: is {type(x).__name__}, not a dict; it takes {info}")
-    types: list[Any] = [str if name == "string" else dtype_named(name).type for name in (info.key, info.dtype)]
+    types = [str if name == "string" else dtype_named(name).type for name in (info.key, info.dtype)]
     try:
         for key, value in x.items():
             if not isinstance(key, str | int | np.integer) or isinstance(key, str) != (types[0] is str):
@@ -357,11 +357,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 def _check(x: Any, info: ValueInfo) -> None:
     """Raises OnnxError unless a value has the dtype, rank and sizes that its input says."""
     name = x.dtype.name if isinstance(x, Tensor) else _name_of(x.dtype)
-    narrowed = isinstance(x, Tensor) and (info.dtype, name) in (
-        ("int64", "int32"),
-        ("uint64", "uint32"),
-        ("float64", "float32"),
-    )
+    narrowed = isinstance(x, Tensor) and NARROW.get(info.dtype) == name
     if info.dtype and name != info.dtype and not narrowed and not info.dtype.startswith("type "):
         raise OnnxError(f"input {info.name!r}: takes {info.dtype}, not {name}; cast it, .astype({info.dtype!r})")
     if info.shape is not None and info.kind == "tensor":

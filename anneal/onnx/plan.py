@@ -437,7 +437,7 @@ class _Part:
         self._inputs = sorted(read - made - constants.keys())
         self._outputs = sorted(made & wanted)
         self._own = {v.name for v in graph.inputs}
-        self._key: tuple[Any, ...] = () if of.main else (graph,)  # objects: no other has their place later
+        self._key = () if of.main else (graph,)  # objects: no other has their place later
         self.graph = Graph(
             graph.name,
             graph.path,
@@ -589,5 +589,5 @@ class _Found:
     def _size(self, group: int, n: int) -> Any:
         if group not in self._moving:
             return n
-        largest: UOp = Variable(f"found{group}", 1, max(_LEAST, 1 << (n - 1).bit_length()))
+        largest = Variable(f"found{group}", 1, max(_LEAST, 1 << (n - 1).bit_length()))
         return largest

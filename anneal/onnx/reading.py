@@ -17,14 +17,6 @@ from anneal.onnx.graph import FileNode, Graph, LocalFunction, ModelProgram, Valu
 from anneal.onnx.registry import find
 from anneal.onnx.values import PACKED_BITS, array_dtype, element_bits, element_name
 
-_FIELDS = {  # where a TensorProto that has no raw_data keeps the elements of a type
-    **dict.fromkeys((1, 14), "float_data"),
-    **dict.fromkeys((11, 15), "double_data"),
-    7: "int64_data",
-    **dict.fromkeys((12, 13), "uint64_data"),
-    8: "string_data",
-}
-
 
 def parsed(
     source: str | os.PathLike[str] | bytes, *, whole: bool = False
@@ -94,6 +86,8 @@ def _elements(tensor: Any, where: str) -> int:
 
 def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
     """The elements of a TensorProto; `raw` are the bytes that it has as such, here or in another file."""
+    from onnx import helper
+
     code = tensor.data_type
     dtype = array_dtype(code)
     if dtype is None:
@@ -112,7 +106,7 @@ def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
         if code not in PACKED_BITS:
             return raw.view(dtype).reshape(shape) if size else np.empty(shape, dtype)
     else:
-        count = len(getattr(tensor, _FIELDS.get(code, "int32_data")))
+        count = len(getattr(tensor, helper.tensor_dtype_to_field(code)))
         each = 2 if code in (14, 15) else 1
         _check(where, count, size * each if code not in PACKED_BITS else -(-size * bits // 8), shape)
     return _packed(tensor, where, raw)

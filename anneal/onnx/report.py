@@ -127,7 +127,7 @@ def _untaken(graph: Graph) -> Iterator[Gap]:
 
 def _mistyped(graph: Graph) -> Iterator[Gap]:
     """Nodes of the main graph that are given elements of types which they do not take, as far as types are known."""
-    known: dict[str, str | None] = {v.name: v.dtype for v in graph.inputs if v.kind == "tensor" and v.dtype}
+    known = {v.name: v.dtype for v in graph.inputs if v.kind == "tensor" and v.dtype}
     known |= {name: str(array.dtype.name) for name, array in graph.constants.items() if array is not None}
     known = {name: "object" if dtype == "string" else dtype for name, dtype in known.items()}
     for node in graph.nodes:

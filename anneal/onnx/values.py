@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
 from typing import Any
@@ -137,27 +137,13 @@ class Sizes:
     it is an error. What no row is for is computed on the device, from the numbers that a run has.
     """
 
-    __slots__ = ("dtype", "items")
+    __slots__ = ("dtype", "items", "ndim", "shape", "size")
 
     def __init__(self, items: Array, dtype: Any) -> None:
         self.items = items
         self.dtype = np.dtype(dtype)
-
-    @property
-    def shape(self) -> Ints:
-        """The shape of the array, whose sizes are all known."""
-        shape: Ints = self.items.shape
-        return shape
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return self.items.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.items.size
+        self.shape = items.shape
+        self.ndim, self.size = items.ndim, items.size
 
     def tolist(self) -> Any:
         """The numbers as nested lists."""
@@ -195,18 +181,6 @@ def tensor_of(value: Sizes, device: str) -> Tensor:
     if value.dtype == np.int64 and device == "cpu":
         return row.cast(dtypes.int64)
     return row
-
-
-def broadcast(a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...]:
-    """The shape of two that broadcast, as NumPy has it; a symbolic size is not 1. Raises ShapeError if they do not."""
-    out: list[Size] = []
-    for n in range(max(len(a), len(b))):
-        x: Size = a[-1 - n] if n < len(a) else 1
-        y: Size = b[-1 - n] if n < len(b) else 1
-        if x is not y and x != y and x != 1 and y != 1:
-            raise ShapeError(f"shapes {tuple(a)} and {tuple(b)} do not broadcast")
-        out.append(y if x == 1 else x)
-    return tuple(reversed(out))
 
 
 # -- what computes ----------------------------------------------------------------------------------------------------

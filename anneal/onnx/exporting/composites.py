@@ -8,21 +8,28 @@ from typing import Any
 import numpy as np
 
 from anneal.frozen import frozen
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, cast
+from anneal.onnx.exporting.graph_writer import (
+    ExportRecipe,
+    GraphValue,
+    GraphWriter,
+    Shape,
+    Values,
+    broadcast,
+    carrier,
+    cast,
+)
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
 from anneal.schedule import pieces_of
-from anneal.uop import MOVEMENT, DType, Op, Src, UOp, dtypes, normalise_const, reduce_identity
+from anneal.uop import MOVEMENT, DType, Ints, Op, Src, UOp, dtypes, normalise_const, reduce_identity
 from anneal.uop.sizes import product
 
 _FLOATS = (dtypes.float32, dtypes.float64)  # those that are no narrower than what is computed in
 _ONES = 4096  # the most ones that a norm without a weight is given as one
 
-Nodes = Src
-Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 # (call, what it is computed from, its arguments) -> the operator, if it fits
-Named = Callable[[UOp, Nodes, Any], ExportRecipe | None]
+Named = Callable[[UOp, Src, Any], ExportRecipe | None]
 
 
 def composite(u: UOp, opset: int) -> ExportRecipe | None:
@@ -54,13 +61,13 @@ def _alone(op: str, x: UOp, **attributes: Any) -> ExportRecipe:
 # -- by name ----------------------------------------------------------------------------------------------------------
 
 
-def _gelu(u: UOp, given: Nodes, approximate: str) -> ExportRecipe | None:
+def _gelu(u: UOp, given: Src, approximate: str) -> ExportRecipe | None:
     if u.dtype is not dtypes.float32:
         return None
     return _alone("Gelu", given[0], **({} if approximate == "none" else {"approximate": approximate}))
 
 
-def _sigmoid(u: UOp, given: Nodes, _: float) -> ExportRecipe | None:
+def _sigmoid(u: UOp, given: Src, _: float) -> ExportRecipe | None:
     """1 / (1 + exp(-x))."""
     less = given[0]
     fits = u.dtype in _FLOATS and less.op is Op.NEG and u.src[0].op is Op.RECIP and _is(u.src[0].src[0].src[1], 1)
@@ -74,11 +81,11 @@ def _along(op: str) -> Named:
 def _place(op: str) -> Named:
     """The least position at which a value is the largest, or the least, along an axis."""
 
-    def made(u: UOp, given: Nodes, axis: int) -> ExportRecipe | None:
+    def made(u: UOp, given: Src, axis: int) -> ExportRecipe | None:
         if given[0].dtype in (dtypes.bool_, dtypes.uint64):
             return None
 
-        def emit(w: GraphWriter, values: list[GraphValue]) -> str:
+        def emit(w: GraphWriter, values: Values) -> str:
             return w.cast(w.node(op, *w.wholes(values, given), axis=axis, keepdims=1), dtypes.int32)
 
         return ExportRecipe(given, emit)
@@ -86,7 +93,7 @@ def _place(op: str) -> Named:
     return made
 
 
-def _norm(u: UOp, given: Nodes, arguments: tuple[int, float] | float) -> ExportRecipe | None:
+def _norm(u: UOp, given: Src, arguments: tuple[int, float] | float) -> ExportRecipe | None:
     """A LayerNormalization from an axis on, or a BatchNormalization."""
     if u.dtype not in _FLOATS or any(p.dtype is not u.dtype for p in given) or 0 in u.shape:
         return None
@@ -95,7 +102,7 @@ def _norm(u: UOp, given: Nodes, arguments: tuple[int, float] | float) -> ExportR
     return one("BatchNormalization", given, epsilon=arguments)
 
 
-def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...]) -> ExportRecipe | None:
+def _standardized(u: UOp, given: Src, axes: Ints) -> ExportRecipe | None:
     """A LayerNormalization for a standardizing of the last axes, or an InstanceNormalization where a row is long."""
     x, r = given
     shape = u.shape
@@ -105,9 +112,9 @@ def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...]) -> ExportRecipe |
     if not all(isinstance(n, int) for n in tail) or r.op is not Op.RSQRT or not r.src[0].src[1].is_const:
         return None
     eps, count = float(r.src[0].src[1].arg), product(tail)
-    own: Any = np.float32 if u.dtype is dtypes.float32 else np.float64
+    own = np.float32 if u.dtype is dtypes.float32 else np.float64
 
-    def emit(w: GraphWriter, values: list[GraphValue]) -> str:
+    def emit(w: GraphWriter, values: Values) -> str:
         (name,) = w.wholes(values, (x,))
         if count > _ONES:
             weights = w.constant(np.ones(shape[1], own)), w.constant(np.zeros(shape[1], own))
@@ -123,7 +130,7 @@ def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...]) -> ExportRecipe |
 
 
 def _attributes(strides: Ints, dilations: Ints, sides: Pairs) -> dict[str, Any]:
-    more: dict[str, Any] = {"strides": list(strides)}
+    more = {"strides": list(strides)}
     if any(d != 1 for d in dilations):
         more["dilations"] = list(dilations)
     if any(map(any, sides)):
@@ -138,7 +145,7 @@ def _unpadded(x: UOp, sides: Pairs) -> tuple[UOp, Pairs]:
     return x, sides
 
 
-def _convolution(u: UOp, given: Nodes, arguments: tuple[Any, ...]) -> ExportRecipe | None:
+def _convolution(u: UOp, given: Src, arguments: tuple[Any, ...]) -> ExportRecipe | None:
     sides, strides, dilations, groups = arguments
     x, sides = _unpadded(given[0], sides)
     if any(p.dtype is not dtypes.float32 or 0 in p.shape for p in (u, *given)) or not _plain(x.shape[2:], *sides):
@@ -154,7 +161,7 @@ def _plain(*sizes: Any) -> bool:
 def _pool(op: str) -> Named:
     """A MaxPool, or the mean or the sum of an AveragePool, over (batch, channels, ...), which other axes are made."""
 
-    def made(u: UOp, given: Nodes, arguments: tuple[Any, ...]) -> ExportRecipe | None:
+    def made(u: UOp, given: Src, arguments: tuple[Any, ...]) -> ExportRecipe | None:
         kernel, strides, dilations, sides = arguments
         x, lead = given[0], len(u.shape) - len(kernel)
         # a border as wide as the kernel is none that runtimes take
@@ -162,11 +169,11 @@ def _pool(op: str) -> Named:
         if not fits or any(max(pair) >= k for pair, k in zip(sides, kernel, strict=True)):
             return None
         front = x.shape[:lead]
-        flat: Shape = front if lead == 2 else ((1, 1) + front)[-2:] if lead < 2 else (product(front[:-1]), front[-1])
+        flat = front if lead == 2 else ((1, 1) + front)[-2:] if lead < 2 else (product(front[:-1]), front[-1])
         source = reshape(x, (*flat, *x.shape[lead:]))
-        out: Shape = (*flat, *u.shape[lead:])
+        out = (*flat, *u.shape[lead:])
 
-        def emit(w: GraphWriter, values: list[GraphValue]) -> str:
+        def emit(w: GraphWriter, values: Values) -> str:
             more = _attributes(strides, dilations, sides)
             if op != "MaxPool":
                 more["count_include_pad"] = 1
@@ -230,7 +237,7 @@ def _mean(u: UOp) -> ExportRecipe | None:
     if contraction(inner, total.shape) is not None:
         return None
 
-    def emit(w: GraphWriter, given: list[GraphValue]) -> str:
+    def emit(w: GraphWriter, given: Values) -> str:
         without = u.shape == tuple([n for a, n in enumerate(x.shape) if a not in axes])
         name = reduced_by(w, "ReduceMean", w.wholes(given, (x,))[0], axes, keepdims=not without)
         return name if without or total is inner else w.reshape(name, u.shape)
@@ -259,7 +266,7 @@ def reduced_by(w: GraphWriter, op: str, name: str, axes: Sequence[int], *, keepd
     return w.node(op, name, axes=list(axes), keepdims=int(keepdims))
 
 
-def reduced(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def reduced(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """REDUCE_AXIS. Along an axis that is repeated a sum is a product, and an extreme the value itself."""
     op, axes = u.arg
     old = u.src[0].shape
@@ -355,7 +362,7 @@ def _is_of(u: UOp, x: UOp, number: Any) -> bool:
     return u.src[0] is x and u.src[1].is_const and bool(u.src[1].arg == number)
 
 
-def gathered(w: GraphWriter, u: UOp, given: list[GraphValue], sure: bool) -> GraphValue:
+def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
     """GATHER; out of range it reads 0. An index that is the same along all axes but one is a look-up of slices."""
     x, index = given
     source = u.src[0]
@@ -395,13 +402,13 @@ def gathered(w: GraphWriter, u: UOp, given: list[GraphValue], sure: bool) -> Gra
     return GraphValue(name, u.dtype, shape)
 
 
-def _repeating(w: GraphWriter, x: GraphValue, shape: tuple[Any, ...], axis: int) -> GraphValue:
+def _repeating(w: GraphWriter, x: GraphValue, shape: Shape, axis: int) -> GraphValue:
     """The value with all axes, whole along one."""
     x = w.ranked(x, len(shape))
     return w.whole(x, tuple([n if a == axis else m for a, (n, m) in enumerate(zip(shape, x.shape, strict=True))]))
 
 
-def scattered(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
+def scattered(w: GraphWriter, u: UOp, given: Values) -> str:
     """SCATTER_ADD: rows out of range go to one more row, which is cut off."""
     index, value = w.wholes(given, u.src)
     rows, columns = u.shape
@@ -416,13 +423,13 @@ def scattered(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
     return w.settled(w.Slice(total, w.ints([0]), w.size(rows), w.ints([0])), u.dtype)
 
 
-def argsorted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
+def argsorted(w: GraphWriter, u: UOp, given: Values) -> str:
     """ARGSORT of a row: of equal keys the first comes first, as TopK has it."""
     name = w.TopK(*w.wholes(given, u.src), w.size(u.shape[0]), outputs=2, axis=0, largest=0, sorted=1)
     return w.cast(f"{name}_1", _INT32)
 
 
-def updated(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
+def updated(w: GraphWriter, u: UOp, given: Values) -> str:
     """UPDATE: the rows, columns, ... of a part, counted from where it starts, are written into the whole."""
     x, part = w.wholes(given[:2], u.src)
     room = u.src[1].shape
@@ -517,7 +524,7 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
     m, n, k = (product(x) for x in (rows, columns, summed))
     left = _matrix(a, [*roles.batch, *roles.rows, *roles.summed], (*batch, m, k) if rows else (*batch, 1, k))
     right = _matrix(b, [*roles.batch, *roles.summed, *roles.columns], (*batch, k, n) if columns else (*batch, k, 1))
-    result: Shape = (*batch, m, n)
+    result = (*batch, m, n)
     whole = _as_it_is(left, batch)
     if whole is not None:
         left, result = whole, (*whole.shape[:-1], n)
@@ -525,7 +532,7 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
     if order != sorted(order):
         back = (tuple([space[i] for i in order]), [order.index(i) for i in sorted(order)])
 
-    def emit(w: GraphWriter, given: list[GraphValue]) -> str:
+    def emit(w: GraphWriter, given: Values) -> str:
         name = w.settled(w.MatMul(*w.wholes(given, (left, right))), u.dtype)
         shape = result
         if back is not None:

@@ -48,6 +48,9 @@ class GraphValue(NamedTuple):
     shape: Shape
 
 
+Values = list[GraphValue]
+
+
 class GraphWriter:
     """A graph in the making. `sources` says for each symbolic size the input and the axis that tell it, or the input
     that is it.
@@ -234,7 +237,7 @@ class ExportRecipe(NamedTuple):
     whole value."""
 
     inputs: Src
-    emit: Callable[[GraphWriter, list[GraphValue]], GraphValue | str]
+    emit: Callable[[GraphWriter, Values], GraphValue | str]
 
 
 # -- elementwise ops ---------------------------------------------------------------------------------------------------
@@ -270,7 +273,7 @@ def without_form(u: UOp, opset: int) -> str:
     return ""
 
 
-def elementwise(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def elementwise(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """An elementwise node; the shape is what its sources broadcast to."""
     shape = broadcast([v.shape for v in given])
     names = [v.name for v in given]
@@ -476,7 +479,7 @@ def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
     if new is dtypes.uint64:
         inside = w.Max(name, w.scalar(old, 0))
         return w.cast(w.cast(inside, new), own)
-    wide: Any = np.float64 if old.bits == 64 else np.float32
+    wide = np.float64 if old.bits == 64 else np.float32
     low, high = wide(new.min), wide(new.max)
     if int(high) > new.max:
         high = np.nextafter(high, wide(0))
@@ -496,7 +499,7 @@ def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
 _LAST = (1 << 63) - 1  # an end beyond every axis
 
 
-def reshaped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def reshaped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """RESHAPE. Axes of size 1 that only come or go in front leave a value as it is."""
     v, old, new = given[0], u.src[0].shape, u.shape
     ones = all(n == 1 for n in v.shape)
@@ -518,7 +521,7 @@ def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
     if 0 in old:
         return None
     mine = (1,) * (len(old) - len(v.shape)) + v.shape
-    out: list[Any] = [1] * len(new)
+    out = [1] * len(new)
     for theirs, its in matched_axes(old, new):
         before = [mine[i] for i in theirs]
         if all(n == 1 for n in before):
@@ -530,7 +533,7 @@ def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
     return tuple(out)
 
 
-def permuted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def permuted(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """PERMUTE; moving axes of one element among others is a reshape."""
     v = given[0]
     if all(n == 1 for n in v.shape):
@@ -543,18 +546,18 @@ def permuted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     return GraphValue(w.Transpose(v.name, perm=list(u.arg)), v.dtype, shape)
 
 
-def expanded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def expanded(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """EXPAND: the value broadcasts as it is."""
     return given[0]
 
 
-def padded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
+def padded(w: GraphWriter, u: UOp, given: Values) -> str:
     """PAD with zeros."""
     begins, ends = zip(*u.arg)
     return w.Pad(*w.wholes(given, u.src), w.shape(begins + ends), w.scalar(u.dtype, 0))
 
 
-def shrunk(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def shrunk(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """SHRINK: a slice along the axes that change; a repeated axis is repeated less often."""
     rank = len(u.shape)
     v = given[0]
@@ -575,7 +578,7 @@ def shrunk(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     return GraphValue(name, v.dtype, tuple([u.shape[a] if a in cut else n for a, n in enumerate(own)]))
 
 
-def flipped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def flipped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """FLIP: a slice from the last element to the first."""
     v = w.ranked(given[0], len(u.shape))
     axes = [a for a in u.arg if v.shape[a] != 1]
@@ -586,13 +589,13 @@ def flipped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     return GraphValue(w.Slice(v.name, *ends), v.dtype, v.shape)
 
 
-def iota(w: GraphWriter, u: UOp, _: list[GraphValue]) -> str:
+def iota(w: GraphWriter, u: UOp, _: Values) -> str:
     """IOTA of a symbolic size."""
     (n,) = u.shape
     last = w.cast(w.Squeeze(w.size(n)), dtypes.int32)
     return w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
 
 
-def sized(w: GraphWriter, u: UOp, _: list[GraphValue]) -> str:
+def sized(w: GraphWriter, u: UOp, _: Values) -> str:
     """A symbolic size as a number."""
     return w.cast(w.Squeeze(w.size(u)), carrier(u.dtype))

@@ -14,7 +14,7 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Array, Value, counted
+from anneal.onnx.ops.elementwise import Array, Floats, Numbers, Texts, Value, counted
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
 from anneal.tensor import Tensor, vjp
@@ -30,14 +30,14 @@ _TOGETHER = 32  # rows that are stacked at once, where turns run one by one
 def constant(
     node: NodeCall,
     *,
-    value: Any = None,
-    sparse_value: Any = None,
-    value_float: Any = None,
-    value_floats: Any = None,
-    value_int: Any = None,
-    value_ints: Any = None,
-    value_string: Any = None,
-    value_strings: Any = None,
+    value: Any,
+    sparse_value: Any,
+    value_float: Any,
+    value_floats: Any,
+    value_int: Any,
+    value_ints: Any,
+    value_string: Any,
+    value_strings: Any,
 ) -> Any:
     """The value of an attribute."""
     for dtype, *given in (
@@ -81,7 +81,7 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
         )
     rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     goes = cond is None or bool(_one(node, cond, "condition"))
-    turns: Any = None if most is None else size(_one(node, most, "count"))
+    turns = None if most is None else size(_one(node, most, "count"))
     if goes and turns is not None and _are_many(node, body, turns) and largest(turns) <= node.of.budget:
         done = _counted(node, body, turns, state)
         if done is None and not rows:
@@ -267,7 +267,7 @@ def _scanned_slices(node: NodeCall, body: Graph, length: Size, state: list[Any],
 
 @op("Scan", since=8, raw=True)
 def scan_of_batches(
-    node: NodeCall, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any = None
+    node: NodeCall, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any
 ) -> Any:
     """The first version: a batch of sequences along axis 0, scanned along axis 1."""
     n = num_scan_inputs
@@ -299,7 +299,7 @@ def _slice(x: Any, axis: int, at: int) -> Any:
 
 
 @op("Gradient", domain="ai.onnx.preview.training", raw=True)
-def gradient(node: NodeCall, *values: Any, xs: list[str], y: str, zs: Any = None) -> Any:
+def gradient(node: NodeCall, *values: Any, xs: list[str], y: str, zs: Any) -> Any:
     """The derivatives of the value `y` of this graph by the values `xs`, where `zs` are held."""
     names = [*xs, *(zs or ())]
     if len(names) != len(values):
@@ -377,7 +377,7 @@ def sequence_insert(node: NodeCall, x: Any, value: Any, position: Any = None) ->
 
 
 @op("ConcatFromSequence", since=11, raw=True)
-def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int = 0) -> Any:
+def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int) -> Any:
     """The items one after the other along an axis, or stacked along a new one."""
     items = _sequence(node, x)
     if not items:
@@ -390,7 +390,7 @@ def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int = 0
 
 
 @op("SplitToSequence", since=11, raw=True, values=("split",))
-def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int = 0, keepdims: int = 1) -> Any:
+def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int, keepdims: int) -> Any:
     """Pieces along an axis: of one size, of given sizes, or single slices, which may lose the axis."""
     if not -x.ndim <= axis < x.ndim:
         raise node.fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
@@ -416,7 +416,7 @@ def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int = 
 
 
 @op("Optional", since=15, raw=True, sizes=True)
-def optional(x: Any = None, *, type: Any = None) -> Any:
+def optional(x: Any = None, *, type: Any) -> Any:
     """The input as an optional: itself, or None."""
     return x
 
@@ -435,7 +435,7 @@ def optional_get_element(node: NodeCall, x: Any = None) -> Any:
 PATIENCE = 1.0  # seconds that a pattern may take for one text; the file says the pattern
 
 
-def _text(node: NodeCall, x: Any) -> Array:
+def text_of(node: NodeCall, x: Any) -> Array:
     """A value that is text."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "OUS":
         raise node.fail("takes text, not numbers")
@@ -450,7 +450,7 @@ def characters(texts: Array) -> int:
 @op("StringConcat", raw=True)
 def string_concat(node: NodeCall, x: Value, y: Value) -> Array:
     """The texts of two arrays, concatenated pair by pair."""
-    one, two = _text(node, x), _text(node, y)
+    one, two = text_of(node, x), text_of(node, y)
     node.broadcasts(one, two)
     count = max(one.size, two.size)
     node.room(sum([characters(t) * (count // max(t.size, 1)) for t in (one, two)]))
@@ -458,9 +458,9 @@ def string_concat(node: NodeCall, x: Value, y: Value) -> Array:
 
 
 @op("StringSplit", raw=True)
-def string_split(node: NodeCall, x: Value, *, delimiter: str | None = None, maxsplit: int | None = None) -> Any:
+def string_split(node: NodeCall, x: Value, *, delimiter: str | None, maxsplit: int | None) -> Any:
     """The parts of each text, filled up with "" to one length, and how many there are."""
-    texts = _text(node, x)
+    texts = text_of(node, x)
     most = -1 if maxsplit is None else maxsplit
     parts = [t.split(delimiter or None, most) for t in texts.reshape(-1)]
     counts = np.array([len(p) for p in parts], np.int64)
@@ -482,13 +482,13 @@ def string_normalizer(
     node: NodeCall,
     x: Value,
     *,
-    case_change_action: str = "NONE",
-    is_case_sensitive: int = 0,
-    locale: str | None = None,
-    stopwords: Sequence[str] | None = None,
+    case_change_action: str,
+    is_case_sensitive: int,
+    locale: str | None,
+    stopwords: Texts,
 ) -> Array:
     """Texts without the stop words, in another case, whatever the locale; an empty text if none is left."""
-    texts = _text(node, x)
+    texts = text_of(node, x)
     if texts.ndim not in (1, 2) or (texts.ndim == 2 and texts.shape[0] != 1):
         raise node.fail(f"takes texts of shape [n] or [1, n], not {list(texts.shape)}")
     changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
@@ -502,7 +502,7 @@ def string_normalizer(
 @op("RegexFullMatch", raw=True)
 def regex_full_match(node: NodeCall, x: Value, *, pattern: str) -> Array:
     """True for each text that a pattern matches as a whole."""
-    texts = _text(node, x)
+    texts = text_of(node, x)
     try:
         compiled = regex.compile(pattern)
         found = [compiled.fullmatch(t, timeout=PATIENCE) is not None for t in texts.reshape(-1)]
@@ -524,9 +524,9 @@ def tf_idf_vectorizer(
     mode: str,
     ngram_counts: Sequence[int],
     ngram_indexes: Sequence[int],
-    pool_int64s: Sequence[int] | None = None,
-    pool_strings: Sequence[str] | None = None,
-    weights: Sequence[float] | None = None,
+    pool_int64s: Numbers,
+    pool_strings: Texts,
+    weights: Floats,
 ) -> Array:
     """The count of each listed sequence of words (TF), weighted (TFIDF), or 1 if it occurs (IDF)."""
     column = _columns(node, ngram_counts, ngram_indexes, list(pool_strings or pool_int64s or ()))

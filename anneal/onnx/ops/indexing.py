@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, axis_of, iota, single
+from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import fits_device
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least
 
 
 def wrapped(index: Tensor, count: int) -> Tensor:
     """Positions counted from 0, as int32."""
-    index = index.cast(dtypes.int32)
+    index = index.int()
     return (index < 0).where(index + count, index)
 
 
@@ -34,7 +34,7 @@ def _known(node: NodeCall, index: Array, count: Any, axis: int) -> Array:
 
 
 @op("Gather", raw=True)
-def gather(node: NodeCall, x: Value, index: Value, *, axis: int = 0) -> Value:
+def gather(node: NodeCall, x: Value, index: Value, *, axis: int) -> Value:
     """The elements of an axis at the indices, whose axes take its place. Negative ones since version 11."""
     axis = axis_of(node, axis, x.ndim)
     if not isinstance(x, Tensor) and not fits_device(x.dtype):
@@ -200,7 +200,7 @@ def tensor_scatter(
     # the place in the update of each place in the cache
     here = iota(cache, n, axis, cache.ndim)
     if starts is not None:
-        here = here - starts.cast(dtypes.int32).reshape(-1, *[1] * (cache.ndim - 1))
+        here = here - starts.int().reshape(-1, *[1] * (cache.ndim - 1))
     if mode == "circular":
         here = here.remainder(n)
     inside: Tensor = (here >= 0) & (here < m)
@@ -223,7 +223,7 @@ def nonzero(node: NodeCall, x: Value) -> Array:
 
 
 @op("Compress", raw=True)
-def compress(node: NodeCall, x: Value, condition: Value, *, axis: int | None = None) -> Value:
+def compress(node: NodeCall, x: Value, condition: Value, *, axis: int | None) -> Value:
     """The elements of an axis, or of the flat row, at which the condition holds; what it does not reach goes."""
     places = np.flatnonzero(node.host(condition)).astype(np.int32)
     if axis is None:
@@ -258,9 +258,9 @@ def non_max_suppression(
     node: NodeCall,
     boxes: Value,
     scores: Value,
-    most: Value | None = None,
-    iou_threshold: Value | None = None,
-    score_threshold: Value | None = None,
+    most: MaybeValue = None,
+    iou_threshold: MaybeValue = None,
+    score_threshold: MaybeValue = None,
     *,
     center_point_box: int,
 ) -> Array:

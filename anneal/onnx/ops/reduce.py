@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, axes_of, axis_of, counted, ints, iota, is_float, single
+from anneal.onnx.ops.elementwise import (
+    Array,
+    MaybeArray,
+    MaybeTensor,
+    Value,
+    axes_of,
+    axis_of,
+    counted,
+    ints,
+    iota,
+    is_float,
+    single,
+)
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, host_call
 
@@ -37,15 +49,9 @@ def _extreme(x: Tensor, axes: Axes, keep: bool, largest: bool) -> Tensor:
         return x
     if any(not x.shape[a] for a in axes):
         sizes = [1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes]
-        return Tensor.full(sizes, _end(x.dtype, lowest=largest), dtype=x.dtype, device=x.device)
+        ends = (-math.inf, math.inf) if x.dtype.is_float else (x.dtype.min, x.dtype.max)
+        return x.new_full(sizes, ends[not largest])
     return x.amax(axes, keep) if largest else x.amin(axes, keep)
-
-
-def _end(dtype: Any, lowest: bool) -> Any:
-    """The lowest or highest number of a dtype."""
-    if dtype.is_float:
-        return -math.inf if lowest else math.inf
-    return dtype.min if lowest else dtype.max
 
 
 def _as_float(function: Callable[[Tensor, Axes, bool], Tensor]) -> Callable[[Tensor, Axes, bool], Tensor]:
@@ -77,7 +83,7 @@ ON_HOST: dict[str, Callable[[Array, Axes, bool], Any]] = {
 }
 
 
-def _axes(node: NodeCall, ndim: int, given: Array | None, noop: int) -> Axes:
+def _axes(node: NodeCall, ndim: int, given: MaybeArray, noop: int) -> Axes:
     if given is None or not given.size:
         return () if noop else tuple(range(ndim))
     return tuple(sorted({*axes_of(node, ints(given), ndim)}))
@@ -92,7 +98,7 @@ def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> N
 
     @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was=("axes",))
     def reduced(
-        node: NodeCall, x: Tensor, axes: Array | None = None, *, keepdims: int, noop_with_empty_axes: int = 0
+        node: NodeCall, x: Tensor, axes: MaybeArray = None, *, keepdims: int, noop_with_empty_axes: int = 0
     ) -> Tensor:
         return function(x, _axes(node, x.ndim, axes, noop_with_empty_axes), bool(keepdims))
 
@@ -196,7 +202,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def gemm(
     a: Tensor,
     b: Tensor,
-    c: Tensor | None = None,
+    c: MaybeTensor = None,
     *,
     alpha: float,
     beta: float,
@@ -228,22 +234,7 @@ def determinant(x: Value) -> Value:
     return np.asarray(np.linalg.det(x), x.dtype) if isinstance(x, np.ndarray) else det(x)
 
 
-LONGEST = 8192  # elements of a transform; its matrix has the square of that
-
 # -- transforms -------------------------------------------------------------------------------------------------------
-
-
-def _waves(n: int, rows: int, columns: int) -> tuple[Array, Array]:
-    """cos and sin of 2 pi t k / n, for t below `rows` and k below `columns`."""
-    # The product is taken modulo n, so that large angles lose no digits.
-    angle = (np.arange(rows)[:, None] * np.arange(columns)[None, :] % n) * (2 * math.pi / n)
-    return np.cos(angle), np.sin(angle)
-
-
-def _fitted(x: Tensor, n: int) -> Tensor:
-    """The last axis cut, or filled up with zeros, to n elements."""
-    m = x.shape[-1]
-    return x if m == n else x[..., :n] if m > n else x.pad([(0, 0)] * (x.ndim - 1) + [(0, n - m)])
 
 
 def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
@@ -266,43 +257,25 @@ def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
 
 def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     """(..., time, 1 or 2) to (..., frequency, 2), or back; onesided is half the spectrum, and real numbers."""
-    if not 0 < n <= LONGEST:
-        raise node.fail(f"a transform of {n} elements; from 1 to {LONGEST} are computed")
+    from anneal import fft
+
+    if n < 1:
+        raise node.fail(f"a transform of {n} elements")
+    node.room(*x.shape[:-2], n, 2)
     if x.device == "cpu" and not node.training:
         return _by_numpy(x, n, inverse, onesided)
-    real = x[..., 0]
-    imaginary = x[..., 1] if x.shape[-1] == 2 else None
-    name = x.dtype.name
-
-    def times(a: Tensor, matrix: Array) -> Tensor:
-        return a.matmul(node.constant(matrix.astype(name)))
-
-    if inverse and onesided:
-        half = n // 2 + 1
-        cos, sin = _waves(n, half, n)
-        weight = np.where((np.arange(half) == 0) | (2 * np.arange(half) == n), 1.0, 2.0)[:, None] / n
-        out = times(_fitted(real, half), cos * weight)
-        if imaginary is not None:
-            out = out - times(_fitted(imaginary, half), sin * weight)
-        return out.unsqueeze(-1)
-    columns = n // 2 + 1 if onesided else n
-    cos, sin = _waves(n, n, columns)
+    z = x if x.shape[-1] == 2 else fft.pairs(x[..., 0])
     if inverse:
-        cos, sin = cos / n, -sin / n
-    real = _fitted(real, n)
-    first, second = times(real, cos), -times(real, sin)
-    if imaginary is not None:
-        imaginary = _fitted(imaginary, n)
-        first, second = first + times(imaginary, sin), second + times(imaginary, cos)
-    return Tensor.stack([first, second], dim=-1)
+        return fft.irfft(z, n).unsqueeze(-1) if onesided else fft.ifft(z, n)
+    return fft.fft(z, n)[..., : n // 2 + 1, :] if onesided else fft.fft(z, n)
 
 
 @op("DFT", since=20, values=("dft_length", "axis"), was=("axis",))
 def dft(
     node: NodeCall,
     x: Tensor,
-    dft_length: Array | None = None,
-    axis: Array | None = None,
+    dft_length: MaybeArray = None,
+    axis: MaybeArray = None,
     *,
     inverse: int,
     onesided: int,
@@ -323,8 +296,8 @@ def stft(
     node: NodeCall,
     signal: Tensor,
     frame_step: Array,
-    window: Tensor | None = None,
-    frame_length: Array | None = None,
+    window: MaybeTensor = None,
+    frame_length: MaybeArray = None,
     *,
     onesided: int,
 ) -> Tensor:
@@ -368,7 +341,7 @@ _window("BlackmanWindow", 0.42, 0.5, 0.08)
 
 @op("MelWeightMatrix", values=("bins", "dft_length", "rate", "low", "high"))
 def mel_weight_matrix(
-    node: NodeCall, bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int = 1
+    node: NodeCall, bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int
 ) -> Array:
     """Triangles at equal distances of pitch: a column for each band, a row for each frequency."""
     count, n = int(single(bins)), int(single(dft_length))

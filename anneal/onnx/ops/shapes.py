@@ -9,9 +9,22 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, axes_of, axis_of, counted, ints, iota, single
+from anneal.onnx.ops.elementwise import (
+    Array,
+    MaybeArray,
+    Numbers,
+    Value,
+    along,
+    axes_of,
+    axis_of,
+    counted,
+    ints,
+    iota,
+    single,
+)
 from anneal.onnx.registry import op
-from anneal.onnx.values import array_dtype, broadcast, fits_device, host_value
+from anneal.onnx.values import array_dtype, fits_device, host_value
+from anneal.ops import broadcast_shapes
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least, product, range_of, size as size_of
@@ -23,7 +36,7 @@ _FAR = (1 << 31) - 1  # positions beyond are as good as this one, and sizes that
 
 
 @op("Shape", raw=True, by_shape=True, sizes=True)
-def shape(x: Value, *, start: int = 0, end: int | None = None) -> Any:
+def shape(x: Value, *, start: int = 0, end: int | None) -> Any:
     """The sizes as int64; those of axes `start` to `end` since version 15."""
     return host_value(x.shape[slice(start, end)])
 
@@ -63,7 +76,7 @@ def flatten(node: NodeCall, x: Value, *, axis: int) -> Value:
 
 
 @op("Squeeze", since=13, values=("axes",), host=True, was=("axes",))
-def squeeze(node: NodeCall, x: Value, axes: Array | None = None) -> Value:
+def squeeze(node: NodeCall, x: Value, axes: MaybeArray = None) -> Value:
     """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
         raise node.fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
@@ -86,20 +99,20 @@ def unsqueeze(node: NodeCall, x: Value, axes: Array) -> Value:
 
 
 @op("Transpose")
-def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
+def transpose(x: Tensor, *, perm: Numbers) -> Tensor:
     """The axes in another order, reversed if none is given."""
     return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 or perm else x
 
 
 @transpose.host
-def _transpose_on_host(x: Array, *, perm: Sequence[int] | None = None) -> Array:
+def _transpose_on_host(x: Array, *, perm: Numbers) -> Array:
     return np.ascontiguousarray(np.transpose(x, perm or None))
 
 
 @op("Expand", values=("shape",))
 def expand(x: Tensor, shape: Array) -> Tensor:
     """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
-    return x.expand(*broadcast(x.shape, ints(shape)))
+    return x.expand(*broadcast_shapes(x.shape, tuple(ints(shape))))
 
 
 @expand.host
@@ -128,11 +141,11 @@ def _concat_on_host(*xs: Array, axis: int = 1) -> Array:
 def split(
     node: NodeCall,
     x: Value,
-    split: Array | None = None,
-    given: Array | None = None,
+    split: MaybeArray = None,
+    given: MaybeArray = None,
     *,
     axis: int = 0,
-    num_outputs: int | None = None,
+    num_outputs: int | None,
 ) -> tuple[Value, ...]:
     """Pieces along an axis, as many as outputs or, since version 18, as `num_outputs` says, the last one smaller if
     need be; or of sizes that are an input in version 1 and since 13, an attribute (`given`) before that.
@@ -158,7 +171,7 @@ def split(
     host=True,
     was=("starts", "ends", "axes", "steps"),
 )
-def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
+def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: MaybeArray = None, steps: Any = None) -> Value:
     """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
     begins = ints(starts)
     by = [1] * len(begins) if steps is None else ints(steps)
@@ -243,8 +256,8 @@ def pad_old(
     node: NodeCall,
     x: Tensor,
     *,
-    pads: Sequence[int] | None = None,
-    paddings: Sequence[int] | None = None,
+    pads: Numbers,
+    paddings: Numbers,
     mode: str,
     value: float,
 ) -> Tensor:
@@ -270,23 +283,12 @@ def pad(node: NodeCall, x: Value, pads: Value, value: Any = None, axes: Value | 
     return _padded(node, node.tensor(x), pairs, mode, fill)
 
 
-def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: Array | None) -> Array:
+def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: MaybeArray) -> Array:
     x = x[tuple([slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape, strict=True)])]
     grown = [(max(b, 0), max(a, 0)) for b, a in pairs]
     if mode != "constant":
         return np.pad(x, grown, mode=_HOST_MODES[mode])  # type: ignore[call-overload, no-any-return]
     return np.pad(x, grown, constant_values=0 if value is None else value.reshape(()).astype(x.dtype))
-
-
-@op("CenterCropPad", values=("shape",))
-def center_crop_pad(node: NodeCall, x: Tensor, shape: Array, *, axes: Sequence[int] | None = None) -> Tensor:
-    """Axes cut or padded with zeros on both sides to the sizes given; of an odd number more at the end."""
-    pairs = [(0, 0)] * x.ndim
-    for axis, n in zip(axes_of(node, axes, x.ndim), ints(shape), strict=True):
-        more = abs(n - x.shape[axis])
-        before, after = more // 2, more - more // 2
-        pairs[axis] = (before, after) if n > x.shape[axis] else (-before, -after)
-    return x.pad(pairs)
 
 
 # -- blocks and triangles ---------------------------------------------------------------------------------------------
@@ -300,10 +302,8 @@ def depth_to_space(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DC
     if c % (b * b):
         raise node.fail(f"{c} channels do not make blocks of {b} by {b}")
     if mode == "DCR":
-        x = x.reshape(n, b, b, c // (b * b), h, w).permute(0, 3, 4, 1, 5, 2)
-    else:
-        x = x.reshape(n, c // (b * b), b, b, h, w).permute(0, 1, 4, 2, 5, 3)
-    return x.reshape(n, c // (b * b), h * b, w * b)
+        x = x.reshape(n, b * b, c // (b * b), h, w).transpose(1, 2).reshape(n, c, h, w)
+    return x.pixel_shuffle(b)
 
 
 @op("SpaceToDepth")
@@ -313,24 +313,20 @@ def space_to_depth(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DC
     b = blocksize
     if h % b or w % b:
         raise node.fail(f"images of {h} by {w} are not made of blocks of {b} by {b}")
-    x = x.reshape(n, c, h // b, b, w // b, b)
-    x = x.permute(0, 3, 5, 1, 2, 4) if mode == "DCR" else x.permute(0, 1, 3, 5, 2, 4)
-    return x.reshape(n, c * b * b, h // b, w // b)
+    x = x.pixel_unshuffle(b)
+    if mode == "DCR":
+        x = x.reshape(n, c, b * b, h // b, w // b).transpose(1, 2).reshape(x.shape)
+    return x
 
 
 @op("Trilu", values=("k",))
-def trilu(x: Tensor, k: Array | None = None, *, upper: int) -> Tensor:
+def trilu(x: Tensor, k: MaybeArray = None, *, upper: int) -> Tensor:
     """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
-    diagonal = 0 if k is None else int(single(k))
-    rows, columns = x.shape[-2:]
-    row, column = iota(x, rows, 0, 2), iota(x, columns, 1, 2)
-    diagonal = max(-rows, min(columns, diagonal))
-    inside: Tensor = column - row >= diagonal if upper else column - row <= diagonal
-    return inside.where(x, x.zeros_like())
+    return (x.triu if upper else x.tril)(0 if k is None else int(single(k)))
 
 
 @trilu.host
-def _trilu_on_host(x: Array, k: Array | None = None, *, upper: int) -> Array:
+def _trilu_on_host(x: Array, k: MaybeArray = None, *, upper: int) -> Array:
     return (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k)))
 
 
@@ -338,7 +334,7 @@ def _trilu_on_host(x: Array, k: Array | None = None, *, upper: int) -> Array:
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
-    length = lengths.int().reshape(*[x.shape[i] if i == batch_axis else 1 for i in range(x.ndim)])
+    length = lengths.int().reshape(along(batch_axis, x.ndim))
     index = (time < length).where(length - 1 - time, time)
     return x.gather(time_axis, index.expand(*x.shape))
 
@@ -347,7 +343,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
 
 
 @op("ConstantOfShape", values=("shape",))
-def constant_of_shape(node: NodeCall, shape: Array, *, value: Array | None = None) -> Value:
+def constant_of_shape(node: NodeCall, shape: Array, *, value: MaybeArray) -> Value:
     """A tensor filled with one number, a float32 0 unless `value` is given."""
     sizes = ints(shape)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
@@ -386,10 +382,10 @@ def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_ty
 
 
 @op("EyeLike", raw=True)
-def eye_like(node: NodeCall, x: Value, *, dtype: int | None = None, k: int) -> Tensor:
+def eye_like(node: NodeCall, x: Value, *, dtype: int | None, k: int) -> Tensor:
     """Ones on the k-th diagonal of a matrix of the shape of x, in its dtype unless another is named."""
     rows, columns = x.shape
     name = array_dtype(dtype).name if dtype else x.dtype.name  # type: ignore[union-attr]
     row = Tensor.arange(rows, device=node.device).reshape(rows, 1)
-    on: Tensor = (Tensor.arange(columns, device=node.device).reshape(1, columns) - row) == k
+    on = (Tensor.arange(columns, device=node.device).reshape(1, columns) - row) == k
     return on.cast(name)

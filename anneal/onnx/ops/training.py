@@ -10,10 +10,10 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Value, axes_of, axis_of, counted, plus, single
+from anneal.onnx.ops.elementwise import MaybeValue, Numbers, Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import dtype_named
-from anneal.tensor import Generator, Tensor, dtypes
+from anneal.tensor import Generator, Tensor
 from anneal.tensor.random import multinomial, rand, randn
 
 
@@ -53,7 +53,7 @@ def batch_normalization(
     momentum: float,
     is_test: int = 1,
     spatial: int = 1,
-    training_mode: int | None = None,
+    training_mode: int | None,
 ) -> Any:
     """Batch normalisation. The statistics are the batch's, and the running ones are outputs as well, with is_test=0 in
     versions 1 and 6, with outputs for them in versions 7 and 9, and with training_mode=1 since version 14.
@@ -61,7 +61,7 @@ def batch_normalization(
     spatial=0, until version 7, has statistics for each place and not for each channel.
     """
     training = (node.version >= 7 or not is_test) and node.wants(1) if training_mode is None else training_mode
-    x: Tensor = node.tensor(data)
+    x = node.tensor(data)
     if spatial and not training:
         return _inference(node, x, scale, bias, mean, var, epsilon)
     rows = [node.tensor(v) for v in (scale, bias, mean, var)]
@@ -145,7 +145,7 @@ def rms_normalization(
 
 
 @op("LpNormalization")
-def lp_normalization(node: NodeCall, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
+def lp_normalization(node: NodeCall, x: Tensor, *, axis: int, p: int) -> Tensor:
     """x over its 1- or 2-norm along an axis; 0 where that is 0."""
     size = x.norm(p, axis_of(node, axis, x.ndim), keepdim=True)
     return (size == 0).where(x.zeros_like(), x / size)
@@ -178,7 +178,7 @@ def _dropped(node: NodeCall, x: Tensor, ratio: float, training: bool, seed: int 
     With a seed the numbers are those of the standard's reference, NumPy's, and the same in each run.
     """
     if not training or ratio == 0:
-        return (x, Tensor.ones(*x.shape, dtype="bool", device=x.device)) if node.wants(1) else x
+        return (x, x.ones_like(dtype="bool")) if node.wants(1) else x
     if seed is None:
         kept = rand(*x.shape, device=x.device) >= ratio
     else:
@@ -197,7 +197,7 @@ def dropout_old(node: NodeCall, x: Tensor, *, ratio: float, is_test: int = 1) ->
 
 
 @op("Dropout", since=12, values=("ratio", "training_mode"), pure=False)
-def dropout(node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int | None = None) -> Any:
+def dropout(node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int | None) -> Any:
     """x itself unless training_mode is true."""
     share = 0.5 if ratio is None else float(single(ratio))
     training = training_mode is not None and bool(single(training_mode))
@@ -284,42 +284,42 @@ def _generator(seed: float | None) -> Generator | None:
     return None if seed is None else Generator(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-def _named(node: NodeCall, code: int | None, like: Value | None) -> str:
+def _named(node: NodeCall, code: int | None, like: MaybeValue) -> str:
     return node.element(code).name if code is not None else "float32" if like is None else like.dtype.name
 
 
 @op("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", raw=True, pure=False)
 def random(
     node: NodeCall,
-    like: Value | None = None,
+    like: MaybeValue = None,
     *,
-    dtype: int | None = None,
+    dtype: int | None,
     high: float = 1.0,
     low: float = 0.0,
     mean: float = 0.0,
     scale: float = 1.0,
-    seed: float | None = None,
-    shape: Sequence[int] | None = None,
+    seed: float | None,
+    shape: Numbers,
 ) -> Tensor:
     """Normal or uniform numbers of a shape, or that of another value.
 
     Random numbers are anneal's, not those of another runtime; with a seed each run draws the same.
     """
-    sizes: Any = (shape or ()) if like is None else like.shape
+    sizes = (shape or ()) if like is None else like.shape
     draw, scale, mean = (randn, scale, mean) if "Normal" in node.op else (rand, high - low, low)
     drawn = draw(*sizes, device=node.device, generator=_generator(seed))
     return (drawn * scale + mean).cast(_named(node, dtype, like))
 
 
 @op("Bernoulli", pure=False)
-def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Any:
+def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None, seed: float | None) -> Any:
     """1 with the probability that each element is, else 0."""
-    drawn: Any = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
+    drawn = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
     return drawn.cast(_named(node, dtype, p))
 
 
 @op("Multinomial", pure=False)
-def draws(x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
+def draws(x: Tensor, *, dtype: int, sample_size: int, seed: float | None) -> Tensor:
     """Classes drawn from rows of unnormalised log-probabilities."""
     found = multinomial(x.float().softmax(-1), sample_size, True, generator=_generator(seed))
-    return found.cast(dtypes.int32) if dtype == 6 else counted(found)
+    return found.int() if dtype == 6 else counted(found)

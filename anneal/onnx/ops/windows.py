@@ -11,10 +11,10 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, counted, ints, iota, total_of
+from anneal.onnx.ops.elementwise import Array, MaybeTensor, Numbers, counted, ints, iota, total_of
 from anneal.onnx.registry import op, rows
 from anneal.ops import overlapped
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 
 Pairs = tuple[tuple[int, int], ...]
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -46,10 +46,10 @@ class Windows(NamedTuple):
 
     auto_pad: str | None = "NOTSET"
     ceil_mode: int = 0
-    dilations: Sequence[int] | None = None
-    kernel_shape: Sequence[int] | None = None
-    pads: Sequence[int] | None = None
-    strides: Sequence[int] | None = None
+    dilations: Numbers = None
+    kernel_shape: Numbers = None
+    pads: Numbers = None
+    strides: Numbers = None
 
     def steps(self, axes: int) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
         """Strides, dilations and pads, as given or as they are if they are not."""
@@ -60,7 +60,7 @@ class Windows(NamedTuple):
 WINDOWS = Windows()
 
 
-def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Sequence[int] | None = None) -> Window:
+def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Numbers = None) -> Window:
     """The windows over axes of these sizes; an error that names the node where they do not fit.
 
     `pads` are the begins of all axes and then the ends; `auto_pad` works them out so that SAME_UPPER and SAME_LOWER
@@ -123,7 +123,7 @@ def _unfolded(x: Tensor, axis: int, k: int, s: int, d: int) -> Tensor:
 # -- convolutions -----------------------------------------------------------------------------------------------------
 
 
-def convolved(node: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None, w: Window, groups: int) -> Tensor:
+def convolved(node: NodeCall, x: Tensor, weight: Tensor, bias: MaybeTensor, w: Window, groups: int) -> Tensor:
     """The convolution of (batch, in, ...) and (out, in/groups, ...) over the windows."""
     axes = len(w.kernel)
     if axes not in _CONV:
@@ -147,7 +147,7 @@ def conv(
     node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
+    bias: MaybeTensor = None,
     *,
     group: int,
     how: Windows = WINDOWS,
@@ -162,11 +162,11 @@ def conv_transpose(
     node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
+    bias: MaybeTensor = None,
     *,
     group: int = 1,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
+    output_padding: Numbers,
+    output_shape: Numbers,
     how: Windows = WINDOWS,
 ) -> Tensor:
     """The gradient of Conv by its input, as an operator of its own; `output_shape`, if given, decides the padding."""
@@ -335,8 +335,8 @@ def max_unpool(
         for i, (n, s, k) in enumerate(zip(x.shape[2:], steps, kernel, strict=True))
     ]
     shape = (*x.shape[:2], *inferred)
-    flat = Tensor.zeros(math.prod(shape), dtype=x.dtype, device=x.device)
-    out = flat.scatter(0, index.cast(dtypes.int32).reshape(-1), x.reshape(-1)).reshape(*shape)
+    flat = x.new_zeros(math.prod(shape))
+    out = flat.scatter(0, index.int().reshape(-1), x.reshape(-1)).reshape(*shape)
     if output_shape is None:
         return out
     return _bordered(out, tuple([(0, n - m) for n, m in zip(ints(output_shape)[2:], inferred, strict=True)]))

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, is_float
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import TRANSFORMED, labelled
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 
 # The tests of nodes, as numbered; 6 is BRANCH_MEMBER.
 _MODES: dict[str, Callable[[Any, Any], Any]] = {
@@ -62,8 +62,8 @@ def _walked(node: NodeCall, x: Tensor, f: Forest, aggregate: str) -> Tensor:
     """(rows, targets): the leaves that the rows of x reach, put together by SUM, AVERAGE, MIN or MAX."""
     n, trees = x.shape[0], len(f.roots)
     own = x.dtype.name
-    table = {k: node.constant(np.ascontiguousarray(getattr(f, k).astype(kind))) for k, kind in _TABLE.items()}
-    table["splits"] = node.constant(np.ascontiguousarray(f.splits.astype(own)))
+    table = {k: node.constant(getattr(f, k).astype(kind)) for k, kind in _TABLE.items()}
+    table["splits"] = node.constant(f.splits.astype(own))
     at = node.constant(f.roots.astype(np.int32)).reshape(1, -1).expand(n, trees)
     for _ in range(f.depth):
         seen = x.gather(1, table["features"].rows(at))
@@ -112,13 +112,13 @@ def tree_ensemble(
     aggregate_function: int,
     leaf_targetids: Sequence[int],
     leaf_weights: Array,
-    membership_values: Array | None = None,
+    membership_values: MaybeArray,
     n_targets: int,
     nodes_falseleafs: Sequence[int],
     nodes_falsenodeids: Sequence[int],
     nodes_featureids: Sequence[int],
-    nodes_hitrates: Array | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] | None = None,
+    nodes_hitrates: MaybeArray,
+    nodes_missing_value_tracks_true: Numbers,
     nodes_modes: Array,
     nodes_splits: Array,
     nodes_trueleafs: Sequence[int],
@@ -156,7 +156,7 @@ def tree_ensemble(
     return [*TRANSFORMED.values()][post_transform](scores)
 
 
-def _sets(values: Array | None, nodes: Array) -> dict[int, list[float]]:
+def _sets(values: MaybeArray, nodes: Array) -> dict[int, list[float]]:
     """The set of each node that asks for one; they stand behind each other with nan between."""
     sets: list[list[float]] = [[]]
     for v in () if values is None else values.astype(np.float64).reshape(-1):
@@ -222,7 +222,7 @@ def tree_ensemble_regressor(
     x: Tensor,
     *,
     aggregate_function: str,
-    n_targets: int | None = None,
+    n_targets: int | None,
     post_transform: str,
     trees: Any = TREES,
 ) -> Tensor:
@@ -240,8 +240,8 @@ def tree_ensemble_classifier(
     node: NodeCall,
     x: Tensor,
     *,
-    classlabels_int64s: Any = None,
-    classlabels_strings: Any = None,
+    classlabels_int64s: Any,
+    classlabels_strings: Any,
     post_transform: str,
     trees: Any = TREES,
 ) -> Any:
@@ -274,6 +274,6 @@ def _of_two(scores: Tensor, first: bool, base: Sequence[float], share: bool) -> 
     Votes for the first class count for the second, which then has what is left, as onnxruntime has it.
     """
     score = scores[:, 0 if first else 1] + (float(base[-1]) if base else 0.0)
-    chosen = (score > (0.5 if share else 0.0)).cast(dtypes.int32)
+    chosen = (score > (0.5 if share else 0.0)).int()
     other = (1 - score if share else -score) if first else scores[:, 0]
     return chosen, Tensor.stack([other, score], dim=-1)
