@@ -250,7 +250,7 @@ def _types(schema: Any) -> tuple[tuple[tuple[str, str, frozenset[str]], ...], bo
     """Name, type variable and types of each input, and whether the last one stands for all that follow, of one type."""
     last = schema.inputs[-1:]
     homogeneous = any(i.option.name == "Variadic" and i.is_homogeneous for i in last)
-    return tuple([(i.name, i.type_str, frozenset(i.types)) for i in schema.inputs]), homogeneous
+    return tuple((i.name, i.type_str, frozenset(i.types)) for i in schema.inputs), homogeneous
 
 
 _TOLD = {

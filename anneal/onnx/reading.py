@@ -168,7 +168,8 @@ _GRAPH: dict[int, object] = {1: _NODE, 5: _TENSOR}
 _ATTRIBUTE[6] = _GRAPH
 _MODEL: dict[int, object] = {7: _GRAPH}
 _MESSAGES = 64  # messages inside messages
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}  # the bytes of numbers of one size, by their kinds
 
 
 class _NotARowError(Exception):
@@ -215,8 +216,8 @@ def _message(data: memoryview, fields: dict[int, object], found: dict[bytes, mem
                 kept = next_at
         elif kind == _VARINT:
             next_at = _varint(data, begin)[1]
-        elif kind in (_FIXED64, _FIXED32):
-            next_at = begin + (8 if kind == _FIXED64 else 4)
+        elif kind in _FIXED:
+            next_at = begin + _FIXED[kind]
         else:
             raise _NotARowError
         if next_at > end:
@@ -228,26 +229,16 @@ def _message(data: memoryview, fields: dict[int, object], found: dict[bytes, mem
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     """A number of seven bits a byte, the low ones first, and where it ends."""
-    n = shift = 0
-    while shift < 64:
-        if at >= len(data):
-            raise _NotARowError
-        byte = data[at]
-        at += 1
-        n |= (byte & 127) << shift
+    n = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        n |= (byte & 127) << 7 * shift
         if byte < 128:
-            return n, at
-        shift += 7
+            return n, at + shift + 1
     raise _NotARowError
 
 
 def _as_varint(n: int) -> bytes:
-    out = bytearray()
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
+    return bytes([n & 127 | 128]) + _as_varint(n >> 7) if n > 127 else bytes([n])
 
 
 _NESTING = 32  # graphs inside graphs, functions that call functions
@@ -354,8 +345,8 @@ class _Reader:
             domain=domain,
             opset=opset,
             version=0 if schema is None else schema.since_version,
-            inputs=tuple([text_of(x) for x in proto.input]),
-            outputs=tuple([text_of(x) for x in proto.output]),
+            inputs=tuple(text_of(x) for x in proto.input),
+            outputs=tuple(text_of(x) for x in proto.output),
             attributes={} if schema is None else dict(records.defaults_of(schema)),
             given=frozenset(),
             unusual=frozenset(),
@@ -505,7 +496,7 @@ def _value_info_of_type(name: str, proto: Any) -> ValueInfo:
         kinds += ["sparse tensor"] if which == "sparse_tensor_type" else []
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape"):
-            shape = tuple([_size(d) for d in tensor.shape.dim])
+            shape = tuple(_size(d) for d in tensor.shape.dim)
         return ValueInfo(
             name, " of ".join(kinds) or "tensor", element_name(tensor.elem_type) if tensor.elem_type else "", shape
         )

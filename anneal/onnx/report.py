@@ -77,14 +77,14 @@ def describe(program: ModelProgram) -> Description:
         producer=program.producer,
         ir_version=program.ir_version,
         opsets=tuple(sorted(program.opsets.items())),
-        inputs=tuple([v for v in graph.inputs if v.name not in graph.constants]),
+        inputs=tuple(v for v in graph.inputs if v.name not in graph.constants),
         outputs=tuple(graph.outputs),
         parameters=program.numbers,
         bytes=program.bytes,
         nodes=sum(counts.values()),
-        uses=tuple([Use(op, domain, v, n, by) for (op, domain, v, by), n in counts.most_common()]),
+        uses=tuple(Use(op, domain, v, n, by) for (op, domain, v, by), n in counts.most_common()),
         gaps=gaps_of(program),
-        deciding=tuple([v.name for v in graph.inputs if v.name in decides and v.name not in graph.constants]),
+        deciding=tuple(v.name for v in graph.inputs if v.name in decides and v.name not in graph.constants),
     )
 
 
@@ -184,6 +184,6 @@ def _gap(node: FileNode) -> Gap | None:
 
 def told(gaps: tuple[Gap, ...]) -> str:
     """The gaps as the text of an error."""
-    lines = "\n".join([f"  {g}" for g in gaps[:200]])
+    lines = "\n".join(f"  {g}" for g in gaps[:200])
     more = f"\n  and {len(gaps) - 200} more" if len(gaps) > 200 else ""
     return f"{len(gaps)} of the model's nodes cannot be run:\n{lines}{more}"

@@ -8,20 +8,11 @@ from typing import Any
 import numpy as np
 
 from anneal.frozen import frozen
-from anneal.onnx.exporting.graph_writer import (
-    ExportRecipe,
-    GraphValue,
-    GraphWriter,
-    Shape,
-    Values,
-    broadcast,
-    carrier,
-    cast,
-)
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, broadcast, carrier, cast
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
 from anneal.schedule import pieces_of
-from anneal.uop import MOVEMENT, DType, Ints, Op, Src, UOp, dtypes, normalise_const, reduce_identity
+from anneal.uop import MOVEMENT, DType, Ints, Op, Shape, Src, UOp, dtypes, normalise_const, reduce_identity
 from anneal.uop.sizes import product
 
 _FLOATS = (dtypes.float32, dtypes.float64)  # those that are no narrower than what is computed in
@@ -141,7 +132,7 @@ def _attributes(strides: Ints, dilations: Ints, sides: Pairs) -> dict[str, Any]:
 def _unpadded(x: UOp, sides: Pairs) -> tuple[UOp, Pairs]:
     """The value before zeros were put around its places, and the padding that those are."""
     while x.op is Op.PAD and not any(map(any, x.arg[:2])):
-        x, sides = x.src[0], tuple([(b + c, a + d) for (b, a), (c, d) in zip(sides, x.arg[2:], strict=True)])
+        x, sides = x.src[0], tuple((b + c, a + d) for (b, a), (c, d) in zip(sides, x.arg[2:], strict=True))
     return x, sides
 
 
@@ -219,7 +210,7 @@ def _add(u: UOp) -> ExportRecipe | None:
     if not pieces:
         return None
     axis = next(a for a, pair in enumerate(pieces[0].arg) if pair != (0, 0))
-    return one("Concat", tuple([p.src[0] for p in pieces]), axis=axis)
+    return one("Concat", tuple(p.src[0] for p in pieces), axis=axis)
 
 
 def _mean(u: UOp) -> ExportRecipe | None:
@@ -238,7 +229,7 @@ def _mean(u: UOp) -> ExportRecipe | None:
         return None
 
     def emit(w: GraphWriter, given: Values) -> str:
-        without = u.shape == tuple([n for a, n in enumerate(x.shape) if a not in axes])
+        without = u.shape == tuple(n for a, n in enumerate(x.shape) if a not in axes)
         name = reduced_by(w, "ReduceMean", w.wholes(given, (x,))[0], axes, keepdims=not without)
         return name if without or total is inner else w.reshape(name, u.shape)
 
@@ -274,11 +265,11 @@ def reduced(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
         return GraphValue(w.scalar(u.dtype, reduce_identity(op, u.dtype)), u.dtype, ())
     v = w.ranked(given[0], len(old))
     if op is Op.ADD or op is Op.MUL:
-        v = w.whole(v, tuple([n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape, strict=True))]))
+        v = w.whole(v, tuple(n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape, strict=True))))
     long = [a for a in axes if v.shape[a] == old[a]]
     if not long:
         return v
-    shape = tuple([1 if a in axes else n for a, n in enumerate(v.shape)])
+    shape = tuple(1 if a in axes else n for a, n in enumerate(v.shape))
     if u.dtype.is_int and op in (Op.ADD, Op.MUL) and not _is_small(u):
         name = _whole_sum(w, v, long, shape) if op is Op.ADD else _whole_product(w, v, long)
         return GraphValue(w.settled(name, u.dtype), u.dtype, shape)
@@ -368,7 +359,7 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
     source = u.src[0]
     axis, rank = u.arg, len(u.shape)
     n = source.shape[axis]
-    if n.__class__ is int and not n:
+    if n == 0:
         return GraphValue(w.scalar(u.dtype, 0), u.dtype, ())
     index = w.ranked(index, rank)
     inside = None
@@ -388,16 +379,13 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
         row = w.whole(GraphValue(row, index.dtype, (index.shape[axis],)), (u.shape[axis],)).name
         x = _repeating(w, x, source.shape, axis)
         name = w.Gather(x.name, row, axis=axis)
-        shape = tuple([u.shape[axis] if a == axis else m for a, m in enumerate(x.shape)])
+        shape = tuple(u.shape[axis] if a == axis else m for a, m in enumerate(x.shape))
     else:
         x = w.whole(x, source.shape)
         name = w.GatherElements(x.name, w.whole(index, u.shape).name, axis=axis)
         shape = u.shape
     if inside is not None:
-        if u.dtype is _BOOL:
-            name = w.And(inside, name)
-        else:
-            name = w.Where(inside, name, w.scalar(u.dtype, 0))
+        name = w.And(inside, name) if u.dtype is _BOOL else w.Where(inside, name, w.scalar(u.dtype, 0))
         shape = broadcast([shape, index.shape])
     return GraphValue(name, u.dtype, shape)
 
@@ -405,7 +393,7 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
 def _repeating(w: GraphWriter, x: GraphValue, shape: Shape, axis: int) -> GraphValue:
     """The value with all axes, whole along one."""
     x = w.ranked(x, len(shape))
-    return w.whole(x, tuple([n if a == axis else m for a, (n, m) in enumerate(zip(shape, x.shape, strict=True))]))
+    return w.whole(x, tuple(n if a == axis else m for a, (n, m) in enumerate(zip(shape, x.shape, strict=True))))
 
 
 def scattered(w: GraphWriter, u: UOp, given: Values) -> str:
@@ -442,9 +430,9 @@ def updated(w: GraphWriter, u: UOp, given: Values) -> str:
             at = w.cast(w.reshape(next(starts).name, (1,)), _INT64)
             most = w.Sub(w.size(whole), w.size(n))
             row = w.Add(row, w.Min(w.Max(at, w.ints([0])), most))
-        elif begin.__class__ is not int or begin:
+        elif begin != 0:
             row = w.Add(row, w.size(begin))
-        shape = tuple([n if a == axis else 1 for a in range(rank)])
+        shape = tuple(n if a == axis else 1 for a in range(rank))
         grid = w.Expand(w.reshape(row, shape), w.shape(room))
         grids.append(w.Unsqueeze(grid, w.ints([-1])))
     places = w.Concat(*grids, axis=-1) if rank > 1 else grids[0]
@@ -452,17 +440,6 @@ def updated(w: GraphWriter, u: UOp, given: Values) -> str:
 
 
 # -- sums of products as MatMul ---------------------------------------------------------------------------------------
-
-
-def factors(u: UOp) -> tuple[UOp, UOp] | None:
-    """The two values, repeated or not, whose products a sum adds up; None if it is no such sum."""
-    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype is dtypes.bool_ or u.dtype is dtypes.uint64:
-        return None
-    inner = u.src[0]
-    if inner.op is not Op.MUL or not all(s.shape for s in inner.src):
-        return None
-    a, b = inner.src
-    return a, b
 
 
 @frozen
@@ -473,10 +450,6 @@ class _Roles:
     rows: list[int]
     columns: list[int]
     summed: list[int]
-
-
-def _unrepeated(u: UOp) -> UOp:
-    return u.src[0] if u.op is Op.EXPAND else u
 
 
 def _roles(u: UOp, a: UOp, b: UOp) -> _Roles | None:
@@ -503,14 +476,16 @@ def _roles(u: UOp, a: UOp, b: UOp) -> _Roles | None:
 
 def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
     """A MatMul for a sum of products, in the shape `target` that its one reader gives it; None if it is none."""
-    found = factors(u)
-    if found is None or 0 in u.src[0].shape:
+    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype in (_BOOL, dtypes.uint64):
         return None
-    a, b = map(_unrepeated, found)
+    inner = u.src[0]
+    if inner.op is not Op.MUL or not all(s.shape for s in inner.src) or 0 in inner.shape:
+        return None
+    a, b = [s.src[0] if s.op is Op.EXPAND else s for s in inner.src]
     roles = _roles(u, a, b)
     if roles is None or not (roles.rows or roles.columns):
         return None  # an elementwise product and a sum
-    space = u.src[0].shape
+    space = inner.shape
     order = [*roles.batch, *roles.rows, *roles.columns]
     if order != sorted(order):
         # a matrix whose columns come first: the other way round
@@ -519,9 +494,10 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
             a, b = b, a
             roles = _Roles(roles.batch, roles.columns, roles.rows, roles.summed)
             order = turned
-    sizes = [[space[i] for i in axes] for axes in (roles.batch, roles.rows, roles.columns, roles.summed)]
-    batch, rows, columns, summed = sizes
-    m, n, k = (product(x) for x in (rows, columns, summed))
+    batch, rows, columns, summed = [
+        [space[i] for i in axes] for axes in (roles.batch, roles.rows, roles.columns, roles.summed)
+    ]
+    m, n, k = map(product, (rows, columns, summed))
     left = _matrix(a, [*roles.batch, *roles.rows, *roles.summed], (*batch, m, k) if rows else (*batch, 1, k))
     right = _matrix(b, [*roles.batch, *roles.summed, *roles.columns], (*batch, k, n) if columns else (*batch, k, 1))
     result = (*batch, m, n)
@@ -530,7 +506,7 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
         left, result = whole, (*whole.shape[:-1], n)
     back = None
     if order != sorted(order):
-        back = (tuple([space[i] for i in order]), [order.index(i) for i in sorted(order)])
+        back = (tuple(space[i] for i in order), [order.index(i) for i in sorted(order)])
 
     def emit(w: GraphWriter, given: Values) -> str:
         name = w.settled(w.MatMul(*w.wholes(given, (left, right))), u.dtype)
@@ -538,7 +514,7 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
         if back is not None:
             shape = back[0]
             name = w.Transpose(name if result == shape else w.reshape(name, shape), perm=back[1])
-            shape = tuple([shape[i] for i in back[1]])
+            shape = tuple(shape[i] for i in back[1])
         return name if shape == target else w.reshape(name, target)
 
     return ExportRecipe((left, right), emit)
@@ -546,8 +522,8 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
 
 def _matrix(u: UOp, order: list[int], shape: Shape) -> UOp:
     """`u` with its long axes in an order, as matrices; axes of size 1 go first, so that what added them is undone."""
-    long = [i for i, n in enumerate(u.shape) if n.__class__ is not int or n != 1]
-    bare = reshape(u, tuple([u.shape[i] for i in long]))
+    long = [i for i, n in enumerate(u.shape) if n != 1]
+    bare = reshape(u, tuple(u.shape[i] for i in long))
     return reshape(permute(bare, [long.index(i) for i in order if i in long]), shape)
 
 

@@ -203,8 +203,7 @@ class GraphWriter:
 
     def ranked(self, v: GraphValue, rank: int) -> GraphValue:
         """The value with axes of size 1 before its own."""
-        missing = rank - len(v.shape)
-        if not missing:
+        if not (missing := rank - len(v.shape)):
             return v
         shape = (1,) * missing + v.shape
         return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), v.dtype, shape)
@@ -227,7 +226,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     out: list[Any] = [1] * max(map(len, shapes))
     for s in shapes:
         for i, n in enumerate(reversed(s), 1):
-            if n.__class__ is not int or n != 1:
+            if n != 1:
                 out[-i] = size(n)
     return tuple(out)
 
@@ -539,7 +538,7 @@ def permuted(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     if all(n == 1 for n in v.shape):
         return v
     v = w.ranked(v, len(u.shape))
-    shape = tuple([v.shape[a] for a in u.arg])
+    shape = tuple(v.shape[a] for a in u.arg)
     long = [a for a in u.arg if v.shape[a] != 1]
     if long == sorted(long):
         return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
@@ -573,9 +572,9 @@ def shrunk(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     if not cut:
         return v
     v = w.ranked(v, rank)
-    begins, ends = tuple([u.arg[a][0] for a in cut]), tuple([u.arg[a][1] for a in cut])
+    begins, ends = tuple(u.arg[a][0] for a in cut), tuple(u.arg[a][1] for a in cut)
     name = w.Slice(v.name, w.shape(begins), w.shape(ends), w.ints(cut))
-    return GraphValue(name, v.dtype, tuple([u.shape[a] if a in cut else n for a, n in enumerate(own)]))
+    return GraphValue(name, v.dtype, tuple(u.shape[a] if a in cut else n for a, n in enumerate(own)))
 
 
 def flipped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:

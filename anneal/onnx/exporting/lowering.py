@@ -11,20 +11,12 @@ import numpy as np
 
 from anneal import progress
 from anneal.onnx.exporting import composites, graph_writer as forms
-from anneal.onnx.exporting.graph_writer import (
-    ExportRecipe,
-    GraphValue,
-    GraphWriter,
-    Values,
-    broadcast,
-    carrier,
-    code_of,
-)
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, carrier, code_of
 from anneal.onnx.values import array_dtype
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
 from anneal.tensor import Tensor
-from anneal.uop import ALU, DType, Known, Op, Src, UOp, arena, dtypes, toposort
+from anneal.uop import ALU, DType, Known, Op, UOp, arena, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg
 
 _FORMS: dict[Op, Callable[[GraphWriter, UOp, Values], GraphValue | str]] = {
@@ -75,13 +67,12 @@ class GraphLowering:
     node's own op, which every op has that can be exported.
     """
 
-    def __init__(self, writer: GraphWriter, leaves: dict[UOp, Leaf], constants: Constants) -> None:
+    def __init__(self, writer: GraphWriter, leaves: dict[UOp, Leaf], device: str, drawn: Container[UOp]) -> None:
         self.writer = writer
         self.leaves = leaves
         # the memory of weights, which reshapes of them read, and the nodes that are the weights
         self.memory = {u.src[0]: u for u in leaves if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER}
-        constants.name(self.memory)
-        self.constants = constants
+        self.constants = Constants(device, [*leaves, *self.memory], drawn)
         self.missing: list[Missing] = []
         self._values: dict[UOp, GraphValue] = {}
         self._products: Known = {}  # sums that a reshape of them has written
@@ -170,7 +161,9 @@ class GraphLowering:
             return ExportRecipe(u.src, lambda w, given: forms.elementwise(w, u, given))
         if u.op in _FORMS:
             form = _FORMS[u.op]
-            return ExportRecipe(_sources(u), lambda w, given: form(w, u, given))
+            # a symbolic size is no value
+            sources = () if u.op is Op.BIND or u.op is Op.VARIABLE else u.src
+            return ExportRecipe(sources, lambda w, given: form(w, u, given))
         reason = reason if u.op in ALU else _REASONS.get(u.op, f"the op {u.op.name}")
         self.missing.append(Missing(u, reason))
         return ExportRecipe((), lambda w, _: "")
@@ -188,11 +181,6 @@ _REASONS = {
     Op.HOST_CALL: "a function of the host, a while_loop or a cond, which no file holds",
     Op.PARAM: "a value of another function that is being transformed",
 }
-
-
-def _sources(u: UOp) -> Src:
-    """The values that a node's own form reads; a symbolic size is no value."""
-    return () if u.op is Op.BIND or u.op is Op.VARIABLE else u.src
 
 
 def _again(u: UOp, first: UOp, w: GraphWriter, given: Values) -> str:
@@ -244,10 +232,6 @@ class Constants:
         self._known: dict[UOp, bool] = {}
         self._shapes: dict[UOp, Any] = {}
 
-    def name(self, nodes: Iterable[UOp]) -> None:
-        """These nodes have names, too."""
-        self._named.update(nodes)
-
     def of(self, u: UOp) -> Constant | None:
         """The value of a node, of the axes along which it does not repeat, if it is a constant worth writing."""
         if u.op is Op.CONST:
@@ -257,10 +241,14 @@ class Constants:
         if u.op is Op.EXPAND or not self.is_constant(u):
             return None
         shape = self._unrepeated(u)
-        if not self._is_data(u) and math.prod(shape) * u.dtype.itemsize > MOST and not self._is_random(u):
+        if (
+            not self._is_data(u)
+            and math.prod(shape) * u.dtype.itemsize > MOST
+            and not any(x.op is Op.THREEFRY for x in toposort((u,)))
+        ):
             return None
         if shape != u.shape:
-            u = shrink(u, tuple([(0, m) for m in shape]))
+            u = shrink(u, tuple((0, m) for m in shape))
         return Constant(Tensor._from_uop(u, self._device).detach().numpy(), u.dtype)
 
     def is_constant(self, u: UOp) -> bool:
@@ -285,7 +273,7 @@ class Constants:
             if x.op is Op.EXPAND:
                 found = shapes[x.src[0]]
             elif x.op in ALU and full:
-                found = broadcast([shapes[s] for s in x.src])
+                found = forms.broadcast([shapes[s] for s in x.src])
                 found = (1,) * (len(full) - len(found)) + found
             else:
                 found = full
@@ -296,9 +284,6 @@ class Constants:
         while u.op in _VIEWS:
             u = u.src[0]
         return u.op is Op.BUFFER
-
-    def _is_random(self, u: UOp) -> bool:
-        return any(x.op is Op.THREEFRY for x in toposort((u,)))
 
 
 # -- numbers of 32 bits read as another kind, by arithmetic -----------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Texts, Value, iota, plus
+from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, iota, plus
 from anneal.onnx.registry import op
 from anneal.onnx.values import element_name
 from anneal.tensor import Tensor, dtypes
@@ -240,7 +240,6 @@ def rotary_embedding(
 _TRAINED = 256  # steps that are a loop on the device where gradients flow, as in anneal.nn
 
 Function = Callable[[Tensor], Tensor]
-States = tuple[Tensor, ...]
 
 # -- activations ------------------------------------------------------------------------------------------------------
 
@@ -273,9 +272,6 @@ class Layer(NamedTuple):
     layout: int = 0
     linear_before_reset: int = 0
     output_sequence: int = 0
-
-
-LAYER = Layer()
 
 
 def activations_of(node: NodeCall, how: Layer, default: Sequence[str], directions: int) -> list[list[Function]]:
@@ -320,7 +316,7 @@ class Cell:
         return h.matmul(self.state)
 
 
-Step = Callable[[Tensor, States, Cell, list[Function]], States]
+Step = Callable[[Tensor, Tensors, Cell, list[Function]], Tensors]
 
 
 def _by_length(x: Tensor, lengths: Tensor) -> Tensor:
@@ -334,19 +330,19 @@ def _turns(
     node: NodeCall,
     projected: Tensor,
     cell: Cell,
-    states: States,
+    states: Tensors,
     step: Step,
     functions: list[Function],
     lengths: MaybeTensor,
-) -> tuple[States, Tensor]:
+) -> tuple[Tensors, Tensor]:
     """The last states, and all outputs; what is behind the end of a sequence is zeros."""
 
-    def turn(states: States, given: tuple[Tensor, MaybeTensor]) -> tuple[States, Tensor]:
+    def turn(states: Tensors, given: tuple[Tensor, MaybeTensor]) -> tuple[Tensors, Tensor]:
         now, going = given
         new = step(now, states, cell, functions)
         if going is None:
             return new, new[0]
-        kept = tuple([going.where(n, s) for n, s in zip(new, states, strict=True)])
+        kept = tuple(going.where(n, s) for n, s in zip(new, states, strict=True))
         return kept, going.where(new[0], new[0].zeros_like())
 
     time = projected.shape[0]
@@ -381,7 +377,7 @@ def run_layer(
     ys, lasts = [], []
     for d, cell in enumerate(cells):
         zero = x.new_zeros(batch, hidden)
-        first = tuple([zero if s is None else s[:, d] if how.layout else s[d] for s in initial])
+        first = tuple(zero if s is None else s[:, d] if how.layout else s[d] for s in initial)
 
         def turned(y: Tensor, backward: bool = how.direction == "reverse" or d == 1) -> Tensor:
             return y if not backward else y.flip(0) if size is None else _by_length(y, size)
@@ -414,11 +410,11 @@ def _cells(w: Tensor, r: Tensor, b: MaybeTensor, p: MaybeTensor, *, count: int, 
     return made
 
 
-def _rnn_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> States:
+def _rnn_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
     return (f[0](x + cell.from_state(states[0])),)
 
 
-def _gru_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> States:
+def _gru_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
     """The reset gate before the product with the state."""
     h = states[0]
     n = h.shape[-1]
@@ -428,7 +424,7 @@ def _gru_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> State
     return (new + update * (h - new),)
 
 
-def _gru_step_reset_after(x: Tensor, states: States, cell: Cell, f: list[Function]) -> States:
+def _gru_step_reset_after(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
     """The reset gate behind the product with the state (linear_before_reset=1), as cuDNN has it."""
     h = states[0]
     n = h.shape[-1]
@@ -438,7 +434,7 @@ def _gru_step_reset_after(x: Tensor, states: States, cell: Cell, f: list[Functio
     return (new + update * (h - new),)
 
 
-def lstm_step(x: Tensor, states: States, cell: Cell, f: list[Function], coupled: bool = False) -> States:
+def lstm_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function], coupled: bool = False) -> Tensors:
     """Gates in the order input, output, forget, cell; peepholes weigh the cell's state for the first three."""
     h, c = states
     into, out, forget, new = (x + cell.from_state(h)).chunk(4, -1)
@@ -473,7 +469,7 @@ def recurrent(
     initial_c: MaybeValue = None,
     p: MaybeValue = None,
     *,
-    how: Layer = LAYER,
+    how: Layer,
 ) -> Any:
     """h = f(x W + h R + b), in one direction or both; the gated recurrent unit, whose linear_before_reset came with
     version 3; long short-term memory, with peepholes (p) and coupled gates (input_forget=1) if asked.

@@ -14,7 +14,7 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Array, Floats, Numbers, Texts, Value, counted
+from anneal.onnx.ops.elementwise import Array, Floats, Numbers, Texts, Value, counted, ints
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
 from anneal.tensor import Tensor, vjp
@@ -211,13 +211,13 @@ def scan(
     n = num_scan_inputs
     if not 0 < n <= len(values):
         raise node.fail(f"scans {n} of its {len(values)} inputs")
-    state, scanned = list(values[: len(values) - n]), list(values[len(values) - n :])
+    state, scanned = list(values[:-n]), values[-n:]
     axes, backward = _per_input(node, scan_input_axes, n), _per_input(node, scan_input_directions, n)
     lengths = set()
-    for k, x in enumerate(scanned):
-        if not -x.ndim <= axes[k] < x.ndim:
-            raise node.fail(f"scans axis {axes[k]} of an input of shape {list(x.shape)}")
-        lengths.add(x.shape[axes[k]])
+    for x, axis in zip(scanned, axes):
+        if not -x.ndim <= axis < x.ndim:
+            raise node.fail(f"scans axis {axis} of an input of shape {list(x.shape)}")
+        lengths.add(x.shape[axis])
     if len(lengths) != 1:
         raise node.fail(f"its inputs have lengths {sorted(map(size_text, lengths))} along their axes, not one length")
     length = lengths.pop()
@@ -233,7 +233,7 @@ def scan(
         length = node.apart(length)
     rows: list[list[Any]] = [[] for _ in range(count)]
     for turn in range(length):
-        parts = [_slice(x, axes[k], length - 1 - turn if backward[k] else turn) for k, x in enumerate(scanned)]
+        parts = [_slice(x, axis, ~turn if back else turn) for x, axis, back in zip(scanned, axes, backward)]
         for part, x in zip(parts, scanned):
             node.follows(part, x)
         results = node.run(body, *state, *parts)
@@ -241,13 +241,10 @@ def scan(
         for row, value in zip(rows, results[len(state) :]):
             row.append(value)
             node.room(turn + 1, size_of(value))
-    stacked = []
-    for k, row in enumerate(rows):
-        if row:
-            axis = out_axes[k] + (row[0].ndim + 1 if out_axes[k] < 0 else 0)
-            stacked.append(_stacked(node, row[::-1] if out_backward[k] else row, axis))
-        else:
-            stacked.append(_no_rows(node, body, len(state) + k))
+    stacked = [
+        _stacked(node, row[::-1] if back else row, axis) if row else _no_rows(node, body, len(state) + k)
+        for k, (row, axis, back) in enumerate(zip(rows, out_axes, out_backward))
+    ]
     return (*state, *stacked)
 
 
@@ -283,15 +280,14 @@ def scan_of_batches(
         for part, x in zip(parts, values):
             node.follows(part, x)
         each.append(scan.function(node, *parts, body=body, num_scan_inputs=n))
-    return tuple([_stacked(node, list(column)) for column in zip(*each)])
+    return tuple(_stacked(node, list(column)) for column in zip(*each))
 
 
 def _per_input(node: NodeCall, given: Any, count: int) -> list[int]:
-    if given is None or not len(given):
-        return [0] * count
-    if len(given) != count:
-        raise node.fail(f"has {len(given)} axes or directions for {count} values")
-    return list(given)
+    each = list(given or [0] * count)
+    if len(each) != count:
+        raise node.fail(f"has {len(each)} axes or directions for {count} values")
+    return each
 
 
 def _slice(x: Any, axis: int, at: int) -> Any:
@@ -325,7 +321,7 @@ def sequence_map(node: NodeCall, sequence: Any, *others: Any, body: Graph) -> An
         turns.append(node.run(body, item, *[x[n] if isinstance(x, list) else x for x in others]))
         sizes = [size + size_of(value) for size, value in zip(sizes, turns[-1])]
         node.room(max(sizes, default=0))
-    return tuple([[turn[k] for turn in turns] for k in range(len(body.outputs))])
+    return tuple([turn[k] for turn in turns] for k in range(len(body.outputs)))
 
 
 def _sequence(node: NodeCall, x: Any) -> list[Any]:
@@ -382,7 +378,7 @@ def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int) ->
     items = _sequence(node, x)
     if not items:
         raise node.fail("its sequence is empty, so the result has no shape")
-    node.room(sum([size_of(i) for i in items]))
+    node.room(sum(size_of(i) for i in items))
     if any(isinstance(i, Tensor) for i in items):
         tensors = [node.tensor(i) for i in items]
         return Tensor.stack(tensors, axis) if new_axis else Tensor.cat(tensors, axis)
@@ -396,15 +392,13 @@ def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int, k
         raise node.fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
     axis %= x.ndim
     size = int(x.shape[axis])
-    if split is None:
-        sizes = [1] * size
-    elif split.ndim == 0:
-        step = int(split)
+    if split is not None and split.ndim:
+        sizes = ints(split)
+    else:
+        step = 1 if split is None else int(split)
         if step <= 0:
             raise node.fail(f"splits into pieces of {step}")
         sizes = [min(step, size - at) for at in range(0, size, step)]
-    else:
-        sizes = [int(s) for s in split]
     node.room(len(sizes))
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise node.fail(f"splits {size} elements into pieces of {sizes}")
@@ -452,8 +446,7 @@ def string_concat(node: NodeCall, x: Value, y: Value) -> Array:
     """The texts of two arrays, concatenated pair by pair."""
     one, two = text_of(node, x), text_of(node, y)
     node.broadcasts(one, two)
-    count = max(one.size, two.size)
-    node.room(sum([characters(t) * (count // max(t.size, 1)) for t in (one, two)]))
+    node.room(sum(characters(t) * (max(one.size, two.size) // max(t.size, 1)) for t in (one, two)))
     return np.asarray(one + two, object)
 
 
@@ -463,13 +456,12 @@ def string_split(node: NodeCall, x: Value, *, delimiter: str | None, maxsplit: i
     texts = text_of(node, x)
     most = -1 if maxsplit is None else maxsplit
     parts = [t.split(delimiter or None, most) for t in texts.reshape(-1)]
-    counts = np.array([len(p) for p in parts], np.int64)
-    return filled(node, parts, "", texts.shape), counts.reshape(texts.shape)
+    return filled(node, parts, "", texts.shape), np.array([*map(len, parts)], np.int64).reshape(texts.shape)
 
 
 def filled(node: NodeCall, rows: list[list[str]], blank: str, shape: tuple[int, ...]) -> Array:
     """Rows of texts, one for each text of an array of this shape, filled up to one length."""
-    longest = max([len(row) for row in rows], default=0)
+    longest = max(map(len, rows), default=0)
     node.room(len(rows), longest)
     out = np.full((len(rows), longest), blank, object)
     for line, row in zip(out, rows, strict=True):

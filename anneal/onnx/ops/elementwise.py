@@ -11,11 +11,13 @@ import numpy as np
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import Sizes, array_code, dtype_named, element_bits, element_name, fits_device, objects
+from anneal.onnx.values import NpDType, Sizes, array_code, dtype_named, element_bits, element_name, fits_device, objects
+from anneal.runtime import Fun
 from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
 Value = Tensor | Array
+Tensors = tuple[Tensor, ...]
 # Inputs and attributes that a node may leave off.
 MaybeTensor = Tensor | None
 MaybeArray = Array | None
@@ -88,7 +90,7 @@ def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:
     return Tensor.arange(count, device=x.device).reshape(along(axis, ndim, count))
 
 
-def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Callable[..., Any]]]:
+def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Fun]]:
     """Functions of Tensors and of arrays by operators' names, from their names: "Add=add Mul=mul/multiply ..."."""
     found = {}
     for name, names in [word.split("=") for word in words.split()]:
@@ -210,7 +212,7 @@ def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
     return b.reshape(*b.shape, *[1] * (a.ndim - first - b.ndim))
 
 
-def _pairs(name: str, on_device: Callable[..., Any], on_host: Callable[..., Any]) -> None:
+def _pairs(name: str, on_device: Fun, on_host: Fun) -> None:
     """Register a function of two inputs that broadcast."""
 
     def computed(node: NodeCall, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
@@ -219,7 +221,7 @@ def _pairs(name: str, on_device: Callable[..., Any], on_host: Callable[..., Any]
     op(name, raw=True)(computed)
 
 
-def _computed(node: NodeCall, on_device: Callable[..., Any], on_host: Callable[..., Any], *xs: Value) -> Any:
+def _computed(node: NodeCall, on_device: Fun, on_host: Fun, *xs: Value) -> Any:
     """The result of one of two functions: of the host's where all values are, or where one is that no device holds."""
     held = [x for x in xs if isinstance(x, np.ndarray)]
     if len(held) == len(xs) or any(not fits_device(x.dtype) for x in held):
@@ -267,7 +269,7 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 # -- any number of inputs ---------------------------------------------------------------------------------------------
 
 
-def _variadic(name: str, on_device: Callable[..., Any], on_host: Callable[..., Any]) -> None:
+def _variadic(name: str, on_device: Fun, on_host: Fun) -> None:
     """Register a function of inputs taken two at a time; they broadcast since version 8."""
 
     def computed(node: NodeCall, *xs: Value) -> Any:
@@ -286,7 +288,7 @@ def where(node: NodeCall, condition: Value, x: Value, y: Value) -> Any:
     return _computed(node, Tensor.where, np.where, condition, x, y)
 
 
-def converted(node: NodeCall, x: Value, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Value:
+def converted(node: NodeCall, x: Value, dtype: NpDType, saturate: int = 1, round_mode: str = "up") -> Value:
     """x in another element type: on the device where both types are, else on the host."""
     if isinstance(x, Sizes):
         if dtype.name in ("int32", "int64"):
@@ -304,7 +306,7 @@ def converted(node: NodeCall, x: Value, dtype: np.dtype[Any], saturate: int = 1,
     return _on_host(node, node.host(x), dtype, saturate, round_mode)
 
 
-def _on_host(node: NodeCall, x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str) -> Array:
+def _on_host(node: NodeCall, x: Array, dtype: NpDType, saturate: int, round_mode: str) -> Array:
     if dtype.hasobject:
         return np.array([_text(v) for v in x.reshape(-1)], object).reshape(x.shape)
     if x.dtype.hasobject:
@@ -323,7 +325,7 @@ def _on_host(node: NodeCall, x: Array, dtype: np.dtype[Any], saturate: int, roun
         return x.astype(dtype)
 
 
-def _largest(dtype: np.dtype[Any]) -> Any:
+def _largest(dtype: NpDType) -> Any:
     import ml_dtypes
 
     return ml_dtypes.finfo(dtype).max  # type: ignore[no-untyped-call]
@@ -334,7 +336,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _read(node: NodeCall, x: Array, dtype: np.dtype[Any]) -> Array:
+def _read(node: NodeCall, x: Array, dtype: NpDType) -> Array:
     """Numbers from text, as the standard reads them."""
     try:
         if dtype.kind in "iu":
@@ -346,7 +348,7 @@ def _read(node: NodeCall, x: Array, dtype: np.dtype[Any]) -> Array:
     return np.array(values, np.float64 if dtype.kind not in "iu" else dtype).astype(dtype).reshape(x.shape)
 
 
-def _power_of_two(x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str) -> Array:
+def _power_of_two(x: Array, dtype: NpDType, saturate: int, round_mode: str) -> Array:
     """Scales: the power of two above, below or nearest; what is no positive number is the least one or nan."""
     wide = np.abs(x.astype(np.float64))
     mantissa, exponent = np.frexp(wide)
@@ -364,7 +366,7 @@ def _power_of_two(x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str
     return value.astype(np.float32).astype(dtype)
 
 
-def _named(node: NodeCall, code: int) -> np.dtype[Any]:
+def _named(node: NodeCall, code: int) -> NpDType:
     dtype = node.element(code)
     if dtype.kind == "c":
         raise node.fail(f"there are no tensors of {element_name(code)}")
@@ -387,7 +389,7 @@ def cast_like(node: NodeCall, x: Value, like: Value, *, saturate: int = 1, round
     return converted(node, x, _array_dtype(like), saturate, round_mode)
 
 
-def _array_dtype(x: Value) -> np.dtype[Any]:
+def _array_dtype(x: Value) -> NpDType:
     """The dtype that an array of the same elements has."""
     return x.dtype if isinstance(x, np.ndarray) else dtype_named(x.dtype.name)
 

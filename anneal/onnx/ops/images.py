@@ -12,20 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import (
-    Array,
-    Floats,
-    MaybeArray,
-    MaybeTensor,
-    Numbers,
-    along,
-    axes_of,
-    ints,
-    iota,
-    is_float,
-    total_of,
-)
-from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, along, axes_of, ints, iota, total_of
+from anneal.onnx.ops.windows import Windows, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.ops import OUTSIDE, SAMPLED, keys_kernel, sampled
 from anneal.tensor import Tensor
@@ -134,17 +122,14 @@ class Resizing(NamedTuple):
     nearest_mode: str = "floor"
 
 
-RESIZING = Resizing()
-
-
 def _resized(
-    node: NodeCall, x: Tensor, scales: Sequence[float], sizes: Sequence[int], roi: Floats, how: Resizing
+    node: NodeCall, x: Tensor, scales: Sequence[float], sizes: Sequence[int], roi: Sequence[float] | None, how: Resizing
 ) -> Tensor:
     mode, coordinates = how.mode, how.coordinate_transformation_mode
     node.room(*sizes)
     if 0 in x.shape or 0 in sizes:
         return x.new_zeros(*sizes)
-    y = x if mode == "nearest" or is_float(x) else x.float()
+    y = x if mode == "nearest" or x.dtype.is_float else x.float()
     outside: list[Tensor] = []
     for axis, (n, m, scale) in enumerate(zip(x.shape, sizes, scales, strict=True)):
         part = (0.0, 1.0) if roi is None else (float(roi[axis]), float(roi[x.ndim + axis]))
@@ -223,23 +208,18 @@ def _targets(
     return by, to
 
 
-@op("Upsample")
-def upsample_old(node: NodeCall, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Any:
-    """An image's height and width times two numbers, in version 1; mode "bilinear" is linear."""
-    by = np.array([1.0, 1.0, height_scale, width_scale])
-    return upsample(node, x, by, mode="linear" if mode == "bilinear" else mode)
-
-
-def upsample(node: NodeCall, x: Tensor, scales: Array, *, mode: str) -> Tensor:
+def upsample(
+    node: NodeCall, x: Tensor, scales: MaybeArray = None, *, height_scale: Any, mode: str, width_scale: Any
+) -> Tensor:
     """An image resized by one scale for each axis: the floor of the place, or linear between neighbours, from the first
-    element on. The scales are an attribute in versions 7 and 8.
+    element on. The scales are an attribute in versions 7 and 8, and two in version 1, where linear is "bilinear".
     """
+    scales = np.array([1.0, 1.0, height_scale, width_scale]) if scales is None else scales
     by, to = _targets(node, x, scales, None, None, "stretch")
-    return _resized(node, x, by, to, None, RESIZING._replace(mode=mode))
+    return _resized(node, x, by, to, None, Resizing(mode=mode.removeprefix("bi")))
 
 
-op("Upsample", since=7)(lambda node, x, *, mode, scales: upsample(node, x, np.array(scales), mode=mode))
-op("Upsample", since=9, values=("scales",))(upsample)
+op("Upsample", since=9, values=("scales",), was=("scales",))(upsample)
 op("Resize", since=10, values=("scales",))(upsample)
 
 
@@ -251,7 +231,7 @@ def resize(
     scales: MaybeArray = None,
     sizes: MaybeArray = None,
     *,
-    how: Resizing = RESIZING,
+    how: Resizing,
 ) -> Tensor:
     """Axes in other sizes."""
     by, to = _targets(node, x, scales, sizes, how.axes, how.keep_aspect_ratio_policy)
@@ -409,7 +389,7 @@ def deform_conv(
     *,
     group: int,
     offset_group: int,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """A convolution whose windows read each place of the kernel at an offset of its own, between elements."""
     if x.ndim != 4:

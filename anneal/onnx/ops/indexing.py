@@ -125,16 +125,19 @@ def one_hot(node: NodeCall, index: Tensor, depth: Array, values: Tensor, *, axis
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
-_REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+# on the device, and of arrays
+_REDUCE = {
+    "add": ("sum", np.add),
+    "mul": ("prod", np.multiply),
+    "max": ("amax", np.maximum),
+    "min": ("amin", np.minimum),
+}
 
 
 def _scattered(x: Tensor, index: Tensor, updates: Tensor, axis: int, reduction: str) -> Tensor:
     if reduction == "none":
         return x.scatter(axis, index, updates)
-    return x.scatter_reduce(axis, index, updates, _REDUCE[reduction])
-
-
-_AT = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    return x.scatter_reduce(axis, index, updates, _REDUCE[reduction][0])
 
 
 def _put(node: NodeCall, x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
@@ -146,7 +149,7 @@ def _put(node: NodeCall, x: Array, places: tuple[Array, ...], updates: Array, re
     if reduction == "none":
         out[places] = updates
     else:
-        _AT[reduction].at(out, places, updates)
+        _REDUCE[reduction][1].at(out, places, updates)
     return out
 
 
@@ -171,16 +174,10 @@ def scatter_elements_on_host(
 def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """x with elements, or slices, replaced at positions along its first axes; `reduction` since version 16."""
     k = index.shape[-1]
-    row, rest = math.prod(x.shape[:k]), x.shape[k:]
     place = _flat_places(index, x.shape[:k]).reshape(-1, 1)
-    width = math.prod(rest)
-    out = _scattered(
-        x.reshape(row, width),
-        place.expand(place.shape[0], width),
-        updates.reshape(place.shape[0], width),
-        0,
-        reduction,
-    )
+    count, width = place.shape[0], math.prod(x.shape[k:])
+    rows = x.reshape(math.prod(x.shape[:k]), width)
+    out = _scattered(rows, place.expand(count, width), updates.reshape(count, width), 0, reduction)
     return out.reshape(*x.shape)
 
 

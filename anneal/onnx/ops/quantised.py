@@ -1,5 +1,4 @@
-"""Quantised tensors: integers of 2 to 16 bits and narrow floats, with a scale and a zero point for all of a tensor, for
-each slice of an axis, or (since version 21) for each block of one."""
+"""Quantised tensors: integers of 2 to 16 bits and narrow floats, with scales for a tensor, its slices or its blocks."""
 
 from __future__ import annotations
 
@@ -11,22 +10,14 @@ import numpy as np
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.elementwise import Array, MaybeTensor, MaybeValue, Value, along, axis_of, converted, is_float, plus
-from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_of, window_of
+from anneal.onnx.ops.windows import Window, Windows, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.onnx.values import dtype_named, fits_device
 from anneal.tensor import Tensor, dtypes
 from anneal.uop.sizes import product
 
-RANGES = {
-    "uint16": (0, 65535),
-    "int16": (-32768, 32767),
-    "uint8": (0, 255),
-    "int8": (-128, 127),
-    "uint4": (0, 15),
-    "int4": (-8, 7),
-    "uint2": (0, 3),
-    "int2": (-2, 1),
-}
+RANGES = {f"uint{n}": (0, (1 << n) - 1) for n in (2, 4, 8, 16)}
+RANGES |= {f"int{n}": (-1 << n - 1, (1 << n - 1) - 1) for n in (2, 4, 8, 16)}
 
 # -- scales and zero points -------------------------------------------------------------------------------------------
 
@@ -275,7 +266,7 @@ def conv_integer(
     w_zero_point: MaybeTensor = None,
     *,
     group: int,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
@@ -297,7 +288,7 @@ def qlinear_conv(
     *,
     channels_last: int = 0,
     group: int = 1,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """The convolution of quantised tensors, quantised; the weight's scale may be one for each output channel."""
     x = x.moveaxis(-1, 1) if channels_last else x

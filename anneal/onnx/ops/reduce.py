@@ -9,19 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import (
-    Array,
-    MaybeArray,
-    MaybeTensor,
-    Value,
-    axes_of,
-    axis_of,
-    counted,
-    ints,
-    iota,
-    is_float,
-    single,
-)
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, host_call
 
@@ -37,7 +25,7 @@ def _total(x: Tensor, axes: Axes, keep: bool) -> Tensor:
 def _mean(x: Tensor, axes: Axes, keep: bool) -> Tensor:
     if not axes:
         return x
-    if is_float(x):
+    if x.dtype.is_float:
         return x.mean(axes, keep)
     count = math.prod(x.shape[a] for a in axes)
     return _total(x, axes, keep).div(max(count, 1), rounding_mode="trunc").cast(x.dtype)
@@ -58,7 +46,7 @@ def _as_float(function: Callable[[Tensor, Axes, bool], Tensor]) -> Callable[[Ten
     """Integers go through float32 and are cut off again."""
 
     def computed(x: Tensor, axes: Axes, keep: bool) -> Tensor:
-        return function(x, axes, keep) if is_float(x) else function(x.float(), axes, keep).cast(x.dtype)
+        return function(x, axes, keep) if x.dtype.is_float else function(x.float(), axes, keep).cast(x.dtype)
 
     return computed
 
@@ -202,7 +190,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def gemm(
     a: Tensor,
     b: Tensor,
-    c: MaybeTensor = None,
+    c: Tensor | None = None,
     *,
     alpha: float,
     beta: float,
@@ -211,13 +199,12 @@ def gemm(
     transB: int,
 ) -> Tensor:
     """alpha * A @ B + beta * C; C broadcasts (before version 7 if `broadcast` is 1), and is optional since 11."""
-    out = (a.T if transA else a) @ (b.T if transB else b)
-    out = _scaled(out, alpha)
+    out = _scaled((a.T if transA else a) @ (b.T if transB else b), alpha)
     return out if c is None or beta == 0 else out + _scaled(c, beta)
 
 
 def _scaled(x: Tensor, by: float) -> Tensor:
-    return x if by == 1 else x * by if is_float(x) else (x * by).cast(x.dtype)
+    return x if by == 1 else x * by if x.dtype.is_float else (x * by).cast(x.dtype)
 
 
 @op("Einsum")
@@ -245,12 +232,9 @@ def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     def computed(values: Array) -> Array:
         signal = values[..., 0] + 1j * values[..., 1] if values.shape[-1] == 2 else values[..., 0]
         if inverse and onesided:
-            out = np.fft.irfft(signal, n)[..., None]
-        else:
-            spectrum = np.fft.ifft(signal, n) if inverse else np.fft.fft(signal, n)
-            spectrum = spectrum[..., : shape[-2]]
-            out = np.stack([spectrum.real, spectrum.imag], -1)
-        return out.astype(values.dtype)
+            return np.fft.irfft(signal, n)[..., None].astype(values.dtype)
+        spectrum = (np.fft.ifft if inverse else np.fft.fft)(signal, n)[..., : shape[-2]]
+        return np.stack([spectrum.real, spectrum.imag], -1).astype(values.dtype)
 
     return host_call(computed, (shape, x.dtype), x, key=("onnx DFT", n, inverse, onesided))
 
@@ -296,17 +280,15 @@ def stft(
     node: NodeCall,
     signal: Tensor,
     frame_step: Array,
-    window: MaybeTensor = None,
+    window: Tensor | None = None,
     frame_length: MaybeArray = None,
     *,
     onesided: int,
 ) -> Tensor:
     """The transforms of windows of (batch, time, 1 or 2): (batch, frames, frequency, 2)."""
     step, total = int(single(frame_step)), signal.shape[1]
-    if frame_length is not None:
-        n = int(single(frame_length))
-    else:
-        n = total if window is None else window.shape[0]
+    n = total if window is None else window.shape[0]
+    n = n if frame_length is None else int(single(frame_length))
     if step < 1 or not 0 < n <= total:
         raise node.fail(f"frames of {n} elements, {step} apart, of a signal of {total}")
     signal = signal.unsqueeze(-1) if signal.ndim == 2 else signal
@@ -351,10 +333,7 @@ def mel_weight_matrix(
     edges = ((n + 1) * 700 * (10 ** (pitch / 2595) - 1) // int(single(rate))).astype(np.int64)
     out = np.zeros((n // 2 + 1, count))
     for i, (a, b, c) in enumerate(zip(edges, edges[1:], edges[2:])):
-        if a == b:
-            out[b, i] = 1
-        else:
-            out[a : b + 1, i] = np.arange(b - a + 1) / (b - a)
+        out[a : b + 1, i] = np.arange(b - a + 1) / (b - a) if b > a else 1
         if c > b:
             out[b:c, i] = (c - np.arange(b, c)) / (c - b)
     return out.astype(node.element(output_datatype))

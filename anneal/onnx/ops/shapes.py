@@ -9,19 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import (
-    Array,
-    MaybeArray,
-    Numbers,
-    Value,
-    along,
-    axes_of,
-    axis_of,
-    counted,
-    ints,
-    iota,
-    single,
-)
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import array_dtype, fits_device, host_value
 from anneal.ops import broadcast_shapes
@@ -83,7 +71,7 @@ def squeeze(node: NodeCall, x: Value, axes: MaybeArray = None) -> Value:
     gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {*axes_of(node, ints(axes), x.ndim)}
     if any(x.shape[i] != 1 for i in gone):
         raise node.fail(f"axes {sorted(gone)} of shape {tuple(x.shape)} are not all of size 1")
-    return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in gone]))
+    return x.reshape(tuple(n for i, n in enumerate(x.shape) if i not in gone))
 
 
 @op("Unsqueeze", since=13, values=("axes",), host=True, was=("axes",))
@@ -95,7 +83,7 @@ def unsqueeze(node: NodeCall, x: Value, axes: Array) -> Value:
     if len(new) != len(named):
         raise node.fail(f"axes {named} name an axis twice")
     rest = iter(x.shape)
-    return x.reshape(tuple([1 if i in new else next(rest) for i in range(ndim)]))
+    return x.reshape(tuple(1 if i in new else next(rest) for i in range(ndim)))
 
 
 @op("Transpose")
@@ -137,31 +125,30 @@ def _concat_on_host(*xs: Array, axis: int = 1) -> Array:
     return np.concatenate(xs, axis)
 
 
-@op("Split", since=13, values=("split", "given"), host=True, was=("split",))
+@op("Split", since=13, values=("split",), host=True, was=("split",))
 def split(
     node: NodeCall,
     x: Value,
     split: MaybeArray = None,
-    given: MaybeArray = None,
     *,
     axis: int = 0,
     num_outputs: int | None,
 ) -> tuple[Value, ...]:
     """Pieces along an axis, as many as outputs or, since version 18, as `num_outputs` says, the last one smaller if
-    need be; or of sizes that are an input in version 1 and since 13, an attribute (`given`) before that.
+    need be; or of sizes that are an input in version 1 and since 13, an attribute before that.
     """
     axis, parts = axis_of(node, axis, x.ndim), num_outputs or node.outputs
-    n, said = x.shape[axis], given if split is None else split
-    if said is None:
+    n = x.shape[axis]
+    if split is None:
         step = (n + parts - 1) // parts
         sizes = [max(0, min(step, n - i * step)) for i in range(parts)]
     else:
-        sizes = ints(said)
+        sizes = ints(split)
     if size_of(sum(sizes)) != size_of(n) or min(sizes, default=0) < 0:
         raise node.fail(f"pieces of {sizes} do not make up the {n} elements of axis {axis}")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     lead = (slice(None),) * axis
-    return tuple([x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends, strict=True)])
+    return tuple(x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends, strict=True))
 
 
 @op(
@@ -251,25 +238,22 @@ def _padded(node: NodeCall, x: Tensor, pairs: Sequence[tuple[int, int]], mode: s
     return x
 
 
-@op("Pad")
-def pad_old(
+@op("Pad", since=11, raw=True, was=("pads", "value", ""))
+def pad(
     node: NodeCall,
-    x: Tensor,
+    x: Value,
+    pads: Value | None = None,
+    value: Any = None,
+    axes: Value | None = None,
     *,
-    pads: Numbers,
-    paddings: Numbers,
     mode: str,
-    value: float,
-) -> Tensor:
-    """Borders of a number, or of what is inside; attributes before version 11 (`paddings` in version 1)."""
-    sides = list(pads if pads is not None else paddings or ())
-    return _padded(node, x, list(zip(sides[: x.ndim], sides[x.ndim :], strict=True)), mode, value)
+    paddings: Numbers = None,
+) -> Value:
+    """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off.
 
-
-@op("Pad", since=11, raw=True)
-def pad(node: NodeCall, x: Value, pads: Value, value: Any = None, axes: Value | None = None, *, mode: str) -> Value:
-    """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off."""
-    sides = ints(node.host(pads))
+    Before version 11 pads and number are attributes; in version 1 the pads are called `paddings`.
+    """
+    sides = ints(node.host(paddings if pads is None else pads))
     which = axes_of(node, None if axes is None else ints(node.host(axes)), x.ndim)
     if len(sides) != 2 * len(which):
         raise node.fail(f"{len(sides)} pads for {len(which)} axes; two for each are wanted")
@@ -284,7 +268,7 @@ def pad(node: NodeCall, x: Value, pads: Value, value: Any = None, axes: Value | 
 
 
 def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: MaybeArray) -> Array:
-    x = x[tuple([slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape, strict=True)])]
+    x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape, strict=True))]
     grown = [(max(b, 0), max(a, 0)) for b, a in pairs]
     if mode != "constant":
         return np.pad(x, grown, mode=_HOST_MODES[mode])  # type: ignore[call-overload, no-any-return]
@@ -334,7 +318,7 @@ def _trilu_on_host(x: Array, k: MaybeArray = None, *, upper: int) -> Array:
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
-    length = lengths.int().reshape(along(batch_axis, x.ndim))
+    length = lengths.int().reshape([-1 if i == batch_axis else 1 for i in range(x.ndim)])
     index = (time < length).where(length - 1 - time, time)
     return x.gather(time_axis, index.expand(*x.shape))
 

@@ -16,7 +16,7 @@ from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.training import layer_normalization, rms_normalization
-from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
+from anneal.onnx.ops.windows import Windows, convolved, kernel_of, max_pool, window_of
 from anneal.onnx.registry import rows
 from anneal.tensor import Tensor
 
@@ -40,9 +40,8 @@ rows(POINTWISE, domain=MICROSOFT)
 @op("BiasSplitGelu")
 def bias_split_gelu(x: Tensor, bias: Tensor) -> Tensor:
     """The first half of the last axis of a sum, times gelu of the second."""
-    x = x + bias
-    half = x.shape[-1] // 2
-    return x[..., :half] * x[..., half:].gelu()
+    line, gate = (x + bias).chunk(2, -1)
+    return line * gate.gelu()
 
 
 @op("BiasSoftmax")
@@ -122,7 +121,7 @@ def fused_conv(
     activation: str = "",
     activation_params: Floats,
     group: int = 1,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """An activation of a convolution, to which another value may be added first."""
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
@@ -252,9 +251,6 @@ class Heads(NamedTuple):
     unidirectional: int = 0
 
 
-HEADS = Heads()
-
-
 def _joint_attention(
     node: NodeCall,
     q: Tensor,
@@ -311,7 +307,7 @@ def attention(
     attention_bias: MaybeTensor = None,
     *,
     qkv_hidden_sizes: Numbers,
-    how: Heads = HEADS,
+    how: Heads,
 ) -> Any:
     """Self-attention with its projection: the weights of queries, keys and values side by side."""
     widths = list(qkv_hidden_sizes or [weights.shape[1] // 3] * 3)
@@ -346,7 +342,7 @@ def multi_head_attention(
     past_key: MaybeTensor = None,
     past_value: MaybeTensor = None,
     *,
-    how: Heads = HEADS,
+    how: Heads,
 ) -> Any:
     """Attention of projected queries, keys and values, in one value of five axes or apart."""
     if query.ndim == 5:

@@ -16,7 +16,7 @@ from anneal.onnx.ops.images import grid_sample
 from anneal.onnx.ops.indexing import unique
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
-from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
+from anneal.onnx.ops.windows import Windows, conv_transpose
 from anneal.ops import sampled
 from anneal.tensor import Tensor
 
@@ -38,7 +38,7 @@ def conv_transpose_with_dynamic_pads(
     pads: Array | None = None,
     bias: MaybeTensor = None,
     *,
-    how: Windows = WINDOWS,
+    how: Windows,
     **more: Any,
 ) -> Any:
     """ConvTranspose whose pads are an input."""

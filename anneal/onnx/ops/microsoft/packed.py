@@ -170,7 +170,6 @@ class Mixture(NamedTuple):
     use_sparse_mixer: int = 0
 
 
-MIXTURE = Mixture()
 _GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": Tensor.relu,
     "gelu": lambda h: h.gelu("tanh"),
@@ -200,14 +199,12 @@ def _gated(node: NodeCall, h: Tensor, other: MaybeTensor, how: Mixture) -> Any:
         if fusion == 1:
             gate, line = h[..., 0::2], h[..., 1::2]
         elif fusion == 2:
-            half = h.shape[-1] // 2
-            gate, line = h[..., :half], h[..., half:]
+            gate, line = h.chunk(2, -1)
         elif other is not None:
             gate, line = h, other
         else:
             raise node.fail("swiglu_fusion=0 without weights of fc3")
-        if how.swiglu_limit is not None:
-            limit = how.swiglu_limit
+        if (limit := how.swiglu_limit) is not None:
             gate, line = gate.clamp(None, limit), line.clamp(-limit, limit)
         return gate * (gate * how.activation_alpha).sigmoid() * (line + how.activation_beta)
     if kind not in _GATES:
@@ -227,8 +224,7 @@ def _mixed(node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Any, An
     rows = x.reshape(1, -1, x.shape[-1])
 
     def through(h: Tensor, weight: Tensor, bias: MaybeTensor) -> Tensor:
-        y = h.matmul(weight.mT)
-        return y if bias is None else y + bias.unsqueeze(1)
+        return plus(h.matmul(weight.mT), None if bias is None else bias.unsqueeze(1))
 
     gate = None if layers[2][0] is None else through(rows, *layers[2])
     y = through(_gated(node, through(rows, *layers[0]), gate, how), *layers[1])
@@ -248,7 +244,7 @@ def moe(
     w3: MaybeTensor = None,
     b3: MaybeTensor = None,
     *,
-    how: Mixture = MIXTURE,
+    how: Mixture,
 ) -> Any:
     """The results of the k experts with the largest scores for each row, weighted by softmax over all scores, or over
     those of the k.
@@ -283,7 +279,7 @@ def qmoe(
     expert_weight_bits: int = 4,
     quant_type: str = "int",
     weights_prepacked: int = -1,
-    how: Mixture = MIXTURE,
+    how: Mixture,
 ) -> Any:
     """MoE with weights of 4 or 8 bits, a scale for each row or for each block of it; unpacked once, on the host.
 

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops import quantised as main
-from anneal.onnx.ops.attention import LAYER, Cell, Layer, activations_of, directions_of, lstm_step, run_layer
+from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
 from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, Value, axes_of, axis_of, plus, total_of
 from anneal.onnx.ops.microsoft import MICROSOFT, op
-from anneal.onnx.ops.microsoft.layers import HEADS, Heads, embed_layer_normalization, self_attention
-from anneal.onnx.ops.windows import WINDOWS, Windows, average_pool
+from anneal.onnx.ops.microsoft.layers import Heads, embed_layer_normalization, self_attention
+from anneal.onnx.ops.windows import Windows, average_pool
 from anneal.onnx.registry import given_node
 from anneal.tensor import Tensor
 
@@ -64,9 +64,7 @@ def _mean(node: NodeCall, x: Tensor, *, axes: Sequence[int], keepdims: int) -> T
     return x.mean(tuple(axes_of(node, axes, x.ndim)), bool(keepdims))
 
 
-def _means(
-    node: NodeCall, x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows = WINDOWS
-) -> Tensor:
+def _means(node: NodeCall, x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window."""
     data = x.movedim(-1, 1) if channels_last else x
     y: Tensor = average_pool.function(node, data, count_include_pad=count_include_pad, how=how)
@@ -175,7 +173,7 @@ def qattention(
     weight_zero: MaybeTensor = None,
     past: MaybeTensor = None,
     *,
-    how: Heads = HEADS,
+    how: Heads,
 ) -> Any:
     """Self-attention whose projection is a product of quantised matrices."""
     total = main.exact_matmul(main.integers(x, _scalar(x_zero)), main.columns_of(node, x, weight, weight_zero))
@@ -266,7 +264,7 @@ def dynamic_quantize_lstm(
     r_scale: MaybeValue = None,
     r_zero: MaybeValue = None,
     *,
-    how: Layer = LAYER,
+    how: Layer,
 ) -> Any:
     """LSTM with quantised weights (directions, in, 4 * hidden); inputs and states are quantised as they come."""
     if w_scale is None or r_scale is None:

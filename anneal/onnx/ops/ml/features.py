@@ -324,9 +324,6 @@ class Machine(NamedTuple):
     support_vectors: Floats = None
 
 
-MACHINE = Machine()
-
-
 def _kernel(node: NodeCall, x: Tensor, count: int, how: Machine) -> Tensor:
     """(rows, vectors): what the kernel makes of each pair of a row and one of `count` support vectors."""
     vectors, kind = _matrix(node, how.support_vectors, count, "support_vectors"), how.kernel_type
@@ -356,7 +353,7 @@ def _weights(node: NodeCall, coefficients: Floats, count: int) -> Tensor:
 
 
 @op("SVMRegressor")
-def svm_regressor(node: NodeCall, x: Tensor, *, n_supports: int, one_class: int, how: Machine = MACHINE) -> Tensor:
+def svm_regressor(node: NodeCall, x: Tensor, *, n_supports: int, one_class: int, how: Machine) -> Tensor:
     """Kernels with the support vectors times coefficients, plus rho; of one class whether that is above 0: 1 or -1.
 
     Without support vectors it is a linear function. `post_transform` changes nothing, in onnxruntime either.
@@ -384,7 +381,7 @@ def svm_classifier(
     prob_a: Floats,
     prob_b: Floats,
     vectors_per_class: Numbers,
-    how: Machine = MACHINE,
+    how: Machine,
 ) -> Any:
     """The class that wins most of the decisions between two, and their scores, or the classes' probabilities.
 

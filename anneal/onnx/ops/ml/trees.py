@@ -96,7 +96,7 @@ def _answers(node: NodeCall, seen: Tensor, at: Tensor, table: dict[str, Tensor],
 
 def _member(node: NodeCall, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
     """True for each element in its node's set; sets are rows of one table, filled up with nan."""
-    longest = max([len(v) for v in f.members.values()], default=1)
+    longest = max(map(len, f.members.values()), default=1)
     sets = np.full((len(f.features), longest), np.nan)
     for i, values in f.members.items():
         sets[i, : len(values)] = values
@@ -130,41 +130,28 @@ def tree_ensemble(
     inner, leaves = len(nodes_featureids), len(leaf_targetids)
     node.room(inner + leaves, n_targets)
     own = np.arange(inner, inner + leaves)
-    yes = np.array(nodes_truenodeids) + inner * np.array(nodes_trueleafs)
-    no = np.array(nodes_falsenodeids) + inner * np.array(nodes_falseleafs)
-    modes = nodes_modes.astype(np.int64).reshape(-1)
+    yes = np.array([*(np.array(nodes_truenodeids) + inner * np.array(nodes_trueleafs)), *own])
+    no = np.array([*(np.array(nodes_falsenodeids) + inner * np.array(nodes_falseleafs)), *own])
     weights = np.full((inner + leaves, n_targets), np.nan)
     weights[own, np.array(leaf_targetids)] = leaf_weights.astype(np.float64).reshape(-1)
-    members = _sets(membership_values, np.flatnonzero(modes == 6))
-    yes, no = np.concatenate([yes, own]), np.concatenate([no, own])
-    missing = np.zeros(inner + leaves, bool)
-    missing[:inner] = nodes_missing_value_tracks_true or 0
     roots = np.array(tree_roots)
-    forest = Forest(
-        np.concatenate([np.array(nodes_featureids), np.zeros(leaves, np.int64)]),
-        np.concatenate([nodes_splits.astype(np.float64).reshape(-1), np.zeros(leaves)]),
-        np.concatenate([modes, np.zeros(leaves, np.int64)]),
-        yes,
-        no,
-        missing,
-        members,
-        roots,
-        _depth(node, yes, no, roots),
-        weights,
-    )
+    tracks = nodes_missing_value_tracks_true or [0] * inner
+    # leaves ask nothing
+    features, splits, modes, missing = [
+        np.pad(np.asarray(v).reshape(-1), (0, leaves)) for v in (nodes_featureids, nodes_splits, nodes_modes, tracks)
+    ]
+    members = _sets(membership_values, np.flatnonzero(modes == 6))
+    depth = _depth(node, yes, no, roots)
+    forest = Forest(features, splits, modes, yes, no, missing, members, roots, depth, weights)
     scores = _walked(node, x, forest, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
     return [*TRANSFORMED.values()][post_transform](scores)
 
 
 def _sets(values: MaybeArray, nodes: Array) -> dict[int, list[float]]:
     """The set of each node that asks for one; they stand behind each other with nan between."""
-    sets: list[list[float]] = [[]]
-    for v in () if values is None else values.astype(np.float64).reshape(-1):
-        if math.isnan(v):
-            sets.append([])
-        else:
-            sets[-1].append(float(v))
-    return dict(zip([int(n) for n in nodes], sets))
+    row = np.zeros(0) if values is None else values.astype(np.float64).reshape(-1)
+    parts = np.split(row, np.flatnonzero(np.isnan(row)))
+    return {int(n): [v for v in part.tolist() if v == v] for n, part in zip(nodes, parts)}
 
 
 def _forest(node: NodeCall, width: int, kind: str) -> Forest:
@@ -207,7 +194,7 @@ _NAMES = (
     "nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor target_ids "
     "target_nodeids target_treeids target_weights target_weights_as_tensor"
 )
-TREES = namedtuple("Trees", _NAMES, defaults=[None] * 23)()
+Trees = namedtuple("Trees", _NAMES, defaults=[None] * 23)  # type: ignore[misc]
 
 
 def _either(a: dict[str, Any], name: str) -> Any:
@@ -224,7 +211,7 @@ def tree_ensemble_regressor(
     aggregate_function: str,
     n_targets: int | None,
     post_transform: str,
-    trees: Any = TREES,
+    trees: Trees,
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
     x = x if is_float(x) else x.float()
@@ -243,12 +230,12 @@ def tree_ensemble_classifier(
     classlabels_int64s: Any,
     classlabels_strings: Any,
     post_transform: str,
-    trees: Any = TREES,
+    trees: Trees,
 ) -> Any:
     """The class with the most votes of the trees, and the scores."""
     x = x if is_float(x) else x.float()
     count = len(classlabels_strings or classlabels_int64s or ())
-    votes = set(trees.class_ids)
+    votes = set(node.attributes["class_ids"])
     forest = _forest(node, count, "class")
     scores = _walked(node, x, forest, "SUM").float()
     base = _either(node.attributes, "base_values")
