@@ -274,19 +274,19 @@ def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str
         return ""
     inputs, homogeneous = _types(schema_of(node.op, node.domain, node.version))
     first: dict[str, tuple[str, str]] = {}
+    narrower = NARROW if narrowed else {}
     for n, dtype in enumerate(dtypes):
         if dtype is None or not inputs or (n >= len(inputs) and not homogeneous):
             continue
         name, variable, types = inputs[min(n, len(inputs) - 1)]
-        stands_for = [dtype, *[wide for wide, narrow in NARROW.items() if narrowed and narrow == dtype]]
+        stands_for = [dtype, *[wide for wide, narrow in narrower.items() if narrow == dtype]]
         if not any(f"tensor({_TOLD.get(d, d.replace('_', ''))})" in types for d in stands_for) and any(
             "tensor" in t for t in types
         ):
             return f"version {node.version} takes no {'text' if dtype == 'object' else dtype} as {name!r}"
-        if variable in first and not _one_type(dtype, first[variable][1], narrowed):
-            other, was = first[variable]
+        other, was = first.setdefault(variable, (name, dtype))
+        if narrower.get(dtype, dtype) != narrower.get(was, was):
             return f"{name!r} is {dtype}, but {other!r} is {was}, and they are of one type; cast one of them"
-        first.setdefault(variable, (name, dtype))
     return ""
 
 
@@ -307,10 +307,6 @@ def made_types(node: FileNode, dtypes: list[str | None]) -> list[str | None]:
         )
         out.append(bound.get(o.type_str, alone))
     return out
-
-
-def _one_type(a: str, b: str, narrowed: bool) -> bool:
-    return a == b or (narrowed and NARROW.get(a, a) == NARROW.get(b, b))
 
 
 _KINDS = {

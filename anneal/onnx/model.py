@@ -237,8 +237,9 @@ class OnnxModule(Module):
         self._model = model
         self._names: dict[tuple[str, str], str] = {}  # by graph and name in the file
         self._plans: Recent[Any, ModelPlan] = Recent(_PLANS // 2)
-        statistics = _statistics(model.program.graph)
-        for path, name, array in _weights(model.program.graph):
+        graph = model.program.graph
+        statistics = {x for n in nodes_of(graph) if n.op == "BatchNormalization" for x in n.inputs[3:5]}
+        for path, name, array in _weights(graph):
             if array is None or array.dtype.name not in _TRAINED or name in model.deciding:
                 continue
             own = name if not name.startswith("_") and name and not hasattr(Module, name) else f"p{name}"
@@ -274,11 +275,6 @@ def _weights(graph: Graph) -> Any:
             array = node.attributes.get("value")
             if node.op == "Constant" and not node.domain and isinstance(array, np.ndarray) and array.size > 1:
                 yield g.path, node.outputs[0], array
-
-
-def _statistics(graph: Graph) -> frozenset[str]:
-    """Names of running means and variances."""
-    return frozenset(x for n in nodes_of(graph) if n.op == "BatchNormalization" for x in n.inputs[3:5])
 
 
 _TYPES = {"float32": "float", "float64": "double"}

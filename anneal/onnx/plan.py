@@ -104,7 +104,8 @@ class Captured:
             if not self.variables or self._served > 1:
                 raise
             if isinstance(e, NeedsHostError):
-                self._check_plain(given)
+                with self.model.lock, no_grad():  # without Variables, too?
+                    self.walked(self.model.start(Memo(), self.elements, reads="fixed"), given)
             raise UnsizedError(f"{e} needs values on the host" if isinstance(e, NeedsHostError) else str(e)) from e
         self._served += 1
         shapes = [None if s is None else evaluator(s)(values) for s in self._shapes]
@@ -142,11 +143,6 @@ class Captured:
             run = self.model.start(self.memo, self.elements, reads="fixed")
             self.walked(run, self._sized(sizes, rows))  # what it reads is fixed, and is known from now on
         return self._called(sizes, rows)
-
-    def _check_plain(self, given: list[Any]) -> None:
-        """Raises NeedsHostError if values are wanted on the host without Variables, too."""
-        with self.model.lock, no_grad():
-            self.walked(self.model.start(Memo(), self.elements, reads="fixed"), given)
 
     def _sized(self, sizes: Src, tensors: Any) -> list[Tensor]:
         """The arguments of a run as the graph's inputs: those with symbolic sizes come as rows."""
@@ -578,10 +574,9 @@ class _Found:
             self._groups.update(dict.fromkeys(places, own))
         for (_, n), places in parts.items():
             self._last[self._groups[places[0]]] = n
-        return {place: self._size(self._groups[place], n) for place, n in found.items()}
-
-    def _size(self, group: int, n: int) -> Any:
-        if group not in self._moving:
-            return n
-        largest = Variable(f"found{group}", 1, max(_LEAST, 1 << (n - 1).bit_length()))
-        return largest
+        return {
+            place: n
+            if (group := self._groups[place]) not in self._moving
+            else Variable(f"found{group}", 1, max(_LEAST, 1 << (n - 1).bit_length()))
+            for place, n in found.items()
+        }

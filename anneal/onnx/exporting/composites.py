@@ -103,14 +103,13 @@ def _standardized(u: UOp, given: Src, axes: Ints) -> ExportRecipe | None:
     if not all(isinstance(n, int) for n in tail) or r.op is not Op.RSQRT or not r.src[0].src[1].is_const:
         return None
     eps, count = float(r.src[0].src[1].arg), product(tail)
-    own = np.float32 if u.dtype is dtypes.float32 else np.float64
 
     def emit(w: GraphWriter, values: Values) -> str:
         (name,) = w.wholes(values, (x,))
         if count > _ONES:
-            weights = w.constant(np.ones(shape[1], own)), w.constant(np.zeros(shape[1], own))
+            weights = w.constant(np.ones(shape[1], u.dtype.name)), w.constant(np.zeros(shape[1], u.dtype.name))
             return w.InstanceNormalization(name, *weights, epsilon=eps)
-        return w.LayerNormalization(name, w.constant(np.ones(tail, own)), axis=axes[0], epsilon=eps)
+        return w.LayerNormalization(name, w.constant(np.ones(tail, u.dtype.name)), axis=axes[0], epsilon=eps)
 
     if count > _ONES and not (len(shape) == 3 and len(axes) == 1 and isinstance(shape[1], int)):
         return None
@@ -132,7 +131,7 @@ def _attributes(strides: Ints, dilations: Ints, sides: Pairs) -> dict[str, Any]:
 def _unpadded(x: UOp, sides: Pairs) -> tuple[UOp, Pairs]:
     """The value before zeros were put around its places, and the padding that those are."""
     while x.op is Op.PAD and not any(map(any, x.arg[:2])):
-        x, sides = x.src[0], tuple((b + c, a + d) for (b, a), (c, d) in zip(sides, x.arg[2:], strict=True))
+        x, sides = x.src[0], tuple((b + c, a + d) for (b, a), (c, d) in zip(sides, x.arg[2:]))
     return x, sides
 
 
@@ -157,7 +156,7 @@ def _pool(op: str) -> Named:
         x, lead = given[0], len(u.shape) - len(kernel)
         # a border as wide as the kernel is none that runtimes take
         fits = u.dtype is dtypes.float32 and _plain(x.shape[lead:]) and 0 not in u.shape
-        if not fits or any(max(pair) >= k for pair, k in zip(sides, kernel, strict=True)):
+        if not fits or any(max(pair) >= k for pair, k in zip(sides, kernel)):
             return None
         front = x.shape[:lead]
         flat = front if lead == 2 else ((1, 1) + front)[-2:] if lead < 2 else (product(front[:-1]), front[-1])
@@ -265,7 +264,7 @@ def reduced(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
         return GraphValue(w.scalar(u.dtype, reduce_identity(op, u.dtype)), u.dtype, ())
     v = w.ranked(given[0], len(old))
     if op is Op.ADD or op is Op.MUL:
-        v = w.whole(v, tuple(n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape, strict=True))))
+        v = w.whole(v, tuple(n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape))))
     long = [a for a in axes if v.shape[a] == old[a]]
     if not long:
         return v
@@ -307,15 +306,15 @@ def _whole_product(w: GraphWriter, v: GraphValue, axes: list[int]) -> str:
             continue
         while n > 1:
             half = n // 2
-            parts = [_part(w, name, a, b, e) for b, e in ((0, half), (half, 2 * half), (2 * half, n)) if e > b]
+            parts = [
+                w.Slice(name, w.ints([b]), w.ints([e]), w.ints([a]))
+                for b, e in ((0, half), (half, 2 * half), (2 * half, n))
+                if e > b
+            ]
             name = w.Mul(*parts[:2])
             name = w.Concat(name, parts[2], axis=a) if len(parts) > 2 else name
             n -= half
     return name
-
-
-def _part(w: GraphWriter, name: str, axis: int, begin: int, end: int) -> str:
-    return w.Slice(name, w.ints([begin]), w.ints([end]), w.ints([axis]))
 
 
 def _reduced(w: GraphWriter, op: Op, name: str, dtype: DType, axes: list[int]) -> str:
@@ -373,11 +372,12 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
         held = w.Max(w.Min(index.name, last), zero)
         index = GraphValue(held, index.dtype, index.shape)
     same = all(m == 1 for a, m in enumerate(index.shape) if a != axis)
-    kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape, strict=True)))
+    kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape)))
     if same and kept:
         row = w.reshape(index.name, (index.shape[axis],)) if rank > 1 else index.name
         row = w.whole(GraphValue(row, index.dtype, (index.shape[axis],)), (u.shape[axis],)).name
-        x = _repeating(w, x, source.shape, axis)
+        x = w.ranked(x, rank)
+        x = w.whole(x, tuple(n if a == axis else m for a, (n, m) in enumerate(zip(source.shape, x.shape))))
         name = w.Gather(x.name, row, axis=axis)
         shape = tuple(u.shape[axis] if a == axis else m for a, m in enumerate(x.shape))
     else:
@@ -388,12 +388,6 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
         name = w.And(inside, name) if u.dtype is _BOOL else w.Where(inside, name, w.scalar(u.dtype, 0))
         shape = broadcast([shape, index.shape])
     return GraphValue(name, u.dtype, shape)
-
-
-def _repeating(w: GraphWriter, x: GraphValue, shape: Shape, axis: int) -> GraphValue:
-    """The value with all axes, whole along one."""
-    x = w.ranked(x, len(shape))
-    return w.whole(x, tuple(n if a == axis else m for a, (n, m) in enumerate(zip(shape, x.shape, strict=True))))
 
 
 def scattered(w: GraphWriter, u: UOp, given: Values) -> str:
@@ -424,7 +418,7 @@ def updated(w: GraphWriter, u: UOp, given: Values) -> str:
     starts = iter(given[2:])
     rank = len(u.shape)
     grids = []
-    for axis, (begin, n, whole) in enumerate(zip(u.arg, room, u.shape, strict=True)):
+    for axis, (begin, n, whole) in enumerate(zip(u.arg, room, u.shape)):
         row = w.Range(w.scalar(_INT64, 0), w.Squeeze(w.size(n)), w.scalar(_INT64, 1))
         if begin is None:
             at = w.cast(w.reshape(next(starts).name, (1,)), _INT64)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.values import array_code, array_dtype
+from anneal.onnx.values import array_code, dtype_named
 from anneal.rewrite import FLOATS, INTEGERS, matched_axes
 from anneal.uop import ALU, COMPARE, DType, Nodes, Op, Src, UOp, covering, dtypes, toposort
 from anneal.uop.sizes import size
@@ -140,7 +140,7 @@ class GraphWriter:
         """A number, in the carrier of `dtype`."""
         if dtype is dtypes.uint64:
             number = int(np.uint64(number).astype(np.int64))
-        return self.constant(np.array(number, array_dtype(code_of(carrier(dtype)))))
+        return self.constant(np.array(number, dtype_named(carrier(dtype).name)))
 
     def cast(self, name: str, dtype: DType) -> str:
         """The value as elements of exactly `dtype`."""
@@ -286,7 +286,8 @@ def elementwise(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     elif u.op in COMPARE:
         name = _compare(w, u.op, names, operand)
     elif u.dtype.is_float:
-        name = _of_floats(w, u.op, names, u.dtype)
+        rule = _FLOATS.get(u.op)
+        name = w.settled(rule(w, names, carrier(u.dtype)) if rule else w.node(_PLAIN[u.op], *names), u.dtype)
     else:
         name = _of_integers(w, u, names)
     return GraphValue(name, u.dtype, shape)
@@ -317,11 +318,6 @@ def _compare(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
 
 
 # -- floats -----------------------------------------------------------------------------------------------------------
-
-
-def _of_floats(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
-    rule = _FLOATS.get(op)
-    return w.settled(rule(w, names, carrier(dtype)) if rule else w.node(_PLAIN[op], *names), dtype)
 
 
 def _erf(w: GraphWriter, names: list[str], dtype: DType) -> str:
@@ -478,7 +474,7 @@ def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
     if new is dtypes.uint64:
         inside = w.Max(name, w.scalar(old, 0))
         return w.cast(w.cast(inside, new), own)
-    wide = np.float64 if old.bits == 64 else np.float32
+    wide = np.dtype(old.name).type
     low, high = wide(new.min), wide(new.max)
     if int(high) > new.max:
         high = np.nextafter(high, wide(0))
@@ -525,7 +521,7 @@ def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
         before = [mine[i] for i in theirs]
         if all(n == 1 for n in before):
             continue
-        if any(n != old[i] for n, i in zip(before, theirs, strict=True)):
+        if any(n != old[i] for n, i in zip(before, theirs)):
             return None
         for i in its:
             out[i] = new[i]
@@ -563,7 +559,7 @@ def shrunk(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     own = (1,) * (rank - len(v.shape)) + v.shape
     cut = [
         a
-        for a, ((b, e), n, m) in enumerate(zip(u.arg, u.src[0].shape, own, strict=True))
+        for a, ((b, e), n, m) in enumerate(zip(u.arg, u.src[0].shape, own))
         if (m == n and (b != 0 or e != n)) or (m != n and u.shape[a] == 0)
     ]
     if any(own[a] != u.src[0].shape[a] for a in cut):

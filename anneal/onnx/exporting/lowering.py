@@ -11,8 +11,8 @@ import numpy as np
 
 from anneal import progress
 from anneal.onnx.exporting import composites, graph_writer as forms
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, carrier, code_of
-from anneal.onnx.values import array_dtype
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, carrier
+from anneal.onnx.values import dtype_named
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
 from anneal.tensor import Tensor
@@ -213,7 +213,7 @@ class Constant(NamedTuple):
 
 def carried(array: Any, dtype: DType) -> Any:
     """An array of `dtype` as one of its carrier."""
-    return array if carrier(dtype) is dtype else array.astype(array_dtype(code_of(carrier(dtype))))
+    return array if carrier(dtype) is dtype else array.astype(dtype_named(carrier(dtype).name))
 
 
 class Constants:
@@ -235,14 +235,17 @@ class Constants:
     def of(self, u: UOp) -> Constant | None:
         """The value of a node, of the axes along which it does not repeat, if it is a constant worth writing."""
         if u.op is Op.CONST:
-            return Constant(np.array(u.arg, array_dtype(code_of(u.dtype))), u.dtype)
+            return Constant(np.array(u.arg, dtype_named(u.dtype.name)), u.dtype)
         if 0 in u.shape and not symbolic_arg(u.shape):  # it has no values that could change
-            return Constant(np.zeros(u.shape, array_dtype(code_of(u.dtype))), u.dtype)
+            return Constant(np.zeros(u.shape, dtype_named(u.dtype.name)), u.dtype)
         if u.op is Op.EXPAND or not self.is_constant(u):
             return None
+        data = u
+        while data.op in _VIEWS:
+            data = data.src[0]
         shape = self._unrepeated(u)
         if (
-            not self._is_data(u)
+            data.op is not Op.BUFFER
             and math.prod(shape) * u.dtype.itemsize > MOST
             and not any(x.op is Op.THREEFRY for x in toposort((u,)))
         ):
@@ -279,11 +282,6 @@ class Constants:
                 found = full
             shapes[x] = found
         return shapes[u]
-
-    def _is_data(self, u: UOp) -> bool:
-        while u.op in _VIEWS:
-            u = u.src[0]
-        return u.op is Op.BUFFER
 
 
 # -- numbers of 32 bits read as another kind, by arithmetic -----------------------------------------------------------

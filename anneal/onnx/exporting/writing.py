@@ -138,7 +138,7 @@ def _of_values(values: Mapping[Any, Any]) -> dict[str, Tensor]:
         elif isinstance(value, Tensor):
             found[str(name)] = value
         elif isinstance(value, (list, tuple, dict)):
-            for path, part in zip(paths_of(value, str(name)), tree_leaves(value), strict=True):
+            for path, part in zip(paths_of(value, str(name)), tree_leaves(value)):
                 if isinstance(part, Module):
                     found |= _of_module(f"{_as_name(path)}.", part)
                 elif isinstance(part, Tensor):
@@ -189,7 +189,7 @@ def _stand_ins(
     variables: dict[str, UOp] = {}
     values: dict[str, int] = {}
     inputs, originals, new = [], [], list(leaves)
-    for name, i in zip(chosen, where, strict=True):
+    for name, i in zip(chosen, where):
         if _is_bound(leaves[i]):
             inputs.append(Input(name, leaves[i], dtypes.int64, ()))
             continue
@@ -261,7 +261,7 @@ def _sized(
 
 def _results(out: Any) -> list[Tensor]:
     leaves = []
-    for where, value in zip(paths_of(out, "the result"), tree_leaves(out), strict=True):
+    for where, value in zip(paths_of(out, "the result"), tree_leaves(out)):
         if isinstance(value, (bool, int, float, np.ndarray, np.generic)):
             value = Tensor(value)
         if not isinstance(value, Tensor):
@@ -397,7 +397,7 @@ def _written(trace: TracedGraph, names: list[str], opset: int) -> tuple[GraphWri
     writer.path = ""
     taken: dict[str, str] = {}
     outputs = []
-    for name, u, v in zip(names, trace.results, values, strict=True):
+    for name, u, v in zip(names, trace.results, values):
         _give(writer, v, name, taken)
         outputs.append((name, u.dtype, u.shape))
     return writer, outputs

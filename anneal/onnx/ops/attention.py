@@ -81,7 +81,8 @@ def scored(
     mode: int,
 ) -> tuple[Tensor, Tensor]:
     """Attention step by step, and the scores after the step `mode`: 0 product, 1 softcap, 2 mask, 3 softmax."""
-    k, v = _repeated(q, k, v)
+    if (times := q.shape[1] // k.shape[1]) > 1:
+        k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
     root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     scores = (q * root).matmul((k * root).transpose(-1, -2))
     stages = [scores]
@@ -100,12 +101,6 @@ def scored(
     weights = weights.cast(q.dtype)
     stages.append(weights)
     return weights.matmul(v.cast(q.dtype)), stages[mode]
-
-
-def _repeated(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
-    """k and v with as many heads as q."""
-    times = q.shape[1] // k.shape[1]
-    return [k, v] if times == 1 else [x.repeat_interleave(times, 1) for x in (k, v)]
 
 
 def _float_name(node: NodeCall, code: int) -> str:
@@ -280,17 +275,14 @@ def activations_of(node: NodeCall, how: Layer, default: Sequence[str], direction
     if len(wanted) < len(default) * directions:
         raise node.fail(f"{len(wanted)} activations; {len(default) * directions} are wanted")
     alpha, beta = iter(how.activation_alpha or ()), iter(how.activation_beta or ())
-    made: list[Function] = []
+    made: list[Any] = []
     for name in wanted[: len(default) * directions]:
         if name.lower() not in ACTIVATIONS:
             raise node.fail(f"activation {name!r} is none of {', '.join(ACTIVATIONS)}")
         function, *defaults = ACTIVATIONS[name.lower()]
-        made.append(partial(_clipped, function, [*map(next, (alpha, beta), defaults)], how.clip))
+        arguments = [*map(next, (alpha, beta), defaults)]
+        made.append(lambda x, f=function, a=arguments: f(x if how.clip is None else x.clamp(-how.clip, how.clip), *a))
     return [made[i * len(default) : (i + 1) * len(default)] for i in range(directions)]
-
-
-def _clipped(function: Callable[..., Tensor], arguments: list[float], clip: float | None, x: Tensor) -> Tensor:
-    return function(x if clip is None else x.clamp(-clip, clip), *arguments)
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------
@@ -342,7 +334,7 @@ def _turns(
         new = step(now, states, cell, functions)
         if going is None:
             return new, new[0]
-        kept = tuple(going.where(n, s) for n, s in zip(new, states, strict=True))
+        kept = tuple(going.where(n, s) for n, s in zip(new, states))
         return kept, going.where(new[0], new[0].zeros_like())
 
     time = projected.shape[0]
@@ -410,10 +402,6 @@ def _cells(w: Tensor, r: Tensor, b: MaybeTensor, p: MaybeTensor, *, count: int, 
     return made
 
 
-def _rnn_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
-    return (f[0](x + cell.from_state(states[0])),)
-
-
 def _gru_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
     """The reset gate before the product with the state."""
     h = states[0]
@@ -451,7 +439,7 @@ def lstm_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function], coupled
 
 # the step, and the activations that it has by default
 _STEPS: dict[str, tuple[Step, list[str]]] = {
-    "RNN": (_rnn_step, ["Tanh"]),
+    "RNN": (lambda x, states, cell, f: (f[0](x + cell.from_state(states[0])),), ["Tanh"]),
     "GRU": (_gru_step, ["Sigmoid", "Tanh"]),
     "LSTM": (lstm_step, ["Sigmoid", "Tanh", "Tanh"]),
 }

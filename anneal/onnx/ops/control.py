@@ -464,7 +464,7 @@ def filled(node: NodeCall, rows: list[list[str]], blank: str, shape: tuple[int, 
     longest = max(map(len, rows), default=0)
     node.room(len(rows), longest)
     out = np.full((len(rows), longest), blank, object)
-    for line, row in zip(out, rows, strict=True):
+    for line, row in zip(out, rows):
         line[: len(row)] = row
     return out.reshape(*shape, longest)
 
@@ -527,7 +527,7 @@ def tf_idf_vectorizer(
     words = node.host(x)
     rows = words.reshape(-1, words.shape[-1] if words.ndim else 1)
     out = np.zeros((len(rows), width), np.float32)
-    for row, line in zip(out, rows.tolist(), strict=True):
+    for row, line in zip(out, rows.tolist()):
         for gram, count in _grams(line, min_gram_length, max_gram_length, max_skip_count).items():
             if gram in column:
                 row[column[gram]] += count
@@ -549,7 +549,7 @@ def _columns(
         grams += [tuple(pool[i : i + n]) for i in range(begin, end - n + 1, n)]
     if len(grams) != len(indexes):
         raise node.fail(f"ngram_indexes names {len(indexes)} columns for {len(grams)} sequences")
-    return dict(zip(grams, indexes, strict=True))
+    return dict(zip(grams, indexes))
 
 
 def _grams(line: list[Any], least: int, most: int, skips: int) -> Counter[tuple[Any, ...]]:

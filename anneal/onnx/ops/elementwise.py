@@ -197,10 +197,6 @@ def _truncated(a: Array, b: Array) -> Any:
     return quotient
 
 
-def _divide(a: Tensor, b: Tensor) -> Tensor:
-    return a / b if is_float(a) else a.div(b, rounding_mode="trunc")
-
-
 def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
     """b in the shape that the attributes of versions before 7 give it: its axes are those of a from `axis` on.
 
@@ -236,7 +232,10 @@ for _name, (_on_device, _of_arrays) in (
         "GreaterOrEqual=ge/greater_equal Less=lt/less LessOrEqual=le/less_equal Mul=mul/multiply Or=logical_or "
         "Sub=sub/subtract Xor=logical_xor"
     )
-    | {"Div": (_divide, _truncated), "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool))}
+    | {
+        "Div": (lambda a, b: a / b if is_float(a) else a.div(b, rounding_mode="trunc"), _truncated),
+        "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool)),
+    }
 ).items():
     _pairs(_name, _on_device, _of_arrays)
 
@@ -308,7 +307,7 @@ def converted(node: NodeCall, x: Value, dtype: NpDType, saturate: int = 1, round
 
 def _on_host(node: NodeCall, x: Array, dtype: NpDType, saturate: int, round_mode: str) -> Array:
     if dtype.hasobject:
-        return np.array([_text(v) for v in x.reshape(-1)], object).reshape(x.shape)
+        return np.array([*map(str, x.reshape(-1))], object).reshape(x.shape)
     if x.dtype.hasobject:
         return _read(node, x, dtype)
     with np.errstate(all="ignore"):
@@ -329,11 +328,6 @@ def _largest(dtype: NpDType) -> Any:
     import ml_dtypes
 
     return ml_dtypes.finfo(dtype).max  # type: ignore[no-untyped-call]
-
-
-def _text(value: Any) -> str:
-    """A number as the standard writes it: floats with the digits that tell them apart."""
-    return value if isinstance(value, str) else str(value)
 
 
 def _read(node: NodeCall, x: Array, dtype: NpDType) -> Array:

@@ -100,7 +100,7 @@ def _interpolated(node: NodeCall, x: Tensor, axis: int, places: Array, weights: 
         np.add.at(matrix, (places, np.arange(len(places))[:, None]), weights)
         return x.movedim(axis, -1).matmul(node.constant(matrix.astype(name))).movedim(-1, axis)
     parts = []
-    for column, weight in zip(places.T, weights.T, strict=True):
+    for column, weight in zip(places.T, weights.T):
         part = _picked(node, x, axis, column)
         if not (weight == 1).all():
             part = part * node.constant(weight.astype(name)).reshape(along(axis, x.ndim))
@@ -131,7 +131,7 @@ def _resized(
         return x.new_zeros(*sizes)
     y = x if mode == "nearest" or x.dtype.is_float else x.float()
     outside: list[Tensor] = []
-    for axis, (n, m, scale) in enumerate(zip(x.shape, sizes, scales, strict=True)):
+    for axis, (n, m, scale) in enumerate(zip(x.shape, sizes, scales)):
         part = (0.0, 1.0) if roi is None else (float(roi[axis]), float(roi[x.ndim + axis]))
         if n == m and math.isclose(scale, 1.0) and part == (0.0, 1.0):
             continue
@@ -195,15 +195,15 @@ def _targets(
     by, to = [1.0] * x.ndim, list(x.shape)
     if given is sizes:
         wanted = ints(sizes)
-        factors = [_factor(node, m, x.shape[a]) for a, m in zip(which, wanted, strict=True)]
+        factors = [_factor(node, m, x.shape[a]) for a, m in zip(which, wanted)]
         if policy != "stretch":
             one = min(factors) if policy == "not_larger" else max(factors)
             factors = [one] * len(which)
             wanted = [math.floor(one * x.shape[a] + 0.5) for a in which]
     else:
         factors = [float(s) for s in scales.reshape(-1)]
-        wanted = [_scaled(node, x.shape[a], s) for a, s in zip(which, factors, strict=True)]
-    for a, s, m in zip(which, factors, wanted, strict=True):
+        wanted = [_scaled(node, x.shape[a], s) for a, s in zip(which, factors)]
+    for a, s, m in zip(which, factors, wanted):
         by[a], to[a] = s, m
     return by, to
 

@@ -147,11 +147,6 @@ def running(node: NodeCall, x: Tensor, axis: Array, *, exclusive: int, reverse: 
 # -- softmax ----------------------------------------------------------------------------------------------------------
 
 
-def _hardmax(x: Tensor, axis: int) -> Tensor:
-    place = x.argmax(axis, keepdim=True)
-    return (iota(x, x.shape[axis], axis, x.ndim) == place).cast(x.dtype)
-
-
 def _softmax(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
     """Register a function of rows: before version 13 of the axes from `axis` on, laid flat, then of one axis."""
 
@@ -174,7 +169,10 @@ def _rows(x: Tensor, axis: int) -> Tensor:
 
 _softmax("Softmax", _rows)
 _softmax("LogSoftmax", Tensor.log_softmax)
-_softmax("Hardmax", _hardmax)
+_softmax(
+    "Hardmax",
+    lambda x, axis: (iota(x, x.shape[axis], axis, x.ndim) == x.argmax(axis, keepdim=True)).cast(x.dtype),
+)
 
 
 # -- products of matrices, and determinants ---------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def split(
         raise node.fail(f"pieces of {sizes} do not make up the {n} elements of axis {axis}")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     lead = (slice(None),) * axis
-    return tuple(x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends, strict=True))
+    return tuple(x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends))
 
 
 @op(
@@ -268,7 +268,7 @@ def pad(
 
 
 def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: MaybeArray) -> Array:
-    x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape, strict=True))]
+    x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape))]
     grown = [(max(b, 0), max(a, 0)) for b, a in pairs]
     if mode != "constant":
         return np.pad(x, grown, mode=_HOST_MODES[mode])  # type: ignore[call-overload, no-any-return]
@@ -344,10 +344,9 @@ def constant_of_shape(node: NodeCall, shape: Array, *, value: MaybeArray) -> Val
 
 
 @op("Range", values=("start", "limit", "delta"))
-def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Value:
+def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Any:
     """start, start + delta, ... up to but without limit; floats of 16 bits through wider ones, whatever stash_type."""
     first, last, step = single(start), single(limit), single(delta)
-    out: Value
     if not step:
         raise node.fail("delta is 0")
     if any(isinstance(n, UOp) for n in (first, last, step)):
@@ -359,10 +358,8 @@ def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_ty
         return counted(row if isinstance(first, int) and not first else row + first)
     count = max(math.ceil((last - first) / step), 0)
     if count <= SMALL:
-        out = (first + np.arange(count) * step).astype(start.dtype)
-    else:
-        out = (Tensor.arange(count, device=node.device).cast(start.dtype.name) * step + first).cast(start.dtype.name)
-    return out
+        return (first + np.arange(count) * step).astype(start.dtype)
+    return (Tensor.arange(count, device=node.device).cast(start.dtype.name) * step + first).cast(start.dtype.name)
 
 
 @op("EyeLike", raw=True)

@@ -35,10 +35,9 @@ class Window:
     def reach(self, sizes: Sequence[int]) -> Pairs:
         """The borders that the windows see: at the end cut to, or grown to, the last window's end."""
         ends = [
-            (o - 1) * s + d * (k - 1) + 1
-            for o, s, d, k in zip(self.out, self.strides, self.dilations, self.kernel, strict=True)
+            (o - 1) * s + d * (k - 1) + 1 for o, s, d, k in zip(self.out, self.strides, self.dilations, self.kernel)
         ]
-        return tuple((b, e - n - b) for (b, _), e, n in zip(self.pads, ends, sizes, strict=True))
+        return tuple((b, e - n - b) for (b, _), e, n in zip(self.pads, ends, sizes))
 
 
 class Windows(NamedTuple):
@@ -75,7 +74,7 @@ def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Number
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.fail(f"auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {auto!r}")
     pairs, out = [], []
-    for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+    for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations)):
         span = d * (k - 1) + 1
         if auto.startswith("SAME"):
             count = (n + s - 1) // s
@@ -111,7 +110,7 @@ def _windows(x: Tensor, w: Window, value: Any) -> Tensor:
     """(n, c, h, w) to (n, c, oh, ow, kh, kw), and so for any number of axes: a view."""
     axes = len(w.kernel)
     x = _bordered(x, w.reach(x.shape[-axes:]), value)
-    for i, (k, s, d) in enumerate(zip(w.kernel, w.strides, w.dilations, strict=True)):
+    for i, (k, s, d) in enumerate(zip(w.kernel, w.strides, w.dilations)):
         x = x.unfold(2 + i, d * (k - 1) + 1, s)
         x = x if d == 1 else x[..., ::d]
     return x
@@ -182,7 +181,7 @@ def conv_transpose(
         cut.append(_halves(max(full - wanted, 0), auto_pad))
         extra[i] += max(wanted - full, 0)
     whole = getattr(F, f"conv_transpose{axes}d")(x, weight, None, list(steps), 0, 0, group, list(spread))
-    out = _bordered(whole, tuple((-b, more - e) for (b, e), more in zip(cut, extra, strict=True)))
+    out = _bordered(whole, tuple((-b, more - e) for (b, e), more in zip(cut, extra)))
     return out if bias is None else out + bias.reshape(1, -1, *[1] * axes)
 
 
@@ -199,7 +198,7 @@ def col2im(
     image, kernel = ints(image_shape), ints(block_shape)
     w = window_of(node, image, how, kernel)
     columns = x.reshape(x.shape[0], x.shape[1] // math.prod(kernel), *kernel, *w.out)
-    padded = [size + sum(pair) for size, pair in zip(image, w.pads, strict=True)]
+    padded = [size + sum(pair) for size, pair in zip(image, w.pads)]
     return _bordered(overlapped(columns, padded, w.strides, w.dilations), tuple((-b, -e) for b, e in w.pads))
 
 
@@ -243,7 +242,7 @@ def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Ten
 def _counts(w: Window, sizes: Sequence[int], padding: int) -> list[Array]:
     """The number of elements that each window sees along each axis, with or without the padding."""
     found = []
-    for n, k, s, d, (b, e), o in zip(sizes, w.kernel, w.strides, w.dilations, w.pads, w.out, strict=True):
+    for n, k, s, d, (b, e), o in zip(sizes, w.kernel, w.strides, w.dilations, w.pads, w.out):
         places = np.arange(o)[:, None] * s - b + np.arange(k) * d
         low, high = (-b, n + e) if padding else (0, n)
         found.append(((places >= low) & (places < high)).sum(1))
@@ -270,7 +269,7 @@ def average_pool(
         return total * (1.0 / math.prod(w.kernel))
     node.room(*x.shape[:2], *w.out)
     counts = _counts(w, x.shape[2:], count_include_pad)
-    if all((c == k).all() for c, k in zip(counts, w.kernel, strict=True)):
+    if all((c == k).all() for c, k in zip(counts, w.kernel)):
         return total * (1.0 / math.prod(w.kernel))
     scale = reduce(np.multiply.outer, [1.0 / np.maximum(row, 1) for row in counts], np.ones(()))
     return total * node.constant(scale.astype(x.dtype.name))

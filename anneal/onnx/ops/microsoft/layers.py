@@ -357,7 +357,7 @@ def multi_head_attention(
     if bias is not None:
         width = q.shape[1] * q.shape[3]
         rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
-        q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows, strict=True)]
+        q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows)]
     past = None if past_key is None or past_value is None else (past_key, past_value)
     y, k, v = _joint_attention(node, q, k, v, mask, attention_bias, past, how)
     return (y, k, v)[: node.outputs]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops import quantised as main
 from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
-from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, Value, axes_of, axis_of, plus, total_of
+from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, Value, axis_of, plus, total_of
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import Heads, embed_layer_normalization, self_attention
 from anneal.onnx.ops.windows import Windows, average_pool
@@ -50,20 +50,6 @@ def _through(name: str, function: Callable[..., Tensor], count: int = 1, first: 
     op(name, passes=function)(computed)
 
 
-def _softmax(node: NodeCall, x: Tensor, *, axis: int = -1, opset: int) -> Tensor:
-    """softmax over one axis, or below opset 13 over the axes from it on."""
-    first = axis_of(node, axis, x.ndim)
-    return x.softmax(first) if opset >= 13 else x.flatten(first).softmax(-1).reshape(*x.shape)
-
-
-def _global_mean(x: Tensor, *, channels_last: int = 0) -> Tensor:
-    return x.mean(tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)), keepdim=True)
-
-
-def _mean(node: NodeCall, x: Tensor, *, axes: Sequence[int], keepdims: int) -> Tensor:
-    return x.mean(tuple(axes_of(node, axes, x.ndim)), bool(keepdims))
-
-
 def _means(node: NodeCall, x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window."""
     data = x.movedim(-1, 1) if channels_last else x
@@ -76,9 +62,17 @@ _through("QLinearMul", lambda x, y: x * y, 2)
 _through("QLinearWhere", lambda condition, x, y: condition.where(x, y), 2, 1)
 _through("QLinearSigmoid", lambda x: x.sigmoid())
 _through("QLinearLeakyRelu", lambda x, *, alpha=0.01: x.leaky_relu(alpha))
-_through("QLinearSoftmax", _softmax)
-_through("QLinearGlobalAveragePool", _global_mean)
-_through("QLinearReduceMean", _mean)
+_through(  # over one axis, or below opset 13 over the axes from it on
+    "QLinearSoftmax",
+    lambda x, *, axis=-1, opset: x.softmax(axis) if opset >= 13 else x.flatten(axis).softmax(-1).reshape(*x.shape),
+)
+_through(
+    "QLinearGlobalAveragePool",
+    lambda x, *, channels_last=0: x.mean(
+        tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)), keepdim=True
+    ),
+)
+_through("QLinearReduceMean", lambda x, *, axes, keepdims: x.mean(tuple(axes), bool(keepdims)))
 _through("QLinearAveragePool", _means)
 
 

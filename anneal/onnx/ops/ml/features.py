@@ -259,7 +259,7 @@ def zip_map(
     rows = rows.reshape(1, -1) if rows.ndim < 2 else rows
     if rows.ndim != 2 or rows.shape[1] != len(keys):
         raise node.fail(f"has {len(keys)} class labels for a value of shape {list(rows.shape)}")
-    return [Map(dict(zip(keys, row, strict=True))) for row in rows.tolist()]
+    return [Map(dict(zip(keys, row))) for row in rows.tolist()]
 
 
 @op("DictVectorizer", raw=True)
@@ -400,7 +400,9 @@ def svm_classifier(
             found = _probabilities(pairs, count, np.array(prob_a), np.array(prob_b))
             scores = node.tensor(found.astype(np.float32))
     if not prob_a and not vectors_per_class and count == 2 and len(shift) == 1:
-        chosen = _of_two(scores, min(how.coefficients or (0.0,)) >= 0)
+        # as in onnxruntime the second, if the larger score is above 0 (or 0.5 where no weight is negative)
+        most = scores.amax(-1)
+        chosen = (most >= 0.5 if min(how.coefficients or (0.0,)) >= 0 else most > 0).where(1, chosen)
     labels = labelled(node, chosen, classlabels_ints, classlabels_strings)
     if scores.shape[1] > 1:
         return labels, TRANSFORMED[how.post_transform](scores)
@@ -410,14 +412,6 @@ def svm_classifier(
     if how.post_transform == "PROBIT":
         return labels, TRANSFORMED["PROBIT"](scores)
     return labels, Tensor.cat([1 - scores, scores], dim=1) if count == 2 else scores
-
-
-def _of_two(scores: Tensor, positive: bool) -> Any:
-    """The chosen one of two classes with linear scores: as in onnxruntime the second, if the larger score is above 0
-    (above 0.5 where no weight is negative), else that of the larger score.
-    """
-    most = scores.amax(-1)
-    return (most >= 0.5 if positive else most > 0).where(1, scores.argmax(-1))
 
 
 def _decisions(node: NodeCall, x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Tensor:
