@@ -175,10 +175,11 @@ def attention(
     simple = not (softcap or precise or node.wants(3))
     if not plain or not simple:
         offset = past
-        lengths = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.int().reshape(-1, 1, 1, 1)
-        if lengths is not None and past_key is None:
-            offset = lengths - q.shape[2]
-        padded = None if lengths is None else iota(q, total, 3, 4) < lengths
+        padded = None
+        if nonpad_kv_seqlen is not None:
+            lengths = nonpad_kv_seqlen.int().reshape(-1, 1, 1, 1)
+            padded = iota(q, total, 3, 4) < lengths
+            offset = lengths - q.shape[2] if past_key is None else offset
         seen = visible(q, total, offset, bool(is_causal), left_window_size, right_window_size)
         allowed = _all_of(allowed, seen, padded)
     stage = None

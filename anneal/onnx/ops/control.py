@@ -340,12 +340,16 @@ def _position(node: NodeCall, position: Any, count: int, *, end: bool = False) -
     return at + count if at < 0 else at
 
 
-SEQUENCES: dict[str, Callable[..., Any]] = {
-    "SequenceConstruct": lambda *items: [*items],
-    "SequenceEmpty": lambda *, dtype=1: [],
-    "SequenceLength": lambda node, x: np.asarray(len(_sequence(node, x)), np.int64),
-}
-rows(SEQUENCES, since=11, raw=True, sizes=True)
+rows(
+    {
+        "SequenceConstruct": lambda *items: [*items],
+        "SequenceEmpty": lambda *, dtype=1: [],
+        "SequenceLength": lambda node, x: np.asarray(len(_sequence(node, x)), np.int64),
+    },
+    since=11,
+    raw=True,
+    sizes=True,
+)
 
 
 @op("SequenceAt", since=11, raw=True, sizes=True, values=("position",))

@@ -281,10 +281,7 @@ for _name, _both in _functions("Max=maximum Min=minimum Sum=add").items():
     _variadic(_name, *_both)
 
 
-@op("Where", raw=True)
-def where(node: NodeCall, condition: Value, x: Value, y: Value) -> Any:
-    """x where the condition holds, y elsewhere."""
-    return _computed(node, Tensor.where, np.where, condition, x, y)
+op("Where", raw=True)(lambda node, condition, x, y: _computed(node, Tensor.where, np.where, condition, x, y))
 
 
 def converted(node: NodeCall, x: Value, dtype: NpDType, saturate: int = 1, round_mode: str = "up") -> Value:

@@ -67,10 +67,7 @@ def gather_elements(node: NodeCall, x: Tensor, index: Tensor, *, axis: int) -> T
     return x.gather(axis, wrapped(index, x.shape[axis]))
 
 
-@gather_elements.host
-def gather_elements_on_host(node: NodeCall, x: Array, index: Array, *, axis: int) -> Any:
-    """The same of arrays."""
-    return x[_along(node, x, index, axis)]
+gather_elements.host(lambda node, x, index, *, axis: x[_along(node, x, index, axis)])
 
 
 def _along(node: NodeCall, x: Array, index: Array, axis: int) -> tuple[Array, ...]:
@@ -162,12 +159,9 @@ def scatter_elements(
     return _scattered(x, wrapped(index, x.shape[axis]), updates, axis, reduction)
 
 
-@scatter_elements.host
-def scatter_elements_on_host(
-    node: NodeCall, x: Array, index: Array, updates: Array, *, axis: int, reduction: str = "none"
-) -> Array:
-    """The same of arrays."""
-    return _put(node, x, _along(node, x, index, axis), updates, reduction)
+scatter_elements.host(
+    lambda node, x, index, updates, *, axis, reduction: _put(node, x, _along(node, x, index, axis), updates, reduction)
+)
 
 
 @op("ScatterND")
@@ -181,10 +175,9 @@ def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "n
     return out.reshape(*x.shape)
 
 
-@scatter_nd.host
-def scatter_nd_on_host(node: NodeCall, x: Array, index: Array, updates: Array, *, reduction: str = "none") -> Array:
-    """The same of arrays."""
-    return _put(node, x, tuple(np.moveaxis(index, -1, 0)), updates, reduction)
+scatter_nd.host(
+    lambda node, x, index, updates, *, reduction: _put(node, x, tuple(np.moveaxis(index, -1, 0)), updates, reduction)
+)
 
 
 @op("TensorScatter")

@@ -10,7 +10,7 @@ import numpy as np
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, single
-from anneal.onnx.registry import op
+from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, host_call
 
 Axes = tuple[int, ...]
@@ -178,10 +178,12 @@ _softmax(
 # -- products of matrices, and determinants ---------------------------------------------------------------------------
 
 
-@op("MatMul")
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product as NumPy's; integers since version 9."""
-    return a.matmul(b)
+rows(
+    {
+        "MatMul": lambda a, b: a.matmul(b),  # of integers since version 9
+        "Einsum": lambda *xs, equation: Tensor.einsum(equation.replace(" ", ""), *xs),
+    }
+)
 
 
 @op("Gemm")
@@ -203,12 +205,6 @@ def gemm(
 
 def _scaled(x: Tensor, by: float) -> Tensor:
     return x if by == 1 else x * by if x.dtype.is_float else (x * by).cast(x.dtype)
-
-
-@op("Einsum")
-def einsum(*xs: Tensor, equation: str) -> Tensor:
-    """Products and sums by named axes."""
-    return Tensor.einsum(equation.replace(" ", ""), *xs)
 
 
 @op("Det", raw=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single
-from anneal.onnx.registry import op
+from anneal.onnx.registry import op, rows
 from anneal.onnx.values import array_dtype, fits_device, host_value
 from anneal.ops import broadcast_shapes
 from anneal.tensor import Tensor
@@ -23,16 +23,17 @@ _FAR = (1 << 31) - 1  # positions beyond are as good as this one, and sizes that
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 
-@op("Shape", raw=True, by_shape=True, sizes=True)
-def shape(x: Value, *, start: int = 0, end: int | None) -> Any:
-    """The sizes as int64; those of axes `start` to `end` since version 15."""
-    return host_value(x.shape[slice(start, end)])
-
-
-@op("Size", raw=True, by_shape=True, sizes=True)
-def size(x: Value) -> Any:
-    """The number of elements, as int64."""
-    return host_value(product(x.shape))
+rows(
+    {
+        "Shape": lambda x, *, start=0, end=None: host_value(
+            x.shape[slice(start, end)]
+        ),  # of some axes since version 15
+        "Size": lambda x: host_value(product(x.shape)),
+    },
+    raw=True,
+    by_shape=True,
+    sizes=True,
+)
 
 
 @op("Reshape", since=5, values=("shape",), host=True, was=("shape",))
@@ -92,9 +93,7 @@ def transpose(x: Tensor, *, perm: Numbers) -> Tensor:
     return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 or perm else x
 
 
-@transpose.host
-def _transpose_on_host(x: Array, *, perm: Numbers) -> Array:
-    return np.ascontiguousarray(np.transpose(x, perm or None))
+transpose.host(lambda x, *, perm: np.ascontiguousarray(np.transpose(x, perm or None)))
 
 
 @op("Expand", values=("shape",))
@@ -120,9 +119,7 @@ def concat(node: NodeCall, *xs: Tensor, axis: int = 1) -> Tensor:
     return xs[0] if len(xs) == 1 else Tensor.cat(list(xs), dim=axis_of(node, axis, xs[0].ndim))
 
 
-@concat.host
-def _concat_on_host(*xs: Array, axis: int = 1) -> Array:
-    return np.concatenate(xs, axis)
+concat.host(lambda *xs, axis: np.concatenate(xs, axis))
 
 
 @op("Split", since=13, values=("split",), host=True, was=("split",))
@@ -309,9 +306,7 @@ def trilu(x: Tensor, k: MaybeArray = None, *, upper: int) -> Tensor:
     return (x.triu if upper else x.tril)(0 if k is None else int(single(k)))
 
 
-@trilu.host
-def _trilu_on_host(x: Array, k: MaybeArray = None, *, upper: int) -> Array:
-    return (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k)))
+trilu.host(lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k))))
 
 
 @op("ReverseSequence")

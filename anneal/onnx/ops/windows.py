@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -22,8 +21,7 @@ Pairs = tuple[tuple[int, int], ...]
 _AXES = (1, 2, 3)  # numbers of axes for which there are functions
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """The places of windows along each axis: sizes of kernel, steps and borders, and how many windows there are."""
 
     kernel: Ints

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -22,19 +22,21 @@ from anneal.tensor import Tensor
 
 # -- activations ------------------------------------------------------------------------------------------------------
 
-POINTWISE: dict[str, Callable[..., Tensor]] = {
-    "Gelu": lambda x: x.gelu(),
-    "BiasGelu": lambda x, bias: (x + bias).gelu(),
-    "FastGelu": lambda x, bias=None: plus(x, bias).gelu("tanh"),
-    "QuickGelu": lambda x, *, alpha=1.702: x * (x * alpha).sigmoid(),
-    "BiasAdd": lambda x, bias, skip: x + bias + skip,
-    "ScaledSiLU": lambda x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
-    "GemmFastGelu": lambda x, weight, bias=None: plus(x.matmul(weight), bias).gelu("tanh"),
-    "MatMulInteger16": lambda a, b: exact_matmul(a.int(), b.int()),
-    # the padding and the scale concern gradients alone
-    "TorchEmbedding": lambda weight, index, padding=None, scale=None: weight.rows(index.int()),
-}
-rows(POINTWISE, domain=MICROSOFT)
+rows(
+    {
+        "Gelu": lambda x: x.gelu(),
+        "BiasGelu": lambda x, bias: (x + bias).gelu(),
+        "FastGelu": lambda x, bias=None: plus(x, bias).gelu("tanh"),
+        "QuickGelu": lambda x, *, alpha=1.702: x * (x * alpha).sigmoid(),
+        "BiasAdd": lambda x, bias, skip: x + bias + skip,
+        "ScaledSiLU": lambda x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
+        "GemmFastGelu": lambda x, weight, bias=None: plus(x.matmul(weight), bias).gelu("tanh"),
+        "MatMulInteger16": lambda a, b: exact_matmul(a.int(), b.int()),
+        # the padding and the scale concern gradients alone
+        "TorchEmbedding": lambda weight, index, padding=None, scale=None: weight.rows(index.int()),
+    },
+    domain=MICROSOFT,
+)
 
 
 @op("BiasSplitGelu")
@@ -346,9 +348,9 @@ def multi_head_attention(
 ) -> Any:
     """Attention of projected queries, keys and values, in one value of five axes or apart."""
     if query.ndim == 5:
-        q, k, v = [query[:, :, :, i].transpose(1, 2) for i in range(3)]
+        q, k, v = [x.transpose(1, 2) for x in query.unbind(3)]
     elif key is not None and key.ndim == 5:
-        q, k, v = heads_of(query, how.num_heads), key[:, :, :, 0].transpose(1, 2), key[:, :, :, 1].transpose(1, 2)
+        q, k, v = heads_of(query, how.num_heads), *[x.transpose(1, 2) for x in key.unbind(3)]
     elif key is not None and value is not None:
         q = heads_of(query, how.num_heads)
         k, v = [x if x.ndim == 4 else heads_of(x, how.num_heads) for x in (key, value)]

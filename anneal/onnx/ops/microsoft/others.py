@@ -11,7 +11,7 @@ import regex
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops.control import PATIENCE, filled, text_of
-from anneal.onnx.ops.elementwise import Array, MaybeTensor, Texts, Value, along, axis_of, ints, plus
+from anneal.onnx.ops.elementwise import Array, MaybeTensor, Texts, Value, along, ints, plus
 from anneal.onnx.ops.images import grid_sample
 from anneal.onnx.ops.indexing import unique
 from anneal.onnx.ops.microsoft import MICROSOFT, op
@@ -99,10 +99,8 @@ def skip_group_norm(
 # -- rows and windows of memory ---------------------------------------------------------------------------------------
 
 
-@op("UnfoldTensor")
-def unfold_tensor(node: NodeCall, x: Tensor, *, dim: int = -1, size: int, step: int = 1) -> Tensor:
-    """Windows along an axis; what is in them is a new last axis."""
-    return x.unfold(axis_of(node, dim, x.ndim), size, step)
+# windows along an axis; what is in them is a new last axis
+op("UnfoldTensor")(lambda x, *, dim=-1, size, step=1: x.unfold(dim, size, step))
 
 
 @op("Unique", raw=True)

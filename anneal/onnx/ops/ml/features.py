@@ -23,16 +23,10 @@ def array_feature_extractor(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(x.ndim - 1, index.int().reshape(-1))
 
 
-@array_feature_extractor.host
-def array_feature_extractor_on_host(x: Array, index: Array) -> Array:
-    """The same of text."""
-    return np.take(x.reshape(1, -1) if x.ndim == 1 else x, index.reshape(-1), -1)
+# the same of text
+array_feature_extractor.host(lambda x, i: np.take(x.reshape(1, -1) if x.ndim == 1 else x, i.reshape(-1), -1))
 
-
-@op("Binarizer")
-def binarizer(x: Tensor, *, threshold: float) -> Tensor:
-    """1 where an element is above the threshold, else 0."""
-    return (x > threshold).cast(x.dtype)
+op("Binarizer")(lambda x, *, threshold: (x > threshold).cast(x.dtype))
 
 
 @op("FeatureVectorizer")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,8 +28,7 @@ _MODES: dict[str, Callable[[Any, Any], Any]] = {
 _TABLE = {"features": "i4", "modes": "i4", "yes": "i4", "no": "i4", "missing": "?"}  # what all rows read of a forest
 
 
-@dataclass(frozen=True)
-class Forest:
+class Forest(NamedTuple):
     """Trees as one table of nodes: what each asks, where it leads, and what a leaf (which leads to itself) gives."""
 
     features: Array
@@ -248,7 +245,7 @@ def tree_ensemble_classifier(
         elif np.isnan(forest.weights[forest.yes == np.arange(len(forest.yes))]).any():
             # A class without votes is not the one with the most.
             said = forest.weights * 0 + 1
-            voted = _walked(node, x, dataclasses.replace(forest, weights=said), "MAX") > 0
+            voted = _walked(node, x, forest._replace(weights=said), "MAX") > 0
             seen = voted.where(scores, -math.inf)
         chosen = seen.argmax(-1)
     labels = labelled(node, chosen, classlabels_int64s, classlabels_strings)
