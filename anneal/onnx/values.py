@@ -343,19 +343,14 @@ def brief(value: Any) -> str:
 
 def type_of(value: Any) -> Any:
     """The TypeProto of a value."""
-    from onnx import TypeProto
+    from onnx import TypeProto, helper
 
-    out = TypeProto()
     if isinstance(value, list):
-        out.sequence_type.elem_type.CopyFrom(type_of(value[0]) if value else TypeProto())
-    elif value is not None:
-        out.tensor_type.elem_type = array_code(value.dtype.name)
-        for d in value.shape:
-            if isinstance(d, UOp):
-                out.tensor_type.shape.dim.add()
-            else:
-                out.tensor_type.shape.dim.add().dim_value = int(d)
-    return out
+        return helper.make_sequence_type_proto(type_of(value[0]) if value else TypeProto())
+    if value is None:
+        return TypeProto()
+    sizes = [None if isinstance(d, UOp) else int(d) for d in value.shape]
+    return helper.make_tensor_type_proto(array_code(value.dtype.name), sizes)
 
 
 class NeedsHostError(Exception):

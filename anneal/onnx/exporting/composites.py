@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from anneal.frozen import frozen
 from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, broadcast, carrier, cast
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
@@ -436,36 +436,9 @@ def updated(w: GraphWriter, u: UOp, given: Values) -> str:
 # -- sums of products as MatMul ---------------------------------------------------------------------------------------
 
 
-@frozen
-class _Roles:
-    """The axes of the common space by what they are in a product of matrices."""
-
-    batch: list[int]
-    rows: list[int]
-    columns: list[int]
-    summed: list[int]
-
-
-def _roles(u: UOp, a: UOp, b: UOp) -> _Roles | None:
-    space, axes = u.src[0].shape, u.arg[1]
-    roles = _Roles([], [], [], [])
-    for i, n in enumerate(space):
-        mine, theirs = a.shape[i] == n, b.shape[i] == n
-        if n == 1:
-            continue
-        if i in axes:
-            if not (mine and theirs):
-                return None
-            roles.summed.append(i)
-        elif mine and theirs:
-            roles.batch.append(i)
-        elif mine:
-            roles.rows.append(i)
-        elif theirs:
-            roles.columns.append(i)
-        else:
-            return None
-    return roles if roles.summed else None
+# the roles of axes in a product of matrices, by whether they are summed, and long in the one and the other: those of a
+# batch, rows, columns, and those summed
+_ROLES = ((False, True, True), (False, True, False), (False, False, True), (True, True, True))
 
 
 def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
@@ -476,24 +449,23 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
     if inner.op is not Op.MUL or not all(s.shape for s in inner.src) or 0 in inner.shape:
         return None
     a, b = [s.src[0] if s.op is Op.EXPAND else s for s in inner.src]
-    roles = _roles(u, a, b)
-    if roles is None or not (roles.rows or roles.columns):
-        return None  # an elementwise product and a sum
-    space = inner.shape
-    order = [*roles.batch, *roles.rows, *roles.columns]
+    space, found = inner.shape, defaultdict[Any, list[int]](list)
+    for i, n in enumerate(space):
+        if n != 1:
+            found[i in u.arg[1], a.shape[i] == n, b.shape[i] == n].append(i)
+    batched, lines, columns, summed = [found.pop(role, []) for role in _ROLES]
+    if found or not summed or not (lines or columns):
+        return None  # an elementwise product and a sum, or what is summed is repeated
+    order = [*batched, *lines, *columns]
     if order != sorted(order):
         # a matrix whose columns come first: the other way round
-        turned = [*roles.batch, *roles.columns, *roles.rows]
+        turned = [*batched, *columns, *lines]
         if turned == sorted(turned):
-            a, b = b, a
-            roles = _Roles(roles.batch, roles.columns, roles.rows, roles.summed)
-            order = turned
-    batch, rows, columns, summed = [
-        [space[i] for i in axes] for axes in (roles.batch, roles.rows, roles.columns, roles.summed)
-    ]
-    m, n, k = map(product, (rows, columns, summed))
-    left = _matrix(a, [*roles.batch, *roles.rows, *roles.summed], (*batch, m, k) if rows else (*batch, 1, k))
-    right = _matrix(b, [*roles.batch, *roles.summed, *roles.columns], (*batch, k, n) if columns else (*batch, k, 1))
+            a, b, lines, columns, order = b, a, columns, lines, turned
+    batch = [space[i] for i in batched]
+    m, n, k = [product([space[i] for i in axes]) for axes in (lines, columns, summed)]
+    left = _matrix(a, [*batched, *lines, *summed], (*batch, m, k))
+    right = _matrix(b, [*batched, *summed, *columns], (*batch, k, n))
     result = (*batch, m, n)
     whole = _as_it_is(left, batch)
     if whole is not None:
