@@ -197,9 +197,8 @@ def _targets(
         wanted = ints(sizes)
         factors = [_factor(node, m, x.shape[a]) for a, m in zip(which, wanted)]
         if policy != "stretch":
-            one = min(factors) if policy == "not_larger" else max(factors)
-            factors = [one] * len(which)
-            wanted = [math.floor(one * x.shape[a] + 0.5) for a in which]
+            factors = [(min if policy == "not_larger" else max)(factors)] * len(which)
+            wanted = [math.floor(s * x.shape[a] + 0.5) for a, s in zip(which, factors)]
     else:
         factors = [float(s) for s in scales.reshape(-1)]
         wanted = [_scaled(node, x.shape[a], s) for a, s in zip(which, factors)]
@@ -235,7 +234,7 @@ def resize(
 ) -> Tensor:
     """Axes in other sizes."""
     by, to = _targets(node, x, scales, sizes, how.axes, how.keep_aspect_ratio_policy)
-    part: list[float] | None = None
+    part = None
     if roi is not None and roi.size and how.coordinate_transformation_mode == "tf_crop_and_resize":
         part = [0.0] * x.ndim + [1.0] * x.ndim
         which = axes_of(node, how.axes, x.ndim)

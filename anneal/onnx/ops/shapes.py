@@ -168,8 +168,7 @@ def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: MaybeArra
         begin, end = [min(max(p, -_FAR), _FAR) if isinstance(p, int) else p for p in (begin, end)]
         # Not Python's rule: a start before the first element is the first one when steps go backward, too.
         low, high = (0, n) if step > 0 else (-1, n - 1)
-        first = min(max(begin + n if begin < 0 else begin, 0), high)
-        last = min(max(end + n if end < 0 else end, low), high)
+        first, last = [min(max(p + n if p < 0 else p, at), high) for p, at in ((begin, 0), (end, low))]
         if step != 1 and any(isinstance(p, UOp) for p in (first, last, n)):
             x = _stepped(x, axis, first, last, step)
         else:

@@ -177,44 +177,14 @@ def qattention(
 
 @op("QEmbedLayerNormalization")
 def qembed_layer_normalization(
-    node: NodeCall,
-    ids: Tensor,
-    segments: MaybeTensor,
-    words: Tensor,
-    positions: Tensor,
-    segment_rows: MaybeTensor,
-    gamma: Tensor,
-    beta: Tensor,
-    mask: MaybeTensor,
-    word_scale: Tensor,
-    position_scale: Tensor,
-    segment_scale: MaybeTensor,
-    gamma_scale: Tensor,
-    beta_scale: Tensor,
-    word_zero: Tensor,
-    position_zero: Tensor,
-    segment_zero: MaybeTensor,
-    gamma_zero: Tensor,
-    beta_zero: Tensor,
-    *,
-    epsilon: float = 1e-12,
+    node: NodeCall, ids: Tensor, segments: MaybeTensor, *tables: MaybeTensor, epsilon: float = 1e-12
 ) -> Any:
-    """EmbedLayerNormalization of quantised tables."""
-    rows = None
-    if segment_rows is not None and segment_scale is not None:
-        rows = _read(segment_rows, segment_scale, segment_zero)
-    return embed_layer_normalization.function(
-        node,
-        ids,
-        segments,
-        _read(words, word_scale, word_zero),
-        _read(positions, position_scale, position_zero),
-        rows,
-        _read(gamma, gamma_scale, gamma_zero),
-        _read(beta, beta_scale, beta_zero),
-        mask,
-        epsilon=epsilon,
-    )
+    """EmbedLayerNormalization of quantised tables, of words, positions, segments, gamma and beta: the inputs are these,
+    the mask, the scale of each, and the zero point of each.
+    """
+    triples = zip(tables[:5], tables[6:11], tables[11:])
+    read = [None if x is None or scale is None else _read(x, scale, zero) for x, scale, zero in triples]
+    return embed_layer_normalization.function(node, ids, segments, *read, tables[5], epsilon=epsilon)
 
 
 @dataclass(frozen=True)
