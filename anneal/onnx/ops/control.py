@@ -187,13 +187,13 @@ def _stacked(node: NodeCall, rows: list[Any], axis: int = 0) -> Any:
     return parts[0]
 
 
-def _no_rows(node: NodeCall, body: Graph, n: int, length: int = 0) -> Any:
+def _no_rows(node: NodeCall, body: Graph, n: int) -> Any:
     """The result of no turns: no row of the shape that the body says, where it says one."""
     info = body.outputs[n]
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
-    node.room(length, *shape)
+    node.room(*shape)
     dtype = np.dtype(object) if info.dtype == "string" else array_dtype(array_code(info.dtype or "float32"))
-    return np.zeros((length, *shape), dtype)
+    return np.zeros((0, *shape), dtype)
 
 
 @op("Scan", since=9, raw=True, sizes=True)
