@@ -12,6 +12,7 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
+from anneal.onnx.graph import Graph
 from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, iota, plus
 from anneal.onnx.registry import op
 from anneal.onnx.values import element_name
@@ -81,8 +82,7 @@ def scored(
     mode: int,
 ) -> tuple[Tensor, Tensor]:
     """Attention step by step, and the scores after the step `mode`: 0 product, 1 softcap, 2 mask, 3 softmax."""
-    if (times := q.shape[1] // k.shape[1]) > 1:
-        k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+    k, v = _repeated(q, k, v)
     root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     scores = (q * root).matmul((k * root).transpose(-1, -2))
     stages = [scores]
@@ -101,6 +101,12 @@ def scored(
     weights = weights.cast(q.dtype)
     stages.append(weights)
     return weights.matmul(v.cast(q.dtype)), stages[mode]
+
+
+def _repeated(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+    """k and v with as many heads as q."""
+    times = q.shape[1] // k.shape[1]
+    return [k, v] if times == 1 else [x.repeat_interleave(times, 1) for x in (k, v)]
 
 
 def _float_name(node: NodeCall, code: int) -> str:
@@ -190,6 +196,31 @@ def attention(
     y = y.cast(q.dtype)
     outputs = (together(y) if flat else y, k, v, stage)
     return outputs[: node.outputs]
+
+
+@op("FlexAttention", domain="ai.onnx.preview")
+def flex_attention(
+    node: NodeCall,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    prob_mod: Graph | None,
+    scale: float | None,
+    score_mod: Graph | None,
+    softmax_precision: int | None,
+) -> Tensor:
+    """Attention whose scores and weights go through subgraphs."""
+    k, v = _repeated(q, k, v)
+    name = _float_name(node, softmax_precision) if softmax_precision else "float64" if q.dtype.bits == 64 else "float32"
+    scores = q.matmul(k.transpose(-1, -2)).cast(name)
+    scores = scores * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if score_mod is not None:
+        scores = node.tensor(node.run(score_mod, scores)[0])
+    weights = scores.softmax(-1)
+    if prob_mod is not None:
+        weights = node.tensor(node.run(prob_mod, weights)[0])
+    return weights.cast(v.dtype).matmul(v).cast(q.dtype)
 
 
 # -- rotary positions -------------------------------------------------------------------------------------------------

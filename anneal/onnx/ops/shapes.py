@@ -271,6 +271,17 @@ def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value
     return np.pad(x, grown, constant_values=0 if value is None else value.reshape(()).astype(x.dtype))
 
 
+@op("CenterCropPad", values=("shape",))
+def center_crop_pad(node: NodeCall, x: Tensor, shape: Array, *, axes: Numbers) -> Tensor:
+    """Axes cut or padded with zeros on both sides to the sizes given; of an odd number more at the end."""
+    pairs = [(0, 0)] * x.ndim
+    for axis, n in zip(axes_of(node, axes, x.ndim), ints(shape), strict=True):
+        more = abs(n - x.shape[axis])
+        before, after = more // 2, more - more // 2
+        pairs[axis] = (before, after) if n > x.shape[axis] else (-before, -after)
+    return x.pad(pairs)
+
+
 # -- blocks and triangles ---------------------------------------------------------------------------------------------
 
 
