@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMem
 from anneal.onnx import values as kinds
 from anneal.onnx.graph import FileNode, Graph, wrong_types, wrong_words
 from anneal.onnx.registry import Operator
-from anneal.onnx.values import HostStep, Items, Map, Memo, NeedsHostError, Scope, Sizes, leaves, size_of, work_of
+from anneal.onnx.values import Feeds, HostStep, Items, Key, Map, Memo, NeedsHostError, Scope, Sizes, leaves, size_of
 from anneal.progress import told
 from anneal.runtime import here
 from anneal.tensor import Tensor, realize
@@ -27,6 +28,7 @@ _LENGTH = 1 << 10  # items of a sequence, whose copy counts as a node
 _WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
 
 
+@dataclass(eq=False)
 class GraphRun:
     """A run of a model: its device, and the notes made on the way.
 
@@ -54,42 +56,28 @@ class GraphRun:
         watch: called with each node and its results.
     """
 
-    def __init__(
-        self,
-        device: str,
-        memo: Memo,
-        constants: Memo,
-        budget: int,
-        elements: int,
-        *,
-        reads: bool | str = True,
-        training: bool = False,
-        float64: str = "float32",
-        watch: Any = None,
-    ) -> None:
-        self.device = device
-        self.memo = memo
-        self.constants = constants
-        self.budget = budget
-        self.elements = elements
-        self.held = 0  # elements of arrays that nodes made on the host
-        self.work = 0  # elements that sums and extremes go through so far
-        self.reads = reads
-        self.keeps = False  # whether what later nodes read is computed together with what the host reads
-        self.training = training
-        self.float64 = float64
-        self.watch = watch
-        self.parameters: dict[tuple[str, str], Tensor] = {}  # by graph and name, in place of initialisers
-        self.loose: dict[int, Any] = {}
-        self.nothing_is_loose = False  # whether an empty optional or sequence may be empty because of what was read
-        self.steps: list[HostStep] = []
-        self.pieces: Any = None  # the ModelPlan that captures what is between the nodes that need the host
+    device: str
+    memo: Memo
+    constants: Memo
+    budget: int
+    elements: int
+    _: KW_ONLY
+    reads: bool | str = True
+    training: bool = False
+    float64: str = "float32"
+    watch: Any = None
+    held: int = 0  # elements of arrays that nodes made on the host
+    work: int = 0  # elements that sums and extremes go through so far
+    keeps: bool = False  # whether what later nodes read is computed together with what the host reads
+    parameters: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # in place of initialisers, by graph, name
+    loose: dict[int, Any] = field(default_factory=dict)
+    nothing_is_loose: bool = False  # whether an empty optional or sequence may be empty because of what was read
+    steps: list[HostStep] = field(default_factory=list)
+    pieces: Any = None  # the ModelPlan that captures what is between the nodes that need the host
 
-    def main(self, graph: Graph, feeds: dict[str, Any], key: tuple[Any, ...] = ()) -> list[Any]:
+    def main(self, graph: Graph, feeds: Feeds, key: Key = ()) -> list[Any]:
         """The outputs of the main graph, or of a part of a graph; `key` tells its nodes from those of others."""
-        scope = Scope(graph, key, None)
-        scope.values.update(feeds)
-        results = self.graph(scope)
+        results = self.graph(Scope(graph, key, None, {**feeds}))
         self.hold(sum([size_of(v) for v in leaves(results)]))
         return results
 
@@ -254,7 +242,7 @@ class NodeCall:
     whether the n-th is used; `device` is where tensors are made, `training` whether gradients flow.
     """
 
-    def __init__(self, run: GraphRun, node: FileNode, scope: Scope, key: tuple[Any, ...]) -> None:
+    def __init__(self, run: GraphRun, node: FileNode, scope: Scope, key: Key) -> None:
         self.of, self.device, self.training = run, run.device, run.training
         self.node, self.outputs = node, len(node.outputs)
         self.op, self.opset, self.version, self.attributes = node.op, node.opset, node.version, node.attributes
@@ -389,11 +377,10 @@ class NodeCall:
         """The outputs of a subgraph, an attribute of this node, for these inputs."""
         if len(inputs) != len(graph.inputs):
             raise self.fail(f"{graph.path} takes {len(graph.inputs)} inputs, but is run with {len(inputs)}")
-        scope = Scope(graph, (*self._key, self._turns, graph.path), self._scope)
+        feeds = {info.name: value for info, value in zip(graph.inputs, inputs)}
+        scope = Scope(graph, (*self._key, self._turns, graph.path), self._scope, feeds)
         self._turns += 1
         self.of.spend(self.node)
-        for info, value in zip(graph.inputs, inputs):
-            scope.values[info.name] = value
         results = self.of.graph(scope)
         if self.of.is_loose(results):
             self._read = True
@@ -422,11 +409,10 @@ class NodeCall:
         run.add_work(self.node, (most(turns) - 1) * (run.work - work))
         return results
 
-    def again(self, name: str, values: dict[str, Any]) -> Any:
+    def again(self, name: str, values: Feeds) -> Any:
         """The value `name` of this graph if these were the values of others: the nodes between are run again."""
         graph = self._scope.graph
-        scope = Scope(graph, (*self._key, "again"), self._scope)
-        scope.values.update(values)
+        scope = Scope(graph, (*self._key, "again"), self._scope, {**values})
         wanted, between = {name} - values.keys(), []
         for n in range(len(graph.nodes) - 1, -1, -1):
             node = graph.nodes[n]
@@ -461,7 +447,7 @@ class NodeCall:
                 run.hold(r.size)
         if not (moves or node.subgraphs()):  # whose nodes were measured one by one
             uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
-            run.add_work(node, work_of(*uops))
+            run.add_work(node, kinds.work_of(*uops))
         if self._read or self._tainted:
             return tuple([run.loosen(r) for r in results])
         pure = of.pure
@@ -469,10 +455,11 @@ class NodeCall:
         self.of_file = still and not run.parameters and all(map(run.of_file, given))
         memo = run.constants if self.of_file else run.memo
         for r in leaves(list(results)):
-            if still or (pure and isinstance(r, (np.ndarray, Map))):
+            on_host = isinstance(r, (np.ndarray, Map))
+            if still or (pure and on_host):
                 if not run.is_fixed(r):
                     memo.fix(r)
-            elif isinstance(r, (np.ndarray, Map)):
+            elif on_host:
                 run.loose[id(r)] = r
         if not still:
             for v in leaves(list(results) if moves else values):
@@ -523,9 +510,8 @@ class NodeCall:
             graph = node.function.graph(node, [kinds.type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
-        scope = Scope(graph, (*self._key, graph.path), None)
-        for n, info in enumerate(graph.inputs):
-            scope.values[info.name] = values[n] if n < len(values) else None
+        feeds = {info.name: values[n] if n < len(values) else None for n, info in enumerate(graph.inputs)}
+        scope = Scope(graph, (*self._key, graph.path), None, feeds)
         self.of.start(scope)
         self.of.nodes(scope)
         return [scope.find(v.name) if v.name else None for v in graph.outputs]
@@ -544,9 +530,10 @@ class NodeCall:
         own = self.node.attributes
         attributes = {k: own.get(k, d) for k, d in of.attributes.items()}
         if of.was:
-            values += [None] * (len(of.inputs) - len(of.was) - len(values))
-            moved = [attributes.pop(name) for name in of.was]
-            values += [None if v is None else np.asarray(v) for v in moved]
+            values = [*values, *[None] * (len(of.inputs) - len(values))]
+            for n, name in enumerate(of.was, len(of.inputs) - len(of.was)):
+                if (moved := attributes.pop(name)) is not None:
+                    values[n] = np.asarray(moved)
         if of.record is not None:
             name, kind = of.record
             attributes[name] = kind(*[attributes.pop(f) for f in kind._fields])  # type: ignore[attr-defined]
@@ -558,7 +545,7 @@ class NodeCall:
 
     def _given(self, of: Operator, values: list[Any], attributes: dict[str, Any]) -> Any:
         wanted = [of.wants_value(n) for n in range(len(values))]
-        given: list[Any] = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
+        given = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
         data = [v for v, w in zip(given, wanted) if not w and v is not None]
         function = partial(of.function, self, **attributes)
         on_host = None if of.on_host is None else partial(of.on_host, self, **attributes)
@@ -567,7 +554,7 @@ class NodeCall:
             if not self.node.domain and not any(isinstance(v, (Tensor, list)) for v in data):
                 if (found := kinds.on_sizes(self.op, on_host or function, given, data)) is not None:
                     return found
-            as_it_is = of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data))
+            as_it_is = of.raw and (of.sizes or not any(isinstance(v, Sizes) for v in data))
         else:
             as_it_is = of.raw
             if on_host is not None and not as_it_is:

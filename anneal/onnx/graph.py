@@ -141,6 +141,9 @@ class ModelProgram:
     bytes: int  # that these take
 
 
+_Bodies = dict[Any, tuple[frozenset[int], frozenset[int]]]
+
+
 def deciding(graph: Graph) -> frozenset[str]:
     """The names, of inputs and of what is between, whose values decide shapes."""
     names: set[str] = set()
@@ -148,7 +151,7 @@ def deciding(graph: Graph) -> frozenset[str]:
     return frozenset(names)
 
 
-def _walk(graph: Graph, names: set[str], bodies: dict[Any, tuple[frozenset[int], frozenset[int]]]) -> None:
+def _walk(graph: Graph, names: set[str], bodies: _Bodies) -> None:
     """Add to `names` what decides shapes in this graph, where those that are in it already do.
 
     `bodies`: of each function, the places of the inputs that always decide, and of those that do if its outputs do.
@@ -168,9 +171,7 @@ def _walk(graph: Graph, names: set[str], bodies: dict[Any, tuple[frozenset[int],
             names.update(x for x in node.inputs if x)
 
 
-def _walk_inside(
-    node: FileNode, graph: Graph, hit: bool, names: set[str], bodies: dict[Any, tuple[frozenset[int], frozenset[int]]]
-) -> None:
+def _walk_inside(node: FileNode, graph: Graph, hit: bool, names: set[str], bodies: _Bodies) -> None:
     """The same for a subgraph. If its inputs decide shapes, so may its outputs: they are the next turn's inputs."""
     own = {v.name for v in graph.inputs}
     if hit:
@@ -182,9 +183,7 @@ def _walk_inside(
     names.update(x for v, x in zip(graph.inputs, node.inputs) if x and v.name in names)
 
 
-def _places(
-    body: Graph, key: Any, bodies: dict[Any, tuple[frozenset[int], frozenset[int]]]
-) -> tuple[frozenset[int], frozenset[int]]:
+def _places(body: Graph, key: Any, bodies: _Bodies) -> tuple[frozenset[int], frozenset[int]]:
     found = bodies.get(key)
     if found is None:
         bodies[key] = frozenset(), frozenset()  # of a function that calls itself, which is refused when it runs
@@ -251,7 +250,7 @@ def _types(schema: Any) -> tuple[tuple[tuple[str, str, frozenset[str]], ...], bo
     """Name, type variable and types of each input, and whether the last one stands for all that follow, of one type."""
     last = schema.inputs[-1:]
     homogeneous = any(i.option.name == "Variadic" and i.is_homogeneous for i in last)
-    return tuple([(i.name, i.type_str, frozenset(i.types)) for i in schema.inputs]), homogeneous
+    return tuple((i.name, i.type_str, frozenset(i.types)) for i in schema.inputs), homogeneous
 
 
 _TOLD = {
@@ -263,7 +262,7 @@ _TOLD = {
     "float6_e3m2fn": "float6e3m2",
     "float8_e8m0fnu": "float8e8m0",
 }
-_NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}  # what devices without them have in their place
+NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}  # what devices without them have in their place
 
 
 def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str:
@@ -275,19 +274,19 @@ def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str
         return ""
     inputs, homogeneous = _types(schema_of(node.op, node.domain, node.version))
     first: dict[str, tuple[str, str]] = {}
+    narrower = NARROW if narrowed else {}
     for n, dtype in enumerate(dtypes):
         if dtype is None or not inputs or (n >= len(inputs) and not homogeneous):
             continue
         name, variable, types = inputs[min(n, len(inputs) - 1)]
-        stands_for = [dtype, *[wide for wide, narrow in _NARROW.items() if narrowed and narrow == dtype]]
+        stands_for = [dtype, *[wide for wide, narrow in narrower.items() if narrow == dtype]]
         if not any(f"tensor({_TOLD.get(d, d.replace('_', ''))})" in types for d in stands_for) and any(
             "tensor" in t for t in types
         ):
             return f"version {node.version} takes no {'text' if dtype == 'object' else dtype} as {name!r}"
-        if variable in first and not _one_type(dtype, first[variable][1], narrowed):
-            other, was = first[variable]
+        other, was = first.setdefault(variable, (name, dtype))
+        if narrower.get(dtype, dtype) != narrower.get(was, was):
             return f"{name!r} is {dtype}, but {other!r} is {was}, and they are of one type; cast one of them"
-        first.setdefault(variable, (name, dtype))
     return ""
 
 
@@ -308,10 +307,6 @@ def made_types(node: FileNode, dtypes: list[str | None]) -> list[str | None]:
         )
         out.append(bound.get(o.type_str, alone))
     return out
-
-
-def _one_type(a: str, b: str, narrowed: bool) -> bool:
-    return a == b or (narrowed and _NARROW.get(a, a) == _NARROW.get(b, b))
 
 
 _KINDS = {
@@ -391,16 +386,13 @@ def wrong_words(node: FileNode) -> str:
 
 def body_of(schema: Any, node: FileNode, proto: Any, read: Callable[[Any, FileNode], Graph]) -> LocalFunction | None:
     """The body that the standard itself gives an operator, or None."""
-    if schema.has_function:
-        versions = [v for v in schema.function_opset_versions if v <= node.opset]
-        if versions:
-            data = schema.get_function_with_opset_version(max(versions))
-            return LocalFunction(node.op, _parsed(data), read)
-    if schema.has_context_dependent_function:
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
-        if versions:
-            return LocalFunction(node.op, None, read, partial(_body_for, schema, max(versions), proto, node))
-    return None
+    plain, by_types = [
+        max([v for v in versions if v <= node.opset], default=0)
+        for versions in (schema.function_opset_versions, schema.context_dependent_function_opset_versions)
+    ]
+    if plain:
+        return LocalFunction(node.op, _parsed(schema.get_function_with_opset_version(plain)), read)
+    return LocalFunction(node.op, None, read, partial(_body_for, schema, by_types, proto, node)) if by_types else None
 
 
 @lru_cache(512)

@@ -16,13 +16,14 @@ import numpy as np
 from anneal.backend import Storage, get_device
 from anneal.errors import DTypeError, OnnxError
 from anneal.onnx.execute import GraphRun
-from anneal.onnx.graph import ModelProgram, ValueInfo, deciding
-from anneal.onnx.values import Map, Memo, device_array, dtype_named, fits_device, uploaded
+from anneal.onnx.graph import NARROW, ModelProgram, ValueInfo, deciding
+from anneal.onnx.values import Feeds, Map, Memo, device_array, dtype_named, fits_device, uploaded
 from anneal.runtime import buffer_leaf, here, memory_of
 from anneal.tensor import Tensor, Variable, realize
-from anneal.uop import UOp, arena
+from anneal.uop import Shape, UOp, arena
 from anneal.uop.sizes import most, product
 
+ByName = Mapping[str, Any]  # shapes, or values
 _FORM = 'shapes={"batch": (1, 64)}, {"batch": 8}, or {"input": {0: (1, 64)}} for a size without a name'
 
 
@@ -50,7 +51,7 @@ class SizeBounds:
     Raises OnnxError for a name that the file does not have, and for bounds that are none.
     """
 
-    def __init__(self, shapes: Mapping[str, Any], inputs: Sequence[ValueInfo]) -> None:
+    def __init__(self, shapes: ByName, inputs: Sequence[ValueInfo]) -> None:
         self.inputs = list(inputs)
         limits: dict[str, tuple[int, int]] = {}
         self._names: dict[str, int] = {}
@@ -83,7 +84,7 @@ class SizeBounds:
         """Give the sizes of one input that have no name the bounds, or the names, that `axes` says."""
         at = next((i for i, v in enumerate(self.inputs) if v.name == key), None)
         if at is None:
-            inputs = ", ".join([v.name for v in self.inputs])
+            inputs = ", ".join(v.name for v in self.inputs)
             raise OnnxError(f"load: shapes gives axes of {key!r}, which is no input; the inputs are {inputs}")
         info = self.inputs[at]
         sizes = list(info.shape or ())
@@ -103,7 +104,7 @@ class SizeBounds:
         """An output, with the numbers that were given in its shape."""
         return _fixed(info, self.fixed)
 
-    def check(self, feeds: Mapping[str, Any]) -> None:
+    def check(self, feeds: ByName) -> None:
         """Raises OnnxError for a size of a feed that is outside its bounds, and for two of one name that differ."""
         found: dict[str, tuple[int, str]] = {}
         for info in self.inputs:
@@ -125,7 +126,7 @@ class SizeBounds:
                         f"run: {name!r} is {first} by input {where!r}, and {n} by axis {axis} of input {info.name!r}"
                     )
 
-    def shape(self, info: ValueInfo, value: Any, names: frozenset[str]) -> tuple[Any, ...]:
+    def shape(self, info: ValueInfo, value: Any, names: frozenset[str]) -> Shape:
         """The shape of an input's value with Variables for the sizes in `names`."""
         if not isinstance(value, Tensor) or info.kind != "tensor" or 0 in value.shape:
             return tuple(value.shape)
@@ -146,7 +147,7 @@ def _limits(name: str, value: Any) -> tuple[int, int]:
 def _fixed(info: ValueInfo, fixed: Mapping[str, int]) -> ValueInfo:
     if info.shape is None or not any(d in fixed for d in info.shape):
         return info
-    return replace(info, shape=tuple([fixed.get(d, d) if isinstance(d, str) else d for d in info.shape]))
+    return replace(info, shape=tuple(fixed.get(d, d) if isinstance(d, str) else d for d in info.shape))
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ def inside_another() -> bool:
     return bool(here.recordings or here.depth or here.in_host_call or here.tracing)
 
 
-def roomy(t: Tensor, shape: tuple[Any, ...]) -> Tensor:
+def roomy(t: Tensor, shape: Shape) -> Tensor:
     """The values of `t` as one row, in memory that has room for the largest sizes of `shape`."""
     realize([t])
     held = memory_of(t.uop)
@@ -197,7 +198,7 @@ class LoadedModel:
         budget: int = BUDGET,
         float64: str = "float32",
         elements: int | None = None,
-        shapes: Mapping[str, Any] | None = None,
+        shapes: ByName | None = None,
     ) -> None:
         self.program = program
         self.device = device
@@ -221,10 +222,10 @@ class LoadedModel:
         self._unsized: dict[str, str] = {}  # sizes with bounds that have a plan for each value after all, and why
 
     def __repr__(self) -> str:
-        inputs, outputs = [", ".join([str(v) for v in some]) for some in (self.inputs, self.outputs)]
+        inputs, outputs = [", ".join(str(v) for v in some) for some in (self.inputs, self.outputs)]
         return f"{type(self).__name__}({self.program.graph.name!r}: {inputs} -> {outputs})"
 
-    def named(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
+    def named(self, inputs: tuple[Any, ...]) -> Feeds:
         """Inputs by position as feeds. Raises OnnxError if there are too many.
 
         Args:
@@ -259,7 +260,7 @@ class LoadedModel:
             watch=watch,
         )
 
-    def taken(self, feeds: Mapping[str, Any], detach: bool = True) -> dict[str, Any]:
+    def taken(self, feeds: ByName, detach: bool = True) -> Feeds:
         """The feeds as values of a run, each checked against its input.
 
         Args:
@@ -282,7 +283,7 @@ class LoadedModel:
         return out
 
     def _told(self) -> str:
-        return ", ".join([str(v) for v in self.inputs]) or "none"
+        return ", ".join(str(v) for v in self.inputs) or "none"
 
     def _placed(self, value: Any, info: ValueInfo, detach: bool) -> Any:
         """A value where a run wants it: on the host if it decides shapes or no device holds it, else on the device."""
@@ -337,7 +338,7 @@ def _map(x: Any, info: ValueInfo) -> Map:
     """A dict as a Map, each key and value of the type that the input says."""
     if not isinstance(x, Mapping):
         raise OnnxError(f"input {info.name!r}: is {type(x).__name__}, not a dict; it takes {info}")
-    types: list[Any] = [str if name == "string" else dtype_named(name).type for name in (info.key, info.dtype)]
+    types = [str if name == "string" else dtype_named(name).type for name in (info.key, info.dtype)]
     try:
         for key, value in x.items():
             if not isinstance(key, str | int | np.integer) or isinstance(key, str) != (types[0] is str):
@@ -357,11 +358,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 def _check(x: Any, info: ValueInfo) -> None:
     """Raises OnnxError unless a value has the dtype, rank and sizes that its input says."""
     name = x.dtype.name if isinstance(x, Tensor) else _name_of(x.dtype)
-    narrowed = isinstance(x, Tensor) and (info.dtype, name) in (
-        ("int64", "int32"),
-        ("uint64", "uint32"),
-        ("float64", "float32"),
-    )
+    narrowed = isinstance(x, Tensor) and NARROW.get(info.dtype) == name
     if info.dtype and name != info.dtype and not narrowed and not info.dtype.startswith("type "):
         raise OnnxError(f"input {info.name!r}: takes {info.dtype}, not {name}; cast it, .astype({info.dtype!r})")
     if info.shape is not None and info.kind == "tensor":

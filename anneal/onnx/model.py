@@ -1,6 +1,4 @@
-"""A model that was loaded: how it is run, as an `nn.Module` as well, and by onnxruntime's names; and the
-first node whose value differs from another runtime's.
-"""
+"""A model that was loaded: how it is run, as an `nn.Module` and by onnxruntime's names, too; where another differs."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from anneal.onnx.loaded import BUDGET, LoadedModel, SizeUse, inside_another
 from anneal.onnx.plan import ModelPlan, UnsizedError, is_given, signature
 from anneal.onnx.reading import parsed, program_of, reader_of
 from anneal.onnx.report import Description, describe, gaps_of, nodes_of, told
-from anneal.onnx.values import HostStep, device_array
+from anneal.onnx.values import Feeds, HostStep, device_array
 from anneal.tensor import Tensor, default_device, realize, tree_map
 from anneal.uop import Ints, Recent
 
@@ -128,7 +126,7 @@ class Model(LoadedModel):
                 self._again = kinds, next(reversed(self._plans.values())), names
         return {v.name: r for v, r in zip(self.outputs, results)}
 
-    def _results(self, values: dict[str, Any]) -> list[Any]:
+    def _results(self, values: Feeds) -> list[Any]:
         """The outputs by the most general plan that there can be."""
         if not self.bounds.variables or inside_another():
             return self.plan(values).run(values)
@@ -200,7 +198,7 @@ class Model(LoadedModel):
         """Nodes of the last plan that read values from the device in the middle of a run, and why."""
         return next(reversed(self._plans.values())).steps if self._plans else ()
 
-    def plan(self, values: dict[str, Any], names: frozenset[str] = frozenset()) -> ModelPlan:
+    def plan(self, values: Feeds, names: frozenset[str] = frozenset()) -> ModelPlan:
         """The plan that runs the model for such values, whatever the sizes in `names` are; plans are kept, those used
         last.
         """
@@ -239,8 +237,9 @@ class OnnxModule(Module):
         self._model = model
         self._names: dict[tuple[str, str], str] = {}  # by graph and name in the file
         self._plans: Recent[Any, ModelPlan] = Recent(_PLANS // 2)
-        statistics = _statistics(model.program.graph)
-        for path, name, array in _weights(model.program.graph):
+        graph = model.program.graph
+        statistics = {x for n in nodes_of(graph) if n.op == "BatchNormalization" for x in n.inputs[3:5]}
+        for path, name, array in _weights(graph):
             if array is None or array.dtype.name not in _TRAINED or name in model.deciding:
                 continue
             own = name if not name.startswith("_") and name and not hasattr(Module, name) else f"p{name}"
@@ -276,11 +275,6 @@ def _weights(graph: Graph) -> Any:
             array = node.attributes.get("value")
             if node.op == "Constant" and not node.domain and isinstance(array, np.ndarray) and array.size > 1:
                 yield g.path, node.outputs[0], array
-
-
-def _statistics(graph: Graph) -> frozenset[str]:
-    """Names of running means and variances."""
-    return frozenset(x for n in nodes_of(graph) if n.op == "BatchNormalization" for x in n.inputs[3:5])
 
 
 _TYPES = {"float32": "float", "float64": "double"}
@@ -455,11 +449,11 @@ def _difference(node: FileNode, name: str, ours: Any, theirs: Any) -> NodeDiffer
         finite = np.abs(b[np.isfinite(b)])
         apart = np.where(np.isnan(apart), np.inf, apart) / max(float(finite.max(initial=0.0)), 1e-6)
     at = np.unravel_index(int(apart.argmax()), apart.shape)
-    place = tuple([int(i) for i in at])
+    place = tuple(int(i) for i in at)
     return of("values", ours[place], theirs[place], place, float(apart[place]))
 
 
-def _reference(source: Any, feeds: dict[str, Any], names: list[str]) -> tuple[str, dict[str, Any]]:
+def _reference(source: Any, feeds: Feeds, names: list[str]) -> tuple[str, dict[str, Any]]:
     """The name of the reference, and its values by name."""
     proto, folder, _ = parsed(source, whole=True)
     if folder is not None:
@@ -483,7 +477,7 @@ def _reference(source: Any, feeds: dict[str, Any], names: list[str]) -> tuple[st
     return f"onnx's reference ({faults[0]})", dict(found)
 
 
-def _onnxruntime(proto: Any, feeds: dict[str, Any], names: list[str]) -> dict[str, Any]:
+def _onnxruntime(proto: Any, feeds: Feeds, names: list[str]) -> dict[str, Any]:
     import onnxruntime
     from onnx import ValueInfoProto
 

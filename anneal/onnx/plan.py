@@ -1,7 +1,4 @@
-"""Runs of a model for inputs of one signature: captured whole, or in pieces around the nodes that need the host.
-A graph is traced in its first run, captured in the second, then replayed. Sizes among the shapes may be Variables: then
-one capture serves all their values.
-"""
+"""Runs of a model for inputs of one signature: captured whole, or in pieces around the nodes that need the host."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ import numpy as np
 from anneal.errors import AnnealError, DTypeError, JitError, OutOfMemoryError
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import Graph, ValueInfo
-from anneal.onnx.loaded import LoadedModel, exact, roomy
-from anneal.onnx.values import HostStep, Map, Memo, NeedsHostError, Scope, Sizes, fits_device, leaves, uploaded
+from anneal.onnx.loaded import ByName, LoadedModel, exact, roomy
+from anneal.onnx.values import Feeds, HostStep, Map, Memo, NeedsHostError, Scope, Sizes, fits_device, leaves, uploaded
 from anneal.runtime import alone, emptied, filled, flat
 from anneal.tensor import Tensor, Variable, jit, no_grad, realize
-from anneal.uop import Src, UOp
+from anneal.uop import Shape, Src, UOp
 from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, variables_of
 
 _SMALL = 16  # whole numbers that an input has whose values are part of what a plan is for: a shape, pads, a count
@@ -38,7 +35,8 @@ class UnsizedError(Exception):
 
 
 class Captured:
-    """A graph as a jit function, for inputs of one signature.
+    """A graph as a jit function, for inputs of one signature: traced in its first run, captured in the second, then
+    replayed. Sizes among the shapes may be Variables: then one capture serves all their values.
 
     Args:
         model: whose graph it is.
@@ -55,10 +53,10 @@ class Captured:
         self,
         model: LoadedModel,
         graph: Graph,
-        feeds: dict[str, Any],
-        shapes: Mapping[str, Any] | None = None,
+        feeds: Feeds,
+        shapes: ByName | None = None,
         *,
-        fixed: Mapping[str, Any] | None = None,
+        fixed: ByName | None = None,
         key: tuple[Any, ...] = (),
         inner: bool = False,
     ) -> None:
@@ -75,7 +73,7 @@ class Captured:
         given: list[Any] = []
         self._taken: dict[int, Any] = {}  # by place
         symbolic = {name: shape for name, shape in (shapes or {}).items() if symbolic_arg(shape)}
-        self._feeds: dict[str, Any] = {}
+        self._feeds: Feeds = {}
         for name, value in feeds.items():
             if name in symbolic:
                 self._taken[len(given)] = symbolic[name]
@@ -106,7 +104,8 @@ class Captured:
             if not self.variables or self._served > 1:
                 raise
             if isinstance(e, NeedsHostError):
-                self._check_plain(given)
+                with self.model.lock, no_grad():  # without Variables, too?
+                    self.walked(self.model.start(Memo(), self.elements, reads="fixed"), given)
             raise UnsizedError(f"{e} needs values on the host" if isinstance(e, NeedsHostError) else str(e)) from e
         self._served += 1
         shapes = [None if s is None else evaluator(s)(values) for s in self._shapes]
@@ -145,23 +144,17 @@ class Captured:
             self.walked(run, self._sized(sizes, rows))  # what it reads is fixed, and is known from now on
         return self._called(sizes, rows)
 
-    def _check_plain(self, given: list[Any]) -> None:
-        """Raises NeedsHostError if values are wanted on the host without Variables, too."""
-        with self.model.lock, no_grad():
-            self.walked(self.model.start(Memo(), self.elements, reads="fixed"), given)
-
     def _sized(self, sizes: Src, tensors: Any) -> list[Tensor]:
         """The arguments of a run as the graph's inputs: those with symbolic sizes come as rows."""
         return [t.reshape(self._now(n, sizes)) if n in self._taken else t for n, t in enumerate(tensors)]
 
-    def _now(self, place: int, sizes: Src) -> tuple[Any, ...]:
+    def _now(self, place: int, sizes: Src) -> Shape:
         """The shape of an argument with the sizes of this run."""
         now = {v.arg[0]: n for v, n in zip(self.variables, sizes)}
         return tuple([now[d.arg[0]] if isinstance(d, UOp) else d for d in self._taken[place]])
 
     def _joined(self, tensors: Any, values: Mapping[str, int]) -> list[Any]:
-        results = filled(self._results, iter(tensors))
-        return [_known(r, values) for r in results] if self._inner else [own(r) for r in results]
+        return [_known(r, values) if self._inner else own(r) for r in filled(self._results, iter(tensors))]
 
     def _traced(self, sizes: Src, *tensors: Tensor) -> Any:
         """The tensors of one run that reads nothing, without the fixed ones."""
@@ -183,11 +176,11 @@ class Captured:
         """A result as who takes it wants it: the caller on the device, if that can hold it; other nodes as it is."""
         if isinstance(result, list):
             return [self._given(run, r) for r in result]
-        if self._inner:
+        if self._inner or not (
+            isinstance(result, Sizes) or (isinstance(result, np.ndarray) and fits_device(result.dtype))
+        ):
             return result
-        if isinstance(result, Sizes) or (isinstance(result, np.ndarray) and fits_device(result.dtype)):
-            return run.lift(None, result)
-        return result
+        return run.lift(None, result)
 
 
 def _known(value: Any, values: Mapping[str, int]) -> Any:
@@ -217,12 +210,12 @@ def is_given(value: Any) -> bool:
     return value is not None and not small
 
 
-def _passed(feeds: dict[str, Any]) -> list[Any]:
+def _passed(feeds: Feeds) -> list[Any]:
     """The values that are passed to each run."""
     return [v for v in flat(feeds) if is_given(v)]
 
 
-def signature(feeds: dict[str, Any], shapes: Mapping[str, Any] | None = None) -> Any:
+def signature(feeds: Feeds, shapes: ByName | None = None) -> Any:
     """The key of a plan: shapes and dtypes, and the values of small whole numbers that are on the host.
 
     `shapes` are those of inputs with Variables in them.
@@ -256,7 +249,7 @@ class ModelPlan:
     fixed.
     """
 
-    def __init__(self, model: LoadedModel, feeds: dict[str, Any], shapes: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, model: LoadedModel, feeds: Feeds, shapes: ByName | None = None) -> None:
         self.model = model
         self.captured = Captured(model, model.program.graph, feeds, shapes)
         self.memo = self.captured.memo
@@ -268,7 +261,7 @@ class ModelPlan:
         why = "its values are needed on the host"
         self._host = tuple([HostStep(f"input {name!r}", why) for name in dict.fromkeys(on_host)])
 
-    def run(self, feeds: dict[str, Any]) -> list[Any]:
+    def run(self, feeds: Feeds) -> list[Any]:
         """The results for inputs of this plan's signature."""
         return self._within(self._run, _passed(feeds))  # type: ignore[no-any-return]
 
@@ -328,7 +321,7 @@ class ModelPlan:
             divided = self._graphs[graph] = _Divided(self, graph, self._shapes if main else {}, main)
         divided.note(number, needs_host)
 
-    def lazy(self, feeds: dict[str, Any], parameters: Any = None, watch: Any = None) -> list[Any]:
+    def lazy(self, feeds: Feeds, parameters: Any = None, watch: Any = None) -> list[Any]:
         """The results of one run, which are yet to be computed; `parameters` stand in place of initialisers."""
         known = len(self.memo.used)
         run = self.model.start(self.memo, self.captured.elements, training=parameters is not None, watch=watch)
@@ -348,7 +341,7 @@ class _UnfitError(Exception):
 class _Divided:
     """A graph, divided at the nodes that need the host."""
 
-    def __init__(self, plan: ModelPlan, graph: Graph, shapes: Mapping[str, Any], main: bool) -> None:
+    def __init__(self, plan: ModelPlan, graph: Graph, shapes: ByName, main: bool) -> None:
         self.model = plan.model
         self.elements = plan.captured.elements
         self.graph = graph
@@ -413,15 +406,11 @@ class _Divided:
         for at in range(max([*parts, *hosts], default=-1) + 1):
             mine = parts.get(at, [])
             others = {x for k, part in parts.items() if k != at for n in part for x in nodes[n].reads()}
-            part = (
-                _Part(self, sorted({*mine, *self._constants_of(mine, everywhere)}), outside | others) if mine else None
-            )
+            wanted = {x for n in mine for x in nodes[n].reads()}
+            also = [n for n in everywhere if wanted.intersection(nodes[n].outputs)]
+            part = _Part(self, sorted([*mine, *also]), outside | others) if mine else None
             out.append((part, hosts.get(at, [])))
         return out
-
-    def _constants_of(self, numbers: list[int], everywhere: set[int]) -> set[int]:
-        wanted = {x for n in numbers for x in self.graph.nodes[n].reads()}
-        return {n for n in everywhere if wanted.intersection(self.graph.nodes[n].outputs)}
 
 
 class _Part:
@@ -437,7 +426,7 @@ class _Part:
         self._inputs = sorted(read - made - constants.keys())
         self._outputs = sorted(made & wanted)
         self._own = {v.name for v in graph.inputs}
-        self._key: tuple[Any, ...] = () if of.main else (graph,)  # objects: no other has their place later
+        self._key = () if of.main else (graph,)  # objects: no other has their place later
         self.graph = Graph(
             graph.name,
             graph.path,
@@ -487,7 +476,7 @@ class _Part:
             if not run.of_file(value):
                 _loosen(run, value)
 
-    def _captured(self, feeds: dict[str, Any], fixed: dict[str, Any]) -> list[Any]:
+    def _captured(self, feeds: Feeds, fixed: Feeds) -> list[Any]:
         """The results of the capture for such inputs."""
         ids = tuple([id(v) for v in fixed.values()])
         shapes = {} if self._unsized else self._shapes(feeds)
@@ -510,7 +499,7 @@ class _Part:
             self._unsized = str(e)
         return self._captured(feeds, fixed)
 
-    def _shapes(self, feeds: dict[str, Any]) -> dict[str, Any]:
+    def _shapes(self, feeds: Feeds) -> Feeds:
         """The shapes of tensors with Variables for the sizes that differ from run to run."""
         model, tensors = self.of.model, {x: v for x, v in feeds.items() if isinstance(v, Tensor)}
         declared = {x: self.of.shapes[x] for x in tensors if x in self.of.shapes}
@@ -523,11 +512,9 @@ class _Part:
         """A value as an argument: on the host if it is small and decides shapes, else on the device."""
         if isinstance(value, list):
             return [self._placed(name, v, run) for v in value]
-        if isinstance(value, Tensor):
-            if 0 in value.shape:
-                raise _UnfitError
-            return value
-        if value is None:
+        if isinstance(value, Tensor) and 0 in value.shape:
+            raise _UnfitError
+        if value is None or isinstance(value, Tensor):
             return value
         if not is_given(value) and name in self.of.model.deciding:
             return value.copy()  # the number of a turn follows from the file, but is another in each
@@ -558,18 +545,21 @@ def _loosen(run: GraphRun, value: Any) -> None:
         run.loose[id(value)] = value
 
 
+_Place = tuple[str, int]  # an input and an axis
+
+
 class _Found:
     """Sizes that differ from run to run: those that were equal in all runs so far are one Variable."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, int], int] = {}
+        self._groups: dict[_Place, int] = {}
         self._last: dict[int, int] = {}  # the value of each group
         self._moving: set[int] = set()  # groups whose value has differed
         self._count = 0
 
-    def sizes(self, found: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Any]:
+    def sizes(self, found: Mapping[_Place, int]) -> dict[_Place, Any]:
         """A Variable for each size that has differed, the number for the others."""
-        parts: dict[tuple[int, int], list[tuple[str, int]]] = {}
+        parts: dict[tuple[int, int], list[_Place]] = {}
         for place, n in found.items():
             parts.setdefault((self._groups.get(place, -1), n), []).append(place)
         taken: set[int] = set()
@@ -584,10 +574,9 @@ class _Found:
             self._groups.update(dict.fromkeys(places, own))
         for (_, n), places in parts.items():
             self._last[self._groups[places[0]]] = n
-        return {place: self._size(self._groups[place], n) for place, n in found.items()}
-
-    def _size(self, group: int, n: int) -> Any:
-        if group not in self._moving:
-            return n
-        largest: UOp = Variable(f"found{group}", 1, max(_LEAST, 1 << (n - 1).bit_length()))
-        return largest
+        return {
+            place: n
+            if (group := self._groups[place]) not in self._moving
+            else Variable(f"found{group}", 1, max(_LEAST, 1 << (n - 1).bit_length()))
+            for place, n in found.items()
+        }

@@ -17,14 +17,6 @@ from anneal.onnx.graph import FileNode, Graph, LocalFunction, ModelProgram, Valu
 from anneal.onnx.registry import find
 from anneal.onnx.values import PACKED_BITS, array_dtype, element_bits, element_name
 
-_FIELDS = {  # where a TensorProto that has no raw_data keeps the elements of a type
-    **dict.fromkeys((1, 14), "float_data"),
-    **dict.fromkeys((11, 15), "double_data"),
-    7: "int64_data",
-    **dict.fromkeys((12, 13), "uint64_data"),
-    8: "string_data",
-}
-
 
 def parsed(
     source: str | os.PathLike[str] | bytes, *, whole: bool = False
@@ -94,6 +86,8 @@ def _elements(tensor: Any, where: str) -> int:
 
 def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
     """The elements of a TensorProto; `raw` are the bytes that it has as such, here or in another file."""
+    from onnx import helper
+
     code = tensor.data_type
     dtype = array_dtype(code)
     if dtype is None:
@@ -112,7 +106,7 @@ def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
         if code not in PACKED_BITS:
             return raw.view(dtype).reshape(shape) if size else np.empty(shape, dtype)
     else:
-        count = len(getattr(tensor, _FIELDS.get(code, "int32_data")))
+        count = len(getattr(tensor, helper.tensor_dtype_to_field(code)))
         each = 2 if code in (14, 15) else 1
         _check(where, count, size * each if code not in PACKED_BITS else -(-size * bits // 8), shape)
     return _packed(tensor, where, raw)
@@ -174,7 +168,8 @@ _GRAPH: dict[int, object] = {1: _NODE, 5: _TENSOR}
 _ATTRIBUTE[6] = _GRAPH
 _MODEL: dict[int, object] = {7: _GRAPH}
 _MESSAGES = 64  # messages inside messages
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}  # the bytes of numbers of one size, by their kinds
 
 
 class _NotARowError(Exception):
@@ -221,8 +216,8 @@ def _message(data: memoryview, fields: dict[int, object], found: dict[bytes, mem
                 kept = next_at
         elif kind == _VARINT:
             next_at = _varint(data, begin)[1]
-        elif kind in (_FIXED64, _FIXED32):
-            next_at = begin + (8 if kind == _FIXED64 else 4)
+        elif kind in _FIXED:
+            next_at = begin + _FIXED[kind]
         else:
             raise _NotARowError
         if next_at > end:
@@ -234,26 +229,16 @@ def _message(data: memoryview, fields: dict[int, object], found: dict[bytes, mem
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     """A number of seven bits a byte, the low ones first, and where it ends."""
-    n = shift = 0
-    while shift < 64:
-        if at >= len(data):
-            raise _NotARowError
-        byte = data[at]
-        at += 1
-        n |= (byte & 127) << shift
+    n = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        n |= (byte & 127) << 7 * shift
         if byte < 128:
-            return n, at
-        shift += 7
+            return n, at + shift + 1
     raise _NotARowError
 
 
 def _as_varint(n: int) -> bytes:
-    out = bytearray()
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
+    return bytes([n & 127 | 128]) + _as_varint(n >> 7) if n > 127 else bytes([n])
 
 
 _NESTING = 32  # graphs inside graphs, functions that call functions
@@ -360,8 +345,8 @@ class _Reader:
             domain=domain,
             opset=opset,
             version=0 if schema is None else schema.since_version,
-            inputs=tuple([text_of(x) for x in proto.input]),
-            outputs=tuple([text_of(x) for x in proto.output]),
+            inputs=tuple(text_of(x) for x in proto.input),
+            outputs=tuple(text_of(x) for x in proto.output),
             attributes={} if schema is None else dict(records.defaults_of(schema)),
             given=frozenset(),
             unusual=frozenset(),
@@ -511,7 +496,7 @@ def _value_info_of_type(name: str, proto: Any) -> ValueInfo:
         kinds += ["sparse tensor"] if which == "sparse_tensor_type" else []
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape"):
-            shape = tuple([_size(d) for d in tensor.shape.dim])
+            shape = tuple(_size(d) for d in tensor.shape.dim)
         return ValueInfo(
             name, " of ".join(kinds) or "tensor", element_name(tensor.elem_type) if tensor.elem_type else "", shape
         )

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache, wraps
 from typing import Any
 
+from anneal.runtime import Fun
+
 
 @dataclass(eq=False)
 class Operator:
@@ -41,21 +43,21 @@ class Operator:
     name: str
     domain: str
     since: int
-    function: Callable[..., Any]
-    on_host: Callable[..., Any] | None  # gets NumPy arrays alone
+    function: Fun
+    on_host: Fun | None  # gets NumPy arrays alone
     values: frozenset[str]  # names of inputs that are wanted as NumPy arrays
-    raw: bool
-    by_shape: bool  # no value of an input matters, their shapes alone
-    pure: bool  # equal inputs give equal results
-    takes_sizes: bool  # raw, and `Sizes` come as they are
-    asks: bool  # takes tensors for `values`, too, and reads them itself
     inputs: tuple[str, ...]  # names of the positional parameters after the node; the last may take all that follow
     variadic: bool
     attributes: dict[str, Any]  # those that are read, with the parameter's own default, or None
     record: tuple[str, type] | None  # the parameter that gets several attributes as one value, and its type
     was: tuple[str, ...] = ()  # attributes of this version that are the last inputs of a later one
+    raw: bool = False
+    by_shape: bool = False  # no value of an input matters, their shapes alone
+    pure: bool = True  # equal inputs give equal results
+    sizes: bool = False  # raw, and `Sizes` come as they are
+    asks: bool = False  # takes tensors for `values`, too, and reads them itself
 
-    def host(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def host(self, function: Fun) -> Fun:
         """Register `function` for inputs that are all NumPy arrays, of all operators that have this one's: a
         decorator.
         """
@@ -95,48 +97,48 @@ def op(
     domain: str = "",
     host: bool = False,
     values: Sequence[str] = (),
-    raw: bool = False,
-    by_shape: bool = False,
-    pure: bool = True,
-    sizes: bool = False,
-    asks: bool = False,
     was: tuple[str, ...] = (),
-    passes: Callable[..., Any] | None = None,
-) -> Callable[[Callable[..., Any]], Operator]:
+    passes: Fun | None = None,
+    **how: Any,
+) -> Callable[[Fun], Operator]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator. `Operator` says
     what the function gets and gives.
 
     Args:
         host: the function computes with NumPy arrays as well, where all its inputs are arrays.
         values: names of its parameters that are wanted as NumPy arrays.
-        raw: every input that `values` does not name comes as it is.
-        by_shape: no value of an input matters to it, their shapes alone.
-        pure: equal inputs give equal results; not so what draws random numbers.
-        sizes: it is raw, and takes `Sizes` as well.
-        asks: it takes tensors for `values` as well.
-        was: the names that its last inputs had as attributes before `since`: one function serves both.
+        was: the names that its last inputs had as attributes before `since`, "" for none: one function serves both.
         passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
-    A keyword whose default is a NamedTuple stands for several attributes: they are its fields.
+        how: what else `Operator` says of it: `raw`, every input that `values` does not name comes as it is; `by_shape`,
+            no value of an input matters to it, their shapes alone; `pure=False` for what draws random numbers;
+            `sizes`, it is raw, and takes `Sizes` as well; `asks`, it takes tensors for `values` as well.
+
+    A keyword whose type is a NamedTuple stands for several attributes: they are its fields.
 
     Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
     """
 
-    def register(function: Callable[..., Any]) -> Operator:
+    def register(function: Fun) -> Operator:
         parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "node"]
         computed = given_node(function)
-        inputs = tuple([p.name for p in parameters if p.kind < p.KEYWORD_ONLY])
+        inputs = tuple(p.name for p in parameters if p.kind < p.KEYWORD_ONLY)
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        if passes is not None:
-            parameters += inspect.signature(passes).parameters.values()
-        attributes, record = _attributes(parameters)
+        attributes: dict[str, Any] = {}
+        records = [_read(f, attributes) for f in (function, passes) if f is not None]
         if unknown := set(values) - set(inputs):
             raise ValueError(
                 f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
             )
-        of_host = computed if host else None
-        how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes, record)
-        made = [Operator(n, domain, since, computed, of_host, *how) for n in names]
+        facts = (
+            computed if host else None,
+            frozenset(values),
+            inputs,
+            variadic,
+            attributes,
+            next(filter(None, records), None),
+        )
+        made = [Operator(n, domain, since, computed, *facts, **how) for n in names]
         if was:
             more = {**attributes, **dict.fromkeys(was)}
             made += [replace(one, since=1, attributes=more, was=was) for one in made]
@@ -147,29 +149,30 @@ def op(
     return register
 
 
-def given_node(function: Callable[..., Any]) -> Callable[..., Any]:
+def given_node(function: Fun) -> Fun:
     """A function that is given the node first, whether it takes it or not."""
     if "node" in inspect.signature(function).parameters:
         return function
     return wraps(function)(lambda node, *inputs, **how: function(*inputs, **how))
 
 
-def _attributes(parameters: list[inspect.Parameter]) -> tuple[dict[str, Any], tuple[str, type] | None]:
-    """The attributes that keywords stand for, with their defaults, and the keyword that stands for several."""
-    attributes: dict[str, Any] = {}
+def _read(function: Fun, attributes: dict[str, Any]) -> tuple[str, type] | None:
+    """Put the attributes that keywords stand for into `attributes`, with their defaults; the keyword that stands for
+    several, and its type.
+    """
     record = None
-    for p in parameters:
-        if p.kind is not p.KEYWORD_ONLY:
-            continue
-        if hasattr(p.default, "_fields"):
-            record = p.name, type(p.default)
-            attributes.update(p.default._asdict())
-        else:
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    for p in inspect.signature(function).parameters.values():
+        kind: Any = names.get(p.annotation)
+        if hasattr(kind, "_field_defaults"):
+            record = p.name, kind
+            attributes.update(kind._field_defaults)
+        elif p.kind is p.KEYWORD_ONLY:
             attributes[p.name] = None if p.default is p.empty else p.default
-    return attributes, record
+    return record
 
 
-def rows(functions: Mapping[str, Callable[..., Any]], **how: Any) -> None:
+def rows(functions: Mapping[str, Fun], **how: Any) -> None:
     """Register a table of functions by the names of operators; `how` as for `op`."""
     for name, function in functions.items():
         op(name, **how)(function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from anneal.onnx.graph import FileNode, Graph, ModelProgram, ValueInfo, deciding, made_types, schema_of, wrong_types
 from anneal.onnx.registry import table
@@ -77,14 +78,14 @@ def describe(program: ModelProgram) -> Description:
         producer=program.producer,
         ir_version=program.ir_version,
         opsets=tuple(sorted(program.opsets.items())),
-        inputs=tuple([v for v in graph.inputs if v.name not in graph.constants]),
+        inputs=tuple(v for v in graph.inputs if v.name not in graph.constants),
         outputs=tuple(graph.outputs),
         parameters=program.numbers,
         bytes=program.bytes,
         nodes=sum(counts.values()),
-        uses=tuple([Use(op, domain, v, n, by) for (op, domain, v, by), n in counts.most_common()]),
+        uses=tuple(Use(op, domain, v, n, by) for (op, domain, v, by), n in counts.most_common()),
         gaps=gaps_of(program),
-        deciding=tuple([v.name for v in graph.inputs if v.name in decides and v.name not in graph.constants]),
+        deciding=tuple(v.name for v in graph.inputs if v.name in decides and v.name not in graph.constants),
     )
 
 
@@ -102,8 +103,14 @@ def nodes_of(graph: Graph) -> Iterator[FileNode]:
 
 def gaps_of(program: ModelProgram) -> tuple[Gap, ...]:
     """The gaps of a model, those inside functions once for each function."""
-    out = [*_untaken(program.graph), *_mistyped(program.graph)]
-    todo = [program.graph]
+    graph, fix = program.graph, "let the model take a tensor"
+    out = [
+        Gap("input", "", 0, v.name, graph.path, f"an input of the kind {v.kind!r} is not taken", fix)
+        for v in graph.inputs
+        if "sparse" in v.kind or "unknown" in v.kind
+    ]
+    out += _mistyped(graph)
+    todo = [graph]
     seen = set()
     while todo:
         for node in nodes_of(todo.pop()):
@@ -117,25 +124,16 @@ def gaps_of(program: ModelProgram) -> tuple[Gap, ...]:
     return tuple(out)
 
 
-def _untaken(graph: Graph) -> Iterator[Gap]:
-    """Inputs of kinds that no run takes."""
-    for v in graph.inputs:
-        if "sparse" in v.kind or "unknown" in v.kind:
-            what = f"an input of the kind {v.kind!r} is not taken"
-            yield Gap("input", "", 0, v.name, graph.path, what, "let the model take a tensor")
-
-
 def _mistyped(graph: Graph) -> Iterator[Gap]:
     """Nodes of the main graph that are given elements of types which they do not take, as far as types are known."""
-    known: dict[str, str | None] = {v.name: v.dtype for v in graph.inputs if v.kind == "tensor" and v.dtype}
+    known = {v.name: v.dtype for v in graph.inputs if v.kind == "tensor" and v.dtype}
     known |= {name: str(array.dtype.name) for name, array in graph.constants.items() if array is not None}
     known = {name: "object" if dtype == "string" else dtype for name, dtype in known.items()}
     for node in graph.nodes:
         dtypes = [known.get(x) for x in node.inputs]
         made = made_types(node, dtypes)
         if fault := wrong_types(node, dtypes, False):
-            name = node.name or next((x for x in node.outputs if x), "")
-            yield Gap(node.op, node.domain, node.version, name, node.path, fault, "export the model again")
+            yield _gap_at(node, fault, "export the model again")
             made = []
         if node.op == "Cast" and not node.domain:
             to = node.attributes.get("to")
@@ -143,13 +141,14 @@ def _mistyped(graph: Graph) -> Iterator[Gap]:
         known.update((name, dtype) for name, dtype in zip(node.outputs, made) if name and dtype)
 
 
+def _gap_at(node: FileNode, what: str, fix: str) -> Gap:
+    name = node.name or next((x for x in node.outputs if x), "")
+    return Gap(node.op, node.domain, node.version, name, node.path, what, fix)
+
+
 def _gap(node: FileNode) -> Gap | None:
     """The reason why a node cannot be run, if it is known beforehand."""
-    name = node.name or next((x for x in node.outputs if x), "")
-
-    def gap(what: str, fix: str) -> Gap:
-        return Gap(node.op, node.domain, node.version, name, node.path, what, fix)
-
+    gap = partial(_gap_at, node)
     if node.implementation is None:
         if not node.opset:
             return gap(
@@ -184,6 +183,6 @@ def _gap(node: FileNode) -> Gap | None:
 
 def told(gaps: tuple[Gap, ...]) -> str:
     """The gaps as the text of an error."""
-    lines = "\n".join([f"  {g}" for g in gaps[:200]])
+    lines = "\n".join(f"  {g}" for g in gaps[:200])
     more = f"\n  and {len(gaps) - 200} more" if len(gaps) > 200 else ""
     return f"{len(gaps)} of the model's nodes cannot be run:\n{lines}{more}"

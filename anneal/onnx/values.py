@@ -1,11 +1,10 @@
-"""The values of graphs: ONNX's element types and what holds them; on the host sizes that depend on Variables, and
-sequences; and the notes of runs."""
+"""The values of graphs: element types and what holds them, sizes that depend on Variables, and the notes of runs."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
 from typing import Any
@@ -15,10 +14,14 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError
 from anneal.onnx.graph import Graph
 from anneal.ops import wrap_array
-from anneal.runtime import storage_of
+from anneal.runtime import Fun, storage_of
 from anneal.tensor import Tensor, tree_leaves
 from anneal.uop import Ints, Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, range_of, size, size_text
+
+NpDType = np.dtype[Any]
+Feeds = dict[str, Any]  # values by the names of what takes them
+Key = tuple[Any, ...]  # what tells a node, in one of its turns, from others
 
 # TensorProto.DataType, counted from 1 -> the name of NumPy's or ml_dtypes' type.
 _TYPES = (
@@ -41,7 +44,7 @@ class Map:
     entries: Mapping[Any, Any]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> NpDType:
         """The dtype of arrays of objects: no device holds maps."""
         return np.dtype(object)
 
@@ -67,13 +70,13 @@ def element_bits(code: int) -> int:
 
 
 @lru_cache(64)  # a file may name any code
-def array_dtype(code: int) -> np.dtype[Any] | None:
+def array_dtype(code: int) -> NpDType | None:
     """NumPy's dtype of a TensorProto.DataType (objects for strings); None if there is none."""
     name = _NAMES.get(code)
     return None if name is None else dtype_named(name)
 
 
-def dtype_named(name: str) -> np.dtype[Any]:
+def dtype_named(name: str) -> NpDType:
     """NumPy's dtype, or ml_dtypes', of this name; objects for "string"."""
     import ml_dtypes
 
@@ -85,7 +88,7 @@ def array_code(name: str) -> int:
     return _CODES.get(name, 0)
 
 
-def fits_device(dtype: np.dtype[Any]) -> bool:
+def fits_device(dtype: NpDType) -> bool:
     """True if a Tensor can hold elements of this dtype."""
     return dtype in _PLAIN or dtype.name in _ON_DEVICE
 
@@ -137,27 +140,13 @@ class Sizes:
     it is an error. What no row is for is computed on the device, from the numbers that a run has.
     """
 
-    __slots__ = ("dtype", "items")
+    __slots__ = ("dtype", "items", "ndim", "shape", "size")
 
     def __init__(self, items: Array, dtype: Any) -> None:
         self.items = items
         self.dtype = np.dtype(dtype)
-
-    @property
-    def shape(self) -> Ints:
-        """The shape of the array, whose sizes are all known."""
-        shape: Ints = self.items.shape
-        return shape
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return self.items.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.items.size
+        self.shape = items.shape
+        self.ndim, self.size = items.ndim, items.size
 
     def tolist(self) -> Any:
         """The numbers as nested lists."""
@@ -195,18 +184,6 @@ def tensor_of(value: Sizes, device: str) -> Tensor:
     if value.dtype == np.int64 and device == "cpu":
         return row.cast(dtypes.int64)
     return row
-
-
-def broadcast(a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...]:
-    """The shape of two that broadcast, as NumPy has it; a symbolic size is not 1. Raises ShapeError if they do not."""
-    out: list[Size] = []
-    for n in range(max(len(a), len(b))):
-        x: Size = a[-1 - n] if n < len(a) else 1
-        y: Size = b[-1 - n] if n < len(b) else 1
-        if x is not y and x != y and x != 1 and y != 1:
-            raise ShapeError(f"shapes {tuple(a)} and {tuple(b)} do not broadcast")
-        out.append(y if x == 1 else x)
-    return tuple(reversed(out))
 
 
 # -- what computes ----------------------------------------------------------------------------------------------------
@@ -260,13 +237,13 @@ def _positive(a: Size) -> Size:
     return a
 
 
-def _pairs(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _pairs(function: Callable[[Any, Any], Any]) -> Fun:
     each = np.frompyfunc(function, 2, 1)
     return lambda *xs: reduce(each, xs)
 
 
 # name: a function of arrays of ints and nodes
-ARITHMETIC: dict[str, Callable[..., Any]] = {
+ARITHMETIC: dict[str, Fun] = {
     "Abs": np.frompyfunc(_positive, 1, 1),
     "Add": _pairs(operator.add),
     "Div": _pairs(_divided),
@@ -292,7 +269,7 @@ MOVING = frozenset(
 )
 
 
-def on_sizes(name: str, function: Callable[..., Any], given: list[Any], data: list[Any]) -> Any:
+def on_sizes(name: str, function: Fun, given: list[Any], data: list[Any]) -> Any:
     """The results of `function` of an operator that moves or computes the symbolic sizes among its inputs; None for
     any other operator. `data` are the inputs that are no attributes."""
     dtype = next((v.dtype for v in data if isinstance(v, Sizes)), None)
@@ -366,19 +343,14 @@ def brief(value: Any) -> str:
 
 def type_of(value: Any) -> Any:
     """The TypeProto of a value."""
-    from onnx import TypeProto
+    from onnx import TypeProto, helper
 
-    out = TypeProto()
     if isinstance(value, list):
-        out.sequence_type.elem_type.CopyFrom(type_of(value[0]) if value else TypeProto())
-    elif value is not None:
-        out.tensor_type.elem_type = array_code(value.dtype.name)
-        for d in value.shape:
-            if isinstance(d, UOp):
-                out.tensor_type.shape.dim.add()
-            else:
-                out.tensor_type.shape.dim.add().dim_value = int(d)
-    return out
+        return helper.make_sequence_type_proto(type_of(value[0]) if value else TypeProto())
+    if value is None:
+        return TypeProto()
+    sizes = [None if isinstance(d, UOp) else int(d) for d in value.shape]
+    return helper.make_tensor_type_proto(array_code(value.dtype.name), sizes)
 
 
 class NeedsHostError(Exception):
@@ -423,17 +395,15 @@ class Memo:
         return next((array for array, t in self.lifted.values() if t is tensor), None)
 
 
+@dataclass(eq=False, slots=True)
 class Scope:
     """The values of one graph while it runs, inside those of the graph around it."""
 
-    __slots__ = ("at", "graph", "key", "outer", "values")
-
-    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: Scope | None) -> None:
-        self.graph = graph
-        self.key = key
-        self.outer = outer
-        self.values: dict[str, Any] = {}
-        self.at = 0  # the place of the node that runs, among those of `graph`
+    graph: Graph
+    key: Key
+    outer: Scope | None
+    values: Feeds
+    at: int = 0  # the place of the node that runs, among those of `graph`
 
     def waiting(self) -> list[Tensor]:
         """Tensors that a later node reads, here or around: its reader computes them."""
@@ -443,9 +413,8 @@ class Scope:
             last = scope.graph.last_uses
             read = [v for name, v in scope.values.items() if last.get(name, -1) >= scope.at]
             for value in read:
-                out += [
-                    v for v in (value.fresh if isinstance(value, Items) else leaves(value)) if isinstance(v, Tensor)
-                ]
+                fresh = value.fresh if isinstance(value, Items) else leaves(value)
+                out += [v for v in fresh if isinstance(v, Tensor)]
                 if isinstance(value, Items):
                     value.fresh = []
             scope = scope.outer

@@ -208,6 +208,19 @@ def test_the_norm_of_a_sum_gives_the_sum_too() -> None:
     np.testing.assert_allclose(y, ((groups - mean) / np.sqrt(var + 1e-5)).reshape(x.shape) * gamma + beta, 1e-4, 1e-5)
 
 
+def test_quantised_tables_of_an_embedding_are_read_as_what_they_stand_for() -> None:
+    ids, segments = [R.randint(0, n, (2, 3)).astype(np.int32) for n in (5, 2)]
+    tables = [R.randint(0, 256, shape).astype(np.uint8) for shape in ((5, 4), (3, 4), (2, 4), (4,), (4,))]
+    scales = [np.array(s, np.float32) for s in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    zeros = [np.array(z, np.uint8) for z in (100, 120, 90, 10, 128)]
+    mask = np.array([[1, 1, 0], [1, 1, 1]], np.int32)
+    floats = [(x.astype(np.float32) - z) * s for x, s, z in zip(tables, scales, zeros, strict=True)]
+    found = run("QEmbedLayerNormalization", [ids, segments, *tables, mask, *scales, *zeros], 2)
+    wanted = run("EmbedLayerNormalization", [ids, segments, *floats, mask], 2)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
 def test_small_ones_are_what_their_names_say() -> None:
     a, b = f(3, 2), f(3, 2)
     for op, other in (("ComplexMul", b), ("ComplexMulConj", b * np.float32([1, -1]))):

@@ -529,6 +529,28 @@ def test_the_state_of_a_module_goes_to_another() -> None:
     np.testing.assert_array_equal(first(x).numpy(), second(x).numpy())
 
 
+@pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize(("n", "parts"), [(12, 1), (12, 2), (9001, 2)])
+def test_gradients_flow_through_a_fourier_transform_of_any_length(
+    n: int, parts: int, inverse: int, onesided: int
+) -> None:
+    made = load(
+        [node("DFT", ["x"], ["y"], axis=1, inverse=inverse, onesided=onesided)],
+        [floats("x", 1, n, parts)],
+        [floats("y", "a", "b", "c")],
+        opset=17,
+    )
+    x = np.random.default_rng(0).standard_normal((1, n, parts)).astype(np.float32)
+    t = Tensor(x).requires_grad_()
+    y = made.module()(t)
+    np.testing.assert_allclose(y.detach().numpy(), made.run({"x": x})["y"].numpy(), rtol=1e-4, atol=1e-3)
+    (y * y).sum().backward()
+    assert t.grad is not None
+    assert t.grad.shape == x.shape
+    assert float(t.grad.abs().max().item()) > 0
+
+
 def test_names_that_a_module_has_itself_are_changed() -> None:
     weights = [array(n, [2, 2], np.float32) for n in ("training", "_w", "forward")]
     chain = [

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from anneal.frozen import frozen
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, cast
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, broadcast, carrier, cast
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
 from anneal.schedule import pieces_of
-from anneal.uop import MOVEMENT, DType, Op, Src, UOp, dtypes, normalise_const, reduce_identity
+from anneal.uop import MOVEMENT, DType, Ints, Op, Shape, Src, UOp, dtypes, normalise_const, reduce_identity
 from anneal.uop.sizes import product
 
 _FLOATS = (dtypes.float32, dtypes.float64)  # those that are no narrower than what is computed in
 _ONES = 4096  # the most ones that a norm without a weight is given as one
 
-Nodes = Src
-Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 # (call, what it is computed from, its arguments) -> the operator, if it fits
-Named = Callable[[UOp, Nodes, Any], ExportRecipe | None]
+Named = Callable[[UOp, Src, Any], ExportRecipe | None]
 
 
 def composite(u: UOp, opset: int) -> ExportRecipe | None:
@@ -54,13 +52,13 @@ def _alone(op: str, x: UOp, **attributes: Any) -> ExportRecipe:
 # -- by name ----------------------------------------------------------------------------------------------------------
 
 
-def _gelu(u: UOp, given: Nodes, approximate: str) -> ExportRecipe | None:
+def _gelu(u: UOp, given: Src, approximate: str) -> ExportRecipe | None:
     if u.dtype is not dtypes.float32:
         return None
     return _alone("Gelu", given[0], **({} if approximate == "none" else {"approximate": approximate}))
 
 
-def _sigmoid(u: UOp, given: Nodes, _: float) -> ExportRecipe | None:
+def _sigmoid(u: UOp, given: Src, _: float) -> ExportRecipe | None:
     """1 / (1 + exp(-x))."""
     less = given[0]
     fits = u.dtype in _FLOATS and less.op is Op.NEG and u.src[0].op is Op.RECIP and _is(u.src[0].src[0].src[1], 1)
@@ -74,11 +72,11 @@ def _along(op: str) -> Named:
 def _place(op: str) -> Named:
     """The least position at which a value is the largest, or the least, along an axis."""
 
-    def made(u: UOp, given: Nodes, axis: int) -> ExportRecipe | None:
+    def made(u: UOp, given: Src, axis: int) -> ExportRecipe | None:
         if given[0].dtype in (dtypes.bool_, dtypes.uint64):
             return None
 
-        def emit(w: GraphWriter, values: list[GraphValue]) -> str:
+        def emit(w: GraphWriter, values: Values) -> str:
             return w.cast(w.node(op, *w.wholes(values, given), axis=axis, keepdims=1), dtypes.int32)
 
         return ExportRecipe(given, emit)
@@ -86,7 +84,7 @@ def _place(op: str) -> Named:
     return made
 
 
-def _norm(u: UOp, given: Nodes, arguments: tuple[int, float] | float) -> ExportRecipe | None:
+def _norm(u: UOp, given: Src, arguments: tuple[int, float] | float) -> ExportRecipe | None:
     """A LayerNormalization from an axis on, or a BatchNormalization."""
     if u.dtype not in _FLOATS or any(p.dtype is not u.dtype for p in given) or 0 in u.shape:
         return None
@@ -95,7 +93,7 @@ def _norm(u: UOp, given: Nodes, arguments: tuple[int, float] | float) -> ExportR
     return one("BatchNormalization", given, epsilon=arguments)
 
 
-def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...]) -> ExportRecipe | None:
+def _standardized(u: UOp, given: Src, axes: Ints) -> ExportRecipe | None:
     """A LayerNormalization for a standardizing of the last axes, or an InstanceNormalization where a row is long."""
     x, r = given
     shape = u.shape
@@ -105,14 +103,13 @@ def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...]) -> ExportRecipe |
     if not all(isinstance(n, int) for n in tail) or r.op is not Op.RSQRT or not r.src[0].src[1].is_const:
         return None
     eps, count = float(r.src[0].src[1].arg), product(tail)
-    own: Any = np.float32 if u.dtype is dtypes.float32 else np.float64
 
-    def emit(w: GraphWriter, values: list[GraphValue]) -> str:
+    def emit(w: GraphWriter, values: Values) -> str:
         (name,) = w.wholes(values, (x,))
         if count > _ONES:
-            weights = w.constant(np.ones(shape[1], own)), w.constant(np.zeros(shape[1], own))
+            weights = w.constant(np.ones(shape[1], u.dtype.name)), w.constant(np.zeros(shape[1], u.dtype.name))
             return w.InstanceNormalization(name, *weights, epsilon=eps)
-        return w.LayerNormalization(name, w.constant(np.ones(tail, own)), axis=axes[0], epsilon=eps)
+        return w.LayerNormalization(name, w.constant(np.ones(tail, u.dtype.name)), axis=axes[0], epsilon=eps)
 
     if count > _ONES and not (len(shape) == 3 and len(axes) == 1 and isinstance(shape[1], int)):
         return None
@@ -123,7 +120,7 @@ def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...]) -> ExportRecipe |
 
 
 def _attributes(strides: Ints, dilations: Ints, sides: Pairs) -> dict[str, Any]:
-    more: dict[str, Any] = {"strides": list(strides)}
+    more = {"strides": list(strides)}
     if any(d != 1 for d in dilations):
         more["dilations"] = list(dilations)
     if any(map(any, sides)):
@@ -134,11 +131,11 @@ def _attributes(strides: Ints, dilations: Ints, sides: Pairs) -> dict[str, Any]:
 def _unpadded(x: UOp, sides: Pairs) -> tuple[UOp, Pairs]:
     """The value before zeros were put around its places, and the padding that those are."""
     while x.op is Op.PAD and not any(map(any, x.arg[:2])):
-        x, sides = x.src[0], tuple([(b + c, a + d) for (b, a), (c, d) in zip(sides, x.arg[2:], strict=True)])
+        x, sides = x.src[0], tuple((b + c, a + d) for (b, a), (c, d) in zip(sides, x.arg[2:]))
     return x, sides
 
 
-def _convolution(u: UOp, given: Nodes, arguments: tuple[Any, ...]) -> ExportRecipe | None:
+def _convolution(u: UOp, given: Src, arguments: tuple[Any, ...]) -> ExportRecipe | None:
     sides, strides, dilations, groups = arguments
     x, sides = _unpadded(given[0], sides)
     if any(p.dtype is not dtypes.float32 or 0 in p.shape for p in (u, *given)) or not _plain(x.shape[2:], *sides):
@@ -154,19 +151,19 @@ def _plain(*sizes: Any) -> bool:
 def _pool(op: str) -> Named:
     """A MaxPool, or the mean or the sum of an AveragePool, over (batch, channels, ...), which other axes are made."""
 
-    def made(u: UOp, given: Nodes, arguments: tuple[Any, ...]) -> ExportRecipe | None:
+    def made(u: UOp, given: Src, arguments: tuple[Any, ...]) -> ExportRecipe | None:
         kernel, strides, dilations, sides = arguments
         x, lead = given[0], len(u.shape) - len(kernel)
         # a border as wide as the kernel is none that runtimes take
         fits = u.dtype is dtypes.float32 and _plain(x.shape[lead:]) and 0 not in u.shape
-        if not fits or any(max(pair) >= k for pair, k in zip(sides, kernel, strict=True)):
+        if not fits or any(max(pair) >= k for pair, k in zip(sides, kernel)):
             return None
         front = x.shape[:lead]
-        flat: Shape = front if lead == 2 else ((1, 1) + front)[-2:] if lead < 2 else (product(front[:-1]), front[-1])
+        flat = front if lead == 2 else ((1, 1) + front)[-2:] if lead < 2 else (product(front[:-1]), front[-1])
         source = reshape(x, (*flat, *x.shape[lead:]))
-        out: Shape = (*flat, *u.shape[lead:])
+        out = (*flat, *u.shape[lead:])
 
-        def emit(w: GraphWriter, values: list[GraphValue]) -> str:
+        def emit(w: GraphWriter, values: Values) -> str:
             more = _attributes(strides, dilations, sides)
             if op != "MaxPool":
                 more["count_include_pad"] = 1
@@ -212,7 +209,7 @@ def _add(u: UOp) -> ExportRecipe | None:
     if not pieces:
         return None
     axis = next(a for a, pair in enumerate(pieces[0].arg) if pair != (0, 0))
-    return one("Concat", tuple([p.src[0] for p in pieces]), axis=axis)
+    return one("Concat", tuple(p.src[0] for p in pieces), axis=axis)
 
 
 def _mean(u: UOp) -> ExportRecipe | None:
@@ -230,8 +227,8 @@ def _mean(u: UOp) -> ExportRecipe | None:
     if contraction(inner, total.shape) is not None:
         return None
 
-    def emit(w: GraphWriter, given: list[GraphValue]) -> str:
-        without = u.shape == tuple([n for a, n in enumerate(x.shape) if a not in axes])
+    def emit(w: GraphWriter, given: Values) -> str:
+        without = u.shape == tuple(n for a, n in enumerate(x.shape) if a not in axes)
         name = reduced_by(w, "ReduceMean", w.wholes(given, (x,))[0], axes, keepdims=not without)
         return name if without or total is inner else w.reshape(name, u.shape)
 
@@ -259,7 +256,7 @@ def reduced_by(w: GraphWriter, op: str, name: str, axes: Sequence[int], *, keepd
     return w.node(op, name, axes=list(axes), keepdims=int(keepdims))
 
 
-def reduced(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def reduced(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """REDUCE_AXIS. Along an axis that is repeated a sum is a product, and an extreme the value itself."""
     op, axes = u.arg
     old = u.src[0].shape
@@ -267,11 +264,11 @@ def reduced(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
         return GraphValue(w.scalar(u.dtype, reduce_identity(op, u.dtype)), u.dtype, ())
     v = w.ranked(given[0], len(old))
     if op is Op.ADD or op is Op.MUL:
-        v = w.whole(v, tuple([n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape, strict=True))]))
+        v = w.whole(v, tuple(n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape))))
     long = [a for a in axes if v.shape[a] == old[a]]
     if not long:
         return v
-    shape = tuple([1 if a in axes else n for a, n in enumerate(v.shape)])
+    shape = tuple(1 if a in axes else n for a, n in enumerate(v.shape))
     if u.dtype.is_int and op in (Op.ADD, Op.MUL) and not _is_small(u):
         name = _whole_sum(w, v, long, shape) if op is Op.ADD else _whole_product(w, v, long)
         return GraphValue(w.settled(name, u.dtype), u.dtype, shape)
@@ -309,15 +306,15 @@ def _whole_product(w: GraphWriter, v: GraphValue, axes: list[int]) -> str:
             continue
         while n > 1:
             half = n // 2
-            parts = [_part(w, name, a, b, e) for b, e in ((0, half), (half, 2 * half), (2 * half, n)) if e > b]
+            parts = [
+                w.Slice(name, w.ints([b]), w.ints([e]), w.ints([a]))
+                for b, e in ((0, half), (half, 2 * half), (2 * half, n))
+                if e > b
+            ]
             name = w.Mul(*parts[:2])
             name = w.Concat(name, parts[2], axis=a) if len(parts) > 2 else name
             n -= half
     return name
-
-
-def _part(w: GraphWriter, name: str, axis: int, begin: int, end: int) -> str:
-    return w.Slice(name, w.ints([begin]), w.ints([end]), w.ints([axis]))
 
 
 def _reduced(w: GraphWriter, op: Op, name: str, dtype: DType, axes: list[int]) -> str:
@@ -355,13 +352,13 @@ def _is_of(u: UOp, x: UOp, number: Any) -> bool:
     return u.src[0] is x and u.src[1].is_const and bool(u.src[1].arg == number)
 
 
-def gathered(w: GraphWriter, u: UOp, given: list[GraphValue], sure: bool) -> GraphValue:
+def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
     """GATHER; out of range it reads 0. An index that is the same along all axes but one is a look-up of slices."""
     x, index = given
     source = u.src[0]
     axis, rank = u.arg, len(u.shape)
     n = source.shape[axis]
-    if n.__class__ is int and not n:
+    if n == 0:
         return GraphValue(w.scalar(u.dtype, 0), u.dtype, ())
     index = w.ranked(index, rank)
     inside = None
@@ -375,33 +372,25 @@ def gathered(w: GraphWriter, u: UOp, given: list[GraphValue], sure: bool) -> Gra
         held = w.Max(w.Min(index.name, last), zero)
         index = GraphValue(held, index.dtype, index.shape)
     same = all(m == 1 for a, m in enumerate(index.shape) if a != axis)
-    kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape, strict=True)))
+    kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape)))
     if same and kept:
         row = w.reshape(index.name, (index.shape[axis],)) if rank > 1 else index.name
         row = w.whole(GraphValue(row, index.dtype, (index.shape[axis],)), (u.shape[axis],)).name
-        x = _repeating(w, x, source.shape, axis)
+        x = w.ranked(x, rank)
+        x = w.whole(x, tuple(n if a == axis else m for a, (n, m) in enumerate(zip(source.shape, x.shape))))
         name = w.Gather(x.name, row, axis=axis)
-        shape = tuple([u.shape[axis] if a == axis else m for a, m in enumerate(x.shape)])
+        shape = tuple(u.shape[axis] if a == axis else m for a, m in enumerate(x.shape))
     else:
         x = w.whole(x, source.shape)
         name = w.GatherElements(x.name, w.whole(index, u.shape).name, axis=axis)
         shape = u.shape
     if inside is not None:
-        if u.dtype is _BOOL:
-            name = w.And(inside, name)
-        else:
-            name = w.Where(inside, name, w.scalar(u.dtype, 0))
+        name = w.And(inside, name) if u.dtype is _BOOL else w.Where(inside, name, w.scalar(u.dtype, 0))
         shape = broadcast([shape, index.shape])
     return GraphValue(name, u.dtype, shape)
 
 
-def _repeating(w: GraphWriter, x: GraphValue, shape: tuple[Any, ...], axis: int) -> GraphValue:
-    """The value with all axes, whole along one."""
-    x = w.ranked(x, len(shape))
-    return w.whole(x, tuple([n if a == axis else m for a, (n, m) in enumerate(zip(shape, x.shape, strict=True))]))
-
-
-def scattered(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
+def scattered(w: GraphWriter, u: UOp, given: Values) -> str:
     """SCATTER_ADD: rows out of range go to one more row, which is cut off."""
     index, value = w.wholes(given, u.src)
     rows, columns = u.shape
@@ -416,28 +405,28 @@ def scattered(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
     return w.settled(w.Slice(total, w.ints([0]), w.size(rows), w.ints([0])), u.dtype)
 
 
-def argsorted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
+def argsorted(w: GraphWriter, u: UOp, given: Values) -> str:
     """ARGSORT of a row: of equal keys the first comes first, as TopK has it."""
     name = w.TopK(*w.wholes(given, u.src), w.size(u.shape[0]), outputs=2, axis=0, largest=0, sorted=1)
     return w.cast(f"{name}_1", _INT32)
 
 
-def updated(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
+def updated(w: GraphWriter, u: UOp, given: Values) -> str:
     """UPDATE: the rows, columns, ... of a part, counted from where it starts, are written into the whole."""
     x, part = w.wholes(given[:2], u.src)
     room = u.src[1].shape
     starts = iter(given[2:])
     rank = len(u.shape)
     grids = []
-    for axis, (begin, n, whole) in enumerate(zip(u.arg, room, u.shape, strict=True)):
+    for axis, (begin, n, whole) in enumerate(zip(u.arg, room, u.shape)):
         row = w.Range(w.scalar(_INT64, 0), w.Squeeze(w.size(n)), w.scalar(_INT64, 1))
         if begin is None:
             at = w.cast(w.reshape(next(starts).name, (1,)), _INT64)
             most = w.Sub(w.size(whole), w.size(n))
             row = w.Add(row, w.Min(w.Max(at, w.ints([0])), most))
-        elif begin.__class__ is not int or begin:
+        elif begin != 0:
             row = w.Add(row, w.size(begin))
-        shape = tuple([n if a == axis else 1 for a in range(rank)])
+        shape = tuple(n if a == axis else 1 for a in range(rank))
         grid = w.Expand(w.reshape(row, shape), w.shape(room))
         grids.append(w.Unsqueeze(grid, w.ints([-1])))
     places = w.Concat(*grids, axis=-1) if rank > 1 else grids[0]
@@ -447,91 +436,51 @@ def updated(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
 # -- sums of products as MatMul ---------------------------------------------------------------------------------------
 
 
-def factors(u: UOp) -> tuple[UOp, UOp] | None:
-    """The two values, repeated or not, whose products a sum adds up; None if it is no such sum."""
-    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype is dtypes.bool_ or u.dtype is dtypes.uint64:
-        return None
-    inner = u.src[0]
-    if inner.op is not Op.MUL or not all(s.shape for s in inner.src):
-        return None
-    a, b = inner.src
-    return a, b
-
-
-@frozen
-class _Roles:
-    """The axes of the common space by what they are in a product of matrices."""
-
-    batch: list[int]
-    rows: list[int]
-    columns: list[int]
-    summed: list[int]
-
-
-def _unrepeated(u: UOp) -> UOp:
-    return u.src[0] if u.op is Op.EXPAND else u
-
-
-def _roles(u: UOp, a: UOp, b: UOp) -> _Roles | None:
-    space, axes = u.src[0].shape, u.arg[1]
-    roles = _Roles([], [], [], [])
-    for i, n in enumerate(space):
-        mine, theirs = a.shape[i] == n, b.shape[i] == n
-        if n == 1:
-            continue
-        if i in axes:
-            if not (mine and theirs):
-                return None
-            roles.summed.append(i)
-        elif mine and theirs:
-            roles.batch.append(i)
-        elif mine:
-            roles.rows.append(i)
-        elif theirs:
-            roles.columns.append(i)
-        else:
-            return None
-    return roles if roles.summed else None
+# the roles of axes in a product of matrices, by whether they are summed, and long in the one and the other: those of a
+# batch, rows, columns, and those summed
+_ROLES = ((False, True, True), (False, True, False), (False, False, True), (True, True, True))
 
 
 def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
     """A MatMul for a sum of products, in the shape `target` that its one reader gives it; None if it is none."""
-    found = factors(u)
-    if found is None or 0 in u.src[0].shape:
+    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype in (_BOOL, dtypes.uint64):
         return None
-    a, b = map(_unrepeated, found)
-    roles = _roles(u, a, b)
-    if roles is None or not (roles.rows or roles.columns):
-        return None  # an elementwise product and a sum
-    space = u.src[0].shape
-    order = [*roles.batch, *roles.rows, *roles.columns]
+    inner = u.src[0]
+    if inner.op is not Op.MUL or not all(s.shape for s in inner.src) or 0 in inner.shape:
+        return None
+    a, b = [s.src[0] if s.op is Op.EXPAND else s for s in inner.src]
+    space, found = inner.shape, defaultdict[Any, list[int]](list)
+    for i, n in enumerate(space):
+        if n != 1:
+            found[i in u.arg[1], a.shape[i] == n, b.shape[i] == n].append(i)
+    batched, lines, columns, summed = [found.pop(role, []) for role in _ROLES]
+    if found or not summed or not (lines or columns):
+        return None  # an elementwise product and a sum, or what is summed is repeated
+    order = [*batched, *lines, *columns]
     if order != sorted(order):
         # a matrix whose columns come first: the other way round
-        turned = [*roles.batch, *roles.columns, *roles.rows]
+        turned = [*batched, *columns, *lines]
         if turned == sorted(turned):
-            a, b = b, a
-            roles = _Roles(roles.batch, roles.columns, roles.rows, roles.summed)
-            order = turned
-    sizes = [[space[i] for i in axes] for axes in (roles.batch, roles.rows, roles.columns, roles.summed)]
-    batch, rows, columns, summed = sizes
-    m, n, k = (product(x) for x in (rows, columns, summed))
-    left = _matrix(a, [*roles.batch, *roles.rows, *roles.summed], (*batch, m, k) if rows else (*batch, 1, k))
-    right = _matrix(b, [*roles.batch, *roles.summed, *roles.columns], (*batch, k, n) if columns else (*batch, k, 1))
-    result: Shape = (*batch, m, n)
+            a, b, lines, columns, order = b, a, columns, lines, turned
+    batch = [space[i] for i in batched]
+    m, n, k = [product([space[i] for i in axes]) for axes in (lines, columns, summed)]
+    left = _matrix(a, [*batched, *lines, *summed], (*batch, m, k))
+    right = _matrix(b, [*batched, *summed, *columns], (*batch, k, n))
+    result = (*batch, m, n)
     whole = _as_it_is(left, batch)
     if whole is not None:
         left, result = whole, (*whole.shape[:-1], n)
     back = None
     if order != sorted(order):
-        back = (tuple([space[i] for i in order]), [order.index(i) for i in sorted(order)])
+        back = (tuple(space[i] for i in order), [order.index(i) for i in sorted(order)])
 
-    def emit(w: GraphWriter, given: list[GraphValue]) -> str:
+    def emit(w: GraphWriter, given: Values) -> str:
         name = w.settled(w.MatMul(*w.wholes(given, (left, right))), u.dtype)
         shape = result
         if back is not None:
             shape = back[0]
             name = w.Transpose(name if result == shape else w.reshape(name, shape), perm=back[1])
-            shape = tuple([shape[i] for i in back[1]])
+            shape = tuple(shape[i] for i in back[1])
         return name if shape == target else w.reshape(name, target)
 
     return ExportRecipe((left, right), emit)
@@ -539,8 +488,8 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
 
 def _matrix(u: UOp, order: list[int], shape: Shape) -> UOp:
     """`u` with its long axes in an order, as matrices; axes of size 1 go first, so that what added them is undone."""
-    long = [i for i, n in enumerate(u.shape) if n.__class__ is not int or n != 1]
-    bare = reshape(u, tuple([u.shape[i] for i in long]))
+    long = [i for i, n in enumerate(u.shape) if n != 1]
+    bare = reshape(u, tuple(u.shape[i] for i in long))
     return reshape(permute(bare, [long.index(i) for i in order if i in long]), shape)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.values import array_code, array_dtype
+from anneal.onnx.values import array_code, dtype_named
 from anneal.rewrite import FLOATS, INTEGERS, matched_axes
 from anneal.uop import ALU, COMPARE, DType, Nodes, Op, Src, UOp, covering, dtypes, toposort
 from anneal.uop.sizes import size
@@ -46,6 +46,9 @@ class GraphValue(NamedTuple):
     name: str
     dtype: DType
     shape: Shape
+
+
+Values = list[GraphValue]
 
 
 class GraphWriter:
@@ -137,7 +140,7 @@ class GraphWriter:
         """A number, in the carrier of `dtype`."""
         if dtype is dtypes.uint64:
             number = int(np.uint64(number).astype(np.int64))
-        return self.constant(np.array(number, array_dtype(code_of(carrier(dtype)))))
+        return self.constant(np.array(number, dtype_named(carrier(dtype).name)))
 
     def cast(self, name: str, dtype: DType) -> str:
         """The value as elements of exactly `dtype`."""
@@ -200,8 +203,7 @@ class GraphWriter:
 
     def ranked(self, v: GraphValue, rank: int) -> GraphValue:
         """The value with axes of size 1 before its own."""
-        missing = rank - len(v.shape)
-        if not missing:
+        if not (missing := rank - len(v.shape)):
             return v
         shape = (1,) * missing + v.shape
         return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), v.dtype, shape)
@@ -224,7 +226,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     out: list[Any] = [1] * max(map(len, shapes))
     for s in shapes:
         for i, n in enumerate(reversed(s), 1):
-            if n.__class__ is not int or n != 1:
+            if n != 1:
                 out[-i] = size(n)
     return tuple(out)
 
@@ -234,7 +236,7 @@ class ExportRecipe(NamedTuple):
     whole value."""
 
     inputs: Src
-    emit: Callable[[GraphWriter, list[GraphValue]], GraphValue | str]
+    emit: Callable[[GraphWriter, Values], GraphValue | str]
 
 
 # -- elementwise ops ---------------------------------------------------------------------------------------------------
@@ -270,7 +272,7 @@ def without_form(u: UOp, opset: int) -> str:
     return ""
 
 
-def elementwise(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def elementwise(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """An elementwise node; the shape is what its sources broadcast to."""
     shape = broadcast([v.shape for v in given])
     names = [v.name for v in given]
@@ -284,7 +286,8 @@ def elementwise(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     elif u.op in COMPARE:
         name = _compare(w, u.op, names, operand)
     elif u.dtype.is_float:
-        name = _of_floats(w, u.op, names, u.dtype)
+        rule = _FLOATS.get(u.op)
+        name = w.settled(rule(w, names, carrier(u.dtype)) if rule else w.node(_PLAIN[u.op], *names), u.dtype)
     else:
         name = _of_integers(w, u, names)
     return GraphValue(name, u.dtype, shape)
@@ -315,11 +318,6 @@ def _compare(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
 
 
 # -- floats -----------------------------------------------------------------------------------------------------------
-
-
-def _of_floats(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
-    rule = _FLOATS.get(op)
-    return w.settled(rule(w, names, carrier(dtype)) if rule else w.node(_PLAIN[op], *names), dtype)
 
 
 def _erf(w: GraphWriter, names: list[str], dtype: DType) -> str:
@@ -476,7 +474,7 @@ def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
     if new is dtypes.uint64:
         inside = w.Max(name, w.scalar(old, 0))
         return w.cast(w.cast(inside, new), own)
-    wide: Any = np.float64 if old.bits == 64 else np.float32
+    wide = np.dtype(old.name).type
     low, high = wide(new.min), wide(new.max)
     if int(high) > new.max:
         high = np.nextafter(high, wide(0))
@@ -496,7 +494,7 @@ def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
 _LAST = (1 << 63) - 1  # an end beyond every axis
 
 
-def reshaped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def reshaped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """RESHAPE. Axes of size 1 that only come or go in front leave a value as it is."""
     v, old, new = given[0], u.src[0].shape, u.shape
     ones = all(n == 1 for n in v.shape)
@@ -518,50 +516,50 @@ def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
     if 0 in old:
         return None
     mine = (1,) * (len(old) - len(v.shape)) + v.shape
-    out: list[Any] = [1] * len(new)
+    out = [1] * len(new)
     for theirs, its in matched_axes(old, new):
         before = [mine[i] for i in theirs]
         if all(n == 1 for n in before):
             continue
-        if any(n != old[i] for n, i in zip(before, theirs, strict=True)):
+        if any(n != old[i] for n, i in zip(before, theirs)):
             return None
         for i in its:
             out[i] = new[i]
     return tuple(out)
 
 
-def permuted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def permuted(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """PERMUTE; moving axes of one element among others is a reshape."""
     v = given[0]
     if all(n == 1 for n in v.shape):
         return v
     v = w.ranked(v, len(u.shape))
-    shape = tuple([v.shape[a] for a in u.arg])
+    shape = tuple(v.shape[a] for a in u.arg)
     long = [a for a in u.arg if v.shape[a] != 1]
     if long == sorted(long):
         return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
     return GraphValue(w.Transpose(v.name, perm=list(u.arg)), v.dtype, shape)
 
 
-def expanded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def expanded(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """EXPAND: the value broadcasts as it is."""
     return given[0]
 
 
-def padded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> str:
+def padded(w: GraphWriter, u: UOp, given: Values) -> str:
     """PAD with zeros."""
     begins, ends = zip(*u.arg)
     return w.Pad(*w.wholes(given, u.src), w.shape(begins + ends), w.scalar(u.dtype, 0))
 
 
-def shrunk(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def shrunk(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """SHRINK: a slice along the axes that change; a repeated axis is repeated less often."""
     rank = len(u.shape)
     v = given[0]
     own = (1,) * (rank - len(v.shape)) + v.shape
     cut = [
         a
-        for a, ((b, e), n, m) in enumerate(zip(u.arg, u.src[0].shape, own, strict=True))
+        for a, ((b, e), n, m) in enumerate(zip(u.arg, u.src[0].shape, own))
         if (m == n and (b != 0 or e != n)) or (m != n and u.shape[a] == 0)
     ]
     if any(own[a] != u.src[0].shape[a] for a in cut):
@@ -570,12 +568,12 @@ def shrunk(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     if not cut:
         return v
     v = w.ranked(v, rank)
-    begins, ends = tuple([u.arg[a][0] for a in cut]), tuple([u.arg[a][1] for a in cut])
+    begins, ends = tuple(u.arg[a][0] for a in cut), tuple(u.arg[a][1] for a in cut)
     name = w.Slice(v.name, w.shape(begins), w.shape(ends), w.ints(cut))
-    return GraphValue(name, v.dtype, tuple([u.shape[a] if a in cut else n for a, n in enumerate(own)]))
+    return GraphValue(name, v.dtype, tuple(u.shape[a] if a in cut else n for a, n in enumerate(own)))
 
 
-def flipped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def flipped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """FLIP: a slice from the last element to the first."""
     v = w.ranked(given[0], len(u.shape))
     axes = [a for a in u.arg if v.shape[a] != 1]
@@ -586,13 +584,13 @@ def flipped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     return GraphValue(w.Slice(v.name, *ends), v.dtype, v.shape)
 
 
-def iota(w: GraphWriter, u: UOp, _: list[GraphValue]) -> str:
+def iota(w: GraphWriter, u: UOp, _: Values) -> str:
     """IOTA of a symbolic size."""
     (n,) = u.shape
     last = w.cast(w.Squeeze(w.size(n)), dtypes.int32)
     return w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
 
 
-def sized(w: GraphWriter, u: UOp, _: list[GraphValue]) -> str:
+def sized(w: GraphWriter, u: UOp, _: Values) -> str:
     """A symbolic size as a number."""
     return w.cast(w.Squeeze(w.size(u)), carrier(u.dtype))

@@ -11,15 +11,15 @@ import numpy as np
 
 from anneal import progress
 from anneal.onnx.exporting import composites, graph_writer as forms
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, broadcast, carrier, code_of
-from anneal.onnx.values import array_dtype
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, carrier
+from anneal.onnx.values import dtype_named
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
 from anneal.tensor import Tensor
-from anneal.uop import ALU, DType, Known, Op, Src, UOp, arena, dtypes, toposort
+from anneal.uop import ALU, DType, Known, Op, UOp, arena, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg
 
-_FORMS: dict[Op, Callable[[GraphWriter, UOp, list[GraphValue]], GraphValue | str]] = {
+_FORMS: dict[Op, Callable[[GraphWriter, UOp, Values], GraphValue | str]] = {
     Op.RESHAPE: forms.reshaped,
     Op.PERMUTE: forms.permuted,
     Op.EXPAND: forms.expanded,
@@ -67,22 +67,21 @@ class GraphLowering:
     node's own op, which every op has that can be exported.
     """
 
-    def __init__(self, writer: GraphWriter, leaves: dict[UOp, Leaf], constants: Constants) -> None:
+    def __init__(self, writer: GraphWriter, leaves: dict[UOp, Leaf], device: str, drawn: Container[UOp]) -> None:
         self.writer = writer
         self.leaves = leaves
         # the memory of weights, which reshapes of them read, and the nodes that are the weights
         self.memory = {u.src[0]: u for u in leaves if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER}
-        constants.name(self.memory)
-        self.constants = constants
+        self.constants = Constants(device, [*leaves, *self.memory], drawn)
         self.missing: list[Missing] = []
         self._values: dict[UOp, GraphValue] = {}
         self._products: Known = {}  # sums that a reshape of them has written
 
-    def lower(self, roots: Iterable[UOp]) -> list[GraphValue]:
+    def lower(self, roots: Iterable[UOp]) -> Values:
         """Write all that `roots` need; their values."""
         roots = list(roots)
         recipes: dict[UOp, ExportRecipe] = {}
-        stack: list[tuple[UOp, bool]] = [(u, False) for u in reversed(roots)]
+        stack = [(u, False) for u in reversed(roots)]
         here = arena()
         with here.untracked(), progress.work("writing nodes") as writing:
             while stack:
@@ -162,7 +161,9 @@ class GraphLowering:
             return ExportRecipe(u.src, lambda w, given: forms.elementwise(w, u, given))
         if u.op in _FORMS:
             form = _FORMS[u.op]
-            return ExportRecipe(_sources(u), lambda w, given: form(w, u, given))
+            # a symbolic size is no value
+            sources = () if u.op is Op.BIND or u.op is Op.VARIABLE else u.src
+            return ExportRecipe(sources, lambda w, given: form(w, u, given))
         reason = reason if u.op in ALU else _REASONS.get(u.op, f"the op {u.op.name}")
         self.missing.append(Missing(u, reason))
         return ExportRecipe((), lambda w, _: "")
@@ -182,12 +183,7 @@ _REASONS = {
 }
 
 
-def _sources(u: UOp) -> Src:
-    """The values that a node's own form reads; a symbolic size is no value."""
-    return () if u.op is Op.BIND or u.op is Op.VARIABLE else u.src
-
-
-def _again(u: UOp, first: UOp, w: GraphWriter, given: list[GraphValue]) -> str:
+def _again(u: UOp, first: UOp, w: GraphWriter, given: Values) -> str:
     """The elements of `first` in the shape of `u`."""
     (name,) = w.wholes(given, (first,))
     return name if first.shape == u.shape else w.reshape(name, u.shape)
@@ -217,7 +213,7 @@ class Constant(NamedTuple):
 
 def carried(array: Any, dtype: DType) -> Any:
     """An array of `dtype` as one of its carrier."""
-    return array if carrier(dtype) is dtype else array.astype(array_dtype(code_of(carrier(dtype))))
+    return array if carrier(dtype) is dtype else array.astype(dtype_named(carrier(dtype).name))
 
 
 class Constants:
@@ -231,28 +227,31 @@ class Constants:
 
     def __init__(self, device: str, named: Iterable[UOp], drawn: Container[UOp]) -> None:
         self._device = device
-        self._named: set[UOp] = set(named)
+        self._named = set(named)
         self._drawn = drawn
         self._known: dict[UOp, bool] = {}
         self._shapes: dict[UOp, Any] = {}
 
-    def name(self, nodes: Iterable[UOp]) -> None:
-        """These nodes have names, too."""
-        self._named.update(nodes)
-
     def of(self, u: UOp) -> Constant | None:
         """The value of a node, of the axes along which it does not repeat, if it is a constant worth writing."""
         if u.op is Op.CONST:
-            return Constant(np.array(u.arg, array_dtype(code_of(u.dtype))), u.dtype)
+            return Constant(np.array(u.arg, dtype_named(u.dtype.name)), u.dtype)
         if 0 in u.shape and not symbolic_arg(u.shape):  # it has no values that could change
-            return Constant(np.zeros(u.shape, array_dtype(code_of(u.dtype))), u.dtype)
+            return Constant(np.zeros(u.shape, dtype_named(u.dtype.name)), u.dtype)
         if u.op is Op.EXPAND or not self.is_constant(u):
             return None
+        data = u
+        while data.op in _VIEWS:
+            data = data.src[0]
         shape = self._unrepeated(u)
-        if not self._is_data(u) and math.prod(shape) * u.dtype.itemsize > MOST and not self._is_random(u):
+        if (
+            data.op is not Op.BUFFER
+            and math.prod(shape) * u.dtype.itemsize > MOST
+            and not any(x.op is Op.THREEFRY for x in toposort((u,)))
+        ):
             return None
         if shape != u.shape:
-            u = shrink(u, tuple([(0, m) for m in shape]))
+            u = shrink(u, tuple((0, m) for m in shape))
         return Constant(Tensor._from_uop(u, self._device).detach().numpy(), u.dtype)
 
     def is_constant(self, u: UOp) -> bool:
@@ -277,20 +276,12 @@ class Constants:
             if x.op is Op.EXPAND:
                 found = shapes[x.src[0]]
             elif x.op in ALU and full:
-                found = broadcast([shapes[s] for s in x.src])
+                found = forms.broadcast([shapes[s] for s in x.src])
                 found = (1,) * (len(full) - len(found)) + found
             else:
                 found = full
             shapes[x] = found
         return shapes[u]
-
-    def _is_data(self, u: UOp) -> bool:
-        while u.op in _VIEWS:
-            u = u.src[0]
-        return u.op is Op.BUFFER
-
-    def _is_random(self, u: UOp) -> bool:
-        return any(x.op is Op.THREEFRY for x in toposort((u,)))
 
 
 # -- numbers of 32 bits read as another kind, by arithmetic -----------------------------------------------------------
@@ -311,7 +302,7 @@ def has_bits(u: UOp) -> bool:
     return (old.is_int or old is _F32) and (new.is_int or new is _F32)
 
 
-def same_bits(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+def same_bits(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """BITCAST."""
     v = given[0]
     old, new = v.dtype, u.dtype
@@ -330,41 +321,43 @@ def _power(w: GraphWriter, exponent: str) -> str:
 
 def _bits_of(w: GraphWriter, x: str) -> str:
     """The bits of a float32 as int64, the sign not counted as negative."""
-    zero, infinity = w.scalar(_F64, 0.0), w.scalar(_F64, math.inf)
+    f, i = partial(w.scalar, _F64), partial(w.scalar, _I64)
+    zero, infinity = f(0.0), f(math.inf)
     d = w.cast(x, _F64)
     size = w.Abs(d)
     usual = w.And(w.Less(zero, size), w.Less(size, infinity))
-    held = w.Where(usual, size, w.scalar(_F64, 1.0))
+    held = w.Where(usual, size, f(1.0))
     # the logarithm may be off by one where it is all but whole
-    guess = w.Floor(w.Div(w.Log(held), w.scalar(_F64, math.log(2.0))))
+    guess = w.Floor(w.Div(w.Log(held), f(math.log(2.0))))
     power = _power(w, guess)
     above = w.cast(w.Less(held, power), _F64)
-    below = w.cast(w.Not(w.Less(held, w.Mul(power, w.scalar(_F64, 2.0)))), _F64)
+    below = w.cast(w.Not(w.Less(held, w.Mul(power, f(2.0)))), _F64)
     exponent = w.Add(w.Sub(guess, above), below)
-    exponent = w.Max(exponent, w.scalar(_F64, -126.0))
-    digits = w.Mul(held, _power(w, w.Sub(w.scalar(_F64, 23.0), exponent)))
-    biased = w.Mul(w.Add(exponent, w.scalar(_F64, 126.0)), w.scalar(_F64, _ONE))
+    exponent = w.Max(exponent, f(-126.0))
+    digits = w.Mul(held, _power(w, w.Sub(f(23.0), exponent)))
+    biased = w.Mul(w.Add(exponent, f(126.0)), f(_ONE))
     bits = w.cast(w.Add(biased, digits), _I64)
-    other = w.Where(w.IsNaN(d), w.scalar(_I64, 0x7FC00000), w.scalar(_I64, 0x7F800000))
-    other = w.Where(w.Equal(size, zero), w.scalar(_I64, 0), other)
+    other = w.Where(w.IsNaN(d), i(0x7FC00000), i(0x7F800000))
+    other = w.Where(w.Equal(size, zero), i(0), other)
     bits = w.Where(usual, bits, other)
     # -0.0 is not less than 0, but its reciprocal is
     negative = w.Or(w.Less(d, zero), w.Less(w.Reciprocal(d), zero))
-    return w.Where(negative, w.Add(bits, w.scalar(_I64, _SIGN)), bits)
+    return w.Where(negative, w.Add(bits, i(_SIGN)), bits)
 
 
 def _float_of(w: GraphWriter, x: str) -> str:
     """The float32 of bits that int64 holds, by their lowest 32."""
-    bits = w.Mod(x, w.scalar(_I64, 1 << 32))
-    sign = w.Less(w.scalar(_I64, _SIGN - 1), bits)
-    bits = w.Mod(bits, w.scalar(_I64, _SIGN))
-    exponent = w.cast(w.Div(bits, w.scalar(_I64, 1 << 23)), _F64)
-    digits = w.cast(w.Mod(bits, w.scalar(_I64, 1 << 23)), _F64)
-    first = w.Where(w.Equal(exponent, w.scalar(_F64, 0.0)), w.scalar(_F64, 0.0), w.scalar(_F64, _ONE))
-    lifted = w.Max(exponent, w.scalar(_F64, 1.0))
-    value = w.Mul(w.Add(digits, first), _power(w, w.Sub(lifted, w.scalar(_F64, 150.0))))
-    nothing = w.Equal(digits, w.scalar(_F64, 0.0))
-    other = w.Where(nothing, w.scalar(_F64, math.inf), w.scalar(_F64, math.nan))
-    value = w.Where(w.Equal(exponent, w.scalar(_F64, 255.0)), other, value)
+    f, i = partial(w.scalar, _F64), partial(w.scalar, _I64)
+    bits = w.Mod(x, i(1 << 32))
+    sign = w.Less(i(_SIGN - 1), bits)
+    bits = w.Mod(bits, i(_SIGN))
+    exponent = w.cast(w.Div(bits, i(1 << 23)), _F64)
+    digits = w.cast(w.Mod(bits, i(1 << 23)), _F64)
+    first = w.Where(w.Equal(exponent, f(0.0)), f(0.0), f(_ONE))
+    lifted = w.Max(exponent, f(1.0))
+    value = w.Mul(w.Add(digits, first), _power(w, w.Sub(lifted, f(150.0))))
+    nothing = w.Equal(digits, f(0.0))
+    other = w.Where(nothing, f(math.inf), f(math.nan))
+    value = w.Where(w.Equal(exponent, f(255.0)), other, value)
     value = w.Where(sign, w.Neg(value), value)
     return w.cast(value, _F32)

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +18,14 @@ from anneal.errors import DataError, OnnxError, UserError
 from anneal.frozen import frozen
 from anneal.nn import Module
 from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
-from anneal.onnx.exporting.lowering import Constants, GraphLowering, Leaf, Missing
+from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.values import array_code
-from anneal.runtime import Jit, here, realize
+from anneal.runtime import Args, Jit, Options, here, realize
 from anneal.tensor import Tensor, Variable, tree_leaves, tree_map
 from anneal.transforms import Trace, paths_of, stand_in
-from anneal.uop import DType, Op, UOp, dtypes, toposort
-from anneal.uop.sizes import is_symbolic, size_text, variables_of
+from anneal.uop import DType, Op, Shape, UOp, dtypes, toposort
+from anneal.uop.sizes import is_symbolic, mapped, size_text, variables_of
 from anneal.version import __version__
 
 _MOST = 1 << 15  # of a size that is named without bounds
@@ -38,7 +38,7 @@ class Input(NamedTuple):
     name: str
     node: UOp
     dtype: DType
-    shape: tuple[Any, ...]
+    shape: Shape
 
 
 class TracedGraph(NamedTuple):
@@ -92,7 +92,7 @@ def traced(
     return TracedGraph(_name_of(inner), device, inputs, [t.uop for t in leaves], weights, frozenset(trace.made()))
 
 
-def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(example: Any) -> tuple[Args, Options]:
     if isinstance(example, Mapping):
         return (), dict(example)
     if isinstance(example, tuple) and not hasattr(example, "_fields"):
@@ -138,7 +138,7 @@ def _of_values(values: Mapping[Any, Any]) -> dict[str, Tensor]:
         elif isinstance(value, Tensor):
             found[str(name)] = value
         elif isinstance(value, (list, tuple, dict)):
-            for path, part in zip(paths_of(value, str(name)), tree_leaves(value), strict=True):
+            for path, part in zip(paths_of(value, str(name)), tree_leaves(value)):
                 if isinstance(part, Module):
                     found |= _of_module(f"{_as_name(path)}.", part)
                 elif isinstance(part, Tensor):
@@ -160,8 +160,8 @@ def _as_name(path: str) -> str:
 
 def _stand_ins(
     function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Options,
     dynamic: Mapping[str, Mapping[int, Any]],
     names: Sequence[str] | None,
 ) -> tuple[Any, list[Input], list[Tensor]]:
@@ -189,7 +189,7 @@ def _stand_ins(
     variables: dict[str, UOp] = {}
     values: dict[str, int] = {}
     inputs, originals, new = [], [], list(leaves)
-    for name, i in zip(chosen, where, strict=True):
+    for name, i in zip(chosen, where):
         if _is_bound(leaves[i]):
             inputs.append(Input(name, leaves[i], dtypes.int64, ()))
             continue
@@ -223,8 +223,8 @@ def _by_position(bound: inspect.BoundArguments) -> list[str]:
 
 
 def _sized(
-    name: str, shape: tuple[Any, ...], axes: Mapping[int, Any], variables: dict[str, UOp], values: dict[str, int]
-) -> tuple[Any, ...]:
+    name: str, shape: Shape, axes: Mapping[int, Any], variables: dict[str, UOp], values: dict[str, int]
+) -> Shape:
     """The shape with bound Variables for the axes that vary; `variables` and their `values` are noted."""
     out = list(shape)
     if not isinstance(axes, Mapping):
@@ -261,7 +261,7 @@ def _sized(
 
 def _results(out: Any) -> list[Tensor]:
     leaves = []
-    for where, value in zip(paths_of(out, "the result"), tree_leaves(out), strict=True):
+    for where, value in zip(paths_of(out, "the result"), tree_leaves(out)):
         if isinstance(value, (bool, int, float, np.ndarray, np.generic)):
             value = Tensor(value)
         if not isinstance(value, Tensor):
@@ -390,14 +390,14 @@ def _written(trace: TracedGraph, names: list[str], opset: int) -> tuple[GraphWri
         if t.uop not in leaves:
             leaves[t.uop] = Leaf(writer.unique(name), t.dtype, t)
     _check_sizes(trace.results, writer.sources)
-    lowering = GraphLowering(writer, leaves, Constants(trace.device, leaves, trace.made))
+    lowering = GraphLowering(writer, leaves, trace.device, trace.made)
     values = lowering.lower(trace.results)
     if lowering.missing:
         raise _refused(lowering.missing)
     writer.path = ""
     taken: dict[str, str] = {}
     outputs = []
-    for name, u, v in zip(names, trace.results, values, strict=True):
+    for name, u, v in zip(names, trace.results, values):
         _give(writer, v, name, taken)
         outputs.append((name, u.dtype, u.shape))
     return writer, outputs
@@ -415,22 +415,15 @@ def _sources(inputs: list[Input]) -> dict[str, tuple[str, int | None]]:
 
 def _check_sizes(results: list[UOp], sources: Collection[str]) -> None:
     """Raise OnnxError for a Variable whose value no input tells."""
-    found = dict.fromkeys(x for u in toposort(results) for x in _variables((u, u.shape, u.arg)))
+    found: dict[UOp, None] = {}
+    for u in toposort(results):
+        mapped((u, u.shape, u.arg), lambda n: found.update(dict.fromkeys(variables_of(n) if is_symbolic(n) else ())))
     for x in found:
         if x.arg[0] not in sources:
             raise OnnxError(
                 f"export: no input tells the Variable {x.arg[0]!r}: have it as the size of an axis of an input, or "
                 f"pass {x.arg[0]}.bind(value) as an argument of its own"
             )
-
-
-def _variables(arg: Any) -> Iterator[UOp]:
-    """The Variables of the sizes in an arg, a shape, or a node that is a size."""
-    if isinstance(arg, tuple):
-        for part in arg:
-            yield from _variables(part)
-    elif isinstance(arg, UOp) and is_symbolic(arg):
-        yield from variables_of(arg)
 
 
 def _give(w: GraphWriter, v: GraphValue, name: str, taken: dict[str, str]) -> None:
@@ -484,7 +477,7 @@ def _put(path: Path, trace: TracedGraph, writer: GraphWriter, outputs: list[Any]
     except OSError as e:
         raise DataError(f"{path} cannot be written: {e.strerror or e}") from None
     operators = Counter(n.op_type for n in writer.nodes)
-    taken, given = [tuple([ValueInfo(n, "tensor", d.name, tuple(told(s))) for n, d, s in rows]) for rows in sides]
+    taken, given = [tuple(ValueInfo(n, "tensor", d.name, tuple(told(s))) for n, d, s in rows) for rows in sides]
     total = len(content) + written
     nodes = len(writer.nodes)
     return Exported(path, data, writer.opset, taken, given, nodes, dict(operators.most_common()), total)

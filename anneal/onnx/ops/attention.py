@@ -13,7 +13,7 @@ import numpy as np
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Value, iota, plus
+from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, iota, plus
 from anneal.onnx.registry import op
 from anneal.onnx.values import element_name
 from anneal.tensor import Tensor, dtypes
@@ -39,8 +39,8 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    allowed: Tensor | None,
-    bias: Tensor | None,
+    allowed: MaybeTensor,
+    bias: MaybeTensor,
     scale: float | None,
     *,
     causal: bool = False,
@@ -53,22 +53,18 @@ def attend(
     """
     mask = _joined(allowed, bias)
     y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=True)
-    if mask is None or not guarded:
-        return y
-    return (_nothing(allowed, bias)).where(y.zeros_like(), y)
+    return y if mask is None or not guarded else _nothing(mask).where(y.zeros_like(), y)
 
 
-def _joined(allowed: Tensor | None, bias: Tensor | None) -> Tensor | None:
+def _joined(allowed: MaybeTensor, bias: MaybeTensor) -> MaybeTensor:
     if allowed is None or bias is None:
         return allowed if bias is None else bias
     return allowed.where(bias, -math.inf)
 
 
-def _nothing(allowed: Tensor | None, bias: Tensor | None) -> Tensor:
+def _nothing(mask: Tensor) -> Tensor:
     """True for each row that has no position to attend to."""
-    mask = _joined(allowed, bias)
-    assert mask is not None
-    if bias is None:
+    if mask.dtype is dtypes.bool_:
         return mask.any(-1, keepdim=True).logical_not()
     return mask.amax(-1, keepdim=True) == -math.inf
 
@@ -78,8 +74,8 @@ def scored(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    allowed: Tensor | None,
-    bias: Tensor | None,
+    allowed: MaybeTensor,
+    bias: MaybeTensor,
     scale: float | None,
     softcap: float,
     precision: int | None,
@@ -95,13 +91,13 @@ def scored(
     stages.append(scores)
     mask = _joined(allowed, bias)
     if mask is not None:
-        scores = allowed.where(scores, -math.inf) if bias is None and allowed is not None else scores + mask
+        scores = mask.where(scores, -math.inf) if mask.dtype is dtypes.bool_ else scores + mask
     stages.append(scores)
     if precision:
         scores = scores.cast(_float_name(node, precision))
     weights = scores.softmax(-1)
     if mask is not None:
-        weights = _nothing(allowed, bias).where(weights.zeros_like(), weights)
+        weights = _nothing(mask).where(weights.zeros_like(), weights)
     weights = weights.cast(q.dtype)
     stages.append(weights)
     return weights.matmul(v.cast(q.dtype)), stages[mode]
@@ -120,25 +116,22 @@ def _float_name(node: NodeCall, code: int) -> str:
     return name
 
 
-def _visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: int, right: int) -> Tensor | None:
+def visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: int, right: int) -> MaybeTensor:
     """The keys that each query may see: up to its own position, and within a window about it."""
     position = iota(q, q.shape[2], 2, 4) + offset
     key = iota(q, total, 3, 4)
-    parts = []
-    if causal:
-        parts.append(key <= position)
-    if left >= 0:
-        parts.append(key >= position - left)
-    if right >= 0:
-        parts.append(key <= position + right)
-    return _all_of(parts)
+    return _all_of(
+        causal and key <= position, left >= 0 and key >= position - left, right >= 0 and key <= position + right
+    )
 
 
-def _all_of(parts: list[Any]) -> Tensor | None:
-    return reduce(Tensor.bitwise_and, parts) if parts else None
+def _all_of(*parts: Any) -> MaybeTensor:
+    """True where all parts are that are tensors."""
+    found = [p for p in parts if isinstance(p, Tensor)]
+    return reduce(Tensor.bitwise_and, found) if found else None
 
 
-def _mask(mask: Tensor, total: int) -> tuple[Tensor | None, Tensor | None]:
+def _mask(mask: Tensor, total: int) -> tuple[MaybeTensor, MaybeTensor]:
     """A mask as what is added to the scores, or as what takes part; one that is too short hides what is beyond it."""
     short = total - mask.shape[-1]
     sides = [(0, 0)] * (mask.ndim - 1) + [(0, short)]
@@ -153,28 +146,27 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | None = None,
-    past_key: Tensor | None = None,
-    past_value: Tensor | None = None,
-    nonpad_kv_seqlen: Tensor | None = None,
+    mask: MaybeTensor = None,
+    past_key: MaybeTensor = None,
+    past_value: MaybeTensor = None,
+    nonpad_kv_seqlen: MaybeTensor = None,
     *,
-    is_causal: int = 0,
-    kv_num_heads: int | None = None,
+    is_causal: int,
+    kv_num_heads: int | None,
     left_window_size: int = -1,
-    q_num_heads: int | None = None,
-    qk_matmul_output_mode: int = 0,
+    q_num_heads: int | None,
+    qk_matmul_output_mode: int,
     right_window_size: int = -1,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    softmax_precision: int | None = None,
+    scale: float | None,
+    softcap: float,
+    softmax_precision: int | None,
 ) -> Any:
     """Scaled dot product attention with masks and a cache of keys and values.
 
     `nonpad_kv_seqlen`, how many keys of each sample count, came with version 24, as did masks that are too short;
     windows about each position with version 25.
     """
-    flat = q.ndim == 3
-    if flat:
+    if flat := q.ndim == 3:
         if not q_num_heads or not kv_num_heads:
             raise node.fail("q_num_heads and kv_num_heads are missing, which inputs of three axes need")
         q, k, v = heads_of(q, q_num_heads), heads_of(k, kv_num_heads), heads_of(v, kv_num_heads)
@@ -188,13 +180,14 @@ def attention(
     precise = softmax_precision and _float_name(node, softmax_precision) not in (q.dtype.name, "float32")
     simple = not (softcap or precise or node.wants(3))
     if not plain or not simple:
-        offset: Any = past
-        lengths = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.cast(dtypes.int32).reshape(-1, 1, 1, 1)
-        if lengths is not None and past_key is None:
-            offset = lengths - q.shape[2]
-        padded = None if lengths is None else iota(q, total, 3, 4) < lengths
-        seen = _visible(q, total, offset, bool(is_causal), left_window_size, right_window_size)
-        allowed = _all_of([p for p in (allowed, seen, padded) if p is not None])
+        offset = past
+        padded = None
+        if nonpad_kv_seqlen is not None:
+            lengths = nonpad_kv_seqlen.int().reshape(-1, 1, 1, 1)
+            padded = iota(q, total, 3, 4) < lengths
+            offset = lengths - q.shape[2] if past_key is None else offset
+        seen = visible(q, total, offset, bool(is_causal), left_window_size, right_window_size)
+        allowed = _all_of(allowed, seen, padded)
     stage = None
     if simple:
         y = attend(q, k, v, allowed, bias, scale, causal=plain and bool(is_causal))
@@ -212,10 +205,10 @@ def flex_attention(
     k: Tensor,
     v: Tensor,
     *,
-    prob_mod: Graph | None = None,
-    scale: float | None = None,
-    score_mod: Graph | None = None,
-    softmax_precision: int | None = None,
+    prob_mod: Graph | None,
+    scale: float | None,
+    score_mod: Graph | None,
+    softmax_precision: int | None,
 ) -> Tensor:
     """Attention whose scores and weights go through subgraphs."""
     k, v = _repeated(q, k, v)
@@ -241,13 +234,9 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int, width: int | 
     width = width or 2 * cos.shape[-1]
     if width != x.shape[-1]:
         return Tensor.cat([rotated(x[..., :width], cos, sin, interleaved, width), x[..., width:]], dim=-1)
-    half = width // 2
-    if interleaved:
-        pairs = x.reshape(*x.shape[:-1], half, 2)
-        a, b = pairs[..., 0], pairs[..., 1]
-        return Tensor.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).reshape(*x.shape)
-    a, b = x[..., :half], x[..., half:]
-    return Tensor.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+    a, b = x.reshape(*x.shape[:-1], -1, 2).unbind(-1) if interleaved else x.chunk(2, -1)
+    parts = [a * cos - b * sin, a * sin + b * cos]
+    return Tensor.stack(parts, dim=-1).reshape(*x.shape) if interleaved else Tensor.cat(parts, dim=-1)
 
 
 @op("RotaryEmbedding")
@@ -256,11 +245,11 @@ def rotary_embedding(
     x: Tensor,
     cos_cache: Tensor,
     sin_cache: Tensor,
-    position_ids: Tensor | None = None,
+    position_ids: MaybeTensor = None,
     *,
-    interleaved: int = 0,
-    num_heads: int | None = None,
-    rotary_embedding_dim: int = 0,
+    interleaved: int,
+    num_heads: int | None,
+    rotary_embedding_dim: int,
 ) -> Tensor:
     """The first features of each head turned by the angles of their positions."""
     flat = x.ndim == 3
@@ -268,7 +257,7 @@ def rotary_embedding(
         raise node.fail("num_heads is missing, which an input of three axes needs")
     data = heads_of(x, num_heads or 1) if flat else x
     if position_ids is not None:
-        index = position_ids.cast(dtypes.int32)
+        index = position_ids.int()
         cos_cache, sin_cache = cos_cache.rows(index), sin_cache.rows(index)
     width = rotary_embedding_dim or data.shape[-1]
     out = rotated(data, cos_cache.unsqueeze(1), sin_cache.unsqueeze(1), interleaved, width)
@@ -278,32 +267,31 @@ def rotary_embedding(
 _TRAINED = 256  # steps that are a loop on the device where gradients flow, as in anneal.nn
 
 Function = Callable[[Tensor], Tensor]
-States = tuple[Tensor, ...]
 
 # -- activations ------------------------------------------------------------------------------------------------------
 
 # name: the function of x, alpha and beta, and the defaults of those that it has
-ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], float | None, float | None]] = {
+ACTIVATIONS: dict[str, tuple[Any, ...]] = {
     "affine": (lambda x, a, b: x * a + b, 1.0, 0.0),
-    "elu": (lambda x, a: x.elu(a), 1.0, None),
+    "elu": (Tensor.elu, 1.0),
     "hardsigmoid": (lambda x, a, b: (x * a + b).clamp(0.0, 1.0), 0.2, 0.5),
-    "leakyrelu": (lambda x, a: x.leaky_relu(a), 0.01, None),
-    "relu": (Tensor.relu, None, None),
+    "leakyrelu": (Tensor.leaky_relu, 0.01),
+    "relu": (Tensor.relu,),
     "scaledtanh": (lambda x, a, b: (x * b).tanh() * a, 1.0, 1.0),
-    "sigmoid": (Tensor.sigmoid, None, None),
-    "softplus": (Tensor.softplus, None, None),
-    "softsign": (Tensor.softsign, None, None),
-    "tanh": (Tensor.tanh, None, None),
-    "thresholdedrelu": (lambda x, a: (x > a).where(x, x.zeros_like()), 1.0, None),
+    "sigmoid": (Tensor.sigmoid,),
+    "softplus": (Tensor.softplus,),
+    "softsign": (Tensor.softsign,),
+    "tanh": (Tensor.tanh,),
+    "thresholdedrelu": (lambda x, a: (x > a).where(x, x.zeros_like()), 1.0),
 }
 
 
 class Layer(NamedTuple):
     """The attributes of recurrent layers."""
 
-    activation_alpha: Sequence[float] | None = None
-    activation_beta: Sequence[float] | None = None
-    activations: Sequence[str] | None = None
+    activation_alpha: Floats = None
+    activation_beta: Floats = None
+    activations: Texts = None
     clip: float | None = None
     direction: str = "forward"
     hidden_size: int | None = None
@@ -313,27 +301,20 @@ class Layer(NamedTuple):
     output_sequence: int = 0
 
 
-LAYER = Layer()
-
-
 def activations_of(node: NodeCall, how: Layer, default: Sequence[str], directions: int) -> list[list[Function]]:
     """The functions of each direction; alphas and betas go to those that have one, in order."""
     wanted = list(how.activations or list(default) * directions)
     if len(wanted) < len(default) * directions:
         raise node.fail(f"{len(wanted)} activations; {len(default) * directions} are wanted")
     alpha, beta = iter(how.activation_alpha or ()), iter(how.activation_beta or ())
-    made: list[Function] = []
+    made: list[Any] = []
     for name in wanted[: len(default) * directions]:
         if name.lower() not in ACTIVATIONS:
             raise node.fail(f"activation {name!r} is none of {', '.join(ACTIVATIONS)}")
-        function, a, b = ACTIVATIONS[name.lower()]
-        arguments = [next(values, d) for values, d in ((alpha, a), (beta, b)) if d is not None]
-        made.append(partial(_clipped, function, arguments, how.clip))
+        function, *defaults = ACTIVATIONS[name.lower()]
+        arguments = [*map(next, (alpha, beta), defaults)]
+        made.append(lambda x, f=function, a=arguments: f(x if how.clip is None else x.clamp(-how.clip, how.clip), *a))
     return [made[i * len(default) : (i + 1) * len(default)] for i in range(directions)]
-
-
-def _clipped(function: Callable[..., Tensor], arguments: list[float], clip: float | None, x: Tensor) -> Tensor:
-    return function(x if clip is None else x.clamp(-clip, clip), *arguments)
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------
@@ -345,22 +326,21 @@ class Cell:
 
     inputs: Tensor  # (in, gates * hidden)
     state: Tensor  # (hidden, gates * hidden)
-    input_bias: Tensor | None
-    state_bias: Tensor | None
-    peephole: Tensor | None = None
+    input_bias: MaybeTensor
+    state_bias: MaybeTensor
+    peephole: MaybeTensor = None
     looped: ClassVar[int] = 32  # steps that are a loop on the device; fewer are one graph, which is faster
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The part of the gates that the inputs of all steps give."""
-        y = x.matmul(self.inputs)
-        return plus(y, self.input_bias)
+        return plus(x.matmul(self.inputs), self.input_bias)
 
     def from_state(self, h: Tensor) -> Tensor:
         """The part of the gates that the state gives."""
         return h.matmul(self.state)
 
 
-Step = Callable[[Tensor, States, Cell, list[Function]], States]
+Step = Callable[[Tensor, Tensors, Cell, list[Function]], Tensors]
 
 
 def _by_length(x: Tensor, lengths: Tensor) -> Tensor:
@@ -374,19 +354,19 @@ def _turns(
     node: NodeCall,
     projected: Tensor,
     cell: Cell,
-    states: States,
+    states: Tensors,
     step: Step,
     functions: list[Function],
-    lengths: Tensor | None,
-) -> tuple[States, Tensor]:
+    lengths: MaybeTensor,
+) -> tuple[Tensors, Tensor]:
     """The last states, and all outputs; what is behind the end of a sequence is zeros."""
 
-    def turn(states: States, given: tuple[Tensor, Tensor | None]) -> tuple[States, Tensor]:
+    def turn(states: Tensors, given: tuple[Tensor, MaybeTensor]) -> tuple[Tensors, Tensor]:
         now, going = given
         new = step(now, states, cell, functions)
         if going is None:
             return new, new[0]
-        kept = tuple([going.where(n, s) for n, s in zip(new, states, strict=True)])
+        kept = tuple(going.where(n, s) for n, s in zip(new, states))
         return kept, going.where(new[0], new[0].zeros_like())
 
     time = projected.shape[0]
@@ -397,7 +377,7 @@ def _turns(
     for t in range(time):
         states, y = turn(states, (projected[t], None if going is None else going[t]))
         outputs.append(y)
-    none = Tensor.zeros(0, *states[0].shape, dtype=projected.dtype, device=projected.device)
+    none = projected.new_zeros(0, *states[0].shape)
     return states, Tensor.stack(outputs) if outputs else none
 
 
@@ -405,10 +385,10 @@ def run_layer(
     node: NodeCall,
     x: Tensor,
     cells: Sequence[Cell],
-    initial: list[Tensor | None],
+    initial: list[MaybeTensor],
     step: Step,
     functions: list[list[Function]],
-    lengths: Value | None,
+    lengths: MaybeValue,
     how: Layer,
 ) -> tuple[Tensor, ...]:
     """A layer in all its directions: Y (time, directions, batch, hidden), then each last state."""
@@ -417,11 +397,11 @@ def run_layer(
     hidden, batch = cells[0].state.shape[0], x.shape[1]
     if isinstance(lengths, np.ndarray):
         lengths = None if (lengths == x.shape[0]).all() else node.tensor(lengths)
-    size = None if lengths is None else lengths.cast(dtypes.int32)
+    size = None if lengths is None else lengths.int()
     ys, lasts = [], []
     for d, cell in enumerate(cells):
-        zero = Tensor.zeros(batch, hidden, dtype=x.dtype, device=x.device)
-        first = tuple([zero if s is None else s[:, d] if how.layout else s[d] for s in initial])
+        zero = x.new_zeros(batch, hidden)
+        first = tuple(zero if s is None else s[:, d] if how.layout else s[d] for s in initial)
 
         def turned(y: Tensor, backward: bool = how.direction == "reverse" or d == 1) -> Tensor:
             return y if not backward else y.flip(0) if size is None else _by_length(y, size)
@@ -443,58 +423,42 @@ def directions_of(node: NodeCall, how: Layer, r: Value) -> int:
     return 2 if how.direction == "bidirectional" else 1
 
 
-def _cells(
-    w: Tensor, r: Tensor, b: Tensor | None, count: int, p: Tensor | None = None, joined: bool = True
-) -> list[Cell]:
+def _cells(w: Tensor, r: Tensor, b: MaybeTensor, p: MaybeTensor, *, count: int, joined: bool) -> list[Cell]:
     """The weights of each direction; both biases in one, added to the inputs, unless the step needs them apart."""
     made = []
     for d in range(count):
-        first = second = None
-        if b is not None:
-            half = b.shape[1] // 2
-            first, second = b[d, :half], b[d, half:]
-            if joined:
-                first, second = first + second, None
+        first, second = (None, None) if b is None else b[d].chunk(2)
+        if joined and first is not None and second is not None:
+            first, second = first + second, None
         made.append(Cell(w[d].T, r[d].T, first, second, None if p is None else p[d]))
     return made
 
 
-def _parts(x: Tensor, count: int) -> list[Tensor]:
-    n = x.shape[-1] // count
-    return [x[..., i * n : (i + 1) * n] for i in range(count)]
-
-
-def _rnn_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> States:
-    return (f[0](x + cell.from_state(states[0])),)
-
-
-def _gru_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> States:
+def _gru_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
     """The reset gate before the product with the state."""
     h = states[0]
     n = h.shape[-1]
     gates = f[0](x[..., : 2 * n] + h.matmul(cell.state[:, : 2 * n]))
-    update, reset = _parts(gates, 2)
+    update, reset = gates.chunk(2, -1)
     new = f[1](x[..., 2 * n :] + (reset * h).matmul(cell.state[:, 2 * n :]))
     return (new + update * (h - new),)
 
 
-def _gru_step_reset_after(x: Tensor, states: States, cell: Cell, f: list[Function]) -> States:
+def _gru_step_reset_after(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
     """The reset gate behind the product with the state (linear_before_reset=1), as cuDNN has it."""
     h = states[0]
     n = h.shape[-1]
-    hidden = cell.from_state(h)
-    if cell.state_bias is not None:
-        hidden = hidden + cell.state_bias
-    update, reset = _parts(f[0](x[..., : 2 * n] + hidden[..., : 2 * n]), 2)
+    hidden = plus(cell.from_state(h), cell.state_bias)
+    update, reset = f[0](x[..., : 2 * n] + hidden[..., : 2 * n]).chunk(2, -1)
     new = f[1](x[..., 2 * n :] + reset * hidden[..., 2 * n :])
     return (new + update * (h - new),)
 
 
-def lstm_step(x: Tensor, states: States, cell: Cell, f: list[Function], coupled: bool = False) -> States:
+def lstm_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function], coupled: bool = False) -> Tensors:
     """Gates in the order input, output, forget, cell; peepholes weigh the cell's state for the first three."""
     h, c = states
-    into, out, forget, new = _parts(x + cell.from_state(h), 4)
-    peeps = None if cell.peephole is None else _parts(cell.peephole, 3)
+    into, out, forget, new = (x + cell.from_state(h)).chunk(4, -1)
+    peeps = None if cell.peephole is None else cell.peephole.chunk(3)
     if peeps is not None:
         into, forget = into + peeps[0] * c, forget + peeps[2] * c
     i = f[0](into)
@@ -507,7 +471,7 @@ def lstm_step(x: Tensor, states: States, cell: Cell, f: list[Function], coupled:
 
 # the step, and the activations that it has by default
 _STEPS: dict[str, tuple[Step, list[str]]] = {
-    "RNN": (_rnn_step, ["Tanh"]),
+    "RNN": (lambda x, states, cell, f: (f[0](x + cell.from_state(states[0])),), ["Tanh"]),
     "GRU": (_gru_step, ["Sigmoid", "Tanh"]),
     "LSTM": (lstm_step, ["Sigmoid", "Tanh", "Tanh"]),
 }
@@ -519,13 +483,13 @@ def recurrent(
     x: Value,
     w: Value,
     r: Value,
-    b: Value | None = None,
-    sequence_lens: Value | None = None,
-    initial_h: Value | None = None,
-    initial_c: Value | None = None,
-    p: Value | None = None,
+    b: MaybeValue = None,
+    sequence_lens: MaybeValue = None,
+    initial_h: MaybeValue = None,
+    initial_c: MaybeValue = None,
+    p: MaybeValue = None,
     *,
-    how: Layer = LAYER,
+    how: Layer,
 ) -> Any:
     """h = f(x W + h R + b), in one direction or both; the gated recurrent unit, whose linear_before_reset came with
     version 3; long short-term memory, with peepholes (p) and coupled gates (input_forget=1) if asked.
@@ -537,10 +501,10 @@ def recurrent(
     count = directions_of(node, how, r)
     functions = activations_of(node, how, default, count)
     after = node.op == "GRU" and how.linear_before_reset
-    cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, node.tensor(p), joined=not after)
+    cells = _cells(*node.tensor([w, r, b, p]), count=count, joined=not after)
     if after:
         step = _gru_step_reset_after
     elif node.op == "LSTM" and how.input_forget:
         step = partial(lstm_step, coupled=True)
-    states = [node.tensor(s) for s in (initial_h, initial_c)[: 2 if node.op == "LSTM" else 1]]
+    states = node.tensor([initial_h, initial_c][: 2 if node.op == "LSTM" else 1])
     return run_layer(node, node.tensor(x), cells, states, step, functions, sequence_lens, how)

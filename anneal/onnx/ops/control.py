@@ -14,7 +14,7 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Array, Value, counted
+from anneal.onnx.ops.elementwise import Array, Floats, Numbers, Texts, Value, counted, ints
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
 from anneal.tensor import Tensor, vjp
@@ -30,14 +30,14 @@ _TOGETHER = 32  # rows that are stacked at once, where turns run one by one
 def constant(
     node: NodeCall,
     *,
-    value: Any = None,
-    sparse_value: Any = None,
-    value_float: Any = None,
-    value_floats: Any = None,
-    value_int: Any = None,
-    value_ints: Any = None,
-    value_string: Any = None,
-    value_strings: Any = None,
+    value: Any,
+    sparse_value: Any,
+    value_float: Any,
+    value_floats: Any,
+    value_int: Any,
+    value_ints: Any,
+    value_string: Any,
+    value_strings: Any,
 ) -> Any:
     """The value of an attribute."""
     for dtype, *given in (
@@ -81,7 +81,7 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
         )
     rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     goes = cond is None or bool(_one(node, cond, "condition"))
-    turns: Any = None if most is None else size(_one(node, most, "count"))
+    turns = None if most is None else size(_one(node, most, "count"))
     if goes and turns is not None and _are_many(node, body, turns) and largest(turns) <= node.of.budget:
         done = _counted(node, body, turns, state)
         if done is None and not rows:
@@ -187,13 +187,13 @@ def _stacked(node: NodeCall, rows: list[Any], axis: int = 0) -> Any:
     return parts[0]
 
 
-def _no_rows(node: NodeCall, body: Graph, n: int, length: int = 0) -> Any:
+def _no_rows(node: NodeCall, body: Graph, n: int) -> Any:
     """The result of no turns: no row of the shape that the body says, where it says one."""
     info = body.outputs[n]
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
-    node.room(length, *shape)
+    node.room(*shape)
     dtype = np.dtype(object) if info.dtype == "string" else array_dtype(array_code(info.dtype or "float32"))
-    return np.zeros((length, *shape), dtype)
+    return np.zeros((0, *shape), dtype)
 
 
 @op("Scan", since=9, raw=True, sizes=True)
@@ -211,13 +211,13 @@ def scan(
     n = num_scan_inputs
     if not 0 < n <= len(values):
         raise node.fail(f"scans {n} of its {len(values)} inputs")
-    state, scanned = list(values[: len(values) - n]), list(values[len(values) - n :])
+    state, scanned = list(values[:-n]), values[-n:]
     axes, backward = _per_input(node, scan_input_axes, n), _per_input(node, scan_input_directions, n)
     lengths = set()
-    for k, x in enumerate(scanned):
-        if not -x.ndim <= axes[k] < x.ndim:
-            raise node.fail(f"scans axis {axes[k]} of an input of shape {list(x.shape)}")
-        lengths.add(x.shape[axes[k]])
+    for x, axis in zip(scanned, axes):
+        if not -x.ndim <= axis < x.ndim:
+            raise node.fail(f"scans axis {axis} of an input of shape {list(x.shape)}")
+        lengths.add(x.shape[axis])
     if len(lengths) != 1:
         raise node.fail(f"its inputs have lengths {sorted(map(size_text, lengths))} along their axes, not one length")
     length = lengths.pop()
@@ -233,7 +233,7 @@ def scan(
         length = node.apart(length)
     rows: list[list[Any]] = [[] for _ in range(count)]
     for turn in range(length):
-        parts = [_slice(x, axes[k], length - 1 - turn if backward[k] else turn) for k, x in enumerate(scanned)]
+        parts = [_slice(x, axis, ~turn if back else turn) for x, axis, back in zip(scanned, axes, backward)]
         for part, x in zip(parts, scanned):
             node.follows(part, x)
         results = node.run(body, *state, *parts)
@@ -241,13 +241,10 @@ def scan(
         for row, value in zip(rows, results[len(state) :]):
             row.append(value)
             node.room(turn + 1, size_of(value))
-    stacked = []
-    for k, row in enumerate(rows):
-        if row:
-            axis = out_axes[k] + (row[0].ndim + 1 if out_axes[k] < 0 else 0)
-            stacked.append(_stacked(node, row[::-1] if out_backward[k] else row, axis))
-        else:
-            stacked.append(_no_rows(node, body, len(state) + k))
+    stacked = [
+        _stacked(node, row[::-1] if back else row, axis) if row else _no_rows(node, body, len(state) + k)
+        for k, (row, axis, back) in enumerate(zip(rows, out_axes, out_backward))
+    ]
     return (*state, *stacked)
 
 
@@ -267,7 +264,7 @@ def _scanned_slices(node: NodeCall, body: Graph, length: Size, state: list[Any],
 
 @op("Scan", since=8, raw=True)
 def scan_of_batches(
-    node: NodeCall, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any = None
+    node: NodeCall, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any
 ) -> Any:
     """The first version: a batch of sequences along axis 0, scanned along axis 1."""
     n = num_scan_inputs
@@ -283,15 +280,14 @@ def scan_of_batches(
         for part, x in zip(parts, values):
             node.follows(part, x)
         each.append(scan.function(node, *parts, body=body, num_scan_inputs=n))
-    return tuple([_stacked(node, list(column)) for column in zip(*each)])
+    return tuple(_stacked(node, list(column)) for column in zip(*each))
 
 
 def _per_input(node: NodeCall, given: Any, count: int) -> list[int]:
-    if given is None or not len(given):
-        return [0] * count
-    if len(given) != count:
-        raise node.fail(f"has {len(given)} axes or directions for {count} values")
-    return list(given)
+    each = list(given or [0] * count)
+    if len(each) != count:
+        raise node.fail(f"has {len(each)} axes or directions for {count} values")
+    return each
 
 
 def _slice(x: Any, axis: int, at: int) -> Any:
@@ -299,7 +295,7 @@ def _slice(x: Any, axis: int, at: int) -> Any:
 
 
 @op("Gradient", domain="ai.onnx.preview.training", raw=True)
-def gradient(node: NodeCall, *values: Any, xs: list[str], y: str, zs: Any = None) -> Any:
+def gradient(node: NodeCall, *values: Any, xs: list[str], y: str, zs: Any) -> Any:
     """The derivatives of the value `y` of this graph by the values `xs`, where `zs` are held."""
     names = [*xs, *(zs or ())]
     if len(names) != len(values):
@@ -325,7 +321,7 @@ def sequence_map(node: NodeCall, sequence: Any, *others: Any, body: Graph) -> An
         turns.append(node.run(body, item, *[x[n] if isinstance(x, list) else x for x in others]))
         sizes = [size + size_of(value) for size, value in zip(sizes, turns[-1])]
         node.room(max(sizes, default=0))
-    return tuple([[turn[k] for turn in turns] for k in range(len(body.outputs))])
+    return tuple([turn[k] for turn in turns] for k in range(len(body.outputs)))
 
 
 def _sequence(node: NodeCall, x: Any) -> list[Any]:
@@ -344,12 +340,16 @@ def _position(node: NodeCall, position: Any, count: int, *, end: bool = False) -
     return at + count if at < 0 else at
 
 
-SEQUENCES: dict[str, Callable[..., Any]] = {
-    "SequenceConstruct": lambda *items: [*items],
-    "SequenceEmpty": lambda *, dtype=1: [],
-    "SequenceLength": lambda node, x: np.asarray(len(_sequence(node, x)), np.int64),
-}
-rows(SEQUENCES, since=11, raw=True, sizes=True)
+rows(
+    {
+        "SequenceConstruct": lambda *items: [*items],
+        "SequenceEmpty": lambda *, dtype=1: [],
+        "SequenceLength": lambda node, x: np.asarray(len(_sequence(node, x)), np.int64),
+    },
+    since=11,
+    raw=True,
+    sizes=True,
+)
 
 
 @op("SequenceAt", since=11, raw=True, sizes=True, values=("position",))
@@ -377,12 +377,12 @@ def sequence_insert(node: NodeCall, x: Any, value: Any, position: Any = None) ->
 
 
 @op("ConcatFromSequence", since=11, raw=True)
-def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int = 0) -> Any:
+def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int) -> Any:
     """The items one after the other along an axis, or stacked along a new one."""
     items = _sequence(node, x)
     if not items:
         raise node.fail("its sequence is empty, so the result has no shape")
-    node.room(sum([size_of(i) for i in items]))
+    node.room(sum(size_of(i) for i in items))
     if any(isinstance(i, Tensor) for i in items):
         tensors = [node.tensor(i) for i in items]
         return Tensor.stack(tensors, axis) if new_axis else Tensor.cat(tensors, axis)
@@ -390,21 +390,19 @@ def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int = 0
 
 
 @op("SplitToSequence", since=11, raw=True, values=("split",))
-def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int = 0, keepdims: int = 1) -> Any:
+def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int, keepdims: int) -> Any:
     """Pieces along an axis: of one size, of given sizes, or single slices, which may lose the axis."""
     if not -x.ndim <= axis < x.ndim:
         raise node.fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
     axis %= x.ndim
     size = int(x.shape[axis])
-    if split is None:
-        sizes = [1] * size
-    elif split.ndim == 0:
-        step = int(split)
+    if split is not None and split.ndim:
+        sizes = ints(split)
+    else:
+        step = 1 if split is None else int(split)
         if step <= 0:
             raise node.fail(f"splits into pieces of {step}")
         sizes = [min(step, size - at) for at in range(0, size, step)]
-    else:
-        sizes = [int(s) for s in split]
     node.room(len(sizes))
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise node.fail(f"splits {size} elements into pieces of {sizes}")
@@ -416,7 +414,7 @@ def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int = 
 
 
 @op("Optional", since=15, raw=True, sizes=True)
-def optional(x: Any = None, *, type: Any = None) -> Any:
+def optional(x: Any = None, *, type: Any) -> Any:
     """The input as an optional: itself, or None."""
     return x
 
@@ -435,7 +433,7 @@ def optional_get_element(node: NodeCall, x: Any = None) -> Any:
 PATIENCE = 1.0  # seconds that a pattern may take for one text; the file says the pattern
 
 
-def _text(node: NodeCall, x: Any) -> Array:
+def text_of(node: NodeCall, x: Any) -> Array:
     """A value that is text."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "OUS":
         raise node.fail("takes text, not numbers")
@@ -450,29 +448,27 @@ def characters(texts: Array) -> int:
 @op("StringConcat", raw=True)
 def string_concat(node: NodeCall, x: Value, y: Value) -> Array:
     """The texts of two arrays, concatenated pair by pair."""
-    one, two = _text(node, x), _text(node, y)
+    one, two = text_of(node, x), text_of(node, y)
     node.broadcasts(one, two)
-    count = max(one.size, two.size)
-    node.room(sum([characters(t) * (count // max(t.size, 1)) for t in (one, two)]))
+    node.room(sum(characters(t) * (max(one.size, two.size) // max(t.size, 1)) for t in (one, two)))
     return np.asarray(one + two, object)
 
 
 @op("StringSplit", raw=True)
-def string_split(node: NodeCall, x: Value, *, delimiter: str | None = None, maxsplit: int | None = None) -> Any:
+def string_split(node: NodeCall, x: Value, *, delimiter: str | None, maxsplit: int | None) -> Any:
     """The parts of each text, filled up with "" to one length, and how many there are."""
-    texts = _text(node, x)
+    texts = text_of(node, x)
     most = -1 if maxsplit is None else maxsplit
     parts = [t.split(delimiter or None, most) for t in texts.reshape(-1)]
-    counts = np.array([len(p) for p in parts], np.int64)
-    return filled(node, parts, "", texts.shape), counts.reshape(texts.shape)
+    return filled(node, parts, "", texts.shape), np.array([*map(len, parts)], np.int64).reshape(texts.shape)
 
 
 def filled(node: NodeCall, rows: list[list[str]], blank: str, shape: tuple[int, ...]) -> Array:
     """Rows of texts, one for each text of an array of this shape, filled up to one length."""
-    longest = max([len(row) for row in rows], default=0)
+    longest = max(map(len, rows), default=0)
     node.room(len(rows), longest)
     out = np.full((len(rows), longest), blank, object)
-    for line, row in zip(out, rows, strict=True):
+    for line, row in zip(out, rows):
         line[: len(row)] = row
     return out.reshape(*shape, longest)
 
@@ -482,13 +478,13 @@ def string_normalizer(
     node: NodeCall,
     x: Value,
     *,
-    case_change_action: str = "NONE",
-    is_case_sensitive: int = 0,
-    locale: str | None = None,
-    stopwords: Sequence[str] | None = None,
+    case_change_action: str,
+    is_case_sensitive: int,
+    locale: str | None,
+    stopwords: Texts,
 ) -> Array:
     """Texts without the stop words, in another case, whatever the locale; an empty text if none is left."""
-    texts = _text(node, x)
+    texts = text_of(node, x)
     if texts.ndim not in (1, 2) or (texts.ndim == 2 and texts.shape[0] != 1):
         raise node.fail(f"takes texts of shape [n] or [1, n], not {list(texts.shape)}")
     changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
@@ -502,7 +498,7 @@ def string_normalizer(
 @op("RegexFullMatch", raw=True)
 def regex_full_match(node: NodeCall, x: Value, *, pattern: str) -> Array:
     """True for each text that a pattern matches as a whole."""
-    texts = _text(node, x)
+    texts = text_of(node, x)
     try:
         compiled = regex.compile(pattern)
         found = [compiled.fullmatch(t, timeout=PATIENCE) is not None for t in texts.reshape(-1)]
@@ -524,9 +520,9 @@ def tf_idf_vectorizer(
     mode: str,
     ngram_counts: Sequence[int],
     ngram_indexes: Sequence[int],
-    pool_int64s: Sequence[int] | None = None,
-    pool_strings: Sequence[str] | None = None,
-    weights: Sequence[float] | None = None,
+    pool_int64s: Numbers,
+    pool_strings: Texts,
+    weights: Floats,
 ) -> Array:
     """The count of each listed sequence of words (TF), weighted (TFIDF), or 1 if it occurs (IDF)."""
     column = _columns(node, ngram_counts, ngram_indexes, list(pool_strings or pool_int64s or ()))
@@ -535,7 +531,7 @@ def tf_idf_vectorizer(
     words = node.host(x)
     rows = words.reshape(-1, words.shape[-1] if words.ndim else 1)
     out = np.zeros((len(rows), width), np.float32)
-    for row, line in zip(out, rows.tolist(), strict=True):
+    for row, line in zip(out, rows.tolist()):
         for gram, count in _grams(line, min_gram_length, max_gram_length, max_skip_count).items():
             if gram in column:
                 row[column[gram]] += count
@@ -557,7 +553,7 @@ def _columns(
         grams += [tuple(pool[i : i + n]) for i in range(begin, end - n + 1, n)]
     if len(grams) != len(indexes):
         raise node.fail(f"ngram_indexes names {len(indexes)} columns for {len(grams)} sequences")
-    return dict(zip(grams, indexes, strict=True))
+    return dict(zip(grams, indexes))
 
 
 def _grams(line: list[Any], least: int, most: int, skips: int) -> Counter[tuple[Any, ...]]:

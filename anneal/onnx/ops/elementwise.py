@@ -11,32 +11,35 @@ import numpy as np
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import Sizes, array_code, dtype_named, element_bits, element_name, fits_device
+from anneal.onnx.values import NpDType, Sizes, array_code, dtype_named, element_bits, element_name, fits_device, objects
+from anneal.runtime import Fun
 from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
 Value = Tensor | Array
+Tensors = tuple[Tensor, ...]
+# Inputs and attributes that a node may leave off.
+MaybeTensor = Tensor | None
+MaybeArray = Array | None
+MaybeValue = Value | None
+Numbers = Sequence[int] | None
+Floats = Sequence[float] | None
+Texts = Sequence[str] | None
 
 
 def is_float(x: Value) -> bool:
     """True if the elements are floats, of any width."""
-    if isinstance(x, Tensor):
-        return bool(x.dtype.is_float)
-    return str(x.dtype.name).startswith(("bfloat", "float"))
+    return bool(x.dtype.name.startswith(("bfloat", "float")))
 
 
 def single(x: Array) -> Any:
     """The one element of an array, as Python's number; of `Sizes` it may be a node."""
-    if isinstance(x, Sizes):
-        return x.items.reshape(())[()]
-    return x.reshape(()).item()
+    return (x.items if isinstance(x, Sizes) else x).reshape(()).item()
 
 
 def ints(x: Array | Sequence[int]) -> list[Any]:
     """The elements of an array of one axis (or of none) as Python's integers; those of `Sizes` may be nodes."""
-    if isinstance(x, Sizes):
-        return list(x.items.reshape(-1))
-    return [int(v) for v in np.asarray(x).reshape(-1)]
+    return list(np.asarray(objects(x)).reshape(-1).tolist())
 
 
 def operand(node: NodeCall, x: Value) -> Tensor:
@@ -47,7 +50,7 @@ def operand(node: NodeCall, x: Value) -> Tensor:
     return node.tensor(x)  # type: ignore[no-any-return]
 
 
-def plus(x: Tensor, more: Tensor | None) -> Tensor:
+def plus(x: Tensor, more: MaybeTensor) -> Tensor:
     """x and what an optional input adds to it."""
     return x if more is None else x + more
 
@@ -72,18 +75,22 @@ def axis_of(node: NodeCall, axis: int, ndim: int) -> int:
     return axis + ndim if axis < 0 else axis
 
 
-def axes_of(node: NodeCall, axes: Sequence[int] | None, ndim: int) -> list[int]:
+def axes_of(node: NodeCall, axes: Numbers, ndim: int) -> list[int]:
     """Axes counted from 0, all of them if none are named."""
     return list(range(ndim)) if axes is None else [axis_of(node, a, ndim) for a in axes]
 
 
+def along(axis: int, ndim: int, n: int = -1) -> list[int]:
+    """The shape in which a row goes along one of `ndim` axes."""
+    return [n if i == axis else 1 for i in range(ndim)]
+
+
 def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:
     """0 to count - 1 along one of `ndim` axes, as int32 on the device of x."""
-    row = Tensor.arange(count, device=x.device)
-    return row.reshape(*[count if i == axis else 1 for i in range(ndim)])
+    return Tensor.arange(count, device=x.device).reshape(along(axis, ndim, count))
 
 
-def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Callable[..., Any]]]:
+def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Fun]]:
     """Functions of Tensors and of arrays by operators' names, from their names: "Add=add Mul=mul/multiply ..."."""
     found = {}
     for name, names in [word.split("=") for word in words.split()]:
@@ -98,38 +105,29 @@ def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Callable[..
 _METHODS = (
     "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf HardSwish Mish Relu Sigmoid Sin Sinh Softplus Softsign Tan Tanh"
 )
-# name: on a device, on the host
-UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Any] | None]] = {
-    **{name: (getattr(Tensor, name.lower()), None) for name in _METHODS.split()},
-    **_functions("Abs=abs BitwiseNot=bitwise_not Ceil=ceil Exp=exp Floor=floor IsNaN=isnan Log=log Neg=neg/negative"),
-    **_functions("Not=logical_not Reciprocal=reciprocal Round=round Sign=sign Sqrt=sqrt"),
-}
+rows({name: getattr(Tensor, name.lower()) for name in _METHODS.split()})
 
+for _name, (_on_device, _of_arrays) in _functions(
+    "Abs=abs BitwiseNot=bitwise_not Ceil=ceil Exp=exp Floor=floor IsNaN=isnan Log=log Neg=neg/negative "
+    "Not=logical_not Reciprocal=reciprocal Round=round Sign=sign Sqrt=sqrt"
+).items():
+    op(_name)(_on_device).host(lambda x, f=_of_arrays: f(x))
 
-def _unary(name: str, on_device: Callable[[Tensor], Tensor], on_host: Callable[[Array], Any] | None) -> None:
-    """Register a function of one input, the same in every version but for the dtypes it takes."""
-    made = op(name)(lambda node, x: on_device(x))
-    if on_host is not None:
-        made.host(lambda node, x: on_host(x))
-
-
-for _name, _one in UNARY.items():
-    _unary(_name, *_one)
-
-# with attributes: on a device
-PARAMETRIC: dict[str, Callable[..., Tensor]] = {
-    "Celu": lambda x, *, alpha: x.celu(alpha),
-    "Elu": lambda x, *, alpha: x.elu(alpha),
-    "Gelu": lambda x, *, approximate="none": x.gelu(approximate),
-    "HardSigmoid": lambda x, *, alpha, beta: (x * alpha + beta).clamp(0.0, 1.0),
-    "LeakyRelu": lambda x, *, alpha: x.leaky_relu(alpha),
-    # version 1 has fewer digits in its defaults
-    "Selu": lambda x, *, alpha, gamma: (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma,
-    "Swish": lambda x, *, alpha: x.silu() if alpha == 1 else x * (x * alpha).sigmoid(),
-    "ThresholdedRelu": lambda x, *, alpha: (x > alpha).where(x, x.zeros_like()),
-    "Mean": lambda *xs: reduce(Tensor.add, xs) / len(xs),
-}
-rows(PARAMETRIC)
+# with attributes
+rows(
+    {
+        "Celu": lambda x, *, alpha: x.celu(alpha),
+        "Elu": lambda x, *, alpha: x.elu(alpha),
+        "Gelu": lambda x, *, approximate: x.gelu(approximate),
+        "HardSigmoid": lambda x, *, alpha, beta: (x * alpha + beta).clamp(0.0, 1.0),
+        "LeakyRelu": lambda x, *, alpha: x.leaky_relu(alpha),
+        # version 1 has fewer digits in its defaults
+        "Selu": lambda x, *, alpha, gamma: (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma,
+        "Swish": lambda x, *, alpha: x.silu() if alpha == 1 else x * (x * alpha).sigmoid(),
+        "ThresholdedRelu": lambda x, *, alpha: (x > alpha).where(x, x.zeros_like()),
+        "Mean": lambda *xs: total_of(xs) / len(xs),
+    }
+)
 
 # floats with fmod=0 since version 28
 op("Mod")(lambda a, b, *, fmod: a.fmod(b) if fmod else a.remainder(b)).host(
@@ -151,7 +149,7 @@ def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
         return x.isinf()
     if detect_negative:
         return x.isneginf()
-    return x.isposinf() if detect_positive else Tensor.zeros(*x.shape, dtype="bool", device=x.device)
+    return x.isposinf() if detect_positive else x.zeros_like(dtype="bool")
 
 
 @op("Clip", since=11, raw=True, was=("min", "max"))
@@ -199,21 +197,6 @@ def _truncated(a: Array, b: Array) -> Any:
     return quotient
 
 
-def _divide(a: Tensor, b: Tensor) -> Tensor:
-    return a / b if is_float(a) else a.div(b, rounding_mode="trunc")
-
-
-BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Array], Any]]] = {
-    **_functions("Add=add And=logical_and BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor"),
-    **_functions(
-        "Greater=gt/greater GreaterOrEqual=ge/greater_equal Less=lt/less LessOrEqual=le/less_equal Mul=mul/multiply"
-    ),
-    **_functions("Or=logical_or Sub=sub/subtract Xor=logical_xor"),
-    "Div": (_divide, _truncated),
-    "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool)),
-}
-
-
 def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
     """b in the shape that the attributes of versions before 7 give it: its axes are those of a from `axis` on.
 
@@ -225,21 +208,16 @@ def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
     return b.reshape(*b.shape, *[1] * (a.ndim - first - b.ndim))
 
 
-def _binary(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
-    """Register a function of two inputs that broadcast, and its form before version 7."""
+def _pairs(name: str, on_device: Fun, on_host: Fun) -> None:
+    """Register a function of two inputs that broadcast."""
 
-    def before(a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
-        return on_device(a, _placed(a, b, broadcast, axis))
+    def computed(node: NodeCall, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
+        return _computed(node, on_device, on_host, a, _placed(a, b, broadcast, axis))
 
-    op(name)(before).host(lambda a, b, *, broadcast=None, axis=None: on_host(a, _placed(a, b, broadcast, axis)))
-
-    def now(node: NodeCall, a: Value, b: Value) -> Any:
-        return _computed(node, on_device, on_host, a, b)
-
-    op(name, since=7, raw=True)(now)
+    op(name, raw=True)(computed)
 
 
-def _computed(node: NodeCall, on_device: Callable[..., Any], on_host: Callable[..., Any], *xs: Value) -> Any:
+def _computed(node: NodeCall, on_device: Fun, on_host: Fun, *xs: Value) -> Any:
     """The result of one of two functions: of the host's where all values are, or where one is that no device holds."""
     held = [x for x in xs if isinstance(x, np.ndarray)]
     if len(held) == len(xs) or any(not fits_device(x.dtype) for x in held):
@@ -248,19 +226,24 @@ def _computed(node: NodeCall, on_device: Callable[..., Any], on_host: Callable[.
     return on_device(*[operand(node, x) for x in xs])
 
 
-for _name, _both in BINARY.items():
-    _binary(_name, *_both)
+for _name, (_on_device, _of_arrays) in (
+    _functions(
+        "Add=add And=logical_and BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor Greater=gt/greater "
+        "GreaterOrEqual=ge/greater_equal Less=lt/less LessOrEqual=le/less_equal Mul=mul/multiply Or=logical_or "
+        "Sub=sub/subtract Xor=logical_xor"
+    )
+    | {
+        "Div": (lambda a, b: a / b if is_float(a) else a.div(b, rounding_mode="trunc"), _truncated),
+        "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool)),
+    }
+).items():
+    _pairs(_name, _on_device, _of_arrays)
 
 
-@op("Pow")
-def power_old(a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
-    """a to the power of b, before version 7."""
-    return a.pow(_placed(a, b, broadcast, axis)).cast(a.dtype)
-
-
-@op("Pow", since=7, raw=True)
-def power(node: NodeCall, a: Value, b: Value) -> Value:
+@op("Pow", raw=True)
+def power(node: NodeCall, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
     """a to the power of b, in the dtype of a; a known exponent is a number, so that squares are products."""
+    b = _placed(a, b, broadcast, axis)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         node.broadcasts(a, b)
         return np.asarray(np.power(a, b), a.dtype)
@@ -285,7 +268,7 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 # -- any number of inputs ---------------------------------------------------------------------------------------------
 
 
-def _variadic(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
+def _variadic(name: str, on_device: Fun, on_host: Fun) -> None:
     """Register a function of inputs taken two at a time; they broadcast since version 8."""
 
     def computed(node: NodeCall, *xs: Value) -> Any:
@@ -298,13 +281,10 @@ for _name, _both in _functions("Max=maximum Min=minimum Sum=add").items():
     _variadic(_name, *_both)
 
 
-@op("Where", raw=True)
-def where(node: NodeCall, condition: Value, x: Value, y: Value) -> Any:
-    """x where the condition holds, y elsewhere."""
-    return _computed(node, Tensor.where, np.where, condition, x, y)
+op("Where", raw=True)(lambda node, condition, x, y: _computed(node, Tensor.where, np.where, condition, x, y))
 
 
-def converted(node: NodeCall, x: Value, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Value:
+def converted(node: NodeCall, x: Value, dtype: NpDType, saturate: int = 1, round_mode: str = "up") -> Value:
     """x in another element type: on the device where both types are, else on the host."""
     if isinstance(x, Sizes):
         if dtype.name in ("int32", "int64"):
@@ -322,9 +302,9 @@ def converted(node: NodeCall, x: Value, dtype: np.dtype[Any], saturate: int = 1,
     return _on_host(node, node.host(x), dtype, saturate, round_mode)
 
 
-def _on_host(node: NodeCall, x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str) -> Array:
+def _on_host(node: NodeCall, x: Array, dtype: NpDType, saturate: int, round_mode: str) -> Array:
     if dtype.hasobject:
-        return np.array([_text(v) for v in x.reshape(-1)], object).reshape(x.shape)
+        return np.array([*map(str, x.reshape(-1))], object).reshape(x.shape)
     if x.dtype.hasobject:
         return _read(node, x, dtype)
     with np.errstate(all="ignore"):
@@ -341,18 +321,13 @@ def _on_host(node: NodeCall, x: Array, dtype: np.dtype[Any], saturate: int, roun
         return x.astype(dtype)
 
 
-def _largest(dtype: np.dtype[Any]) -> Any:
+def _largest(dtype: NpDType) -> Any:
     import ml_dtypes
 
     return ml_dtypes.finfo(dtype).max  # type: ignore[no-untyped-call]
 
 
-def _text(value: Any) -> str:
-    """A number as the standard writes it: floats with the digits that tell them apart."""
-    return value if isinstance(value, str) else str(value)
-
-
-def _read(node: NodeCall, x: Array, dtype: np.dtype[Any]) -> Array:
+def _read(node: NodeCall, x: Array, dtype: NpDType) -> Array:
     """Numbers from text, as the standard reads them."""
     try:
         if dtype.kind in "iu":
@@ -364,7 +339,7 @@ def _read(node: NodeCall, x: Array, dtype: np.dtype[Any]) -> Array:
     return np.array(values, np.float64 if dtype.kind not in "iu" else dtype).astype(dtype).reshape(x.shape)
 
 
-def _power_of_two(x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str) -> Array:
+def _power_of_two(x: Array, dtype: NpDType, saturate: int, round_mode: str) -> Array:
     """Scales: the power of two above, below or nearest; what is no positive number is the least one or nan."""
     wide = np.abs(x.astype(np.float64))
     mantissa, exponent = np.frexp(wide)
@@ -382,7 +357,7 @@ def _power_of_two(x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str
     return value.astype(np.float32).astype(dtype)
 
 
-def _named(node: NodeCall, code: int) -> np.dtype[Any]:
+def _named(node: NodeCall, code: int) -> NpDType:
     dtype = node.element(code)
     if dtype.kind == "c":
         raise node.fail(f"there are no tensors of {element_name(code)}")
@@ -405,7 +380,7 @@ def cast_like(node: NodeCall, x: Value, like: Value, *, saturate: int = 1, round
     return converted(node, x, _array_dtype(like), saturate, round_mode)
 
 
-def _array_dtype(x: Value) -> np.dtype[Any]:
+def _array_dtype(x: Value) -> NpDType:
     """The dtype that an array of the same elements has."""
     return x.dtype if isinstance(x, np.ndarray) else dtype_named(x.dtype.name)
 
@@ -420,7 +395,7 @@ def bitcast(node: NodeCall, x: Value, *, to: int) -> Value:
         raise node.fail(f"{was.name} has {had} bits and {dtype.name} {has}")
     if isinstance(x, Tensor) and fits_device(dtype):
         if was == np.bool_ or dtype == np.bool_:
-            through = x.cast("uint8") if was == np.bool_ else x.bitcast("uint8")
-            return through.cast("bool") if dtype == np.bool_ else through.bitcast(dtype.name)
+            through = x.byte() if was == np.bool_ else x.bitcast("uint8")
+            return through.bool() if dtype == np.bool_ else through.bitcast(dtype.name)
         return x.bitcast(dtype.name)
     return np.ascontiguousarray(node.host(x)).view(dtype).reshape(x.shape)

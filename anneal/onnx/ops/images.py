@@ -6,13 +6,14 @@ import io
 import itertools
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, axes_of, ints, iota, is_float, total_of
-from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, along, axes_of, ints, iota, total_of
+from anneal.onnx.ops.windows import Windows, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.ops import OUTSIDE, SAMPLED, keys_kernel, sampled
 from anneal.tensor import Tensor
@@ -90,11 +91,6 @@ def _picked(node: NodeCall, x: Tensor, axis: int, places: Array) -> Tensor:
     return x.index_select(axis, node.constant(places.astype(np.int32)))
 
 
-def _along(x: Tensor, axis: int) -> list[int]:
-    """The shape in which a row goes along an axis."""
-    return [-1 if i == axis else 1 for i in range(x.ndim)]
-
-
 def _interpolated(node: NodeCall, x: Tensor, axis: int, places: Array, weights: Array) -> Tensor:
     """Weighted sums of elements of an axis: of a few of them, or as a product with a matrix."""
     name = x.dtype.name
@@ -104,10 +100,10 @@ def _interpolated(node: NodeCall, x: Tensor, axis: int, places: Array, weights: 
         np.add.at(matrix, (places, np.arange(len(places))[:, None]), weights)
         return x.movedim(axis, -1).matmul(node.constant(matrix.astype(name))).movedim(-1, axis)
     parts = []
-    for column, weight in zip(places.T, weights.T, strict=True):
+    for column, weight in zip(places.T, weights.T):
         part = _picked(node, x, axis, column)
         if not (weight == 1).all():
-            part = part * node.constant(weight.astype(name)).reshape(*_along(x, axis))
+            part = part * node.constant(weight.astype(name)).reshape(along(axis, x.ndim))
         parts.append(part)
     return total_of(parts)
 
@@ -116,7 +112,7 @@ class Resizing(NamedTuple):
     """The attributes of Resize: antialias, axes, keep_aspect_ratio_policy since 18, half_pixel_symmetric since 19."""
 
     antialias: int = 0
-    axes: Sequence[int] | None = None
+    axes: Numbers = None
     coordinate_transformation_mode: str = "asymmetric"
     cubic_coeff_a: float = -0.75
     exclude_outside: int = 0
@@ -126,40 +122,34 @@ class Resizing(NamedTuple):
     nearest_mode: str = "floor"
 
 
-RESIZING = Resizing()
-
-
 def _resized(
     node: NodeCall, x: Tensor, scales: Sequence[float], sizes: Sequence[int], roi: Sequence[float] | None, how: Resizing
 ) -> Tensor:
-    mode, nearest_mode, coordinates = how.mode, how.nearest_mode, how.coordinate_transformation_mode
+    mode, coordinates = how.mode, how.coordinate_transformation_mode
     node.room(*sizes)
     if 0 in x.shape or 0 in sizes:
-        return Tensor.zeros(*sizes, dtype=x.dtype, device=x.device)
-    y = x if mode == "nearest" or is_float(x) else x.float()
-    outside: Tensor | None = None
-    for axis, (n, m, scale) in enumerate(zip(x.shape, sizes, scales, strict=True)):
+        return x.new_zeros(*sizes)
+    y = x if mode == "nearest" or x.dtype.is_float else x.float()
+    outside: list[Tensor] = []
+    for axis, (n, m, scale) in enumerate(zip(x.shape, sizes, scales)):
         part = (0.0, 1.0) if roi is None else (float(roi[axis]), float(roi[x.ndim + axis]))
         if n == m and math.isclose(scale, 1.0) and part == (0.0, 1.0):
             continue
         if scale <= 0:
             raise node.fail(f"scale {scale} along axis {axis}")
         if isinstance(n, UOp) or isinstance(m, UOp):
-            y = _repeated(node, y, axis, scale, coordinates, nearest_mode if mode == "nearest" else mode)
+            y = _repeated(node, y, axis, scale, coordinates, how.nearest_mode if mode == "nearest" else mode)
             continue
         origin = _origins(coordinates, n, m, scale, part)
         if mode == "nearest":
-            y = _picked(node, y, axis, np.clip(_nearest(origin, nearest_mode), 0, n - 1))
+            y = _picked(node, y, axis, np.clip(_nearest(origin, how.nearest_mode), 0, n - 1))
         else:
             places, weights = _taps(mode, origin, n, scale, how.cubic_coeff_a, how.antialias, how.exclude_outside)
             y = _interpolated(node, y, axis, places, weights)
         beyond = (origin < 0) | (origin > n - 1)
         if coordinates == "tf_crop_and_resize" and beyond.any():
-            here = node.constant(beyond).reshape(*_along(x, axis))
-            outside = here if outside is None else outside | here
-    if outside is not None:
-        y = outside.where(how.extrapolation_value, y)
-    return y.cast(x.dtype)
+            outside.append(node.constant(beyond).reshape(along(axis, x.ndim)))
+    return (reduce(Tensor.bitwise_or, outside).where(how.extrapolation_value, y) if outside else y).cast(x.dtype)
 
 
 def _repeated(node: NodeCall, x: Tensor, axis: int, scale: float, coordinates: str, mode: str) -> Tensor:
@@ -195,7 +185,7 @@ def _factor(node: NodeCall, m: Any, n: Any) -> float:
 
 
 def _targets(
-    node: NodeCall, x: Tensor, scales: Any, sizes: Any, axes: Sequence[int] | None, policy: str
+    node: NodeCall, x: Tensor, scales: Any, sizes: Any, axes: Numbers, policy: str
 ) -> tuple[list[float], list[int]]:
     """The scale and size of every axis, of which scales or sizes name some or all."""
     which = axes_of(node, axes, x.ndim)
@@ -205,36 +195,30 @@ def _targets(
     by, to = [1.0] * x.ndim, list(x.shape)
     if given is sizes:
         wanted = ints(sizes)
-        factors = [_factor(node, m, x.shape[a]) for a, m in zip(which, wanted, strict=True)]
+        factors = [_factor(node, m, x.shape[a]) for a, m in zip(which, wanted)]
         if policy != "stretch":
-            one = min(factors) if policy == "not_larger" else max(factors)
-            factors = [one] * len(which)
-            wanted = [math.floor(one * x.shape[a] + 0.5) for a in which]
+            factors = [(min if policy == "not_larger" else max)(factors)] * len(which)
+            wanted = [math.floor(s * x.shape[a] + 0.5) for a, s in zip(which, factors)]
     else:
         factors = [float(s) for s in scales.reshape(-1)]
-        wanted = [_scaled(node, x.shape[a], s) for a, s in zip(which, factors, strict=True)]
-    for a, s, m in zip(which, factors, wanted, strict=True):
+        wanted = [_scaled(node, x.shape[a], s) for a, s in zip(which, factors)]
+    for a, s, m in zip(which, factors, wanted):
         by[a], to[a] = s, m
     return by, to
 
 
-@op("Upsample")
-def upsample_old(node: NodeCall, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Any:
-    """An image's height and width times two numbers, in version 1; mode "bilinear" is linear."""
-    by = np.array([1.0, 1.0, height_scale, width_scale])
-    return upsample(node, x, by, mode="linear" if mode == "bilinear" else mode)
-
-
-def upsample(node: NodeCall, x: Tensor, scales: Array, *, mode: str) -> Tensor:
+def upsample(
+    node: NodeCall, x: Tensor, scales: MaybeArray = None, *, height_scale: Any, mode: str, width_scale: Any
+) -> Tensor:
     """An image resized by one scale for each axis: the floor of the place, or linear between neighbours, from the first
-    element on. The scales are an attribute in versions 7 and 8.
+    element on. The scales are an attribute in versions 7 and 8, and two in version 1, where linear is "bilinear".
     """
+    scales = np.array([1.0, 1.0, height_scale, width_scale]) if scales is None else scales
     by, to = _targets(node, x, scales, None, None, "stretch")
-    return _resized(node, x, by, to, None, RESIZING._replace(mode=mode))
+    return _resized(node, x, by, to, None, Resizing(mode=mode.removeprefix("bi")))
 
 
-op("Upsample", since=7)(lambda node, x, *, mode, scales: upsample(node, x, np.array(scales), mode=mode))
-op("Upsample", since=9, values=("scales",))(upsample)
+op("Upsample", since=9, values=("scales",), was=("scales",))(upsample)
 op("Resize", since=10, values=("scales",))(upsample)
 
 
@@ -242,19 +226,18 @@ op("Resize", since=10, values=("scales",))(upsample)
 def resize(
     node: NodeCall,
     x: Tensor,
-    roi: Array | None = None,
-    scales: Array | None = None,
-    sizes: Array | None = None,
+    roi: MaybeArray = None,
+    scales: MaybeArray = None,
+    sizes: MaybeArray = None,
     *,
-    how: Resizing = RESIZING,
+    how: Resizing,
 ) -> Tensor:
     """Axes in other sizes."""
-    axes = how.axes
-    by, to = _targets(node, x, scales, sizes, axes, how.keep_aspect_ratio_policy)
-    part: list[float] | None = None
+    by, to = _targets(node, x, scales, sizes, how.axes, how.keep_aspect_ratio_policy)
+    part = None
     if roi is not None and roi.size and how.coordinate_transformation_mode == "tf_crop_and_resize":
         part = [0.0] * x.ndim + [1.0] * x.ndim
-        which = axes_of(node, axes, x.ndim)
+        which = axes_of(node, how.axes, x.ndim)
         for i, a in enumerate(which):
             part[a], part[x.ndim + a] = float(roi[i]), float(roi[len(which) + i])
     return _resized(node, x, by, to, part, how)
@@ -285,7 +268,7 @@ def affine_grid(node: NodeCall, theta: Tensor, size: Array, *, align_corners: in
     rows = []
     for i, n in enumerate(sizes):
         row = np.linspace(-1, 1, n) if align_corners else (np.arange(n) * 2 + 1) / n - 1
-        rows.append(np.broadcast_to(row.reshape([-1 if j == i else 1 for j in range(len(sizes))]), sizes))
+        rows.append(np.broadcast_to(row.reshape(along(i, len(sizes))), sizes))
     places = np.stack([*rows[::-1], np.ones(sizes)], -1).reshape(-1, len(sizes) + 1)
     grid = node.constant(places.astype(theta.dtype.name)).matmul(theta.transpose(1, 2))
     return grid.reshape(theta.shape[0], *sizes, len(sizes))
@@ -337,14 +320,12 @@ def roi_align(
         if all(places.size for _, _, _, places in lines):
             images.append(_region(node, x[image], lines, mode))
         else:  # a region without area, of which nothing is read
-            images.append(Tensor.zeros(x.shape[1], output_height, output_width, dtype=x.dtype, device=x.device))
+            images.append(x.new_zeros(x.shape[1], output_height, output_width))
     return _stacked(x, images, output_height, output_width)
 
 
 def _stacked(x: Tensor, regions: list[Tensor], *sizes: int) -> Tensor:
-    if not regions:
-        return Tensor.zeros(0, x.shape[1], *sizes, dtype=x.dtype, device=x.device)
-    return Tensor.stack(regions)
+    return Tensor.stack(regions) if regions else x.new_zeros(0, x.shape[1], *sizes)
 
 
 def _region(node: NodeCall, image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
@@ -363,7 +344,7 @@ def _region(node: NodeCall, image: Tensor, lines: Sequence[Any], mode: str) -> T
             parts.append(read * node.constant(weight.astype(image.dtype.name)))
     if mode == "max":
         return Tensor.stack(parts).amax((0, 4, 5))
-    return (parts[0] + parts[1] + parts[2] + parts[3]).mean((3, 4))
+    return total_of(parts).mean((3, 4))
 
 
 @op("MaxRoiPool", values=("rois",))
@@ -384,7 +365,7 @@ def max_roi_pool(
             if top < bottom and left < right:
                 cells.append(image[:, top:bottom, left:right].amax((1, 2)))
             else:
-                cells.append(Tensor.zeros(x.shape[1], dtype=x.dtype, device=x.device))
+                cells.append(x.new_zeros(x.shape[1]))
         regions.append(Tensor.stack(cells, dim=1).reshape(x.shape[1], rows, columns))
     return _stacked(x, regions, rows, columns)
 
@@ -402,12 +383,12 @@ def deform_conv(
     x: Tensor,
     weight: Tensor,
     offset: Tensor,
-    bias: Tensor | None = None,
-    mask: Tensor | None = None,
+    bias: MaybeTensor = None,
+    mask: MaybeTensor = None,
     *,
     group: int,
     offset_group: int,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """A convolution whose windows read each place of the kernel at an offset of its own, between elements."""
     if x.ndim != 4:

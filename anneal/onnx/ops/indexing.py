@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, axis_of, iota, single
+from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import fits_device
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least
 
 
 def wrapped(index: Tensor, count: int) -> Tensor:
     """Positions counted from 0, as int32."""
-    index = index.cast(dtypes.int32)
+    index = index.int()
     return (index < 0).where(index + count, index)
 
 
@@ -34,7 +34,7 @@ def _known(node: NodeCall, index: Array, count: Any, axis: int) -> Array:
 
 
 @op("Gather", raw=True)
-def gather(node: NodeCall, x: Value, index: Value, *, axis: int = 0) -> Value:
+def gather(node: NodeCall, x: Value, index: Value, *, axis: int) -> Value:
     """The elements of an axis at the indices, whose axes take its place. Negative ones since version 11."""
     axis = axis_of(node, axis, x.ndim)
     if not isinstance(x, Tensor) and not fits_device(x.dtype):
@@ -67,10 +67,7 @@ def gather_elements(node: NodeCall, x: Tensor, index: Tensor, *, axis: int) -> T
     return x.gather(axis, wrapped(index, x.shape[axis]))
 
 
-@gather_elements.host
-def gather_elements_on_host(node: NodeCall, x: Array, index: Array, *, axis: int) -> Any:
-    """The same of arrays."""
-    return x[_along(node, x, index, axis)]
+gather_elements.host(lambda node, x, index, *, axis: x[_along(node, x, index, axis)])
 
 
 def _along(node: NodeCall, x: Array, index: Array, axis: int) -> tuple[Array, ...]:
@@ -125,16 +122,19 @@ def one_hot(node: NodeCall, index: Tensor, depth: Array, values: Tensor, *, axis
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
-_REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+# on the device, and of arrays
+_REDUCE = {
+    "add": ("sum", np.add),
+    "mul": ("prod", np.multiply),
+    "max": ("amax", np.maximum),
+    "min": ("amin", np.minimum),
+}
 
 
 def _scattered(x: Tensor, index: Tensor, updates: Tensor, axis: int, reduction: str) -> Tensor:
     if reduction == "none":
         return x.scatter(axis, index, updates)
-    return x.scatter_reduce(axis, index, updates, _REDUCE[reduction])
-
-
-_AT = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    return x.scatter_reduce(axis, index, updates, _REDUCE[reduction][0])
 
 
 def _put(node: NodeCall, x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
@@ -146,7 +146,7 @@ def _put(node: NodeCall, x: Array, places: tuple[Array, ...], updates: Array, re
     if reduction == "none":
         out[places] = updates
     else:
-        _AT[reduction].at(out, places, updates)
+        _REDUCE[reduction][1].at(out, places, updates)
     return out
 
 
@@ -159,35 +159,25 @@ def scatter_elements(
     return _scattered(x, wrapped(index, x.shape[axis]), updates, axis, reduction)
 
 
-@scatter_elements.host
-def scatter_elements_on_host(
-    node: NodeCall, x: Array, index: Array, updates: Array, *, axis: int, reduction: str = "none"
-) -> Array:
-    """The same of arrays."""
-    return _put(node, x, _along(node, x, index, axis), updates, reduction)
+scatter_elements.host(
+    lambda node, x, index, updates, *, axis, reduction: _put(node, x, _along(node, x, index, axis), updates, reduction)
+)
 
 
 @op("ScatterND")
 def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """x with elements, or slices, replaced at positions along its first axes; `reduction` since version 16."""
     k = index.shape[-1]
-    row, rest = math.prod(x.shape[:k]), x.shape[k:]
     place = _flat_places(index, x.shape[:k]).reshape(-1, 1)
-    width = math.prod(rest)
-    out = _scattered(
-        x.reshape(row, width),
-        place.expand(place.shape[0], width),
-        updates.reshape(place.shape[0], width),
-        0,
-        reduction,
-    )
+    count, width = place.shape[0], math.prod(x.shape[k:])
+    rows = x.reshape(math.prod(x.shape[:k]), width)
+    out = _scattered(rows, place.expand(count, width), updates.reshape(count, width), 0, reduction)
     return out.reshape(*x.shape)
 
 
-@scatter_nd.host
-def scatter_nd_on_host(node: NodeCall, x: Array, index: Array, updates: Array, *, reduction: str = "none") -> Array:
-    """The same of arrays."""
-    return _put(node, x, tuple(np.moveaxis(index, -1, 0)), updates, reduction)
+scatter_nd.host(
+    lambda node, x, index, updates, *, reduction: _put(node, x, tuple(np.moveaxis(index, -1, 0)), updates, reduction)
+)
 
 
 @op("TensorScatter")
@@ -200,7 +190,7 @@ def tensor_scatter(
     # the place in the update of each place in the cache
     here = iota(cache, n, axis, cache.ndim)
     if starts is not None:
-        here = here - starts.cast(dtypes.int32).reshape(-1, *[1] * (cache.ndim - 1))
+        here = here - starts.int().reshape(-1, *[1] * (cache.ndim - 1))
     if mode == "circular":
         here = here.remainder(n)
     inside: Tensor = (here >= 0) & (here < m)
@@ -223,7 +213,7 @@ def nonzero(node: NodeCall, x: Value) -> Array:
 
 
 @op("Compress", raw=True)
-def compress(node: NodeCall, x: Value, condition: Value, *, axis: int | None = None) -> Value:
+def compress(node: NodeCall, x: Value, condition: Value, *, axis: int | None) -> Value:
     """The elements of an axis, or of the flat row, at which the condition holds; what it does not reach goes."""
     places = np.flatnonzero(node.host(condition)).astype(np.int32)
     if axis is None:
@@ -258,9 +248,9 @@ def non_max_suppression(
     node: NodeCall,
     boxes: Value,
     scores: Value,
-    most: Value | None = None,
-    iou_threshold: Value | None = None,
-    score_threshold: Value | None = None,
+    most: MaybeValue = None,
+    iou_threshold: MaybeValue = None,
+    score_threshold: MaybeValue = None,
     *,
     center_point_box: int,
 ) -> Array:

@@ -1,5 +1,4 @@
-"""Quantised tensors: integers of 2 to 16 bits and narrow floats, with a scale and a zero point for all of a tensor, for
-each slice of an axis, or (since version 21) for each block of one."""
+"""Quantised tensors: integers of 2 to 16 bits and narrow floats, with scales for a tensor, its slices or its blocks."""
 
 from __future__ import annotations
 
@@ -10,23 +9,15 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, axis_of, converted, is_float
-from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_of, window_of
+from anneal.onnx.ops.elementwise import Array, MaybeTensor, MaybeValue, Value, along, axis_of, converted, is_float, plus
+from anneal.onnx.ops.windows import Window, Windows, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.onnx.values import dtype_named, fits_device
 from anneal.tensor import Tensor, dtypes
 from anneal.uop.sizes import product
 
-RANGES = {
-    "uint16": (0, 65535),
-    "int16": (-32768, 32767),
-    "uint8": (0, 255),
-    "int8": (-128, 127),
-    "uint4": (0, 15),
-    "int4": (-8, 7),
-    "uint2": (0, 3),
-    "int2": (-2, 1),
-}
+RANGES = {f"uint{n}": (0, (1 << n) - 1) for n in (2, 4, 8, 16)}
+RANGES |= {f"int{n}": (-1 << n - 1, (1 << n - 1) - 1) for n in (2, 4, 8, 16)}
 
 # -- scales and zero points -------------------------------------------------------------------------------------------
 
@@ -42,27 +33,26 @@ def _spread(node: NodeCall, scale: Value, x: Value, axis: int, block: int) -> An
     """A scale or zero point in a shape that broadcasts to x: of one element, of an axis, or of blocks of it."""
     if math.prod(scale.shape) == 1 and not block:
         return scale.reshape(())
-    along = axis_of(node, axis, x.ndim)
+    axis = axis_of(node, axis, x.ndim)
     if block:
         repeat: Any = np.repeat if isinstance(scale, np.ndarray) else Tensor.repeat_interleave
-        return repeat(scale, block, along)[(*(slice(None),) * along, slice(x.shape[along]))]
-    return scale.reshape(*[-1 if i == along else 1 for i in range(x.ndim)]) if scale.ndim == 1 else scale
+        return repeat(scale, block, axis)[(*(slice(None),) * axis, slice(x.shape[axis]))]
+    return scale.reshape(along(axis, x.ndim)) if scale.ndim == 1 else scale
 
 
-def integers(x: Tensor, zero_point: Tensor | None) -> Tensor:
+def integers(x: Tensor, zero_point: MaybeTensor) -> Tensor:
     """x - zero_point as int32."""
-    x = x.cast(dtypes.int32)
-    return x if zero_point is None else x - zero_point.cast(dtypes.int32)
+    x = x.int()
+    return x if zero_point is None else x - zero_point.int()
 
 
-def dequantised(x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+def dequantised(x: Tensor, scale: Tensor, zero_point: MaybeTensor) -> Tensor:
     """(x - zero_point) * scale, in the scale's dtype."""
-    if is_float(x):
-        return (x.float() * scale.float()).cast(scale.dtype)
-    return (integers(x, zero_point).float() * scale.float()).cast(scale.dtype)
+    steps = x if is_float(x) else integers(x, zero_point)
+    return (steps.float() * scale.float()).cast(scale.dtype)
 
 
-def quantised(x: Tensor, scale: Tensor, zero_point: Tensor | None, name: str) -> Tensor:
+def quantised(x: Tensor, scale: Tensor, zero_point: MaybeTensor, name: str) -> Tensor:
     """x / scale to the nearest whole number (halves to even), plus the zero point, within the range of an integer type.
 
     What has fewer than 8 bits is float32 still.
@@ -70,9 +60,7 @@ def quantised(x: Tensor, scale: Tensor, zero_point: Tensor | None, name: str) ->
     low, high = RANGES[name]
     steps = (x / scale).round()
     steps = steps if steps.dtype.bits >= 32 else steps.float()
-    if zero_point is not None:
-        steps = steps + zero_point.cast(steps.dtype)
-    steps = steps.clamp(low, high)
+    steps = plus(steps, None if zero_point is None else zero_point.cast(steps.dtype)).clamp(low, high)
     return steps if name.endswith(("int4", "int2")) else steps.cast(name)
 
 
@@ -81,7 +69,7 @@ def quantize_linear(
     node: NodeCall,
     x: Value,
     y_scale: Value,
-    y_zero_point: Value | None = None,
+    y_zero_point: MaybeValue = None,
     *,
     axis: int = 1,
     block_size: int = 0,
@@ -92,10 +80,8 @@ def quantize_linear(
     """The nearest quantised number: `axis` since version 13, floats of 8 bits since 19, blocks, `output_dtype` and
     integers of 4 and 16 bits since 21, `precision` since 23.
     """
-    if y_zero_point is not None:
-        name = y_zero_point.dtype.name
-    else:
-        name = node.element(output_dtype).name if output_dtype else "uint8"
+    name = node.element(output_dtype).name if output_dtype else "uint8"
+    name = name if y_zero_point is None else y_zero_point.dtype.name
     data, scale = wide(node, x), wide(node, y_scale)
     scale = _spread(node, scale, data, axis, block_size)
     if precision:
@@ -113,7 +99,7 @@ def dequantize_linear(
     node: NodeCall,
     x: Value,
     x_scale: Value,
-    x_zero_point: Value | None = None,
+    x_zero_point: MaybeValue = None,
     *,
     axis: int = 1,
     block_size: int = 0,
@@ -178,7 +164,7 @@ def exactly(function: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) 
     if a.device != "cpu":
         return function(a, b)
     dtype = dtypes.float32 if b.dtype is dtypes.float32 else dtypes.float64
-    return function(a.cast(dtype), b.cast(dtype)).cast(dtypes.int32)
+    return function(a.cast(dtype), b.cast(dtype)).int()
 
 
 def exact_matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -196,7 +182,7 @@ def is_narrow(weight: Tensor, steps: Array | None, axes: Sequence[int]) -> bool:
 
 
 def weight_of(
-    node: NodeCall, weight: Tensor, zero: Tensor | None, axes: Sequence[int], shape: Sequence[int], kept: bool = False
+    node: NodeCall, weight: Tensor, zero: MaybeTensor, axes: Sequence[int], shape: Sequence[int], kept: bool = False
 ) -> Tensor:
     """A weight less its zero point, to be multiplied and summed over `axes`: float32 where that is exact, else int32.
 
@@ -215,12 +201,12 @@ def weight_of(
     return steps.float() if kept else node.constant(values.astype(np.float32), [weight])
 
 
-def _exact_conv(node: NodeCall, x: Tensor, weight: Tensor, zero: Tensor | None, w: Window, groups: int) -> Tensor:
+def _exact_conv(node: NodeCall, x: Tensor, weight: Tensor, zero: MaybeTensor, w: Window, groups: int) -> Tensor:
     each = weight_of(node, weight, zero, range(1, weight.ndim), (-1, *[1] * (weight.ndim - 1)))
     return exactly(lambda a, b: convolved(node, a, b, None, w, groups), x, each)
 
 
-def columns_of(node: NodeCall, a: Tensor, b: Tensor, zero: Tensor | None) -> Tensor:
+def columns_of(node: NodeCall, a: Tensor, b: Tensor, zero: MaybeTensor) -> Tensor:
     """The right matrix of a product less its zero point. What one row reads stays in bytes: reading is all it costs."""
     return weight_of(node, b, zero, [b.ndim - 2], zero.shape if zero is not None else (), product(a.shape[:-1]) == 1)
 
@@ -237,7 +223,7 @@ def for_columns(scale: Tensor) -> Tensor:
 
 @op("MatMulInteger")
 def matmul_integer(
-    node: NodeCall, a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
+    node: NodeCall, a: Tensor, b: Tensor, a_zero_point: MaybeTensor = None, b_zero_point: MaybeTensor = None
 ) -> Tensor:
     """The product of matrices of 8-bit integers less their zero points, as int32."""
     zero = None if a_zero_point is None else _for_rows(a_zero_point)
@@ -263,13 +249,11 @@ def qlinear_matmul(
     return requantised(total, factor, _for_rows(y_zero_point))
 
 
-def requantised(total: Tensor, factor: Tensor, zero_point: Tensor | None, name: str = "uint8") -> Tensor:
+def requantised(total: Tensor, factor: Tensor, zero_point: MaybeTensor, name: str = "uint8") -> Tensor:
     """An int32 sum times a factor, in the zero point's dtype."""
     name = name if zero_point is None else zero_point.dtype.name
     low, high = RANGES[name]
-    steps = (total.float() * factor).round()
-    if zero_point is not None:
-        steps = steps + zero_point.float()
+    steps = plus((total.float() * factor).round(), None if zero_point is None else zero_point.float())
     return steps.clamp(low, high).cast(name)
 
 
@@ -278,11 +262,11 @@ def conv_integer(
     node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    x_zero_point: Tensor | None = None,
-    w_zero_point: Tensor | None = None,
+    x_zero_point: MaybeTensor = None,
+    w_zero_point: MaybeTensor = None,
     *,
     group: int,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
@@ -300,19 +284,18 @@ def qlinear_conv(
     w_zero_point: Tensor,
     y_scale: Tensor,
     y_zero_point: Tensor,
-    bias: Tensor | None = None,
+    bias: MaybeTensor = None,
     *,
     channels_last: int = 0,
     group: int = 1,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """The convolution of quantised tensors, quantised; the weight's scale may be one for each output channel."""
     x = x.moveaxis(-1, 1) if channels_last else x
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
     total = _exact_conv(node, integers(x, x_zero_point.reshape(())), weight, w_zero_point, w, group)
-    if bias is not None:
-        total = total + bias.reshape(1, -1, *[1] * (x.ndim - 2))
-    each = w_scale.reshape(()) if w_scale.numel() == 1 else w_scale.reshape(1, -1, *[1] * (x.ndim - 2))
-    factor = x_scale.reshape(()) * each / y_scale.reshape(())
+    rows = (1, -1, *[1] * (x.ndim - 2))
+    total = plus(total, None if bias is None else bias.reshape(rows))
+    factor = x_scale.reshape(()) * w_scale.reshape(() if w_scale.numel() == 1 else rows) / y_scale.reshape(())
     y = requantised(total, factor, y_zero_point.reshape(()))
     return y.moveaxis(1, -1) if channels_last else y

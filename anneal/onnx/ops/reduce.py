@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, axes_of, axis_of, counted, ints, iota, is_float, single
-from anneal.onnx.registry import op
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, single
+from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, host_call
 
 Axes = tuple[int, ...]
@@ -25,7 +25,7 @@ def _total(x: Tensor, axes: Axes, keep: bool) -> Tensor:
 def _mean(x: Tensor, axes: Axes, keep: bool) -> Tensor:
     if not axes:
         return x
-    if is_float(x):
+    if x.dtype.is_float:
         return x.mean(axes, keep)
     count = math.prod(x.shape[a] for a in axes)
     return _total(x, axes, keep).div(max(count, 1), rounding_mode="trunc").cast(x.dtype)
@@ -37,22 +37,16 @@ def _extreme(x: Tensor, axes: Axes, keep: bool, largest: bool) -> Tensor:
         return x
     if any(not x.shape[a] for a in axes):
         sizes = [1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes]
-        return Tensor.full(sizes, _end(x.dtype, lowest=largest), dtype=x.dtype, device=x.device)
+        ends = (-math.inf, math.inf) if x.dtype.is_float else (x.dtype.min, x.dtype.max)
+        return x.new_full(sizes, ends[not largest])
     return x.amax(axes, keep) if largest else x.amin(axes, keep)
-
-
-def _end(dtype: Any, lowest: bool) -> Any:
-    """The lowest or highest number of a dtype."""
-    if dtype.is_float:
-        return -math.inf if lowest else math.inf
-    return dtype.min if lowest else dtype.max
 
 
 def _as_float(function: Callable[[Tensor, Axes, bool], Tensor]) -> Callable[[Tensor, Axes, bool], Tensor]:
     """Integers go through float32 and are cut off again."""
 
     def computed(x: Tensor, axes: Axes, keep: bool) -> Tensor:
-        return function(x, axes, keep) if is_float(x) else function(x.float(), axes, keep).cast(x.dtype)
+        return function(x, axes, keep) if x.dtype.is_float else function(x.float(), axes, keep).cast(x.dtype)
 
     return computed
 
@@ -77,7 +71,7 @@ ON_HOST: dict[str, Callable[[Array, Axes, bool], Any]] = {
 }
 
 
-def _axes(node: NodeCall, ndim: int, given: Array | None, noop: int) -> Axes:
+def _axes(node: NodeCall, ndim: int, given: MaybeArray, noop: int) -> Axes:
     if given is None or not given.size:
         return () if noop else tuple(range(ndim))
     return tuple(sorted({*axes_of(node, ints(given), ndim)}))
@@ -92,7 +86,7 @@ def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> N
 
     @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was=("axes",))
     def reduced(
-        node: NodeCall, x: Tensor, axes: Array | None = None, *, keepdims: int, noop_with_empty_axes: int = 0
+        node: NodeCall, x: Tensor, axes: MaybeArray = None, *, keepdims: int, noop_with_empty_axes: int = 0
     ) -> Tensor:
         return function(x, _axes(node, x.ndim, axes, noop_with_empty_axes), bool(keepdims))
 
@@ -153,11 +147,6 @@ def running(node: NodeCall, x: Tensor, axis: Array, *, exclusive: int, reverse: 
 # -- softmax ----------------------------------------------------------------------------------------------------------
 
 
-def _hardmax(x: Tensor, axis: int) -> Tensor:
-    place = x.argmax(axis, keepdim=True)
-    return (iota(x, x.shape[axis], axis, x.ndim) == place).cast(x.dtype)
-
-
 def _softmax(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
     """Register a function of rows: before version 13 of the axes from `axis` on, laid flat, then of one axis."""
 
@@ -180,16 +169,21 @@ def _rows(x: Tensor, axis: int) -> Tensor:
 
 _softmax("Softmax", _rows)
 _softmax("LogSoftmax", Tensor.log_softmax)
-_softmax("Hardmax", _hardmax)
+_softmax(
+    "Hardmax",
+    lambda x, axis: (iota(x, x.shape[axis], axis, x.ndim) == x.argmax(axis, keepdim=True)).cast(x.dtype),
+)
 
 
 # -- products of matrices, and determinants ---------------------------------------------------------------------------
 
 
-@op("MatMul")
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product as NumPy's; integers since version 9."""
-    return a.matmul(b)
+rows(
+    {
+        "MatMul": lambda a, b: a.matmul(b),  # of integers since version 9
+        "Einsum": lambda *xs, equation: Tensor.einsum(equation.replace(" ", ""), *xs),
+    }
+)
 
 
 @op("Gemm")
@@ -205,19 +199,12 @@ def gemm(
     transB: int,
 ) -> Tensor:
     """alpha * A @ B + beta * C; C broadcasts (before version 7 if `broadcast` is 1), and is optional since 11."""
-    out = (a.T if transA else a) @ (b.T if transB else b)
-    out = _scaled(out, alpha)
+    out = _scaled((a.T if transA else a) @ (b.T if transB else b), alpha)
     return out if c is None or beta == 0 else out + _scaled(c, beta)
 
 
 def _scaled(x: Tensor, by: float) -> Tensor:
-    return x if by == 1 else x * by if is_float(x) else (x * by).cast(x.dtype)
-
-
-@op("Einsum")
-def einsum(*xs: Tensor, equation: str) -> Tensor:
-    """Products and sums by named axes."""
-    return Tensor.einsum(equation.replace(" ", ""), *xs)
+    return x if by == 1 else x * by if x.dtype.is_float else (x * by).cast(x.dtype)
 
 
 @op("Det", raw=True)
@@ -228,22 +215,7 @@ def determinant(x: Value) -> Value:
     return np.asarray(np.linalg.det(x), x.dtype) if isinstance(x, np.ndarray) else det(x)
 
 
-LONGEST = 8192  # elements of a transform; its matrix has the square of that
-
 # -- transforms -------------------------------------------------------------------------------------------------------
-
-
-def _waves(n: int, rows: int, columns: int) -> tuple[Array, Array]:
-    """cos and sin of 2 pi t k / n, for t below `rows` and k below `columns`."""
-    # The product is taken modulo n, so that large angles lose no digits.
-    angle = (np.arange(rows)[:, None] * np.arange(columns)[None, :] % n) * (2 * math.pi / n)
-    return np.cos(angle), np.sin(angle)
-
-
-def _fitted(x: Tensor, n: int) -> Tensor:
-    """The last axis cut, or filled up with zeros, to n elements."""
-    m = x.shape[-1]
-    return x if m == n else x[..., :n] if m > n else x.pad([(0, 0)] * (x.ndim - 1) + [(0, n - m)])
 
 
 def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
@@ -254,55 +226,34 @@ def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     def computed(values: Array) -> Array:
         signal = values[..., 0] + 1j * values[..., 1] if values.shape[-1] == 2 else values[..., 0]
         if inverse and onesided:
-            out = np.fft.irfft(signal, n)[..., None]
-        else:
-            spectrum = np.fft.ifft(signal, n) if inverse else np.fft.fft(signal, n)
-            spectrum = spectrum[..., : shape[-2]]
-            out = np.stack([spectrum.real, spectrum.imag], -1)
-        return out.astype(values.dtype)
+            return np.fft.irfft(signal, n)[..., None].astype(values.dtype)
+        spectrum = (np.fft.ifft if inverse else np.fft.fft)(signal, n)[..., : shape[-2]]
+        return np.stack([spectrum.real, spectrum.imag], -1).astype(values.dtype)
 
     return host_call(computed, (shape, x.dtype), x, key=("onnx DFT", n, inverse, onesided))
 
 
 def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     """(..., time, 1 or 2) to (..., frequency, 2), or back; onesided is half the spectrum, and real numbers."""
-    if not 0 < n <= LONGEST:
-        raise node.fail(f"a transform of {n} elements; from 1 to {LONGEST} are computed")
+    from anneal import fft
+
+    if n < 1:
+        raise node.fail(f"a transform of {n} elements")
+    node.room(*x.shape[:-2], n, 2)
     if x.device == "cpu" and not node.training:
         return _by_numpy(x, n, inverse, onesided)
-    real = x[..., 0]
-    imaginary = x[..., 1] if x.shape[-1] == 2 else None
-    name = x.dtype.name
-
-    def times(a: Tensor, matrix: Array) -> Tensor:
-        return a.matmul(node.constant(matrix.astype(name)))
-
-    if inverse and onesided:
-        half = n // 2 + 1
-        cos, sin = _waves(n, half, n)
-        weight = np.where((np.arange(half) == 0) | (2 * np.arange(half) == n), 1.0, 2.0)[:, None] / n
-        out = times(_fitted(real, half), cos * weight)
-        if imaginary is not None:
-            out = out - times(_fitted(imaginary, half), sin * weight)
-        return out.unsqueeze(-1)
-    columns = n // 2 + 1 if onesided else n
-    cos, sin = _waves(n, n, columns)
+    z = x if x.shape[-1] == 2 else fft.pairs(x[..., 0])
     if inverse:
-        cos, sin = cos / n, -sin / n
-    real = _fitted(real, n)
-    first, second = times(real, cos), -times(real, sin)
-    if imaginary is not None:
-        imaginary = _fitted(imaginary, n)
-        first, second = first + times(imaginary, sin), second + times(imaginary, cos)
-    return Tensor.stack([first, second], dim=-1)
+        return fft.irfft(z, n).unsqueeze(-1) if onesided else fft.ifft(z, n)
+    return fft.fft(z, n)[..., : n // 2 + 1, :] if onesided else fft.fft(z, n)
 
 
 @op("DFT", since=20, values=("dft_length", "axis"), was=("axis",))
 def dft(
     node: NodeCall,
     x: Tensor,
-    dft_length: Array | None = None,
-    axis: Array | None = None,
+    dft_length: MaybeArray = None,
+    axis: MaybeArray = None,
     *,
     inverse: int,
     onesided: int,
@@ -324,16 +275,14 @@ def stft(
     signal: Tensor,
     frame_step: Array,
     window: Tensor | None = None,
-    frame_length: Array | None = None,
+    frame_length: MaybeArray = None,
     *,
     onesided: int,
 ) -> Tensor:
     """The transforms of windows of (batch, time, 1 or 2): (batch, frames, frequency, 2)."""
     step, total = int(single(frame_step)), signal.shape[1]
-    if frame_length is not None:
-        n = int(single(frame_length))
-    else:
-        n = total if window is None else window.shape[0]
+    n = total if window is None else window.shape[0]
+    n = n if frame_length is None else int(single(frame_length))
     if step < 1 or not 0 < n <= total:
         raise node.fail(f"frames of {n} elements, {step} apart, of a signal of {total}")
     signal = signal.unsqueeze(-1) if signal.ndim == 2 else signal
@@ -368,7 +317,7 @@ _window("BlackmanWindow", 0.42, 0.5, 0.08)
 
 @op("MelWeightMatrix", values=("bins", "dft_length", "rate", "low", "high"))
 def mel_weight_matrix(
-    node: NodeCall, bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int = 1
+    node: NodeCall, bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int
 ) -> Array:
     """Triangles at equal distances of pitch: a column for each band, a row for each frequency."""
     count, n = int(single(bins)), int(single(dft_length))
@@ -378,10 +327,7 @@ def mel_weight_matrix(
     edges = ((n + 1) * 700 * (10 ** (pitch / 2595) - 1) // int(single(rate))).astype(np.int64)
     out = np.zeros((n // 2 + 1, count))
     for i, (a, b, c) in enumerate(zip(edges, edges[1:], edges[2:])):
-        if a == b:
-            out[b, i] = 1
-        else:
-            out[a : b + 1, i] = np.arange(b - a + 1) / (b - a)
+        out[a : b + 1, i] = np.arange(b - a + 1) / (b - a) if b > a else 1
         if c > b:
             out[b:c, i] = (c - np.arange(b, c)) / (c - b)
     return out.astype(node.element(output_datatype))

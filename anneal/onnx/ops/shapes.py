@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, axes_of, axis_of, counted, ints, iota, single
-from anneal.onnx.registry import op
-from anneal.onnx.values import array_dtype, broadcast, fits_device, host_value
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single
+from anneal.onnx.registry import op, rows
+from anneal.onnx.values import array_dtype, fits_device, host_value
+from anneal.ops import broadcast_shapes
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least, product, range_of, size as size_of
@@ -22,16 +23,17 @@ _FAR = (1 << 31) - 1  # positions beyond are as good as this one, and sizes that
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 
-@op("Shape", raw=True, by_shape=True, sizes=True)
-def shape(x: Value, *, start: int = 0, end: int | None = None) -> Any:
-    """The sizes as int64; those of axes `start` to `end` since version 15."""
-    return host_value(x.shape[slice(start, end)])
-
-
-@op("Size", raw=True, by_shape=True, sizes=True)
-def size(x: Value) -> Any:
-    """The number of elements, as int64."""
-    return host_value(product(x.shape))
+rows(
+    {
+        "Shape": lambda x, *, start=0, end=None: host_value(
+            x.shape[slice(start, end)]
+        ),  # of some axes since version 15
+        "Size": lambda x: host_value(product(x.shape)),
+    },
+    raw=True,
+    by_shape=True,
+    sizes=True,
+)
 
 
 @op("Reshape", since=5, values=("shape",), host=True, was=("shape",))
@@ -63,14 +65,14 @@ def flatten(node: NodeCall, x: Value, *, axis: int) -> Value:
 
 
 @op("Squeeze", since=13, values=("axes",), host=True, was=("axes",))
-def squeeze(node: NodeCall, x: Value, axes: Array | None = None) -> Value:
+def squeeze(node: NodeCall, x: Value, axes: MaybeArray = None) -> Value:
     """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
         raise node.fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
     gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {*axes_of(node, ints(axes), x.ndim)}
     if any(x.shape[i] != 1 for i in gone):
         raise node.fail(f"axes {sorted(gone)} of shape {tuple(x.shape)} are not all of size 1")
-    return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in gone]))
+    return x.reshape(tuple(n for i, n in enumerate(x.shape) if i not in gone))
 
 
 @op("Unsqueeze", since=13, values=("axes",), host=True, was=("axes",))
@@ -82,24 +84,22 @@ def unsqueeze(node: NodeCall, x: Value, axes: Array) -> Value:
     if len(new) != len(named):
         raise node.fail(f"axes {named} name an axis twice")
     rest = iter(x.shape)
-    return x.reshape(tuple([1 if i in new else next(rest) for i in range(ndim)]))
+    return x.reshape(tuple(1 if i in new else next(rest) for i in range(ndim)))
 
 
 @op("Transpose")
-def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
+def transpose(x: Tensor, *, perm: Numbers) -> Tensor:
     """The axes in another order, reversed if none is given."""
     return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 or perm else x
 
 
-@transpose.host
-def _transpose_on_host(x: Array, *, perm: Sequence[int] | None = None) -> Array:
-    return np.ascontiguousarray(np.transpose(x, perm or None))
+transpose.host(lambda x, *, perm: np.ascontiguousarray(np.transpose(x, perm or None)))
 
 
 @op("Expand", values=("shape",))
 def expand(x: Tensor, shape: Array) -> Tensor:
     """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
-    return x.expand(*broadcast(x.shape, ints(shape)))
+    return x.expand(*broadcast_shapes(x.shape, tuple(ints(shape))))
 
 
 @expand.host
@@ -119,36 +119,33 @@ def concat(node: NodeCall, *xs: Tensor, axis: int = 1) -> Tensor:
     return xs[0] if len(xs) == 1 else Tensor.cat(list(xs), dim=axis_of(node, axis, xs[0].ndim))
 
 
-@concat.host
-def _concat_on_host(*xs: Array, axis: int = 1) -> Array:
-    return np.concatenate(xs, axis)
+concat.host(lambda *xs, axis: np.concatenate(xs, axis))
 
 
-@op("Split", since=13, values=("split", "given"), host=True, was=("split",))
+@op("Split", since=13, values=("split",), host=True, was=("split",))
 def split(
     node: NodeCall,
     x: Value,
-    split: Array | None = None,
-    given: Array | None = None,
+    split: MaybeArray = None,
     *,
     axis: int = 0,
-    num_outputs: int | None = None,
+    num_outputs: int | None,
 ) -> tuple[Value, ...]:
     """Pieces along an axis, as many as outputs or, since version 18, as `num_outputs` says, the last one smaller if
-    need be; or of sizes that are an input in version 1 and since 13, an attribute (`given`) before that.
+    need be; or of sizes that are an input in version 1 and since 13, an attribute before that.
     """
     axis, parts = axis_of(node, axis, x.ndim), num_outputs or node.outputs
-    n, said = x.shape[axis], given if split is None else split
-    if said is None:
+    n = x.shape[axis]
+    if split is None:
         step = (n + parts - 1) // parts
         sizes = [max(0, min(step, n - i * step)) for i in range(parts)]
     else:
-        sizes = ints(said)
+        sizes = ints(split)
     if size_of(sum(sizes)) != size_of(n) or min(sizes, default=0) < 0:
         raise node.fail(f"pieces of {sizes} do not make up the {n} elements of axis {axis}")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     lead = (slice(None),) * axis
-    return tuple([x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends, strict=True)])
+    return tuple(x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends))
 
 
 @op(
@@ -158,7 +155,7 @@ def split(
     host=True,
     was=("starts", "ends", "axes", "steps"),
 )
-def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
+def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: MaybeArray = None, steps: Any = None) -> Value:
     """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
     begins = ints(starts)
     by = [1] * len(begins) if steps is None else ints(steps)
@@ -171,8 +168,7 @@ def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: Array | N
         begin, end = [min(max(p, -_FAR), _FAR) if isinstance(p, int) else p for p in (begin, end)]
         # Not Python's rule: a start before the first element is the first one when steps go backward, too.
         low, high = (0, n) if step > 0 else (-1, n - 1)
-        first = min(max(begin + n if begin < 0 else begin, 0), high)
-        last = min(max(end + n if end < 0 else end, low), high)
+        first, last = [min(max(p + n if p < 0 else p, at), high) for p, at in ((begin, 0), (end, low))]
         if step != 1 and any(isinstance(p, UOp) for p in (first, last, n)):
             x = _stepped(x, axis, first, last, step)
         else:
@@ -238,25 +234,22 @@ def _padded(node: NodeCall, x: Tensor, pairs: Sequence[tuple[int, int]], mode: s
     return x
 
 
-@op("Pad")
-def pad_old(
+@op("Pad", since=11, raw=True, was=("pads", "value", ""))
+def pad(
     node: NodeCall,
-    x: Tensor,
+    x: Value,
+    pads: Value | None = None,
+    value: Any = None,
+    axes: Value | None = None,
     *,
-    pads: Sequence[int] | None = None,
-    paddings: Sequence[int] | None = None,
     mode: str,
-    value: float,
-) -> Tensor:
-    """Borders of a number, or of what is inside; attributes before version 11 (`paddings` in version 1)."""
-    sides = list(pads if pads is not None else paddings or ())
-    return _padded(node, x, list(zip(sides[: x.ndim], sides[x.ndim :], strict=True)), mode, value)
+    paddings: Numbers = None,
+) -> Value:
+    """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off.
 
-
-@op("Pad", since=11, raw=True)
-def pad(node: NodeCall, x: Value, pads: Value, value: Any = None, axes: Value | None = None, *, mode: str) -> Value:
-    """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off."""
-    sides = ints(node.host(pads))
+    Before version 11 pads and number are attributes; in version 1 the pads are called `paddings`.
+    """
+    sides = ints(node.host(paddings if pads is None else pads))
     which = axes_of(node, None if axes is None else ints(node.host(axes)), x.ndim)
     if len(sides) != 2 * len(which):
         raise node.fail(f"{len(sides)} pads for {len(which)} axes; two for each are wanted")
@@ -270,8 +263,8 @@ def pad(node: NodeCall, x: Value, pads: Value, value: Any = None, axes: Value | 
     return _padded(node, node.tensor(x), pairs, mode, fill)
 
 
-def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: Array | None) -> Array:
-    x = x[tuple([slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape, strict=True)])]
+def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: MaybeArray) -> Array:
+    x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape))]
     grown = [(max(b, 0), max(a, 0)) for b, a in pairs]
     if mode != "constant":
         return np.pad(x, grown, mode=_HOST_MODES[mode])  # type: ignore[call-overload, no-any-return]
@@ -279,7 +272,7 @@ def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value
 
 
 @op("CenterCropPad", values=("shape",))
-def center_crop_pad(node: NodeCall, x: Tensor, shape: Array, *, axes: Sequence[int] | None = None) -> Tensor:
+def center_crop_pad(node: NodeCall, x: Tensor, shape: Array, *, axes: Numbers) -> Tensor:
     """Axes cut or padded with zeros on both sides to the sizes given; of an odd number more at the end."""
     pairs = [(0, 0)] * x.ndim
     for axis, n in zip(axes_of(node, axes, x.ndim), ints(shape), strict=True):
@@ -300,10 +293,8 @@ def depth_to_space(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DC
     if c % (b * b):
         raise node.fail(f"{c} channels do not make blocks of {b} by {b}")
     if mode == "DCR":
-        x = x.reshape(n, b, b, c // (b * b), h, w).permute(0, 3, 4, 1, 5, 2)
-    else:
-        x = x.reshape(n, c // (b * b), b, b, h, w).permute(0, 1, 4, 2, 5, 3)
-    return x.reshape(n, c // (b * b), h * b, w * b)
+        x = x.reshape(n, b * b, c // (b * b), h, w).transpose(1, 2).reshape(n, c, h, w)
+    return x.pixel_shuffle(b)
 
 
 @op("SpaceToDepth")
@@ -313,32 +304,26 @@ def space_to_depth(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DC
     b = blocksize
     if h % b or w % b:
         raise node.fail(f"images of {h} by {w} are not made of blocks of {b} by {b}")
-    x = x.reshape(n, c, h // b, b, w // b, b)
-    x = x.permute(0, 3, 5, 1, 2, 4) if mode == "DCR" else x.permute(0, 1, 3, 5, 2, 4)
-    return x.reshape(n, c * b * b, h // b, w // b)
+    x = x.pixel_unshuffle(b)
+    if mode == "DCR":
+        x = x.reshape(n, c, b * b, h // b, w // b).transpose(1, 2).reshape(x.shape)
+    return x
 
 
 @op("Trilu", values=("k",))
-def trilu(x: Tensor, k: Array | None = None, *, upper: int) -> Tensor:
+def trilu(x: Tensor, k: MaybeArray = None, *, upper: int) -> Tensor:
     """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
-    diagonal = 0 if k is None else int(single(k))
-    rows, columns = x.shape[-2:]
-    row, column = iota(x, rows, 0, 2), iota(x, columns, 1, 2)
-    diagonal = max(-rows, min(columns, diagonal))
-    inside: Tensor = column - row >= diagonal if upper else column - row <= diagonal
-    return inside.where(x, x.zeros_like())
+    return (x.triu if upper else x.tril)(0 if k is None else int(single(k)))
 
 
-@trilu.host
-def _trilu_on_host(x: Array, k: Array | None = None, *, upper: int) -> Array:
-    return (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k)))
+trilu.host(lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k))))
 
 
 @op("ReverseSequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
-    length = lengths.int().reshape(*[x.shape[i] if i == batch_axis else 1 for i in range(x.ndim)])
+    length = lengths.int().reshape([-1 if i == batch_axis else 1 for i in range(x.ndim)])
     index = (time < length).where(length - 1 - time, time)
     return x.gather(time_axis, index.expand(*x.shape))
 
@@ -347,7 +332,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
 
 
 @op("ConstantOfShape", values=("shape",))
-def constant_of_shape(node: NodeCall, shape: Array, *, value: Array | None = None) -> Value:
+def constant_of_shape(node: NodeCall, shape: Array, *, value: MaybeArray) -> Value:
     """A tensor filled with one number, a float32 0 unless `value` is given."""
     sizes = ints(shape)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
@@ -364,10 +349,9 @@ def constant_of_shape(node: NodeCall, shape: Array, *, value: Array | None = Non
 
 
 @op("Range", values=("start", "limit", "delta"))
-def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Value:
+def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Any:
     """start, start + delta, ... up to but without limit; floats of 16 bits through wider ones, whatever stash_type."""
     first, last, step = single(start), single(limit), single(delta)
-    out: Value
     if not step:
         raise node.fail("delta is 0")
     if any(isinstance(n, UOp) for n in (first, last, step)):
@@ -379,17 +363,15 @@ def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_ty
         return counted(row if isinstance(first, int) and not first else row + first)
     count = max(math.ceil((last - first) / step), 0)
     if count <= SMALL:
-        out = (first + np.arange(count) * step).astype(start.dtype)
-    else:
-        out = (Tensor.arange(count, device=node.device).cast(start.dtype.name) * step + first).cast(start.dtype.name)
-    return out
+        return (first + np.arange(count) * step).astype(start.dtype)
+    return (Tensor.arange(count, device=node.device).cast(start.dtype.name) * step + first).cast(start.dtype.name)
 
 
 @op("EyeLike", raw=True)
-def eye_like(node: NodeCall, x: Value, *, dtype: int | None = None, k: int) -> Tensor:
+def eye_like(node: NodeCall, x: Value, *, dtype: int | None, k: int) -> Tensor:
     """Ones on the k-th diagonal of a matrix of the shape of x, in its dtype unless another is named."""
     rows, columns = x.shape
     name = array_dtype(dtype).name if dtype else x.dtype.name  # type: ignore[union-attr]
     row = Tensor.arange(rows, device=node.device).reshape(rows, 1)
-    on: Tensor = (Tensor.arange(columns, device=node.device).reshape(1, columns) - row) == k
+    on = (Tensor.arange(columns, device=node.device).reshape(1, columns) - row) == k
     return on.cast(name)

@@ -10,10 +10,10 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Value, axes_of, axis_of, counted, plus, single
+from anneal.onnx.ops.elementwise import MaybeValue, Numbers, Tensors, Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import dtype_named
-from anneal.tensor import Generator, Tensor, dtypes
+from anneal.tensor import Generator, Tensor
 from anneal.tensor.random import multinomial, rand, randn
 
 
@@ -53,7 +53,7 @@ def batch_normalization(
     momentum: float,
     is_test: int = 1,
     spatial: int = 1,
-    training_mode: int | None = None,
+    training_mode: int | None,
 ) -> Any:
     """Batch normalisation. The statistics are the batch's, and the running ones are outputs as well, with is_test=0 in
     versions 1 and 6, with outputs for them in versions 7 and 9, and with training_mode=1 since version 14.
@@ -61,10 +61,10 @@ def batch_normalization(
     spatial=0, until version 7, has statistics for each place and not for each channel.
     """
     training = (node.version >= 7 or not is_test) and node.wants(1) if training_mode is None else training_mode
-    x: Tensor = node.tensor(data)
+    x = node.tensor(data)
     if spatial and not training:
         return _inference(node, x, scale, bias, mean, var, epsilon)
-    rows = [node.tensor(v) for v in (scale, bias, mean, var)]
+    rows = node.tensor([scale, bias, mean, var])
     if spatial:
         return _of_batch(x, rows, epsilon, momentum)[: node.outputs]
     if training:
@@ -73,7 +73,7 @@ def batch_normalization(
     return (x - m) * (s * (v + epsilon).rsqrt()) + b
 
 
-def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float) -> tuple[Tensor, ...]:
+def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float) -> Tensors:
     """The result, the running mean and variance, and the batch's, for rows of scale, bias, mean and variance."""
     scale, bias, mean, var = rows
     axes = (0, *range(2, x.ndim))
@@ -84,10 +84,10 @@ def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float
     return y, new_mean, new_var, batch_mean, batch_var
 
 
-@op("InstanceNormalization")
-def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
-    """Instance normalisation: each channel of each sample with mean 0 and variance 1, then scaled and shifted."""
-    return F.group_norm(x, x.shape[1], scale, bias, epsilon)
+# each channel of each sample with mean 0 and variance 1, then scaled and shifted
+op("InstanceNormalization")(
+    lambda x, scale, bias, *, epsilon: F.group_norm(x, x.shape[1], scale, bias, epsilon),
+)
 
 
 @op("GroupNormalization")
@@ -121,8 +121,7 @@ def layer_normalization(
     if scale.shape == tail and (bias is None or bias.shape == tail):
         y = F.layer_norm(wide, tail, scale, bias, epsilon)
     else:
-        y = F.layer_norm(wide, tail, None, None, epsilon) * scale
-        y = plus(y, bias)
+        y = plus(F.layer_norm(wide, tail, None, None, epsilon) * scale, bias)
     y = y.cast(x.dtype)
     if not node.wants(1) and not node.wants(2):
         return y
@@ -145,7 +144,7 @@ def rms_normalization(
 
 
 @op("LpNormalization")
-def lp_normalization(node: NodeCall, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
+def lp_normalization(node: NodeCall, x: Tensor, *, axis: int, p: int) -> Tensor:
     """x over its 1- or 2-norm along an axis; 0 where that is 0."""
     size = x.norm(p, axis_of(node, axis, x.ndim), keepdim=True)
     return (size == 0).where(x.zeros_like(), x / size)
@@ -163,8 +162,7 @@ def mean_variance_normalization(node: NodeCall, x: Tensor, *, axes: Sequence[int
 def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """x over a power of the mean square of `size` channels about each; of an even number more lie behind."""
     before = (size - 1) // 2
-    sides = [(0, 0)] * x.ndim
-    sides[1] = (before, size - 1 - before)
+    sides = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]
     total = (x * x).pad(sides).unfold(1, size).sum(-1)
     return x / (total * (alpha / size) + bias).pow(beta)
 
@@ -172,48 +170,38 @@ def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tens
 # -- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def _dropped(node: NodeCall, x: Tensor, ratio: float, training: bool, seed: int | None = None) -> Any:
-    """x, or with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is wanted.
+@op("Dropout", since=12, values=("ratio", "training_mode"), pure=False, was=("ratio", ""))
+def dropout(
+    node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = None, *, is_test: int = 1, seed: int | None
+) -> Any:
+    """x, or in training with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is
+    wanted: of bools since version 10.
 
-    With a seed the numbers are those of the standard's reference, NumPy's, and the same in each run.
+    It is training if training_mode is true; with is_test=0 in versions 1 and 6, and never in those between. With a seed
+    the numbers are those of the standard's reference, NumPy's, and the same in each run.
     """
-    if not training or ratio == 0:
-        return (x, Tensor.ones(*x.shape, dtype="bool", device=x.device)) if node.wants(1) else x
-    if seed is None:
-        kept = rand(*x.shape, device=x.device) >= ratio
-    else:
-        kept = node.constant(np.random.RandomState(seed).uniform(0, 1.0, x.shape) >= ratio)
-    y = kept.where(x / (1 - ratio) if ratio < 1 else x.zeros_like(), x.zeros_like())
-    return (y, kept) if node.wants(1) else y
-
-
-@op("Dropout", pure=False)
-def dropout_old(node: NodeCall, x: Tensor, *, ratio: float, is_test: int = 1) -> Any:
-    """x itself; zeros are drawn with is_test=0 alone, which versions 1 and 6 have. The mask is of bools since 10."""
-    y = _dropped(node, x, ratio, not is_test)
-    if isinstance(y, tuple) and node.version < 10:
-        return y[0], y[1].cast(x.dtype)
-    return y
-
-
-@op("Dropout", since=12, values=("ratio", "training_mode"), pure=False)
-def dropout(node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int | None = None) -> Any:
-    """x itself unless training_mode is true."""
     share = 0.5 if ratio is None else float(single(ratio))
-    training = training_mode is not None and bool(single(training_mode))
-    return _dropped(node, x, share, training, seed)
+    if not share or (is_test and (training_mode is None or not single(training_mode))):
+        y, kept = x, x.ones_like(dtype="bool")
+    else:
+        if seed is None:
+            kept = rand(*x.shape, device=x.device) >= share
+        else:
+            kept = node.constant(np.random.RandomState(seed).uniform(0, 1.0, x.shape) >= share)
+        y = kept.where(x / (1 - share) if share < 1 else x.zeros_like(), x.zeros_like())
+    return (y, kept.cast(x.dtype) if node.version < 10 else kept) if node.wants(1) else y
 
 
 PREVIEW = "ai.onnx.preview.training"
 
 
-def _each(node: NodeCall, tensors: tuple[Tensor, ...], kinds: int, step: Callable[..., tuple[Tensor, ...]]) -> Any:
+def _each(node: NodeCall, tensors: Tensors, kinds: int, step: Callable[..., Tensors]) -> Any:
     """Inputs are all parameters, then all gradients, then all of each state; so are the outputs, without gradients."""
     if not tensors or len(tensors) % kinds:
         raise node.fail(f"{len(tensors)} tensors; {kinds} for each parameter are wanted")
     count = len(tensors) // kinds
     rows = [step(*tensors[i::count]) for i in range(count)]
-    return tuple([row[k] for k in range(kinds - 1) for row in rows])
+    return tuple(row[k] for k in range(kinds - 1) for row in rows)
 
 
 @op("Momentum", domain=PREVIEW)
@@ -230,7 +218,7 @@ def momentum(
     """Gradient descent with momentum, "standard" or "nesterov"."""
     scale = (t > 0).where(beta, 1.0)
 
-    def step(x: Tensor, g: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    def step(x: Tensor, g: Tensor, v: Tensor) -> Tensors:
         g = g + x * norm_coefficient
         v = v * alpha + g * scale
         return x - r * (g + v * alpha if mode == "nesterov" else v), v
@@ -245,7 +233,7 @@ def adagrad(
     """A rate for each element, less the more its gradients were."""
     rate = r / (t * decay_factor + 1)
 
-    def step(x: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+    def step(x: Tensor, g: Tensor, h: Tensor) -> Tensors:
         g = g + x * norm_coefficient
         h = h + g * g
         return x - rate * g / (h.sqrt() + epsilon), h
@@ -270,7 +258,7 @@ def adam(
     corrected = r * (1 - beta**steps).sqrt() / (1 - alpha**steps)
     rate = (t > 0).where(corrected, r)
 
-    def step(x: Tensor, g: Tensor, v: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+    def step(x: Tensor, g: Tensor, v: Tensor, h: Tensor) -> Tensors:
         g = g + x * norm_coefficient
         v = v * alpha + g * (1 - alpha)
         h = h * beta + g * g * (1 - beta)
@@ -284,42 +272,42 @@ def _generator(seed: float | None) -> Generator | None:
     return None if seed is None else Generator(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-def _named(node: NodeCall, code: int | None, like: Value | None) -> str:
+def _named(node: NodeCall, code: int | None, like: MaybeValue) -> str:
     return node.element(code).name if code is not None else "float32" if like is None else like.dtype.name
 
 
 @op("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", raw=True, pure=False)
 def random(
     node: NodeCall,
-    like: Value | None = None,
+    like: MaybeValue = None,
     *,
-    dtype: int | None = None,
+    dtype: int | None,
     high: float = 1.0,
     low: float = 0.0,
     mean: float = 0.0,
     scale: float = 1.0,
-    seed: float | None = None,
-    shape: Sequence[int] | None = None,
+    seed: float | None,
+    shape: Numbers,
 ) -> Tensor:
     """Normal or uniform numbers of a shape, or that of another value.
 
     Random numbers are anneal's, not those of another runtime; with a seed each run draws the same.
     """
-    sizes: Any = (shape or ()) if like is None else like.shape
+    sizes = (shape or ()) if like is None else like.shape
     draw, scale, mean = (randn, scale, mean) if "Normal" in node.op else (rand, high - low, low)
     drawn = draw(*sizes, device=node.device, generator=_generator(seed))
     return (drawn * scale + mean).cast(_named(node, dtype, like))
 
 
 @op("Bernoulli", pure=False)
-def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Any:
+def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None, seed: float | None) -> Any:
     """1 with the probability that each element is, else 0."""
-    drawn: Any = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
+    drawn = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
     return drawn.cast(_named(node, dtype, p))
 
 
 @op("Multinomial", pure=False)
-def draws(x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
+def draws(x: Tensor, *, dtype: int, sample_size: int, seed: float | None) -> Tensor:
     """Classes drawn from rows of unnormalised log-probabilities."""
     found = multinomial(x.float().softmax(-1), sample_size, True, generator=_generator(seed))
-    return found.cast(dtypes.int32) if dtype == 6 else counted(found)
+    return found.int() if dtype == 6 else counted(found)

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, counted, ints, iota, total_of
+from anneal.onnx.ops.elementwise import Array, MaybeTensor, Numbers, counted, ints, iota, total_of
 from anneal.onnx.registry import op, rows
 from anneal.ops import overlapped
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
+from anneal.uop import Ints
 
 Pairs = tuple[tuple[int, int], ...]
-_CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
-_MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_AXES = (1, 2, 3)  # numbers of axes for which there are functions
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """The places of windows along each axis: sizes of kernel, steps and borders, and how many windows there are."""
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
+    kernel: Ints
+    strides: Ints
+    dilations: Ints
     pads: Pairs  # as given; what ceil_mode hangs over the end is not among them
-    out: tuple[int, ...]
+    out: Ints
 
     def reach(self, sizes: Sequence[int]) -> Pairs:
         """The borders that the windows see: at the end cut to, or grown to, the last window's end."""
         ends = [
-            (o - 1) * s + d * (k - 1) + 1
-            for o, s, d, k in zip(self.out, self.strides, self.dilations, self.kernel, strict=True)
+            (o - 1) * s + d * (k - 1) + 1 for o, s, d, k in zip(self.out, self.strides, self.dilations, self.kernel)
         ]
-        return tuple([(b, e - n - b) for (b, _), e, n in zip(self.pads, ends, sizes, strict=True)])
+        return tuple((b, e - n - b) for (b, _), e, n in zip(self.pads, ends, sizes))
 
 
 class Windows(NamedTuple):
@@ -46,21 +43,18 @@ class Windows(NamedTuple):
 
     auto_pad: str | None = "NOTSET"
     ceil_mode: int = 0
-    dilations: Sequence[int] | None = None
-    kernel_shape: Sequence[int] | None = None
-    pads: Sequence[int] | None = None
-    strides: Sequence[int] | None = None
+    dilations: Numbers = None
+    kernel_shape: Numbers = None
+    pads: Numbers = None
+    strides: Numbers = None
 
-    def steps(self, axes: int) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
+    def steps(self, axes: int) -> tuple[Ints, Ints, list[int]]:
         """Strides, dilations and pads, as given or as they are if they are not."""
         each = (1,) * axes
         return tuple(self.strides or each), tuple(self.dilations or each), list(self.pads or [0] * (2 * axes))
 
 
-WINDOWS = Windows()
-
-
-def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Sequence[int] | None = None) -> Window:
+def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Numbers = None) -> Window:
     """The windows over axes of these sizes; an error that names the node where they do not fit.
 
     `pads` are the begins of all axes and then the ends; `auto_pad` works them out so that SAME_UPPER and SAME_LOWER
@@ -78,13 +72,11 @@ def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Sequen
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.fail(f"auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {auto!r}")
     pairs, out = [], []
-    for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+    for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations)):
         span = d * (k - 1) + 1
         if auto.startswith("SAME"):
             count = (n + s - 1) // s
-            total = max((count - 1) * s + span - n, 0)
-            less = total // 2
-            pair = (less, total - less) if auto == "SAME_UPPER" else (total - less, less)
+            pair = _halves(max((count - 1) * s + span - n, 0), auto)
         else:
             pair = (0, 0) if auto == "VALID" else (pads[i], pads[axes + i])
             room = n + sum(pair) - span
@@ -99,9 +91,15 @@ def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Sequen
     return Window(tuple(kernel), strides, dilations, tuple(pairs), tuple(out))
 
 
+def _halves(total: int, auto: str) -> tuple[int, int]:
+    """The borders that a number of elements makes, the odd one at the end or at the beginning."""
+    both = total // 2, total - total // 2
+    return both if auto == "SAME_UPPER" else both[::-1]
+
+
 def _bordered(x: Tensor, pairs: Pairs, value: Any = 0) -> Tensor:
     """x with borders along its last axes; negative ones cut off."""
-    if all(p == (0, 0) for p in pairs):
+    if not any(map(any, pairs)):
         return x
     return x.pad(((0, 0),) * (x.ndim - len(pairs)) + pairs, value=value)
 
@@ -110,31 +108,27 @@ def _windows(x: Tensor, w: Window, value: Any) -> Tensor:
     """(n, c, h, w) to (n, c, oh, ow, kh, kw), and so for any number of axes: a view."""
     axes = len(w.kernel)
     x = _bordered(x, w.reach(x.shape[-axes:]), value)
-    for i, (k, s, d) in enumerate(zip(w.kernel, w.strides, w.dilations, strict=True)):
-        x = _unfolded(x, 2 + i, k, s, d)
+    for i, (k, s, d) in enumerate(zip(w.kernel, w.strides, w.dilations)):
+        x = x.unfold(2 + i, d * (k - 1) + 1, s)
+        x = x if d == 1 else x[..., ::d]
     return x
-
-
-def _unfolded(x: Tensor, axis: int, k: int, s: int, d: int) -> Tensor:
-    x = x.unfold(axis, d * (k - 1) + 1, s)
-    return x if d == 1 else x[..., ::d]
 
 
 # -- convolutions -----------------------------------------------------------------------------------------------------
 
 
-def convolved(node: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None, w: Window, groups: int) -> Tensor:
+def convolved(node: NodeCall, x: Tensor, weight: Tensor, bias: MaybeTensor, w: Window, groups: int) -> Tensor:
     """The convolution of (batch, in, ...) and (out, in/groups, ...) over the windows."""
     axes = len(w.kernel)
-    if axes not in _CONV:
+    if axes not in _AXES:
         raise node.fail(f"a convolution over {axes} axes; one to three are computed")
     side = [b for b, _ in w.pads]
     if any(b != e for b, e in w.pads):
         x, side = _bordered(x, w.pads), [0] * axes
-    return _CONV[axes](x, weight, bias, list(w.strides), side, list(w.dilations), groups)
+    return getattr(F, f"conv{axes}d")(x, weight, bias, list(w.strides), side, list(w.dilations), groups)  # type: ignore[no-any-return]
 
 
-def kernel_of(node: NodeCall, weight: Tensor, how: Windows) -> tuple[int, ...]:
+def kernel_of(node: NodeCall, weight: Tensor, how: Windows) -> Ints:
     """The sizes of the kernel; the attribute, if given, must agree."""
     kernel = tuple(weight.shape[2:])
     if how.kernel_shape and tuple(how.kernel_shape) != kernel:
@@ -147,10 +141,10 @@ def conv(
     node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
+    bias: MaybeTensor = None,
     *,
     group: int,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """The convolution over one to three axes; the same in every version."""
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
@@ -162,16 +156,16 @@ def conv_transpose(
     node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
+    bias: MaybeTensor = None,
     *,
     group: int = 1,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    how: Windows = WINDOWS,
+    output_padding: Numbers,
+    output_shape: Numbers,
+    how: Windows,
 ) -> Tensor:
     """The gradient of Conv by its input, as an operator of its own; `output_shape`, if given, decides the padding."""
     axes, kernel, auto_pad = x.ndim - 2, kernel_of(node, weight, how), how.auto_pad or "NOTSET"
-    if axes not in _TRANSPOSED:
+    if axes not in _AXES:
         raise node.fail(f"a transposed convolution over {axes} axes; one to three are computed")
     steps, spread, given = how.steps(axes)
     extra = list(output_padding or [0] * axes)
@@ -182,13 +176,10 @@ def conv_transpose(
         if wanted is None:
             cut.append((given[i], given[axes + i]) if auto_pad == "NOTSET" else (0, 0))
             continue
-        total = max(full - wanted, 0)
-        less = total // 2
-        cut.append((less, total - less) if auto_pad == "SAME_UPPER" else (total - less, less))
-        if wanted > full:
-            extra[i] += wanted - full
-    whole = _TRANSPOSED[axes](x, weight, None, list(steps), 0, 0, group, list(spread))
-    out = _bordered(whole, tuple([(-b, more - e) for (b, e), more in zip(cut, extra, strict=True)]))
+        cut.append(_halves(max(full - wanted, 0), auto_pad))
+        extra[i] += max(wanted - full, 0)
+    whole = getattr(F, f"conv_transpose{axes}d")(x, weight, None, list(steps), 0, 0, group, list(spread))
+    out = _bordered(whole, tuple((-b, more - e) for (b, e), more in zip(cut, extra)))
     return out if bias is None else out + bias.reshape(1, -1, *[1] * axes)
 
 
@@ -199,21 +190,17 @@ def col2im(
     image_shape: Array,
     block_shape: Array,
     *,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """Columns put back where windows took them, overlapping ones added: a sum over the places of the kernel."""
     image, kernel = ints(image_shape), ints(block_shape)
     w = window_of(node, image, how, kernel)
     columns = x.reshape(x.shape[0], x.shape[1] // math.prod(kernel), *kernel, *w.out)
-    padded = [size + sum(pair) for size, pair in zip(image, w.pads, strict=True)]
-    return _bordered(overlapped(columns, padded, w.strides, w.dilations), tuple([(-b, -e) for b, e in w.pads]))
+    padded = [size + sum(pair) for size, pair in zip(image, w.pads)]
+    return _bordered(overlapped(columns, padded, w.strides, w.dilations), tuple((-b, -e) for b, e in w.pads))
 
 
 # -- pools ------------------------------------------------------------------------------------------------------------
-
-
-def _lowest(x: Tensor) -> Any:
-    return -math.inf if x.dtype.is_float else x.dtype.min
 
 
 @op("MaxPool")
@@ -222,17 +209,17 @@ def max_pool(
     x: Tensor,
     *,
     storage_order: int = 0,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Any:
     """The largest of each window, and since version 8 its place in the flat input; ceil_mode, dilations since 10."""
-    axes = x.ndim - 2
+    axes, lowest = x.ndim - 2, -math.inf if x.dtype.is_float else x.dtype.min
     w = window_of(node, x.shape[2:], how)
     if not node.wants(1):
-        if axes in _MAX_POOL:
-            padded = _bordered(x, w.reach(x.shape[2:]), _lowest(x))
-            return _MAX_POOL[axes](padded, list(w.kernel), list(w.strides), 0, list(w.dilations))
-        return _windows(x, w, _lowest(x)).amax(tuple(range(2 + axes, 2 + 2 * axes)))
-    seen = _windows(x, w, _lowest(x)).reshape(*x.shape[:2], *w.out, -1)
+        if axes in _AXES:
+            padded = _bordered(x, w.reach(x.shape[2:]), lowest)
+            return getattr(F, f"max_pool{axes}d")(padded, list(w.kernel), list(w.strides), 0, list(w.dilations))
+        return _windows(x, w, lowest).amax(tuple(range(2 + axes, 2 + 2 * axes)))
+    seen = _windows(x, w, lowest).reshape(*x.shape[:2], *w.out, -1)
     best = seen.argmax(-1)
     return seen.amax(-1), _flat_position(x, best, w, storage_order)
 
@@ -240,13 +227,12 @@ def max_pool(
 def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Tensor:
     """The index in x of the `best` place of each window, laid flat; with column_major the first axis runs fastest."""
     axes, sizes = len(w.kernel), x.shape[2:]
-    stride = [math.prod(sizes[:i] if column_major else sizes[i + 1 :]) for i in range(axes)]
     rest, places = best, []
     for i in reversed(range(axes)):
-        inside = rest.remainder(w.kernel[i])
-        rest = rest.floor_divide(w.kernel[i])
+        rest, inside = rest.divmod(w.kernel[i])
         begin = iota(x, w.out[i], 2 + i, x.ndim) * w.strides[i] - w.pads[i][0]
-        places.append((begin + inside * w.dilations[i]) * stride[i])
+        stride = math.prod(sizes[:i] if column_major else sizes[i + 1 :])
+        places.append((begin + inside * w.dilations[i]) * stride)
     image = iota(x, math.prod(x.shape[:2]), 0, 1).reshape(*x.shape[:2], *[1] * axes)
     return counted(image * math.prod(sizes) + total_of(places))
 
@@ -254,7 +240,7 @@ def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Ten
 def _counts(w: Window, sizes: Sequence[int], padding: int) -> list[Array]:
     """The number of elements that each window sees along each axis, with or without the padding."""
     found = []
-    for n, k, s, d, (b, e), o in zip(sizes, w.kernel, w.strides, w.dilations, w.pads, w.out, strict=True):
+    for n, k, s, d, (b, e), o in zip(sizes, w.kernel, w.strides, w.dilations, w.pads, w.out):
         places = np.arange(o)[:, None] * s - b + np.arange(k) * d
         low, high = (-b, n + e) if padding else (0, n)
         found.append(((places >= low) & (places < high)).sum(1))
@@ -272,26 +258,23 @@ def average_pool(
     x: Tensor,
     *,
     count_include_pad: int = 0,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """The mean of each window; count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
     w = window_of(node, x.shape[2:], how)
     total = _window_sum(x, w)
-    whole = math.prod(w.kernel)
-    if not how.ceil_mode and (count_include_pad or all(p == (0, 0) for p in w.pads)):
-        return total * (1.0 / whole)
+    if not how.ceil_mode and (count_include_pad or not any(map(any, w.pads))):
+        return total * (1.0 / math.prod(w.kernel))
     node.room(*x.shape[:2], *w.out)
     counts = _counts(w, x.shape[2:], count_include_pad)
-    if all((c == k).all() for c, k in zip(counts, w.kernel, strict=True)):
-        return total * (1.0 / whole)
-    scale = np.ones((), np.float64)
-    for row in counts:
-        scale = scale[..., None] * (1.0 / np.maximum(row, 1))
+    if all((c == k).all() for c, k in zip(counts, w.kernel)):
+        return total * (1.0 / math.prod(w.kernel))
+    scale = reduce(np.multiply.outer, [1.0 / np.maximum(row, 1) for row in counts], np.ones(()))
     return total * node.constant(scale.astype(x.dtype.name))
 
 
 @op("LpPool")
-def lp_pool(node: NodeCall, x: Tensor, *, p: float, how: Windows = WINDOWS) -> Tensor:
+def lp_pool(node: NodeCall, x: Tensor, *, p: float, how: Windows) -> Tensor:
     """The p-norm of each window; p is an integer since version 2, ceil_mode and dilations since 18."""
     w = window_of(node, x.shape[2:], how)
     return _root(_window_sum(_power(x, p), w), p)
@@ -305,7 +288,7 @@ def _root(x: Tensor, p: float) -> Tensor:
     return x if p == 1 else x.sqrt() if p == 2 else x.pow(1 / p)
 
 
-def _places(x: Tensor) -> tuple[int, ...]:
+def _places(x: Tensor) -> Ints:
     return tuple(range(2, x.ndim))
 
 
@@ -324,7 +307,7 @@ def max_unpool(
     index: Tensor,
     output_shape: Array | None = None,
     *,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """MaxPool's results at the places that its indices name, zeros elsewhere."""
     kernel = how.kernel_shape or ()
@@ -335,8 +318,8 @@ def max_unpool(
         for i, (n, s, k) in enumerate(zip(x.shape[2:], steps, kernel, strict=True))
     ]
     shape = (*x.shape[:2], *inferred)
-    flat = Tensor.zeros(math.prod(shape), dtype=x.dtype, device=x.device)
-    out = flat.scatter(0, index.cast(dtypes.int32).reshape(-1), x.reshape(-1)).reshape(*shape)
+    flat = x.new_zeros(math.prod(shape))
+    out = flat.scatter(0, index.int().reshape(-1), x.reshape(-1)).reshape(*shape)
     if output_shape is None:
         return out
-    return _bordered(out, tuple([(0, n - m) for n, m in zip(ints(output_shape)[2:], inferred, strict=True)]))
+    return _bordered(out, tuple((0, n - m) for n, m in zip(ints(output_shape)[2:], inferred, strict=True)))

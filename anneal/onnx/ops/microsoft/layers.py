@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops import attention as main
-from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together
-from anneal.onnx.ops.elementwise import Array, axis_of, iota, plus, single
+from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together, visible
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, iota, plus, single
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.training import layer_normalization, rms_normalization
-from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
+from anneal.onnx.ops.windows import Windows, convolved, kernel_of, max_pool, window_of
 from anneal.onnx.registry import rows
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 
 # -- activations ------------------------------------------------------------------------------------------------------
 
-POINTWISE: dict[str, Callable[..., Tensor]] = {
-    "Gelu": lambda x: x.gelu(),
-    "BiasGelu": lambda x, bias: (x + bias).gelu(),
-    "FastGelu": lambda x, bias=None: plus(x, bias).gelu("tanh"),
-    "QuickGelu": lambda x, *, alpha=1.702: x * (x * alpha).sigmoid(),
-    "BiasAdd": lambda x, bias, skip: x + bias + skip,
-    "ScaledSiLU": lambda x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
-    "GemmFastGelu": lambda x, weight, bias=None: plus(x.matmul(weight), bias).gelu("tanh"),
-    "MatMulInteger16": lambda a, b: exact_matmul(a.cast(dtypes.int32), b.cast(dtypes.int32)),
-    # the padding and the scale concern gradients alone
-    "TorchEmbedding": lambda weight, index, padding=None, scale=None: weight.rows(index.cast(dtypes.int32)),
-}
-rows(POINTWISE, domain=MICROSOFT)
+rows(
+    {
+        "Gelu": lambda x: x.gelu(),
+        "BiasGelu": lambda x, bias: (x + bias).gelu(),
+        "FastGelu": lambda x, bias=None: plus(x, bias).gelu("tanh"),
+        "QuickGelu": lambda x, *, alpha=1.702: x * (x * alpha).sigmoid(),
+        "BiasAdd": lambda x, bias, skip: x + bias + skip,
+        "ScaledSiLU": lambda x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
+        "GemmFastGelu": lambda x, weight, bias=None: plus(x.matmul(weight), bias).gelu("tanh"),
+        "MatMulInteger16": lambda a, b: exact_matmul(a.int(), b.int()),
+        # the padding and the scale concern gradients alone
+        "TorchEmbedding": lambda weight, index, padding=None, scale=None: weight.rows(index.int()),
+    },
+    domain=MICROSOFT,
+)
 
 
 @op("BiasSplitGelu")
 def bias_split_gelu(x: Tensor, bias: Tensor) -> Tensor:
     """The first half of the last axis of a sum, times gelu of the second."""
-    x = x + bias
-    half = x.shape[-1] // 2
-    return x[..., :half] * x[..., half:].gelu()
+    line, gate = (x + bias).chunk(2, -1)
+    return line * gate.gelu()
 
 
 @op("BiasSoftmax")
@@ -52,8 +52,7 @@ def bias_softmax(node: NodeCall, x: Tensor, bias: Tensor, *, axis: int = 1, is_i
     first = axis_of(node, axis, x.ndim)
     if not is_inner_broadcast and bias.ndim == x.ndim - 1:
         bias = bias.unsqueeze(first - 1)
-    rows = (x + bias).reshape(math.prod(x.shape[:first]), math.prod(x.shape[first:]))
-    return rows.softmax(1).reshape(*x.shape)
+    return (x + bias).flatten(first).softmax(-1).reshape(*x.shape)
 
 
 def _activated(node: NodeCall, y: Tensor, activation: str, parameters: Sequence[float]) -> Tensor:
@@ -66,9 +65,8 @@ def _activated(node: NodeCall, y: Tensor, activation: str, parameters: Sequence[
     if activation.lower() not in ACTIVATIONS:
         raise node.fail(f"activation {activation!r} is not known")
     function, *defaults = ACTIVATIONS[activation.lower()]
-    wanted = [d for d in defaults if d is not None]
-    given = list(parameters)[: len(wanted)]
-    return function(y, *given, *wanted[len(given) :])
+    given = list(parameters)[: len(defaults)]
+    return function(y, *given, *defaults[len(given) :])  # type: ignore[no-any-return]
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
@@ -99,19 +97,18 @@ def fused_gemm(
     node: NodeCall,
     a: Tensor,
     b: Tensor,
-    c: Tensor | None = None,
+    c: MaybeTensor = None,
     *,
     activation: str = "",
-    activation_alpha: float | None = None,
-    activation_beta: float | None = None,
+    activation_alpha: float | None,
+    activation_beta: float | None,
     alpha: float = 1.0,
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
 ) -> Tensor:
     """An activation of alpha * A @ B + beta * C."""
-    out = (a.T if transA else a).matmul(b.T if transB else b) * alpha
-    out = out if c is None else out + c * beta
+    out = plus((a.T if transA else a).matmul(b.T if transB else b) * alpha, None if c is None else c * beta)
     return _activated(node, out, activation, [p for p in (activation_alpha, activation_beta) if p is not None])
 
 
@@ -120,13 +117,13 @@ def fused_conv(
     node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
-    z: Tensor | None = None,
+    bias: MaybeTensor = None,
+    z: MaybeTensor = None,
     *,
     activation: str = "",
-    activation_params: Sequence[float] | None = None,
+    activation_params: Floats,
     group: int = 1,
-    how: Windows = WINDOWS,
+    how: Windows,
 ) -> Tensor:
     """An activation of a convolution, to which another value may be added first."""
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
@@ -143,20 +140,19 @@ def skip_layer_normalization(
     x: Tensor,
     skip: Tensor,
     gamma: Tensor,
-    beta: Tensor | None = None,
-    bias: Tensor | None = None,
+    beta: MaybeTensor = None,
+    bias: MaybeTensor = None,
     *,
     epsilon: float = 1e-12,
 ) -> Any:
     """The layer norm of a sum; the sum is the fourth output."""
     total = plus(x + skip, bias)
-    y = F.layer_norm(total, total.shape[-1], gamma, beta, epsilon)
-    return _with_statistics(node, y, total)
+    return _with_statistics(node, F.layer_norm(total, total.shape[-1], gamma, beta, epsilon), total)
 
 
 @op("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(
-    node: NodeCall, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12
+    node: NodeCall, x: Tensor, skip: Tensor, gamma: Tensor, bias: MaybeTensor = None, *, epsilon: float = 1e-12
 ) -> Any:
     """The root mean square norm of a sum; the sum is the fourth output."""
     total = plus(x + skip, bias)
@@ -196,31 +192,25 @@ def group_norm(
 def embed_layer_normalization(
     node: NodeCall,
     ids: Tensor,
-    segments: Tensor | None,
+    segments: MaybeTensor,
     words: Tensor,
     positions: Tensor,
-    segment_rows: Tensor | None,
+    segment_rows: MaybeTensor,
     gamma: Tensor,
     beta: Tensor,
-    mask: Tensor | None = None,
-    position_ids: Tensor | None = None,
+    mask: MaybeTensor = None,
+    position_ids: MaybeTensor = None,
     *,
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
 ) -> Any:
     """The layer norm of the sum of rows of words, positions and segments, and how many places of a mask are set."""
-    if position_ids is None:
-        place = positions[: ids.shape[1]].unsqueeze(0)
-    else:
-        place = positions.rows(position_ids.cast(dtypes.int32))
-    total = words.rows(ids.cast(dtypes.int32)) + place
+    place = positions[: ids.shape[1]].unsqueeze(0) if position_ids is None else positions.rows(position_ids.int())
+    total = words.rows(ids.int()) + place
     if segments is not None and segment_rows is not None:
-        total = total + segment_rows.rows(segments.cast(dtypes.int32))
+        total = total + segment_rows.rows(segments.int())
     y = F.layer_norm(total, total.shape[-1], gamma, beta, epsilon)
-    if mask is None:
-        counts = Tensor.zeros(ids.shape[0], dtype="int32", device=ids.device)
-    else:
-        counts = mask.cast(dtypes.int32).sum(1)
+    counts = ids.new_zeros(ids.shape[0], dtype="int32") if mask is None else mask.int().sum(1)
     return (y, counts, total)[: node.outputs]
 
 
@@ -230,8 +220,7 @@ def embed_layer_normalization(
 @op("CDist")
 def cdist(a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     """The distances, or their squares, of all pairs of rows."""
-    less = a.unsqueeze(1) - b.unsqueeze(0)
-    squares = (less * less).sum(-1)
+    squares = (a.unsqueeze(1) - b.unsqueeze(0)).square().sum(-1)
     return squares if metric == "sqeuclidean" else squares.sqrt()
 
 
@@ -264,16 +253,13 @@ class Heads(NamedTuple):
     unidirectional: int = 0
 
 
-HEADS = Heads()
-
-
 def _joint_attention(
     node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | None,
-    bias: Tensor | None,
+    mask: MaybeTensor,
+    bias: MaybeTensor,
     past: tuple[Tensor, Tensor] | None,
     how: Heads,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -282,14 +268,12 @@ def _joint_attention(
     if past is not None:
         before = past[0].shape[2]
         k, v = Tensor.cat([past[0], k], dim=2), Tensor.cat([past[1], v], dim=2)
-    total, length = k.shape[2], q.shape[2]
+    total = k.shape[2]
     if mask is not None:
-        hidden = _hidden(node, mask, q, total)
-        added = hidden.where(how.mask_filter_value, Tensor.zeros(1, dtype=q.dtype, device=q.device))
-        bias = added if bias is None else bias + added
+        bias = plus(_hidden(node, mask, q, total).where(how.mask_filter_value, q.new_zeros(1)), bias)
     allowed = None
     if how.unidirectional and (before or bias is not None):
-        allowed = iota(q, total, 3, 4) <= iota(q, length, 2, 4) + before
+        allowed = iota(q, total, 3, 4) <= iota(q, q.shape[2], 2, 4) + before
     plain = bool(how.unidirectional) and allowed is None
     y = attend(q, k, v, allowed, bias, how.scale or None, causal=plain, guarded=False)
     return together(y), k, v
@@ -299,9 +283,7 @@ def _hidden(node: NodeCall, mask: Tensor, q: Tensor, total: int) -> Tensor:
     """The keys that a mask hides: lengths (batch,), or zeros of (batch, keys), (batch, queries, keys) or of four
     axes.
     """
-    key = iota(q, total, 3, 4)
-    batch = q.shape[0]
-    mask = mask.cast(dtypes.int32)
+    key, batch, mask = iota(q, total, 3, 4), q.shape[0], mask.int()
     if mask.ndim == 1 and mask.shape[0] == batch:
         return key >= mask.reshape(-1, 1, 1, 1)
     if mask.ndim == 1 and mask.shape[0] == 2 * batch:
@@ -312,8 +294,7 @@ def _hidden(node: NodeCall, mask: Tensor, q: Tensor, total: int) -> Tensor:
     if mask.ndim == 3:
         return mask.unsqueeze(1) == 0
     if mask.ndim == 4:
-        before = total - q.shape[2]
-        return mask[:, :, before : before + q.shape[2], :total] == 0
+        return mask[:, :, total - q.shape[2] : total, :total] == 0
     raise node.fail(f"a mask of shape {tuple(mask.shape)}")
 
 
@@ -322,27 +303,26 @@ def attention(
     node: NodeCall,
     x: Tensor,
     weights: Tensor,
-    bias: Tensor | None = None,
-    mask: Tensor | None = None,
-    past: Tensor | None = None,
-    attention_bias: Tensor | None = None,
+    bias: MaybeTensor = None,
+    mask: MaybeTensor = None,
+    past: MaybeTensor = None,
+    attention_bias: MaybeTensor = None,
     *,
-    qkv_hidden_sizes: Sequence[int] | None = None,
-    how: Heads = HEADS,
+    qkv_hidden_sizes: Numbers,
+    how: Heads,
 ) -> Any:
     """Self-attention with its projection: the weights of queries, keys and values side by side."""
-    joined = plus(x.matmul(weights), bias)
     widths = list(qkv_hidden_sizes or [weights.shape[1] // 3] * 3)
-    return self_attention(node, joined, widths, mask, attention_bias, past, how)
+    return self_attention(node, plus(x.matmul(weights), bias), widths, mask, attention_bias, past, how)
 
 
 def self_attention(
     node: NodeCall,
     joined: Tensor,
     widths: list[int],
-    mask: Tensor | None,
-    bias: Tensor | None,
-    past: Tensor | None,
+    mask: MaybeTensor,
+    bias: MaybeTensor,
+    past: MaybeTensor,
     how: Heads,
 ) -> Any:
     """Attention of queries, keys and values of these widths, which lie side by side, and the cache if it is wanted."""
@@ -356,21 +336,21 @@ def self_attention(
 def multi_head_attention(
     node: NodeCall,
     query: Tensor,
-    key: Tensor | None = None,
-    value: Tensor | None = None,
-    bias: Tensor | None = None,
-    mask: Tensor | None = None,
-    attention_bias: Tensor | None = None,
-    past_key: Tensor | None = None,
-    past_value: Tensor | None = None,
+    key: MaybeTensor = None,
+    value: MaybeTensor = None,
+    bias: MaybeTensor = None,
+    mask: MaybeTensor = None,
+    attention_bias: MaybeTensor = None,
+    past_key: MaybeTensor = None,
+    past_value: MaybeTensor = None,
     *,
-    how: Heads = HEADS,
+    how: Heads,
 ) -> Any:
     """Attention of projected queries, keys and values, in one value of five axes or apart."""
     if query.ndim == 5:
-        q, k, v = [query[:, :, :, i].transpose(1, 2) for i in range(3)]
+        q, k, v = [x.transpose(1, 2) for x in query.unbind(3)]
     elif key is not None and key.ndim == 5:
-        q, k, v = heads_of(query, how.num_heads), key[:, :, :, 0].transpose(1, 2), key[:, :, :, 1].transpose(1, 2)
+        q, k, v = heads_of(query, how.num_heads), *[x.transpose(1, 2) for x in key.unbind(3)]
     elif key is not None and value is not None:
         q = heads_of(query, how.num_heads)
         k, v = [x if x.ndim == 4 else heads_of(x, how.num_heads) for x in (key, value)]
@@ -379,7 +359,7 @@ def multi_head_attention(
     if bias is not None:
         width = q.shape[1] * q.shape[3]
         rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
-        q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows, strict=True)]
+        q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows)]
     past = None if past_key is None or past_value is None else (past_key, past_value)
     y, k, v = _joint_attention(node, q, k, v, mask, attention_bias, past, how)
     return (y, k, v)[: node.outputs]
@@ -389,16 +369,16 @@ def multi_head_attention(
 def group_query_attention(
     node: NodeCall,
     query: Tensor,
-    key: Tensor | None,
-    value: Tensor | None,
-    past_key: Tensor | None,
-    past_value: Tensor | None,
+    key: MaybeTensor,
+    value: MaybeTensor,
+    past_key: MaybeTensor,
+    past_value: MaybeTensor,
     seqlens_k: Tensor,
     total_sequence_length: Array,
-    cos_cache: Tensor | None = None,
-    sin_cache: Tensor | None = None,
-    position_ids: Tensor | None = None,
-    attention_bias: Tensor | None = None,
+    cos_cache: MaybeTensor = None,
+    sin_cache: MaybeTensor = None,
+    position_ids: MaybeTensor = None,
+    attention_bias: MaybeTensor = None,
     *,
     do_rotary: int = 0,
     kv_num_heads: int,
@@ -416,22 +396,19 @@ def group_query_attention(
     length, total = q.shape[2], int(single(total_sequence_length))
     # Keys of each sample before this call's: none in the first one, whatever is padded.
     first = past_key is None or total == length
-    ends = seqlens_k.cast(dtypes.int32).reshape(-1)
+    ends = seqlens_k.int().reshape(-1)
     starts = ends.zeros_like() if first else ends + 1 - length
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise node.fail("do_rotary=1 without cos_cache and sin_cache")
         places = starts.reshape(-1, 1) + iota(q, length, 1, 2) if position_ids is None else position_ids
-        cos, sin = [cache.rows(places.cast(dtypes.int32)).unsqueeze(1) for cache in (cos_cache, sin_cache)]
+        cos, sin = [cache.rows(places.int()).unsqueeze(1) for cache in (cos_cache, sin_cache)]
         q, k = [rotated(x, cos, sin, rotary_interleaved) for x in (q, k)]
     if past_key is not None and past_value is not None:
         room = max(total, past_key.shape[2])
         k, v = [_written(node, old, new, starts, room) for old, new in ((past_key, k), (past_value, v))]
-    position = iota(q, length, 2, 4) + starts.reshape(-1, 1, 1, 1)
-    seen = iota(q, k.shape[2], 3, 4)
-    allowed: Any = seen <= position
-    if local_window_size > 0:
-        allowed = allowed & (seen > position - local_window_size)
+    left = local_window_size - 1 if local_window_size > 0 else -1
+    allowed = visible(q, k.shape[2], starts.reshape(-1, 1, 1, 1), True, left, -1)
     bias = attention_bias
     if bias is not None and bias.shape[-1] < k.shape[2]:
         bias = bias.pad([(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])])
@@ -466,7 +443,7 @@ def rotary_embedding(
     """The first features of each head turned by the angles of their positions, which may be told by the first alone."""
     if is_packed_batching or scale != 1.0:
         raise node.fail("packed batches and a scale are not computed")
-    flat, places, width = x.ndim == 3, position_ids.cast(dtypes.int32), 2 * cos_cache.shape[-1]
+    flat, places, width = x.ndim == 3, position_ids.int(), 2 * cos_cache.shape[-1]
     if places.ndim == 1:
         length = x.shape[1 if flat else 2]
         places = (places.reshape(1, 1) + iota(x, length, 1, 2)).expand(x.shape[0], length)

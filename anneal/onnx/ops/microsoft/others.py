@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,20 @@ import regex
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.control import PATIENCE, filled
-from anneal.onnx.ops.elementwise import Array, Value, axis_of, ints, plus
+from anneal.onnx.ops.control import PATIENCE, filled, text_of
+from anneal.onnx.ops.elementwise import Array, MaybeTensor, Texts, Value, along, ints, plus
 from anneal.onnx.ops.images import grid_sample
 from anneal.onnx.ops.indexing import unique
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
-from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
+from anneal.onnx.ops.windows import Windows, conv_transpose
 from anneal.ops import sampled
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 
 
 @op("NhwcConv", "NhwcFusedConv", passes=fused_conv.function)
 def nhwc_conv(
-    node: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None = None, z: Tensor | None = None, **how: Any
+    node: NodeCall, x: Tensor, weight: Tensor, bias: MaybeTensor = None, z: MaybeTensor = None, **how: Any
 ) -> Any:
     """FusedConv of images and kernels whose channels are the last axis."""
     data, kernel, other = [None if v is None else v.movedim(-1, 1) for v in (x, weight, z)]
@@ -36,9 +36,9 @@ def conv_transpose_with_dynamic_pads(
     x: Tensor,
     weight: Tensor,
     pads: Array | None = None,
-    bias: Tensor | None = None,
+    bias: MaybeTensor = None,
     *,
-    how: Windows = WINDOWS,
+    how: Windows,
     **more: Any,
 ) -> Any:
     """ConvTranspose whose pads are an input."""
@@ -62,23 +62,19 @@ def crop_and_resize(
 ) -> Tensor:
     """Regions of images, whose corners are parts of the image from 0 to 1, brought to one size."""
     count = rois.shape[0]
-    images = x.rows(batch_indices.cast(dtypes.int32).reshape(-1))
+    images = x.rows(batch_indices.int().reshape(-1))
     places: list[Tensor] = []
-    inside: Tensor | None = None
+    inside: list[Tensor] = []
     sizes = ints(crop_size)
     for i, (n, m) in enumerate(zip(x.shape[2:], sizes, strict=True)):
         low, high = rois[:, i : i + 1] * (n - 1), rois[:, i + 2 : i + 3] * (n - 1)
         steps = node.constant(np.arange(m, dtype=np.float32).reshape(1, -1))
         at = low + steps * ((high - low) / (m - 1)) if m > 1 else (low + high) * 0.5
-        fits: Any = (at >= 0) & (at <= n - 1)
-        shape = (count, m, 1) if i == 0 else (count, 1, m)
-        fits = fits.reshape(*shape).expand(count, *sizes)
-        inside = fits if inside is None else inside & fits
-        at = at if mode == "bilinear" else (at + 0.5).floor()
-        places.append(at.reshape(*shape).expand(count, *sizes).reshape(count, -1))
-    assert inside is not None
+        at = at.reshape(count, *along(i, 2, m)).expand(count, *sizes)
+        inside.append((at >= 0) & (at <= n - 1))
+        places.append((at if mode == "bilinear" else (at + 0.5).floor()).reshape(count, -1))
     y = sampled(images, places, mode, "border", True).reshape(count, x.shape[1], *sizes)
-    return inside.unsqueeze(1).where(y, extrapolation_value)
+    return (inside[0] & inside[1]).unsqueeze(1).where(y, extrapolation_value)
 
 
 @op("SkipGroupNorm", passes=group_norm.function)
@@ -88,7 +84,7 @@ def skip_group_norm(
     gamma: Tensor,
     beta: Tensor,
     skip: Tensor,
-    bias: Tensor | None = None,
+    bias: MaybeTensor = None,
     *,
     channels_last: int = 1,
     **how: Any,
@@ -96,19 +92,15 @@ def skip_group_norm(
     """GroupNorm of a sum, which is the second output."""
     if skip.ndim == 2:
         skip = skip.reshape(skip.shape[0], 1, 1, -1) if channels_last else skip.reshape(*skip.shape, 1, 1)
-    total = x + skip
-    if bias is not None:
-        total = total + (bias if channels_last else bias.reshape(-1, 1, 1))
+    total = plus(x + skip, bias if bias is None or channels_last else bias.reshape(-1, 1, 1))
     return (group_norm.function(node, total, gamma, beta, channels_last=channels_last, **how), total)[: node.outputs]
 
 
 # -- rows and windows of memory ---------------------------------------------------------------------------------------
 
 
-@op("UnfoldTensor")
-def unfold_tensor(node: NodeCall, x: Tensor, *, dim: int = -1, size: int, step: int = 1) -> Tensor:
-    """Windows along an axis; what is in them is a new last axis."""
-    return x.unfold(axis_of(node, dim, x.ndim), size, step)
+# windows along an axis; what is in them is a new last axis
+op("UnfoldTensor")(lambda x, *, dim=-1, size, step=1: x.unfold(dim, size, step))
 
 
 @op("Unique", raw=True)
@@ -180,9 +172,9 @@ def bias_dropout(
     node: NodeCall,
     x: Tensor,
     bias: Tensor,
-    residual: Tensor | None = None,
-    ratio: Tensor | None = None,
-    training_mode: Tensor | None = None,
+    residual: MaybeTensor = None,
+    ratio: MaybeTensor = None,
+    training_mode: MaybeTensor = None,
 ) -> Tensor:
     """x + bias + residual: nothing is dropped where nothing is trained."""
     if node.wants(1):
@@ -242,28 +234,27 @@ def tokenizer(
     mark: int,
     mincharnum: int,
     pad_value: str,
-    separators: Sequence[str] | None = None,
-    tokenexp: str | None = None,
+    separators: Texts,
+    tokenexp: str | None,
 ) -> Array:
     """The words of each text, filled up to one length: what a pattern matches, what stands between separators (which
     are patterns), or, for the separator "", the single characters. `mark` puts two marks around them.
     """
-    if not isinstance(x, np.ndarray) or x.dtype.kind not in "OUS":
-        raise node.fail("takes text")
+    texts = text_of(node, x)
     if (tokenexp is None) == (separators is None):
         raise node.fail("has separators or tokenexp, one of them")
     try:
-        rows = [list(_words(t, separators, tokenexp, mincharnum)) for t in x.reshape(-1)]
+        rows = [list(_words(t, separators, tokenexp, mincharnum)) for t in texts.reshape(-1)]
     except regex.error as e:
         raise node.fail(f"its pattern is not valid: {e}") from e
     except TimeoutError:
         raise node.fail(f"its pattern takes more than {PATIENCE:g} s for a text", "simplify it") from None
     if mark:
         rows = [["\x02", *row, "\x03"] for row in rows]
-    return filled(node, rows, pad_value, x.shape)
+    return filled(node, rows, pad_value, texts.shape)
 
 
-def _words(text: str, separators: Sequence[str] | None, pattern: str | None, least: int) -> Iterator[str]:
+def _words(text: str, separators: Texts, pattern: str | None, least: int) -> Iterator[str]:
     if pattern is not None:
         found = [m.group() for m in regex.finditer(pattern, text, timeout=PATIENCE)]
     elif list(separators or ()) == [""]:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, axis_of, plus
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, axis_of, plus
 from anneal.onnx.ops.indexing import gather
 from anneal.onnx.ops.microsoft import op
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 
 
 @op("MatMulNBits", values=("b", "scales", "zero_points", "g_idx"))
@@ -20,9 +20,9 @@ def matmul_nbits(
     a: Tensor,
     b: Array,
     scales: Array,
-    zero_points: Array | None = None,
-    g_idx: Array | None = None,
-    bias: Tensor | None = None,
+    zero_points: MaybeArray = None,
+    g_idx: MaybeArray = None,
+    bias: MaybeTensor = None,
     *,
     K: int,
     N: int,
@@ -41,13 +41,13 @@ def matmul_nbits(
 
     def weight() -> Array:
         rows = _dequantised_blocks(b, scales, zero_points, g_idx, N, K, bits, block_size)
-        return np.ascontiguousarray(rows.T).astype(a.dtype.name)
+        return rows.T.astype(a.dtype.name)
 
     return plus(a.matmul(node.constant(weight, (b, scales, zero_points, g_idx))), bias)
 
 
 def _dequantised_blocks(
-    b: Array, scales: Array, zero_points: Array | None, g_idx: Array | None, N: int, K: int, bits: int, block_size: int
+    b: Array, scales: Array, zero_points: MaybeArray, g_idx: MaybeArray, N: int, K: int, bits: int, block_size: int
 ) -> Array:
     """(N, K) float32 numbers from packed ones, with a scale and a zero point for each block of a row."""
     blocks = -(-K // block_size)
@@ -60,9 +60,9 @@ def _dequantised_blocks(
     return _scaled(steps, scales.reshape(N, blocks), zero_points, 1 << (bits - 1), group, 1)
 
 
-def _scaled(steps: Array, scales: Array, zeros: Array | None, centre: int, places: Any, axis: int) -> Array:
+def _scaled(steps: Array, scales: Array, zeros: MaybeArray, centre: int, places: Any, axis: int) -> Array:
     """Steps from zero points, or from `centre`, times scales, as float32; both lie at `places` of an axis."""
-    less: Any = centre if zeros is None else np.take(zeros.astype(np.float32), places, axis)
+    less = centre if zeros is None else np.take(zeros.astype(np.float32), places, axis)
     return np.asarray((steps.astype(np.float32) - less) * np.take(scales.astype(np.float32), places, axis))
 
 
@@ -79,7 +79,7 @@ def gather_block_quantized(
     data: Array,
     index: Tensor,
     scales: Array,
-    zero_points: Array | None = None,
+    zero_points: MaybeArray = None,
     *,
     bits: int = 4,
     block_size: int = 128,
@@ -152,7 +152,7 @@ def matmul_bnb4(
         numbers = np.array(_NF4 if quant_type else _FP4, np.float32)[steps]
         each = np.repeat(absmax.reshape(-1).astype(np.float32), block_size)[: N * K]
         rows = (numbers * each).reshape(N, K)
-        return np.ascontiguousarray(rows.T if transB else rows).astype(a.dtype.name)
+        return (rows.T if transB else rows).astype(a.dtype.name)
 
     return a.matmul(node.constant(weight, (b, absmax)))
 
@@ -170,7 +170,6 @@ class Mixture(NamedTuple):
     use_sparse_mixer: int = 0
 
 
-MIXTURE = Mixture()
 _GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": Tensor.relu,
     "gelu": lambda h: h.gelu("tanh"),
@@ -187,12 +186,12 @@ def _routed(node: NodeCall, router: Tensor, k: int, normalise: int) -> Any:
         raise node.fail(f"k is {k}, of {experts} experts")
     _, place = scores.topk(k, 1)
     every = node.constant(np.arange(experts, dtype=np.int32).reshape(1, 1, -1))
-    hits: Any = place.cast(dtypes.int32).unsqueeze(-1) == every
+    hits = place.int().unsqueeze(-1) == every
     chosen = hits.any(1)
     return chosen.where(scores, -np.inf).softmax(1) if normalise else chosen.where(scores.softmax(1), 0.0)
 
 
-def _gated(node: NodeCall, h: Tensor, other: Tensor | None, how: Mixture) -> Any:
+def _gated(node: NodeCall, h: Tensor, other: MaybeTensor, how: Mixture) -> Any:
     """The activation of the first product; of swiglu with the gate beside it, or in every second column."""
     kind = how.activation_type
     if kind == "swiglu":
@@ -200,14 +199,12 @@ def _gated(node: NodeCall, h: Tensor, other: Tensor | None, how: Mixture) -> Any
         if fusion == 1:
             gate, line = h[..., 0::2], h[..., 1::2]
         elif fusion == 2:
-            half = h.shape[-1] // 2
-            gate, line = h[..., :half], h[..., half:]
+            gate, line = h.chunk(2, -1)
         elif other is not None:
             gate, line = h, other
         else:
             raise node.fail("swiglu_fusion=0 without weights of fc3")
-        if how.swiglu_limit is not None:
-            limit = how.swiglu_limit
+        if (limit := how.swiglu_limit) is not None:
             gate, line = gate.clamp(None, limit), line.clamp(-limit, limit)
         return gate * (gate * how.activation_alpha).sigmoid() * (line + how.activation_beta)
     if kind not in _GATES:
@@ -226,9 +223,8 @@ def _mixed(node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Any, An
         raise node.fail("use_sparse_mixer=1 is not computed")
     rows = x.reshape(1, -1, x.shape[-1])
 
-    def through(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        y = h.matmul(weight.mT)
-        return y if bias is None else y + bias.unsqueeze(1)
+    def through(h: Tensor, weight: Tensor, bias: MaybeTensor) -> Tensor:
+        return plus(h.matmul(weight.mT), None if bias is None else bias.unsqueeze(1))
 
     gate = None if layers[2][0] is None else through(rows, *layers[2])
     y = through(_gated(node, through(rows, *layers[0]), gate, how), *layers[1])
@@ -242,13 +238,13 @@ def moe(
     x: Tensor,
     router: Tensor,
     w1: Tensor,
-    b1: Tensor | None,
+    b1: MaybeTensor,
     w2: Tensor,
-    b2: Tensor | None = None,
-    w3: Tensor | None = None,
-    b3: Tensor | None = None,
+    b2: MaybeTensor = None,
+    w3: MaybeTensor = None,
+    b3: MaybeTensor = None,
     *,
-    how: Mixture = MIXTURE,
+    how: Mixture,
 ) -> Any:
     """The results of the k experts with the largest scores for each row, weighted by softmax over all scores, or over
     those of the k.
@@ -265,25 +261,25 @@ def qmoe(
     x: Tensor,
     router: Tensor,
     w1: Array,
-    s1: Array | None,
-    b1: Tensor | None,
+    s1: MaybeArray,
+    b1: MaybeTensor,
     w2: Array,
-    s2: Array | None,
-    b2: Tensor | None = None,
-    w3: Array | None = None,
-    s3: Array | None = None,
-    b3: Tensor | None = None,
-    z1: Array | None = None,
-    z2: Array | None = None,
-    z3: Array | None = None,
-    router_weights: Tensor | None = None,
+    s2: MaybeArray,
+    b2: MaybeTensor = None,
+    w3: MaybeArray = None,
+    s3: MaybeArray = None,
+    b3: MaybeTensor = None,
+    z1: MaybeArray = None,
+    z2: MaybeArray = None,
+    z3: MaybeArray = None,
+    router_weights: MaybeTensor = None,
     *,
     accuracy_level: int = 0,
     block_size: int = 0,
     expert_weight_bits: int = 4,
     quant_type: str = "int",
     weights_prepacked: int = -1,
-    how: Mixture = MIXTURE,
+    how: Mixture,
 ) -> Any:
     """MoE with weights of 4 or 8 bits, a scale for each row or for each block of it; unpacked once, on the host.
 
@@ -294,7 +290,7 @@ def qmoe(
             f"{expert_weight_bits} bits of {quant_type!r}; integers of 4 and 8 bits, not packed again, are read"
         )
 
-    def layer(w: Array | None, s: Array | None, z: Array | None) -> Tensor | None:
+    def layer(w: MaybeArray, s: MaybeArray, z: MaybeArray) -> MaybeTensor:
         if w is None or s is None:
             return None
         return node.constant(lambda: _weights(w, s, z, expert_weight_bits, block_size).astype(x.dtype.name), (w, s, z))
@@ -303,7 +299,7 @@ def qmoe(
     return _mixed(node, x, router, layers, how)
 
 
-def _weights(packed: Array, scales: Array, zeros: Array | None, bits: int, block: int) -> Array:
+def _weights(packed: Array, scales: Array, zeros: MaybeArray, bits: int, block: int) -> Array:
     """(experts, out, in) float32 numbers."""
     steps, each = unpacked(packed, bits), scales[..., None] if scales.ndim == 2 else scales
     places = np.arange(steps.shape[-1])

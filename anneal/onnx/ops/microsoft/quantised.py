@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops import quantised as main
-from anneal.onnx.ops.attention import LAYER, Cell, Layer, activations_of, directions_of, lstm_step, run_layer
-from anneal.onnx.ops.elementwise import Value, axes_of, axis_of, plus
+from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
+from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, Value, axis_of, plus, total_of
 from anneal.onnx.ops.microsoft import MICROSOFT, op
-from anneal.onnx.ops.microsoft.layers import HEADS, Heads, embed_layer_normalization, self_attention
-from anneal.onnx.ops.windows import WINDOWS, Windows, average_pool
+from anneal.onnx.ops.microsoft.layers import Heads, embed_layer_normalization, self_attention
+from anneal.onnx.ops.windows import Windows, average_pool
 from anneal.onnx.registry import given_node
 from anneal.tensor import Tensor
 
@@ -22,15 +22,15 @@ for _one in (main.quantize_linear, main.dequantize_linear, main.qlinear_conv):
 # -- elementwise ------------------------------------------------------------------------------------------------------
 
 
-def _scalar(x: Tensor | None) -> Tensor | None:
+def _scalar(x: MaybeTensor) -> MaybeTensor:
     return None if x is None else x.reshape(())
 
 
-def _read(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+def _read(x: Tensor, scale: Tensor, zero: MaybeTensor) -> Tensor:
     return main.dequantised(x, scale.reshape(()), _scalar(zero))
 
 
-def _written(y: Tensor, like: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def _written(y: Tensor, like: Tensor, scale: Tensor, zero: MaybeTensor = None) -> Tensor:
     """y quantised: in the dtype of the zero point, else in that of `like`."""
     return main.quantised(y, scale.reshape(()), _scalar(zero), (like if zero is None else zero).dtype.name)
 
@@ -50,23 +50,7 @@ def _through(name: str, function: Callable[..., Tensor], count: int = 1, first: 
     op(name, passes=function)(computed)
 
 
-def _softmax(node: NodeCall, x: Tensor, *, axis: int = -1, opset: int) -> Tensor:
-    """softmax over one axis, or below opset 13 over the axes from it on."""
-    first = axis_of(node, axis, x.ndim)
-    return x.softmax(first) if opset >= 13 else x.flatten(first).softmax(-1).reshape(*x.shape)
-
-
-def _global_mean(x: Tensor, *, channels_last: int = 0) -> Tensor:
-    return x.mean(tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)), keepdim=True)
-
-
-def _mean(node: NodeCall, x: Tensor, *, axes: Sequence[int], keepdims: int) -> Tensor:
-    return x.mean(tuple(axes_of(node, axes, x.ndim)), bool(keepdims))
-
-
-def _means(
-    node: NodeCall, x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows = WINDOWS
-) -> Tensor:
+def _means(node: NodeCall, x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window."""
     data = x.movedim(-1, 1) if channels_last else x
     y: Tensor = average_pool.function(node, data, count_include_pad=count_include_pad, how=how)
@@ -78,9 +62,17 @@ _through("QLinearMul", lambda x, y: x * y, 2)
 _through("QLinearWhere", lambda condition, x, y: condition.where(x, y), 2, 1)
 _through("QLinearSigmoid", lambda x: x.sigmoid())
 _through("QLinearLeakyRelu", lambda x, *, alpha=0.01: x.leaky_relu(alpha))
-_through("QLinearSoftmax", _softmax)
-_through("QLinearGlobalAveragePool", _global_mean)
-_through("QLinearReduceMean", _mean)
+_through(  # over one axis, or below opset 13 over the axes from it on
+    "QLinearSoftmax",
+    lambda x, *, axis=-1, opset: x.softmax(axis) if opset >= 13 else x.flatten(axis).softmax(-1).reshape(*x.shape),
+)
+_through(
+    "QLinearGlobalAveragePool",
+    lambda x, *, channels_last=0: x.mean(
+        tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)), keepdim=True
+    ),
+)
+_through("QLinearReduceMean", lambda x, *, axes, keepdims: x.mean(tuple(axes), bool(keepdims)))
 _through("QLinearAveragePool", _means)
 
 
@@ -110,11 +102,10 @@ def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
 
 @op("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(
-    node: NodeCall, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
+    node: NodeCall, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: MaybeTensor = None, bias: MaybeTensor = None
 ) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
-    y = _of_floats(a, main.columns_of(node, a, b, b_zero), main.for_columns(b_scale))
-    return plus(y, bias)
+    return plus(_of_floats(a, main.columns_of(node, a, b, b_zero), main.for_columns(b_scale)), bias)
 
 
 @op("MatMulIntegerToFloat")
@@ -124,14 +115,13 @@ def matmul_integer_to_float(
     b: Tensor,
     a_scale: Tensor,
     b_scale: Tensor,
-    a_zero: Tensor | None = None,
-    b_zero: Tensor | None = None,
-    bias: Tensor | None = None,
+    a_zero: MaybeTensor = None,
+    b_zero: MaybeTensor = None,
+    bias: MaybeTensor = None,
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
     total = main.exact_matmul(main.integers(a, _scalar(a_zero)), main.columns_of(node, a, b, b_zero))
-    y = total.cast(a_scale.dtype) * (a_scale.reshape(()) * main.for_columns(b_scale))
-    return plus(y, bias)
+    return plus(total.cast(a_scale.dtype) * (a_scale.reshape(()) * main.for_columns(b_scale)), bias)
 
 
 @op("QGemm")
@@ -143,9 +133,9 @@ def qgemm(
     b: Tensor,
     b_scale: Tensor,
     b_zero: Tensor,
-    c: Tensor | None = None,
-    y_scale: Tensor | None = None,
-    y_zero: Tensor | None = None,
+    c: MaybeTensor = None,
+    y_scale: MaybeTensor = None,
+    y_zero: MaybeTensor = None,
     *,
     alpha: float = 1.0,
     transA: int = 0,
@@ -154,8 +144,7 @@ def qgemm(
     """alpha * (A @ B + C) of quantised matrices and int32, quantised if there is a scale for it, else as floats."""
     left = main.integers(a, a_zero.reshape(()))
     right = main.weight_of(node, b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
-    total = main.exact_matmul(left.T if transA else left, right.T if transB else right)
-    total = plus(total, c)
+    total = plus(main.exact_matmul(left.T if transA else left, right.T if transB else right), c)
     factor = a_scale.reshape(()) * main.for_columns(b_scale) * alpha
     if y_scale is None:
         return total.float() * factor
@@ -173,12 +162,12 @@ def qattention(
     bias: Tensor,
     x_scale: Tensor,
     weight_scale: Tensor,
-    mask: Tensor | None = None,
-    x_zero: Tensor | None = None,
-    weight_zero: Tensor | None = None,
-    past: Tensor | None = None,
+    mask: MaybeTensor = None,
+    x_zero: MaybeTensor = None,
+    weight_zero: MaybeTensor = None,
+    past: MaybeTensor = None,
     *,
-    how: Heads = HEADS,
+    how: Heads,
 ) -> Any:
     """Self-attention whose projection is a product of quantised matrices."""
     total = main.exact_matmul(main.integers(x, _scalar(x_zero)), main.columns_of(node, x, weight, weight_zero))
@@ -188,44 +177,14 @@ def qattention(
 
 @op("QEmbedLayerNormalization")
 def qembed_layer_normalization(
-    node: NodeCall,
-    ids: Tensor,
-    segments: Tensor | None,
-    words: Tensor,
-    positions: Tensor,
-    segment_rows: Tensor | None,
-    gamma: Tensor,
-    beta: Tensor,
-    mask: Tensor | None,
-    word_scale: Tensor,
-    position_scale: Tensor,
-    segment_scale: Tensor | None,
-    gamma_scale: Tensor,
-    beta_scale: Tensor,
-    word_zero: Tensor,
-    position_zero: Tensor,
-    segment_zero: Tensor | None,
-    gamma_zero: Tensor,
-    beta_zero: Tensor,
-    *,
-    epsilon: float = 1e-12,
+    node: NodeCall, ids: Tensor, segments: MaybeTensor, *tables: MaybeTensor, epsilon: float = 1e-12
 ) -> Any:
-    """EmbedLayerNormalization of quantised tables."""
-    rows = None
-    if segment_rows is not None and segment_scale is not None:
-        rows = _read(segment_rows, segment_scale, segment_zero)
-    return embed_layer_normalization.function(
-        node,
-        ids,
-        segments,
-        _read(words, word_scale, word_zero),
-        _read(positions, position_scale, position_zero),
-        rows,
-        _read(gamma, gamma_scale, gamma_zero),
-        _read(beta, beta_scale, beta_zero),
-        mask,
-        epsilon=epsilon,
-    )
+    """EmbedLayerNormalization of quantised tables, of words, positions, segments, gamma and beta: the inputs are these,
+    the mask, the scale of each, and the zero point of each.
+    """
+    triples = zip(tables[:5], tables[6:11], tables[11:])
+    read = [None if x is None or scale is None else _read(x, scale, zero) for x, scale, zero in triples]
+    return embed_layer_normalization.function(node, ids, segments, *read, tables[5], epsilon=epsilon)
 
 
 @dataclass(frozen=True)
@@ -233,27 +192,24 @@ class QuantisedCell(Cell):
     """Weights of 8 bits with scales and zero points, of all or of each column; what meets them is quantised by its own
     range."""
 
-    input_scale: Tensor | None = None
-    state_scale: Tensor | None = None
-    state_zero: Tensor | None = None
+    input_scale: Any = None  # tensors
+    state_scale: Any = None
+    state_zero: MaybeTensor = None
     narrow: bool = False  # whether float32 holds the sums of the state
     looped: ClassVar[int] = 8
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The part of the gates that the inputs of all steps give: they are quantised together."""
-        assert self.input_scale is not None
-        y = _of_floats(x, self.inputs, self.input_scale)
-        return plus(y, self.input_bias)
+        return plus(_of_floats(x, self.inputs, self.input_scale), self.input_bias)
 
     def from_state(self, h: Tensor) -> Tensor:
         """The part of the gates that the state gives."""
-        assert self.state_scale is not None
         steps, scale = _dynamic(h)
         state = main.integers(self.state, None)  # of the weights as they are: they are read in 8 bits
         total = main.exact_matmul(steps, state.float() if self.narrow else state)
         if self.state_zero is not None:
             total = total - steps.sum(-1, keepdim=True) * main.integers(self.state_zero, None)
-        return total.float() * (scale * self.state_scale)
+        return total.float() * (scale * self.state_scale)  # type: ignore[no-any-return]
 
 
 @op("DynamicQuantizeLSTM", raw=True)
@@ -262,37 +218,35 @@ def dynamic_quantize_lstm(
     x: Value,
     w: Value,
     r: Value,
-    b: Value | None = None,
-    sequence_lens: Value | None = None,
-    initial_h: Value | None = None,
-    initial_c: Value | None = None,
-    p: Value | None = None,
-    w_scale: Value | None = None,
-    w_zero: Value | None = None,
-    r_scale: Value | None = None,
-    r_zero: Value | None = None,
+    b: MaybeValue = None,
+    sequence_lens: MaybeValue = None,
+    initial_h: MaybeValue = None,
+    initial_c: MaybeValue = None,
+    p: MaybeValue = None,
+    w_scale: MaybeValue = None,
+    w_zero: MaybeValue = None,
+    r_scale: MaybeValue = None,
+    r_zero: MaybeValue = None,
     *,
-    how: Layer = LAYER,
+    how: Layer,
 ) -> Any:
     """LSTM with quantised weights (directions, in, 4 * hidden); inputs and states are quantised as they come."""
     if w_scale is None or r_scale is None:
         raise node.fail("the scales of W and R are missing")
     if how.input_forget:
         raise node.fail("input_forget=1 is not computed")
-    weights, states, biases = node.tensor(w), node.tensor(r), node.tensor(b)
+    weights, states, biases, peeps, less = node.tensor([w, r, b, p, r_zero])
     count = directions_of(node, how, states[..., : states.shape[-1] // 4])
     functions = activations_of(node, how, ["Sigmoid", "Tanh", "Tanh"], count)
-    scales = [node.tensor(s).reshape(count, -1) for s in (w_scale, r_scale)]
-    less = None if r_zero is None else node.tensor(r_zero).reshape(count, -1)
+    scales = [s.reshape(count, -1) for s in node.tensor([w_scale, r_scale])]
+    less = None if less is None else less.reshape(count, -1)
     inputs = main.weight_of(node, weights, node.tensor(w_zero), [1], (count, 1, -1))
     narrow = main.is_narrow(states, node.of.constants.held(states), [1])
-    peeps = node.tensor(p)
     cells = []
     for d in range(count):
-        half = None if biases is None else biases.shape[1] // 2
-        bias = None if biases is None else biases[d, :half] + biases[d, half:]
+        bias = None if biases is None else total_of(biases[d].chunk(2))
         peephole = None if peeps is None else peeps[d]
         by, state_by, state_less = [None if t is None else main.for_columns(t[d]) for t in (*scales, less)]
         cells.append(QuantisedCell(inputs[d], states[d], bias, None, peephole, by, state_by, state_less, narrow))
-    initial = [node.tensor(initial_h), node.tensor(initial_c)]
+    initial = node.tensor([initial_h, initial_c])
     return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)

@@ -10,34 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Value, is_float
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.values import Map
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 
 
 @op("ArrayFeatureExtractor")
 def array_feature_extractor(x: Tensor, index: Tensor) -> Tensor:
     """The columns (of the last axis) that an index names; a vector is a row."""
     x = x.reshape(1, -1) if x.ndim == 1 else x
-    return x.index_select(x.ndim - 1, index.cast(dtypes.int32).reshape(-1))
+    return x.index_select(x.ndim - 1, index.int().reshape(-1))
 
 
-@array_feature_extractor.host
-def array_feature_extractor_on_host(x: Array, index: Array) -> Array:
-    """The same of text."""
-    return np.take(x.reshape(1, -1) if x.ndim == 1 else x, index.reshape(-1), -1)
+# the same of text
+array_feature_extractor.host(lambda x, i: np.take(x.reshape(1, -1) if x.ndim == 1 else x, i.reshape(-1), -1))
 
-
-@op("Binarizer")
-def binarizer(x: Tensor, *, threshold: float) -> Tensor:
-    """1 where an element is above the threshold, else 0."""
-    above: Any = x > threshold
-    return above.cast(x.dtype)  # type: ignore[no-any-return]
+op("Binarizer")(lambda x, *, threshold: (x > threshold).cast(x.dtype))
 
 
 @op("FeatureVectorizer")
-def feature_vectorizer(*xs: Tensor, inputdimensions: Sequence[int] | None = None) -> Tensor:
+def feature_vectorizer(*xs: Tensor, inputdimensions: Numbers) -> Tensor:
     """Columns side by side, as float32, so many of each input as `inputdimensions` says."""
     rows = [x.reshape(1, -1) if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in xs]
     widths = inputdimensions or [r.shape[1] for r in rows]
@@ -49,13 +42,13 @@ def imputer(
     node: NodeCall,
     x: Tensor,
     *,
-    imputed_value_floats: Sequence[float] | None = None,
-    imputed_value_int64s: Sequence[int] | None = None,
-    replaced_value_float: float = 0.0,
-    replaced_value_int64: int = 0,
+    imputed_value_floats: Floats,
+    imputed_value_int64s: Numbers,
+    replaced_value_float: float,
+    replaced_value_int64: int,
 ) -> Tensor:
     """The input with one value (which may be nan) replaced by a number, or by one for each column."""
-    values: Any = imputed_value_floats if is_float(x) else imputed_value_int64s
+    values = imputed_value_floats if is_float(x) else imputed_value_int64s
     old = replaced_value_float if is_float(x) else replaced_value_int64
     if not values:
         raise node.fail("the values to put in are missing")
@@ -74,9 +67,7 @@ def normalizer(x: Tensor, *, norm: str) -> Tensor:
 
 
 @op("Scaler")
-def scaler(
-    node: NodeCall, x: Tensor, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None
-) -> Tensor:
+def scaler(node: NodeCall, x: Tensor, *, offset: Floats, scale: Floats) -> Tensor:
     """(x - offset) * scale, each a number or one for each column."""
     x = x.float()
     if offset:
@@ -91,9 +82,14 @@ def _looked_up(x: Array, keys: Sequence[Any], values: Sequence[Any], default: An
     """The values of elements in a table, or the default; nan is an ordinary key."""
     table = {"nan" if isinstance(k, float) and math.isnan(k) else k: v for k, v in zip(keys, values, strict=True)}
     found = [table.get("nan" if isinstance(v, float) and math.isnan(v) else v, default) for v in x.reshape(-1).tolist()]
-    out = np.empty(len(found), dtype)
-    out[:] = found
-    return out.reshape(x.shape)
+    return _row(found, dtype).reshape(x.shape)
+
+
+def _row(values: Sequence[Any], dtype: Any) -> Array:
+    """A row of values, which NumPy does not look into."""
+    out = np.empty(len(values), dtype)
+    out[:] = values
+    return out
 
 
 @op("CategoryMapper", raw=True)
@@ -101,8 +97,8 @@ def category_mapper(
     node: NodeCall,
     x: Value,
     *,
-    cats_int64s: Sequence[int] | None = None,
-    cats_strings: Sequence[str] | None = None,
+    cats_int64s: Numbers,
+    cats_strings: Texts,
     default_int64: int,
     default_string: str,
 ) -> Array:
@@ -115,7 +111,7 @@ def category_mapper(
 
 @op("LabelEncoder", raw=True)
 def label_encoder_old(
-    node: NodeCall, x: Value, *, classes_strings: Sequence[str] | None = None, default_int64: int, default_string: str
+    node: NodeCall, x: Value, *, classes_strings: Texts, default_int64: int, default_string: str
 ) -> Any:
     """Version 1: texts as their positions in a list, or positions as texts."""
     texts, default = classes_strings or (), {"default_int64": default_int64, "default_string": default_string}
@@ -130,15 +126,15 @@ def label_encoder(
     default_float: float,
     default_int64: int,
     default_string: str,
-    default_tensor: Array | None = None,
-    keys_floats: Sequence[float] | None = None,
-    keys_int64s: Sequence[int] | None = None,
-    keys_strings: Sequence[str] | None = None,
-    keys_tensor: Array | None = None,
-    values_floats: Sequence[float] | None = None,
-    values_int64s: Sequence[int] | None = None,
-    values_strings: Sequence[str] | None = None,
-    values_tensor: Array | None = None,
+    default_tensor: MaybeArray,
+    keys_floats: Floats,
+    keys_int64s: Numbers,
+    keys_strings: Texts,
+    keys_tensor: MaybeArray,
+    values_floats: Floats,
+    values_int64s: Numbers,
+    values_strings: Texts,
+    values_tensor: MaybeArray,
 ) -> Array:
     """The values of elements in a table of keys and values; tensors of them since version 4."""
     keys: Any = None if keys_tensor is None else keys_tensor.reshape(-1).tolist()
@@ -164,15 +160,14 @@ def one_hot_encoder(
     node: NodeCall,
     x: Value,
     *,
-    cats_int64s: Sequence[int] | None = None,
-    cats_strings: Sequence[str] | None = None,
+    cats_int64s: Numbers,
+    cats_strings: Texts,
     zeros: int,
 ) -> Array:
     """A new last axis with 1 at the element's place in a list of categories, and zeros for what is not in it."""
     values = node.host(x)
-    keys: Any = cats_strings if cats_strings else cats_int64s or ()
-    values = values if cats_strings else values.astype(np.int64)
-    place = _looked_up(values, keys, range(len(keys)), -1, np.int64)
+    keys = cats_strings or cats_int64s or ()
+    place = _looked_up(values if cats_strings else values.astype(np.int64), keys, range(len(keys)), -1, np.int64)
     if not zeros and (place < 0).any():
         raise node.fail("an element is none of the categories", "set zeros=1 to let it be all zeros")
     return np.asarray(place[..., None] == np.arange(len(keys)), np.float32)
@@ -191,7 +186,7 @@ TRANSFORMED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def labelled(node: NodeCall, place: Tensor, numbers: Sequence[int] | None, texts: Sequence[str] | None) -> Value:
+def labelled(node: NodeCall, place: Tensor, numbers: Numbers, texts: Texts) -> Value:
     """Classes by their position, as integers or as text."""
     if texts:
         names = np.array(texts, object)
@@ -205,7 +200,7 @@ def linear_regressor(
     x: Tensor,
     *,
     coefficients: Sequence[float],
-    intercepts: Sequence[float] | None = None,
+    intercepts: Floats,
     post_transform: str,
     targets: int,
 ) -> Tensor:
@@ -213,9 +208,8 @@ def linear_regressor(
     return TRANSFORMED[post_transform](_linear(node, x, coefficients, intercepts, targets))
 
 
-def _linear(node: NodeCall, x: Tensor, coefficients: Sequence[float], intercepts: Any, count: int) -> Tensor:
-    weights = np.array(coefficients, np.float32).reshape(count, -1).T
-    y = _rows(x) @ node.constant(np.ascontiguousarray(weights))
+def _linear(node: NodeCall, x: Tensor, coefficients: Floats, intercepts: Any, count: int) -> Tensor:
+    y = _rows(x) @ _weights(node, coefficients, count)
     return y + node.constant(np.array(intercepts, np.float32)) if intercepts else y
 
 
@@ -224,11 +218,11 @@ def linear_classifier(
     node: NodeCall,
     x: Tensor,
     *,
-    classlabels_ints: Sequence[int] | None = None,
-    classlabels_strings: Sequence[str] | None = None,
+    classlabels_ints: Numbers,
+    classlabels_strings: Texts,
     coefficients: Sequence[float],
-    intercepts: Sequence[float] | None = None,
-    multi_class: int = 0,
+    intercepts: Floats,
+    multi_class: int,
     post_transform: str,
 ) -> Any:
     """The class of the largest linear score, and the scores; of one score a second class is made."""
@@ -238,7 +232,7 @@ def linear_classifier(
     scores = _linear(node, x, coefficients, intercepts, rows)
     if rows == 1 and count == 2:
         # The class behind the score, where that is above 0 (LOGISTIC: 0.5 of its sigmoid).
-        place = (scores[:, 0] > 0).cast(dtypes.int32)
+        place = (scores[:, 0] > 0).int()
         scores = Tensor.cat([-scores, scores], dim=1)
     else:
         place = scores.argmax(-1)
@@ -250,16 +244,16 @@ def zip_map(
     node: NodeCall,
     x: Value,
     *,
-    classlabels_int64s: Sequence[int] | None = None,
-    classlabels_strings: Sequence[str] | None = None,
+    classlabels_int64s: Numbers,
+    classlabels_strings: Texts,
 ) -> list[Map]:
     """A map for each row, from class labels to its numbers."""
-    keys: Sequence[Any] = classlabels_strings or classlabels_int64s or ()
+    keys = classlabels_strings or classlabels_int64s or ()
     rows = node.host(x, "its results are maps")
     rows = rows.reshape(1, -1) if rows.ndim < 2 else rows
     if rows.ndim != 2 or rows.shape[1] != len(keys):
         raise node.fail(f"has {len(keys)} class labels for a value of shape {list(rows.shape)}")
-    return [Map(dict(zip(keys, row, strict=True))) for row in rows.tolist()]
+    return [Map(dict(zip(keys, row))) for row in rows.tolist()]
 
 
 @op("DictVectorizer", raw=True)
@@ -267,17 +261,15 @@ def dict_vectorizer(
     node: NodeCall,
     x: Any,
     *,
-    int64_vocabulary: Sequence[int] | None = None,
-    string_vocabulary: Sequence[str] | None = None,
+    int64_vocabulary: Numbers,
+    string_vocabulary: Texts,
 ) -> Array:
     """The numbers that a map has for the keys of a list, 0 for those that it does not have: (1, keys)."""
-    keys: Sequence[Any] = string_vocabulary or int64_vocabulary or ()
+    keys = string_vocabulary or int64_vocabulary or ()
     entries = _entries(node, x)
     kind = type(next(iter(entries.values()), np.float32(0)))
-    blank: Any = "" if kind is str else kind(0)
-    row = np.empty(len(keys), object if kind is str else kind)
-    row[:] = [entries.get(k, blank) for k in keys]
-    return row.reshape(1, -1)
+    blank = "" if kind is str else kind(0)
+    return _row([entries.get(k, blank) for k in keys], object if kind is str else kind).reshape(1, -1)
 
 
 @op("CastMap", raw=True)
@@ -303,9 +295,7 @@ def cast_map(node: NodeCall, x: Any, *, cast_to: str, map_form: str, max_map: in
             if not 0 <= k < max_map:
                 raise node.fail(f"the map has the key {k}; max_map is {max_map}")
             values[k] = cast(v)
-    row = np.empty(len(values), dtype)
-    row[:] = values
-    return row.reshape(1, -1)
+    return _row(values, dtype).reshape(1, -1)
 
 
 def _entries(node: NodeCall, x: Any) -> Any:
@@ -320,23 +310,19 @@ _TURNS = 100  # of the iteration that makes one distribution of those of pairs
 class Machine(NamedTuple):
     """The attributes of both."""
 
-    coefficients: Sequence[float] | None = None
-    kernel_params: Sequence[float] | None = None
+    coefficients: Floats = None
+    kernel_params: Floats = None
     kernel_type: str = "LINEAR"
     post_transform: str = "NONE"
-    rho: Sequence[float] | None = None
-    support_vectors: Sequence[float] | None = None
-
-
-MACHINE = Machine()
+    rho: Floats = None
+    support_vectors: Floats = None
 
 
 def _kernel(node: NodeCall, x: Tensor, count: int, how: Machine) -> Tensor:
     """(rows, vectors): what the kernel makes of each pair of a row and one of `count` support vectors."""
     vectors, kind = _matrix(node, how.support_vectors, count, "support_vectors"), how.kernel_type
-    known = node.constant(np.ascontiguousarray(vectors.T))
     gamma, coef0, degree = [*(how.kernel_params or ()), *[0.0] * 3][:3]
-    products = x @ known
+    products = x @ node.constant(vectors.T)
     if kind == "LINEAR":
         return products
     if kind == "POLY":
@@ -347,7 +333,7 @@ def _kernel(node: NodeCall, x: Tensor, count: int, how: Machine) -> Tensor:
     return ((less * less).sum(-1) * -gamma).exp()
 
 
-def _matrix(node: NodeCall, values: Sequence[float] | None, rows: int, what: str) -> Array:
+def _matrix(node: NodeCall, values: Floats, rows: int, what: str) -> Array:
     """(rows, n) float32 numbers of a list."""
     array = np.array(values or (), np.float32)
     if rows < 1 or not array.size or array.size % rows:
@@ -355,15 +341,13 @@ def _matrix(node: NodeCall, values: Sequence[float] | None, rows: int, what: str
     return array.reshape(rows, -1)
 
 
+def _weights(node: NodeCall, coefficients: Floats, count: int) -> Tensor:
+    """(columns, count) weights of linear functions."""
+    return node.constant(_matrix(node, coefficients, count, "coefficients").T)
+
+
 @op("SVMRegressor")
-def svm_regressor(
-    node: NodeCall,
-    x: Tensor,
-    *,
-    n_supports: int,
-    one_class: int,
-    how: Machine = MACHINE,
-) -> Tensor:
+def svm_regressor(node: NodeCall, x: Tensor, *, n_supports: int, one_class: int, how: Machine) -> Tensor:
     """Kernels with the support vectors times coefficients, plus rho; of one class whether that is above 0: 1 or -1.
 
     Without support vectors it is a linear function. `post_transform` changes nothing, in onnxruntime either.
@@ -371,12 +355,10 @@ def svm_regressor(
     x = _rows(x)
     if n_supports > 0:
         x = _kernel(node, x, n_supports, how)
-    weights = node.constant(np.ascontiguousarray(_matrix(node, how.coefficients, 1, "coefficients").T))
-    score = x @ weights + float(how.rho[0] if how.rho else 0.0)
+    score = x @ _weights(node, how.coefficients, 1) + float(how.rho[0] if how.rho else 0.0)
     if not one_class:
         return score
-    inside: Any = score > 0
-    return inside.where(1.0, -1.0)  # type: ignore[no-any-return]
+    return (score > 0).where(1.0, -1.0)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -388,12 +370,12 @@ def svm_classifier(
     node: NodeCall,
     x: Tensor,
     *,
-    classlabels_ints: Sequence[int] | None = None,
-    classlabels_strings: Sequence[str] | None = None,
-    prob_a: Sequence[float] | None = None,
-    prob_b: Sequence[float] | None = None,
-    vectors_per_class: Sequence[int] | None = None,
-    how: Machine = MACHINE,
+    classlabels_ints: Numbers,
+    classlabels_strings: Texts,
+    prob_a: Floats,
+    prob_b: Floats,
+    vectors_per_class: Numbers,
+    how: Machine,
 ) -> Any:
     """The class that wins most of the decisions between two, and their scores, or the classes' probabilities.
 
@@ -402,8 +384,7 @@ def svm_classifier(
     x, count = _rows(x), len(classlabels_strings or classlabels_ints or ())
     shift = np.array(how.rho or [0.0], np.float32)
     if not vectors_per_class:
-        scores = x @ node.constant(np.ascontiguousarray(_matrix(node, how.coefficients, count, "coefficients").T))
-        scores = scores + float(shift[0])
+        scores = x @ _weights(node, how.coefficients, count) + float(shift[0])
         chosen = scores.argmax(-1)
     else:
         scores = _decisions(node, x, count, vectors_per_class, how) + node.constant(shift)
@@ -413,25 +394,18 @@ def svm_classifier(
             found = _probabilities(pairs, count, np.array(prob_a), np.array(prob_b))
             scores = node.tensor(found.astype(np.float32))
     if not prob_a and not vectors_per_class and count == 2 and len(shift) == 1:
-        chosen = _of_two(scores, min(how.coefficients or (0.0,)) >= 0)
+        # as in onnxruntime the second, if the larger score is above 0 (or 0.5 where no weight is negative)
+        most = scores.amax(-1)
+        chosen = (most >= 0.5 if min(how.coefficients or (0.0,)) >= 0 else most > 0).where(1, chosen)
     labels = labelled(node, chosen, classlabels_ints, classlabels_strings)
     if scores.shape[1] > 1:
         return labels, TRANSFORMED[how.post_transform](scores)
     # One decision between two classes: a score for each.
     if count == 2 and how.post_transform in ("NONE", "LOGISTIC"):
         return labels, TRANSFORMED[how.post_transform](Tensor.cat([-scores, scores], dim=1))
-    if count == 2 and how.post_transform != "PROBIT":
-        return labels, Tensor.cat([1 - scores, scores], dim=1)
-    return labels, scores if how.post_transform != "PROBIT" else TRANSFORMED[how.post_transform](scores)
-
-
-def _of_two(scores: Tensor, positive: bool) -> Any:
-    """The chosen one of two classes with linear scores: as in onnxruntime the second, if the larger score is above 0
-    (above 0.5 where no weight is negative), else that of the larger score.
-    """
-    most = scores.amax(-1)
-    enough: Any = most >= 0.5 if positive else most > 0
-    return enough.where(1, scores.argmax(-1))
+    if how.post_transform == "PROBIT":
+        return labels, TRANSFORMED["PROBIT"](scores)
+    return labels, Tensor.cat([1 - scores, scores], dim=1) if count == 2 else scores
 
 
 def _decisions(node: NodeCall, x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Tensor:
@@ -459,8 +433,7 @@ def _votes(node: NodeCall, scores: Tensor, count: int) -> Any:
     first, second = np.zeros((2, len(pairs), count), np.float32)
     for n, (i, j) in enumerate(pairs):
         first[n, i] = second[n, j] = 1
-    wins: Any = scores > 0
-    wins = wins.cast(dtypes.float32)
+    wins = (scores > 0).float()
     return wins @ node.constant(first) + (1 - wins) @ node.constant(second)
 
 

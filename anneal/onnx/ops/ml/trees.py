@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, is_float
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import TRANSFORMED, labelled
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 
 # The tests of nodes, as numbered; 6 is BRANCH_MEMBER.
 _MODES: dict[str, Callable[[Any, Any], Any]] = {
@@ -30,8 +28,7 @@ _MODES: dict[str, Callable[[Any, Any], Any]] = {
 _TABLE = {"features": "i4", "modes": "i4", "yes": "i4", "no": "i4", "missing": "?"}  # what all rows read of a forest
 
 
-@dataclass(frozen=True)
-class Forest:
+class Forest(NamedTuple):
     """Trees as one table of nodes: what each asks, where it leads, and what a leaf (which leads to itself) gives."""
 
     features: Array
@@ -62,8 +59,8 @@ def _walked(node: NodeCall, x: Tensor, f: Forest, aggregate: str) -> Tensor:
     """(rows, targets): the leaves that the rows of x reach, put together by SUM, AVERAGE, MIN or MAX."""
     n, trees = x.shape[0], len(f.roots)
     own = x.dtype.name
-    table = {k: node.constant(np.ascontiguousarray(getattr(f, k).astype(kind))) for k, kind in _TABLE.items()}
-    table["splits"] = node.constant(np.ascontiguousarray(f.splits.astype(own)))
+    table = {k: node.constant(getattr(f, k).astype(kind)) for k, kind in _TABLE.items()}
+    table["splits"] = node.constant(f.splits.astype(own))
     at = node.constant(f.roots.astype(np.int32)).reshape(1, -1).expand(n, trees)
     for _ in range(f.depth):
         seen = x.gather(1, table["features"].rows(at))
@@ -96,7 +93,7 @@ def _answers(node: NodeCall, seen: Tensor, at: Tensor, table: dict[str, Tensor],
 
 def _member(node: NodeCall, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
     """True for each element in its node's set; sets are rows of one table, filled up with nan."""
-    longest = max([len(v) for v in f.members.values()], default=1)
+    longest = max(map(len, f.members.values()), default=1)
     sets = np.full((len(f.features), longest), np.nan)
     for i, values in f.members.items():
         sets[i, : len(values)] = values
@@ -112,13 +109,13 @@ def tree_ensemble(
     aggregate_function: int,
     leaf_targetids: Sequence[int],
     leaf_weights: Array,
-    membership_values: Array | None = None,
+    membership_values: MaybeArray,
     n_targets: int,
     nodes_falseleafs: Sequence[int],
     nodes_falsenodeids: Sequence[int],
     nodes_featureids: Sequence[int],
-    nodes_hitrates: Array | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] | None = None,
+    nodes_hitrates: MaybeArray,
+    nodes_missing_value_tracks_true: Numbers,
     nodes_modes: Array,
     nodes_splits: Array,
     nodes_trueleafs: Sequence[int],
@@ -130,41 +127,28 @@ def tree_ensemble(
     inner, leaves = len(nodes_featureids), len(leaf_targetids)
     node.room(inner + leaves, n_targets)
     own = np.arange(inner, inner + leaves)
-    yes = np.array(nodes_truenodeids) + inner * np.array(nodes_trueleafs)
-    no = np.array(nodes_falsenodeids) + inner * np.array(nodes_falseleafs)
-    modes = nodes_modes.astype(np.int64).reshape(-1)
+    yes = np.array([*(np.array(nodes_truenodeids) + inner * np.array(nodes_trueleafs)), *own])
+    no = np.array([*(np.array(nodes_falsenodeids) + inner * np.array(nodes_falseleafs)), *own])
     weights = np.full((inner + leaves, n_targets), np.nan)
     weights[own, np.array(leaf_targetids)] = leaf_weights.astype(np.float64).reshape(-1)
-    members = _sets(membership_values, np.flatnonzero(modes == 6))
-    yes, no = np.concatenate([yes, own]), np.concatenate([no, own])
-    missing = np.zeros(inner + leaves, bool)
-    missing[:inner] = nodes_missing_value_tracks_true or 0
     roots = np.array(tree_roots)
-    forest = Forest(
-        np.concatenate([np.array(nodes_featureids), np.zeros(leaves, np.int64)]),
-        np.concatenate([nodes_splits.astype(np.float64).reshape(-1), np.zeros(leaves)]),
-        np.concatenate([modes, np.zeros(leaves, np.int64)]),
-        yes,
-        no,
-        missing,
-        members,
-        roots,
-        _depth(node, yes, no, roots),
-        weights,
-    )
+    tracks = nodes_missing_value_tracks_true or [0] * inner
+    # leaves ask nothing
+    features, splits, modes, missing = [
+        np.pad(np.asarray(v).reshape(-1), (0, leaves)) for v in (nodes_featureids, nodes_splits, nodes_modes, tracks)
+    ]
+    members = _sets(membership_values, np.flatnonzero(modes == 6))
+    depth = _depth(node, yes, no, roots)
+    forest = Forest(features, splits, modes, yes, no, missing, members, roots, depth, weights)
     scores = _walked(node, x, forest, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
     return [*TRANSFORMED.values()][post_transform](scores)
 
 
-def _sets(values: Array | None, nodes: Array) -> dict[int, list[float]]:
+def _sets(values: MaybeArray, nodes: Array) -> dict[int, list[float]]:
     """The set of each node that asks for one; they stand behind each other with nan between."""
-    sets: list[list[float]] = [[]]
-    for v in () if values is None else values.astype(np.float64).reshape(-1):
-        if math.isnan(v):
-            sets.append([])
-        else:
-            sets[-1].append(float(v))
-    return dict(zip([int(n) for n in nodes], sets))
+    row = np.zeros(0) if values is None else values.astype(np.float64).reshape(-1)
+    parts = np.split(row, np.flatnonzero(np.isnan(row)))
+    return {int(n): [v for v in part.tolist() if v == v] for n, part in zip(nodes, parts)}
 
 
 def _forest(node: NodeCall, width: int, kind: str) -> Forest:
@@ -207,7 +191,7 @@ _NAMES = (
     "nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor target_ids "
     "target_nodeids target_treeids target_weights target_weights_as_tensor"
 )
-TREES = namedtuple("Trees", _NAMES, defaults=[None] * 23)()
+Trees = namedtuple("Trees", _NAMES, defaults=[None] * 23)  # type: ignore[misc]
 
 
 def _either(a: dict[str, Any], name: str) -> Any:
@@ -222,9 +206,9 @@ def tree_ensemble_regressor(
     x: Tensor,
     *,
     aggregate_function: str,
-    n_targets: int | None = None,
+    n_targets: int | None,
     post_transform: str,
-    trees: Any = TREES,
+    trees: Trees,
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
     x = x if is_float(x) else x.float()
@@ -240,15 +224,15 @@ def tree_ensemble_classifier(
     node: NodeCall,
     x: Tensor,
     *,
-    classlabels_int64s: Any = None,
-    classlabels_strings: Any = None,
+    classlabels_int64s: Any,
+    classlabels_strings: Any,
     post_transform: str,
-    trees: Any = TREES,
+    trees: Trees,
 ) -> Any:
     """The class with the most votes of the trees, and the scores."""
     x = x if is_float(x) else x.float()
     count = len(classlabels_strings or classlabels_int64s or ())
-    votes = set(trees.class_ids)
+    votes = set(node.attributes["class_ids"])
     forest = _forest(node, count, "class")
     scores = _walked(node, x, forest, "SUM").float()
     base = _either(node.attributes, "base_values")
@@ -261,7 +245,7 @@ def tree_ensemble_classifier(
         elif np.isnan(forest.weights[forest.yes == np.arange(len(forest.yes))]).any():
             # A class without votes is not the one with the most.
             said = forest.weights * 0 + 1
-            voted = _walked(node, x, dataclasses.replace(forest, weights=said), "MAX") > 0
+            voted = _walked(node, x, forest._replace(weights=said), "MAX") > 0
             seen = voted.where(scores, -math.inf)
         chosen = seen.argmax(-1)
     labels = labelled(node, chosen, classlabels_int64s, classlabels_strings)
@@ -274,6 +258,6 @@ def _of_two(scores: Tensor, first: bool, base: Sequence[float], share: bool) -> 
     Votes for the first class count for the second, which then has what is left, as onnxruntime has it.
     """
     score = scores[:, 0 if first else 1] + (float(base[-1]) if base else 0.0)
-    chosen = (score > (0.5 if share else 0.0)).cast(dtypes.int32)
+    chosen = (score > (0.5 if share else 0.0)).int()
     other = (1 - score if share else -score) if first else scores[:, 0]
     return chosen, Tensor.stack([other, score], dim=-1)
