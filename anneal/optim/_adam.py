@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from anneal.backend import HOST
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops.nodes import pad, reshape, shrink
-from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows, update_phase
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters, update_phase
 from anneal.optim._states import settings_among
 from anneal.runtime import call_late, forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
@@ -64,7 +65,6 @@ class SGD(Optimizer):
         # that there is a direction says that a step was made
         return {f"{i}.{name}": array} | ({f"{i}.step": np.float32(1)} if name == "momentum_buffer" else {})
 
-    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         decay, dampening = group["weight_decay"], group["dampening"]
         for t in params:
@@ -137,7 +137,6 @@ class Adam(Optimizer):
             self.state.setdefault(id(t), {})[_STEP] = copy
         outdate_captures("an optimiser has gradients for other parameters than before")
 
-    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         together: dict[Tensor | None, list[Tensor]] = {}
         left: dict[Tensor | None, list[Tensor]] = {}
@@ -266,12 +265,8 @@ def _uncorrected(count: Tensor, step: UOp, log: Any) -> UOp:
 def _array(values: list[UOp]) -> UOp:
     """Numbers of shape () as one array in memory."""
     n = len(values)
-    out: UOp | None = None
-    for i, v in enumerate(values):
-        u = pad(reshape(v, (1,)), ((i, n - 1 - i),))
-        out = u if out is None else out + u
-    assert out is not None
-    return out.then(Op.CONTIGUOUS)
+    apart = [pad(reshape(v, (1,)), ((i, n - 1 - i),)) for i, v in enumerate(values)]
+    return reduce(Op.ADD, apart).then(Op.CONTIGUOUS)
 
 
 def _parts(array: UOp, n: int) -> list[UOp]:
@@ -359,14 +354,14 @@ def _joint_norm(grads: list[Tensor], p: float) -> UOp:
     """The p-norm of all elements of several tensors, in float64 if one of them is."""
     op = Op.MAX if p == math.inf else Op.ADD
     wide = dtypes.float64 if any(g.uop.dtype is dtypes.float64 for g in grads) else _F32
-    total: UOp | None = None
+    parts = []
     for g in grads:
         u, x = g.uop.cast(wide), g.cast(wide)
         # The gradient itself feeds both the norm and the update: it has to be in memory anyway.
         each = u * u if p == 2 else x.detach().abs().uop if p == math.inf else (x.abs() ** p).uop
-        part = reshape(UOp(Op.REDUCE_AXIS, wide, (each,), (op, tuple(range(len(u.shape))))) if u.shape else each, ())
-        total = part if total is None else op(total, part)
-    assert total is not None
+        axes = tuple(range(len(u.shape)))
+        parts.append(reshape(UOp(Op.REDUCE_AXIS, wide, (each,), (op, axes)) if axes else each, ()))
+    total = reduce(op, parts)
     if p == math.inf:
         return total
     return Op.SQRT(total) if p == 2 else (grads[0]._new_plain(total) ** (1 / p)).uop

@@ -8,7 +8,7 @@ from typing import Any, dataclass_transform
 
 from anneal.errors import SettingError
 from anneal.ops import init_of
-from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters
 from anneal.optim._states import settings_among
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import DType, Ints, UOp
@@ -96,7 +96,6 @@ class Formula(_Row):
         """The parameter's new value."""
         raise NotImplementedError(f"{type(self).__name__} defines no _formula()")
 
-    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         with no_grad():
             for t in params:
