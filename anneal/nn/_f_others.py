@@ -70,10 +70,8 @@ def triplet_margin_with_distance_loss(
     return reduce_loss((near - far + margin).clamp(min=0), reduction)
 
 
-def _lengths(name: str, given: Any) -> list[int]:
+def _lengths(given: Any) -> list[int]:
     """Lengths as numbers: they are shapes."""
-    if isinstance(given, Tensor):
-        given = given.numpy()
     return [int(n) for n in np.asarray(given).reshape(-1)]
 
 
@@ -109,7 +107,7 @@ def ctc_loss(
     single = log_probs.ndim == 2
     x = log_probs.unsqueeze(1) if single else log_probs
     time, batch, _ = x.shape
-    long, short = _lengths("ctc_loss", input_lengths), _lengths("ctc_loss", target_lengths)
+    long, short = _lengths(input_lengths), _lengths(target_lengths)
     if len(long) != batch or len(short) != batch or any(n > time for n in long):
         raise ShapeError(f"ctc_loss: {len(long)} and {len(short)} lengths for {batch} examples of at most {time} steps")
     rows = _padded(targets, short, batch, blank)
