@@ -77,24 +77,14 @@ class _Vectors(
     support=c.real_vector,
     mean=lambda d: d.loc,
     mode=lambda d: d.loc,
+    # half the logarithm of the covariance's determinant, and the square of a vector's length by the covariance
+    log=lambda d, x: -0.5 * (d.loc.shape[-1] * math.log(2 * math.pi) + d._distance(x - d.loc)) - d._half_log_det(),
     entropy=lambda d: d._half_log_det() + 0.5 * d.loc.shape[-1] * (1 + math.log(2 * math.pi)),
 ):
     """Normal vectors about `loc`."""
 
     has_rsample = True
     loc: Tensor
-
-    def _half_log_det(self) -> Any:
-        """Half the logarithm of the covariance's determinant."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _half_log_det()")
-
-    def _distance(self, z: Tensor) -> Any:
-        """The square of z's length by the covariance."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _distance()")
-
-    def _log(self, x: Tensor) -> Any:
-        n = self.loc.shape[-1]
-        return -0.5 * (n * math.log(2 * math.pi) + self._distance(x - self.loc)) - self._half_log_det()
 
 
 class MultivariateNormal(

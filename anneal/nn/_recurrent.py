@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -37,9 +38,9 @@ class _Gated(Resettable):
             if bias or len(shape) > 1:
                 setattr(self, kind + suffix, init.uniform(shape, bound))
 
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
-        """The next state (the output first) from a step's projected input (batch, gates * hidden) and the state."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _cell()")
+    # The next state (the output first) from a step's projected input (batch, gates * hidden), the weight and the bias
+    # of the state, and the state.
+    _cell: Callable[[Tensor, Tensor, Tensor | None, list[Tensor]], list[Tensor]]
 
 
 class _Elman(_Gated):

@@ -404,10 +404,6 @@ class ZeroRedundancyOptimizer(Optimizer):
                 self.zero_grad()
             realize([*results, *take_results(), *done, *new])
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for t in self.params:
-            t.grad = None
-
     def state_dict(self) -> dict[str, Tensor]:
         """The state as the optimiser of one process has it: every process calls this, and gets all of it."""
         numbers = {id(p): n for n, p in enumerate(self.params)}

@@ -11,7 +11,7 @@ import bisect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 from anneal.errors import SettingError
 from anneal.ops import init_of
@@ -70,11 +70,8 @@ class _Row(LRScheduler):
 class _Factors(_Row):
     """A schedule that multiplies the present rates by a factor in step n, which makes of the first ones a share."""
 
-    def _factor(self, n: int) -> float:
-        raise NotImplementedError(f"{type(self).__name__} defines no _factor()")
-
-    def _share(self, n: int) -> float:
-        raise NotImplementedError(f"{type(self).__name__} defines no _share()")
+    _factor: ClassVar[Any]
+    _share: ClassVar[Any]
 
     def get_lr(self) -> list[float]:
         return [lr * self._factor(self.last_epoch) for lr in self._rates()]

@@ -514,8 +514,8 @@ class DataLoader(Generic[T_co]):
         return self.collate_fn(self.dataset[numbers])
 
     def _row(self, dataset: Any) -> Iterator[Any]:
-        whole = self.batch_size is None
-        return map(self.collate_fn, dataset if whole else BatchSampler(dataset, self.batch_size, self.drop_last))
+        n = self.batch_size
+        return map(self.collate_fn, dataset if n is None else BatchSampler(dataset, n, self.drop_last))
 
     def _begin(self, n: int, dataset: Any) -> Any:
         """Make this thread number `n` of those that read; gives the dataset that it reads."""
