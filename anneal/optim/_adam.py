@@ -14,7 +14,7 @@ from anneal.backend import HOST
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops.nodes import pad, reshape, shrink
 from anneal.optim._base import Optimizer, ParameterGroup, Parameters, update_phase
-from anneal.optim._states import settings_among
+from anneal.optim._states import array_of, settings_among
 from anneal.runtime import call_late, forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, const, dtypes
@@ -192,11 +192,12 @@ class Adam(Optimizer):
             head, _, name = key.partition(".")
             if name.endswith("correction1"):
                 continue
-            if name.endswith(_OLDER):
-                key, value = self._counted(key, value)
-                head, _, name = key.partition(".")
+            if name.endswith(_OLDER):  # 1 - beta**step of both betas, whose second tells the count
+                beta, left = self.param_groups[0]["betas"][1], 1.0 - float(array_of(value).reshape(-1)[0])
+                step = round(math.log(left) / math.log(beta)) if left > 0 and beta > 0 else 1e6
+                key, name, value = key.replace(_OLDER, _STEP), name.replace(_OLDER, _STEP), np.array([step], np.float32)
             if name == _STEP and head.isdigit() and int(head) < len(self.params):
-                array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+                array = array_of(value)
                 if array.size != 1:
                     raise DataError(f"load_state_dict: {key} has shape {array.shape}, a count's is (1,)")
                 own[int(head)] = float(array.reshape(-1)[0])
@@ -216,13 +217,6 @@ class Adam(Optimizer):
                 if same not in shared:
                     shared[same] = Tensor(np.array([given], np.float32), device=t.device)
                 self.state.setdefault(id(t), {})[_STEP] = shared[same]
-
-    def _counted(self, key: str, value: Any) -> tuple[str, Any]:
-        """A count for what an older state has in its place: 1 - beta**step of both betas, whose second tells."""
-        beta = self.param_groups[0]["betas"][1]
-        rest = 1.0 - float(np.asarray(value.numpy() if isinstance(value, Tensor) else value).reshape(-1)[0])
-        step = round(math.log(rest) / math.log(beta)) if rest > 0 and beta > 0 else 1e6
-        return key.replace(_OLDER, _STEP), np.array([step], np.float32)
 
 
 class AdamW(Adam):

@@ -523,7 +523,7 @@ class Optimizer(StepHooks):
         """Take over a flat state."""
         for key, value in flat.items():
             head, _, rest = key.partition(".")
-            array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+            array = _states.array_of(value)
             try:
                 if head == "group":
                     number, _, name = rest.partition(".")

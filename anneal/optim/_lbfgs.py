@@ -13,7 +13,7 @@ from anneal.distributed import Group, all_gather, buckets, clip_parts, reduce_sc
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops import said
 from anneal.optim._base import Optimizer, Parameters, update_phase
-from anneal.optim._states import Saved, settings_among, settings_of
+from anneal.optim._states import Saved, array_of, settings_among, settings_of
 from anneal.runtime import realize
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
@@ -173,7 +173,7 @@ class LBFGS(Optimizer):
         size, found = self._place().size, {}
         for n in self._MEMORY:
             if (v := flat.get(f"group.0.{n}")) is not None:
-                found[n] = np.array(v.numpy() if isinstance(v, Tensor) else v, np.float64)
+                found[n] = np.array(array_of(v), np.float64)
         if wrong := [n for n in ("direction", "slope") if found.get(n, np.zeros(size)).shape != (size,)]:
             raise DataError(f"load_state_dict: {wrong[0]} is of {found[wrong[0]].size} elements, not {size}")
         self._past, self._last, self._scale, self._directions = [], None, 1.0, 0

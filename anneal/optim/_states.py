@@ -120,8 +120,7 @@ def settings_of(groups: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> d
 def _settings_in(given: Any) -> list[dict[str, Any]]:
     """The groups that `settings_of` has noted."""
     try:
-        array = given.numpy() if isinstance(given, Tensor) else np.asarray(given)
-        groups: list[dict[str, Any]] = json.loads(array.astype(np.uint8).tobytes())
+        groups: list[dict[str, Any]] = json.loads(array_of(given).astype(np.uint8).tobytes())
         _ = [len(g["params"]) for g in groups]
     except (LookupError, TypeError, ValueError) as e:
         raise DataError(f"load_state_dict: {_SETTINGS!r} is no settings of an optimiser's groups ({e})") from None
