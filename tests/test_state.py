@@ -31,7 +31,7 @@ STATE = {
     "anneal.cli._output.NOW": "the command's streams, of which a process has one of each",
     "anneal.distributed.groups._groups": "the group of all processes, of which a process joins one",
     "anneal.distributions._base.Distribution": "whether arguments are checked by default, as torch lets one set it",
-    "anneal.distributions._transformed._TABLE": TABLE,
+    "anneal.distributions._base._TABLE": TABLE,
     "anneal.distributions.transforms.biject_to": TABLE,
     "anneal.distributions.transforms.transform_to": TABLE,
     "anneal.nn._whole_calls._trees": CACHE,

@@ -155,12 +155,11 @@ def recv(like: Tensor, src: int, group: Group | None = None) -> Tensor:
     """
     group, tensors = _checked("recv", like, group)
     group.check_rank("recv", src)
-    kinds = _kinds(tensors)
     taken = _exchange(
         group,
         f"recv from {src}",
         lambda a, into, now: _done([group.receive(a[0], src, into if now else ())]),
-        kinds,
+        _kinds(tensors),
         None,
         unique(),
     )
@@ -220,12 +219,11 @@ def _reducing(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         totals, counts = made[: len(largest)], made[len(largest) :]
         return [m * t / n for m, t, n in zip(largest, totals, counts, strict=True)]
 
-    kinds = _kinds(nodes)
     return _exchange(
         group,
         f"all_reduce ({op})",
         lambda arrays, into, now: group.begin_all_reduce(arrays, op, into, now),
-        kinds,
+        _kinds(nodes),
         gradient,
     )
 
@@ -242,12 +240,13 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         flat = [reshape(w, x.shape) for w, x in zip(whole, inputs, strict=True)]
         return flat if op == "sum" else [w / group.size for w in flat]
 
-    kinds = [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes]
-
-    def begin(arrays: Any, into: Any, now: bool) -> Wait:
-        return group.begin_reduce_scatter(arrays, op, into, now)
-
-    return _exchange(group, f"reduce_scatter ({op})", begin, kinds, gradient)
+    return _exchange(
+        group,
+        f"reduce_scatter ({op})",
+        lambda arrays, into, now: group.begin_reduce_scatter(arrays, op, into, now),
+        [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes],
+        gradient,
+    )
 
 
 def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
@@ -268,30 +267,25 @@ def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
 
 def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     """The exchange that gives all participants the arrays of one; its gradient adds up cotangents there."""
-
-    def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        return _to_root(group, root, cotangents).nodes(tuple(cotangents))
-
-    kinds = _kinds(nodes)
     return _exchange(
         group,
         f"broadcast from {root}",
         lambda arrays, into, now: _done(
             group.broadcast(arrays, root, into) if now else group.broadcast([a.copy() for a in arrays], root)
         ),
-        kinds,
-        gradient,
+        _kinds(nodes),
+        lambda inputs, outputs, cotangents: _to_root(group, root, cotangents).nodes(tuple(cotangents)),
     )
 
 
 def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     """The exchange that adds up arrays for one participant and gives zeros to the others: `_from_root`'s transpose."""
-
-    def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        return _from_root(group, root, cotangents).nodes(tuple(cotangents))
-
     return _exchange(
-        group, f"reduce to {root}", lambda arrays, into, now: _done(group.reduce(arrays, root)), _kinds(nodes), gradient
+        group,
+        f"reduce to {root}",
+        lambda arrays, into, now: _done(group.reduce(arrays, root)),
+        _kinds(nodes),
+        lambda inputs, outputs, cotangents: _from_root(group, root, cotangents).nodes(tuple(cotangents)),
     )
 
 
@@ -357,8 +351,7 @@ def buckets(tensors: Sequence[Tensor], nbytes: int) -> Iterator[list[int]]:
     >>> [list(b) for b in buckets([Tensor.zeros(4), Tensor.zeros(2), Tensor.zeros(2)], 16)]
     [[2, 1], [0]]
     """
-    found: list[int] = []
-    room = nbytes
+    found, room = list[int](), nbytes
     for n in reversed(range(len(tensors))):
         size = tensors[n].numel() * tensors[n].dtype.itemsize
         if found and size > room:

@@ -257,16 +257,12 @@ class SharedWindow:
         return [head[place] for head in self._heads].count(piece.mark) == len(self._heads)
 
     def _combine(self, piece: Piece) -> None:
-        slot = piece.slot
         if piece.kind == "reduce" and piece.count:
             parts = self._shares(piece)
             alone = self._crossing is None
             self._sum(parts, "sum" if piece.op == "mean" and not alone else piece.op, parts[0])
         elif piece.kind == "scatter":
-            (out,) = piece.results()
-            share = slice(self.rank * out.size, (self.rank + 1) * out.size)
-            parts = [s[slot, : piece.count * out.itemsize].view(out.dtype)[share] for s in self._slots]
-            self._sum(parts, piece.op, out)
+            self._sum(self._shares(piece), piece.op, *piece.results())
 
     def _shares(self, piece: Piece) -> list[Array]:
         """This rank's share of what each rank posted of a piece."""
@@ -311,27 +307,22 @@ class SharedWindow:
         return moved
 
     def _finish(self, piece: Piece) -> None:
-        slot = piece.slot
-        begin = 0
-        if piece.kind == "gather":
-            for a in piece.results():  # [rank, elements]
-                for r, slots in enumerate(self._slots):
-                    a[r] = slots[slot, begin : begin + a[r].nbytes].view(a.dtype)
-                begin += a[0].nbytes
-        elif piece.kind == "total":
-            for a in piece.results():
-                end = begin + a.nbytes
-                self._sum([s[slot, begin:end].view(a.dtype) for s in self._slots], piece.op, a)
-                begin = end
-        elif piece.kind == "part":
-            (out,) = piece.results()
-            parts = [s[slot, : piece.count * out.itemsize].view(out.dtype) for s in self._slots]
-            self._sum([p[self.rank * out.size : (self.rank + 1) * out.size] for p in parts], piece.op, out)
-        elif piece.kind in ("reduce", "broadcast"):
-            source = self._slots[piece.op if piece.kind == "broadcast" else 0]
-            for a in piece.results():
-                a[...] = source[slot, begin : begin + a.nbytes].view(a.dtype)
-                begin += a.nbytes
+        kind, begin = piece.kind, 0
+        if kind == "part":
+            self._sum(self._shares(piece), piece.op, *piece.results())
+        if kind in ("part", "scatter"):
+            return
+        for a in piece.results():
+            end = begin + (a[0] if kind == "gather" else a).nbytes
+            parts = [s[piece.slot, begin:end].view(a.dtype) for s in self._slots]
+            if kind == "gather":  # [rank, elements]
+                for r, part in enumerate(parts):
+                    a[r] = part
+            elif kind == "total":
+                self._sum(parts, piece.op, a)
+            else:
+                a[...] = parts[piece.op if kind == "broadcast" else 0]
+            begin = end
 
 
 def _before(pieces: deque[Piece], number: int, most: int, of: str = "number") -> list[Piece]:

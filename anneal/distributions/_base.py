@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NoReturn, Self
+from itertools import product
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from anneal.distributions import constraints as c
 from anneal.distributions.constraints import Constraint
@@ -15,6 +16,8 @@ from anneal.tensor import Tensor, dtypes, no_grad
 
 Shape = tuple[int, ...]
 Formula = Callable[..., Any]
+Divergence = TypeVar("Divergence", bound=Callable[[Any, Any], Tensor])
+_TABLE: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}  # divergences, by classes
 
 
 class Distribution:
@@ -46,8 +49,8 @@ class Distribution:
 
         Args:
             row: constraints by the parameters' names; `mean`, `mode`, `variance` and `entropy`, functions of the
-                distribution; `draw`, of it and a shape, `log` and `cdf`, of it and a value, `icdf`, of it and a
-                probability.
+                distribution, and `values`, those of the support; `draw`, of it and a shape, `log` and `cdf`, of it and
+                a value, `icdf`, of it and a probability; `kl`, the divergence of it and another of the class.
         """
         super().__init_subclass__()
         if constraints := {name: x for name, x in row.items() if isinstance(x, Constraint)}:
@@ -60,6 +63,8 @@ class Distribution:
                 setattr(cls, name, property(formula, doc=vars(Distribution)[name].__doc__))
             else:
                 setattr(cls, f"_{name}", formula)
+        if kl := vars(cls).get("_kl"):
+            _TABLE[cls, cls] = kl
 
     def __init__(
         self, batch_shape: Iterable[int] = (), event_shape: Iterable[int] = (), validate_args: bool | None = None
@@ -76,25 +81,22 @@ class Distribution:
     def _hold(self, arguments: dict[str, Any]) -> None:
         """Take the parameters among the arguments of `__init__`, numbers too, as attributes of one batch shape."""
         given = {name: value for name, value in arguments.items() if name in self.arg_constraints}
-        tensors = [v for v in given.values() if isinstance(v, Tensor)]
-        like = tensors[0] if tensors else None
-        dims = {name: self.arg_constraints[name].event_dim for name in given}
-        kept: dict[str, Tensor] = {}
+        like = next((v for v in given.values() if isinstance(v, Tensor)), None)
+        kept = []
         for name, value in given.items():
             if isinstance(value, Tensor):
-                kept[name] = value if value.dtype.is_float else value.float()
+                t = value if value.dtype.is_float else value.float()
             elif like is None:
-                kept[name] = Tensor(value, dtype=dtypes.float32)
+                t = Tensor(value, dtype=dtypes.float32)
             else:
-                kept[name] = Tensor(value, device=like.device, dtype=like.dtype if like.dtype.is_float else None)
-        for name, t in kept.items():
-            if t.ndim < dims[name]:
-                raise ShapeError(f"{type(self).__name__}: {name} has {dims[name]} axes or more, not shape {t.shape}")
-        batch = broadcast_shapes(
-            *[t.shape[: t.ndim - dims[name]] for name, t in kept.items()], name=type(self).__name__
-        )
-        for name, t in kept.items():
-            setattr(self, name, t.expand(*batch, *t.shape[t.ndim - dims[name] :]) if batch else t)
+                t = Tensor(value, device=like.device, dtype=like.dtype if like.dtype.is_float else None)
+            axes = self.arg_constraints[name].event_dim
+            if t.ndim < axes:
+                raise ShapeError(f"{type(self).__name__}: {name} has {axes} axes or more, not shape {t.shape}")
+            kept.append((t, t.shape[: t.ndim - axes], t.shape[t.ndim - axes :]))
+        batch = broadcast_shapes(*[shape for _, shape, _ in kept], name=type(self).__name__)
+        for name, (t, _, event) in zip(given, kept, strict=True):
+            setattr(self, name, t.expand(*batch, *event) if batch else t)
         Distribution.__init__(self, batch, (), arguments.get("validate_args"))
         self._given = tuple(given)
         self._validate(**{name: getattr(self, name) for name in given})
@@ -102,15 +104,11 @@ class Distribution:
     def _validate(self, **parameters: Tensor) -> None:
         if not self._checks or here.recordings or here.depth:
             return
-        wrong = [
-            name for name, t in parameters.items() if not self.arg_constraints[name].check(t.detach()).all().item()
-        ]
-        if wrong:
-            name = wrong[0]
-            raise SettingError(
-                f"{type(self).__name__}: {name} is not within {self.arg_constraints[name]}: "
-                f"{parameters[name].detach().tolist()}"
-            )
+        for name, t in parameters.items():
+            if not self.arg_constraints[name].check(t.detach()).all().item():
+                raise SettingError(
+                    f"{type(self).__name__}: {name} is not within {self.arg_constraints[name]}: {t.detach().tolist()}"
+                )
 
     def _tensor(self, value: Any) -> Tensor:
         """A value as a tensor of floats, a number on the parameters' device."""
@@ -261,11 +259,12 @@ class Distribution:
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """The values of the support, along a new first axis; with `expand` for the whole batch."""
-        self._missing("enumerate_support")
+        values, event = self._values(), self._event_shape
+        rows = values.reshape(-1, *[1] * len(self._batch_shape), *event)
+        return rows.expand(-1, *self._batch_shape, *event) if expand else rows
 
-    def _row(self, values: Tensor, expand: bool) -> Tensor:
-        row = values.reshape(-1, *[1] * len(self._batch_shape))
-        return row.expand(-1, *self._batch_shape) if expand else row
+    def _values(self) -> Tensor:
+        self._missing("enumerate_support")
 
     def __repr__(self) -> str:
         shown = []
@@ -273,6 +272,54 @@ class Distribution:
             t: Tensor = getattr(self, name)
             shown.append(f"{name}: {t.detach().item() if not t.shape else t.shape}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+# -- divergences ------------------------------------------------------------------------------------------------------
+# Divergences of Kullback and Leibler, by the classes of two distributions.
+
+
+def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence]:
+    """A decorator: the function is the divergence of distributions of the classes `type_p` and `type_q`.
+
+    >>> from anneal.distributions import Normal
+    >>> class Mine(Normal):
+    ...     pass
+    >>> @register_kl(Mine, Mine)
+    ... def kl(p, q):
+    ...     return Tensor(0.0)
+    >>> kl_divergence(Mine(0.0, 1.0), Mine(1.0, 1.0)).item()
+    0.0
+    """
+
+    def keep(function: Divergence) -> Divergence:
+        _TABLE[type_p, type_q] = function
+        return function
+
+    return keep
+
+
+def _line(kind: type) -> tuple[type, ...]:
+    """The class and those above it whose divergences hold for it."""
+    line = kind.__mro__
+    return line[: next((n for n, above in enumerate(line, 1) if "_apart" in vars(above)), None)]
+
+
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
+    """The divergence KL(p, q): the mean of log p(x) - log q(x) over draws x of the distribution `p`, `q` being the
+    other.
+
+    Raises MissingMethodError for classes of which none is known.
+
+    >>> from anneal.distributions import Normal
+    >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()
+    0.5
+    """
+    for pair in product(_line(type(p)), _line(type(q))):
+        if pair in _TABLE:
+            return _TABLE[pair](p, q)
+    raise MissingMethodError(
+        f"kl_divergence: no formula for {type(p).__name__} and {type(q).__name__}; register_kl adds one"
+    )
 
 
 def nan_like(x: Tensor) -> Tensor:
@@ -309,6 +356,13 @@ class Transform:
     domain: Any = c.real
     codomain: Any = c.real
     _same: ClassVar[tuple[str, ...]] = ()  # attributes that equal transforms have equal
+
+    def __init_subclass__(cls, **row: Formula) -> None:
+        """A class may be a row of the formulas of its methods, by their names."""
+        super().__init_subclass__()
+        for name, formula in row.items():
+            formula.__doc__ = vars(Transform)[name].__doc__
+            setattr(cls, name, formula)
 
     def __init__(self, cache_size: int = 0) -> None:
         self.cache_size = cache_size
@@ -350,7 +404,7 @@ class Transform:
         return tuple(shape)
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other) or not (self._same or self is other):
+        if type(self) is not type(other) or not self._same:
             return self is other
         return all(_equal(getattr(self, name), getattr(other, name)) for name in self._same if name)
 
@@ -366,7 +420,14 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-class _Inverse(Transform):
+class _Inverse(
+    Transform,
+    _call=lambda self, x: self._of._inverse(x),
+    _inverse=lambda self, y: self._of._call(y),
+    log_abs_det_jacobian=lambda self, x, y: -self._of.log_abs_det_jacobian(y, x),
+    forward_shape=lambda self, shape: self._of.inverse_shape(shape),
+    inverse_shape=lambda self, shape: self._of.forward_shape(shape),
+):
     """The inverse of a transform."""
 
     _same = ("inv",)
@@ -379,21 +440,6 @@ class _Inverse(Transform):
     @property
     def inv(self) -> Transform:
         return self._of
-
-    def _call(self, x: Tensor) -> Tensor:
-        return self._of._inverse(x)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self._of._call(y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -self._of.log_abs_det_jacobian(y, x)
-
-    def forward_shape(self, shape: Sequence[int]) -> Shape:
-        return self._of.inverse_shape(shape)
-
-    def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        return self._of.forward_shape(shape)
 
     def __repr__(self) -> str:
         return f"{self._of!r}.inv"
@@ -417,7 +463,7 @@ class ComposeTransform(Transform):
         self.parts = list(parts)
         self.bijective = all(p.bijective for p in self.parts)
         if all(p.sign is not None for p in self.parts):
-            self.sign = math.prod([p.sign for p in self.parts]) if self.parts else 1
+            self.sign = math.prod([p.sign for p in self.parts])
         if not self.parts:
             return
         n = self.parts[-1].codomain.event_dim
@@ -440,15 +486,13 @@ class ComposeTransform(Transform):
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        n, total = self.domain.event_dim, x.zeros_like() if not self.parts else None
+        n, terms = self.domain.event_dim, []
         for p in self.parts:
             after = p(x)
-            term = summed(p.log_abs_det_jacobian(x, after), n - p.domain.event_dim)
-            total = term if total is None else total + term
+            terms.append(summed(p.log_abs_det_jacobian(x, after), n - p.domain.event_dim))
             n += p.codomain.event_dim - p.domain.event_dim
             x = after
-        assert total is not None
-        return total
+        return sum(terms[1:], terms[0]) if terms else x.zeros_like()
 
     def forward_shape(self, shape: Sequence[int]) -> Shape:
         for p in self.parts:
@@ -465,4 +509,3 @@ class ComposeTransform(Transform):
 
 
 identity_transform = ComposeTransform([])
-identity_transform.bijective = True

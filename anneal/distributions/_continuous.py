@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Formula, Shape, nan_like
+from anneal.distributions._base import Distribution, Shape, nan_like
 from anneal.special import gammainc
 from anneal.tensor import Tensor
 
@@ -36,12 +36,29 @@ def standard_gamma(shape: Shape, of: Tensor, like: Distribution) -> Tensor:
     return out * (of < 1.0).where((-like._exponential(shape) / of).exp(), 1.0)
 
 
+def excess(r: Tensor) -> Tensor:
+    """r - 1 - log(r)."""
+    return r - 1.0 - r.log()
+
+
 def xlogy(x: Tensor, y: Tensor) -> Tensor:
     """x * log(y), 0 where both are 0."""
     return x * ((x == 0.0) & (y == 0.0)).where(1.0, y).log()
 
 
-class _LocScale(Distribution, loc=c.real, scale=c.positive, support=c.real, mean=lambda d: d.loc, mode=lambda d: d.loc):
+class _LocScale(
+    Distribution,
+    loc=c.real,
+    scale=c.positive,
+    support=c.real,
+    mean=lambda d: d.loc,
+    mode=lambda d: d.loc,
+    draw=lambda d, shape: d.loc + d.scale * d._noise(shape),
+    log=lambda d, x: d._density((x - d.loc) / d.scale) - d.scale.log(),
+    cdf=lambda d, x: d._below((x - d.loc) / d.scale),
+    icdf=lambda d, p: d.loc + d.scale * d._quantile(p),
+    entropy=lambda d: d.scale.log() + d._spread(),
+):
     """A location and a scale; classes below are rows of the standard distribution: its draws (`noise`, of a shape), the
     logarithm of its density, what is `below` a number, the `quantile` of a probability, and its entropy, `spread`.
     """
@@ -49,29 +66,9 @@ class _LocScale(Distribution, loc=c.real, scale=c.positive, support=c.real, mean
     has_rsample = True
     loc: Tensor
     scale: Tensor
-    _noise: Formula
-    _density: Formula
-    _below: Formula
-    _quantile: Formula
-    _spread: Formula
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
-
-    def _draw(self, shape: Shape) -> Any:
-        return self.loc + self.scale * self._noise(shape)
-
-    def _log(self, x: Tensor) -> Any:
-        return self._density((x - self.loc) / self.scale) - self.scale.log()
-
-    def _cdf(self, x: Tensor) -> Any:
-        return self._below((x - self.loc) / self.scale)
-
-    def _icdf(self, p: Tensor) -> Any:
-        return self.loc + self.scale * self._quantile(p)
-
-    def entropy(self) -> Any:
-        return self.scale.log() + self._spread()
 
 
 class Normal(
@@ -82,6 +79,7 @@ class Normal(
     below=lambda d, z: 0.5 * (1.0 + (z / math.sqrt(2)).erf()),
     quantile=lambda d, p: (2.0 * p - 1.0).erfinv() * math.sqrt(2),
     spread=lambda d: 0.5 + _HALF_LOG_2PI,
+    kl=lambda p, q: 0.5 * (excess((p.scale / q.scale) ** 2) + ((p.loc - q.loc) / q.scale) ** 2),
 ):
     """The normal distribution of mean `loc` and standard deviation `scale`; `validate_args` as of `Distribution`.
 
@@ -110,6 +108,10 @@ class Laplace(
     2.0
     """
 
+    def _kl(self, q: Any) -> Any:
+        ratio, away = self.scale / q.scale, (self.loc - q.loc).abs()
+        return -ratio.log() + away / q.scale + ratio * (-away / self.scale).exp() - 1.0
+
 
 class Gumbel(
     _LocScale,
@@ -127,6 +129,10 @@ class Gumbel(
     0.0
     """
 
+    def _kl(self, q: Any) -> Any:
+        ratio, away = self.scale / q.scale, (q.loc - self.loc) / q.scale
+        return -ratio.log() - away + ratio * _EULER + (away + (1.0 + ratio).lgamma()).exp() - (1.0 + _EULER)
+
 
 class Cauchy(
     _LocScale,
@@ -137,6 +143,7 @@ class Cauchy(
     below=lambda d, z: z.atan() / math.pi + 0.5,
     quantile=lambda d, p: (math.pi * (p - 0.5)).tan(),
     spread=lambda d: math.log(4 * math.pi),
+    kl=lambda p, q: ((p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2).log() - (4.0 * p.scale * q.scale).log(),
 ):
     """The ratio of two normal numbers, about `loc` with `scale`; `validate_args` as of `Normal`.
 
@@ -195,6 +202,7 @@ class HalfNormal(
     cdf=lambda d, x: 2.0 * d._both._cdf(x) - 1.0,
     icdf=lambda d, p: d._both._icdf((p + 1.0) / 2.0),
     entropy=lambda d: d._both.entropy() - math.log(2),
+    kl=lambda p, q: 0.5 * excess((p.scale / q.scale) ** 2),
 ):
     """The distribution of |x|, x being normal of mean 0 and deviation `scale`; `validate_args` as of `Distribution`.
 
@@ -223,6 +231,7 @@ class HalfCauchy(
     0.5
     """
 
+    _apart = True
     _whole: ClassVar[type[_LocScale]] = Cauchy
 
 
@@ -236,7 +245,11 @@ class Uniform(
     draw=lambda d, shape: d.low + d._uniform(shape) * (d.high - d.low),
     cdf=lambda d, x: ((x - d.low) / (d.high - d.low)).clamp(0.0, 1.0),
     icdf=lambda d, p: p * (d.high - d.low) + d.low,
+    log=lambda d, x: ((x >= d.low) & (x < d.high)).where(-(d.high - d.low).log(), -math.inf),
     entropy=lambda d: (d.high - d.low).log(),
+    kl=lambda p, q: ((q.low <= p.low) & (q.high >= p.high)).where(
+        ((q.high - q.low) / (p.high - p.low)).log(), math.inf
+    ),
 ):
     """Numbers from `low` on and below `high`; `validate_args` as of `Distribution`.
 
@@ -255,10 +268,6 @@ class Uniform(
         self.arg_constraints = {"low": c.real, "high": ordered}  # type: ignore[misc]
         self._validate(high=self.high)
 
-    def _log(self, x: Tensor) -> Tensor:
-        inside = (x >= self.low) & (x < self.high)
-        return inside.where(-(self.high - self.low).log(), -math.inf)
-
 
 class Exponential(
     Distribution,
@@ -272,6 +281,7 @@ class Exponential(
     cdf=lambda d, x: 1.0 - (-d.rate * x).exp(),
     icdf=lambda d, p: -(-p).log1p() / d.rate,
     entropy=lambda d: 1.0 - d.rate.log(),
+    kl=lambda p, q: excess(q.rate / p.rate),
 ):
     """Times between events that come at `rate`; `validate_args` as of `Distribution`.
 
@@ -320,6 +330,11 @@ class Gamma(
     def entropy(self) -> Tensor:
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1.0 - a) * a.digamma()
+
+    def _kl(self, q: Any) -> Any:
+        a, b = self.concentration, q.concentration
+        found = b * (self.rate / q.rate).log() + b.lgamma() - a.lgamma() + (a - b) * a.digamma()
+        return found + (q.rate - self.rate) * (a / self.rate)
 
 
 class Chi2(Gamma, df=c.positive):
@@ -376,6 +391,12 @@ class Beta(
         spread = (a - 1.0) * a.digamma() + (b - 1.0) * b.digamma() - (a + b - 2.0) * (a + b).digamma()
         return self._norm() - spread
 
+    def _kl(self, q: Any) -> Any:
+        a, b, total = self.concentration1, self.concentration0, self.concentration1 + self.concentration0
+        spread = (a - q.concentration1) * a.digamma() + (b - q.concentration0) * b.digamma()
+        rest = (q.concentration1 + q.concentration0 - total) * total.digamma()
+        return q._norm() - self._norm() + spread + rest
+
     @property
     def mode(self) -> Tensor:
         a, b = self.concentration1 - 1.0, self.concentration0 - 1.0
@@ -394,9 +415,15 @@ class Weibull(
     concentration=c.positive,
     support=c.positive,
     mean=lambda d: d.scale * (1.0 + 1.0 / d.concentration).lgamma().exp(),
+    mode=lambda d: d.scale * ((d.concentration - 1.0) / d.concentration) ** (1.0 / d.concentration),
+    variance=lambda d: (
+        d.scale**2
+        * ((1.0 + 2.0 / d.concentration).lgamma().exp() - (2.0 * (1.0 + 1.0 / d.concentration).lgamma()).exp())
+    ),
     draw=lambda d, shape: d.scale * d._exponential(shape).clamp(min=1e-30) ** (1.0 / d.concentration),
     cdf=lambda d, x: -(-((x / d.scale) ** d.concentration)).expm1(),
     icdf=lambda d, p: d.scale * (-(-p).log1p()) ** (1.0 / d.concentration),
+    entropy=lambda d: _EULER * (1.0 - 1.0 / d.concentration) + (d.scale / d.concentration).log() + 1.0,
 ):
     """The Weibull distribution of `scale` and of the power `concentration`; `validate_args` as of `Distribution`.
 
@@ -419,20 +446,6 @@ class Weibull(
         k, z = self.concentration, x / self.scale
         return (k / self.scale).log() + (k - 1.0) * z.log() - z**k
 
-    def entropy(self) -> Tensor:
-        k = self.concentration
-        return _EULER * (1.0 - 1.0 / k) + (self.scale / k).log() + 1.0
-
-    @property
-    def mode(self) -> Tensor:
-        k = self.concentration
-        return self.scale * ((k - 1.0) / k) ** (1.0 / k)
-
-    @property
-    def variance(self) -> Tensor:
-        k = self.concentration
-        return self.scale**2 * ((1.0 + 2.0 / k).lgamma().exp() - (2.0 * (1.0 + 1.0 / k).lgamma()).exp())
-
 
 class Pareto(
     Distribution,
@@ -444,6 +457,9 @@ class Pareto(
     cdf=lambda d, x: 1.0 - (d.scale / x) ** d.alpha,
     icdf=lambda d, p: d.scale * (-(-p).log1p() / d.alpha).exp(),
     entropy=lambda d: (d.scale / d.alpha).log() + 1.0 + 1.0 / d.alpha,
+    kl=lambda p, q: (p.scale >= q.scale).where(
+        q.alpha * (p.scale / q.scale).log() + excess(q.alpha / p.alpha), math.inf
+    ),
 ):
     """Numbers above `scale` whose tail falls by the power `alpha`; `validate_args` as of `Distribution`.
 

@@ -76,6 +76,13 @@ class Bernoulli(
     draw=lambda d, shape: (d._uniform(shape) < d.probs).cast(d.probs.dtype),
     log=lambda d, x: x * d.logits - soft(d.logits),
     entropy=lambda d: d._odds_entropy(),
+    mode=lambda d: (d.probs == 0.5).where(math.nan, (d.probs >= 0.5).cast(d.probs.dtype)),
+    values=lambda d: Tensor([0.0, 1.0], device=d.probs.device),
+    # 0 log 0 is 0, and what q excludes is infinitely far
+    kl=lambda p, q: ((p.probs != q.probs) & (q.probs * (1.0 - q.probs) == 0.0)).where(
+        math.inf,
+        p.probs * (soft(-q.logits) - soft(-p.logits)) + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits)),
+    ),
 ):
     """1 with probability `probs`, or with the log-odds `logits`, else 0; `validate_args` as of `Distribution`.
 
@@ -84,14 +91,6 @@ class Bernoulli(
     """
 
     has_enumerate_support = True
-
-    @property
-    def mode(self) -> Tensor:
-        likely = (self.probs >= 0.5).cast(self.probs.dtype)
-        return (self.probs == 0.5).where(math.nan, likely)
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._row(Tensor([0.0, 1.0], device=self.probs.device), expand)
 
 
 class Geometric(
@@ -102,6 +101,7 @@ class Geometric(
     variance=lambda d: (1.0 / d.probs - 1.0) / d.probs,
     draw=lambda d, shape: (-d._exponential(shape) / (-d.probs).log1p()).floor(),
     entropy=lambda d: d._odds_entropy() / d.probs,
+    kl=lambda p, q: -p.entropy() - (-q.probs).log1p() / p.probs - q.logits,
 ):
     """Failures before the first success, which comes with probability `probs` or log-odds `logits`; `validate_args` as
     of `Distribution`.
@@ -144,6 +144,7 @@ class Poisson(
     variance=lambda d: d.rate,
     draw=lambda d, shape: _poisson(d, d.rate, shape),
     log=lambda d, x: xlogy(x, d.rate) - d.rate - (x + 1.0).lgamma(),
+    kl=lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate),
 ):
     """The number of events that come at `rate`; `validate_args` as of `Distribution`.
 
@@ -165,6 +166,10 @@ class Binomial(
     mean=lambda d: d.total_count * d.probs,
     mode=lambda d: ((d.total_count + 1.0) * d.probs).floor().minimum(d.total_count),
     variance=lambda d: d.mean * (1.0 - d.probs),
+    values=lambda d: Tensor.arange(d._most + 1, device=d.probs.device).cast(d.probs.dtype),  # up to the largest count
+    kl=lambda p, q: (p.total_count > q.total_count).where(
+        math.inf, p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
+    ),
 ):
     """Successes among `total_count` trials, each with probability `probs` or log-odds `logits`; `validate_args` as of
     `Distribution`. A draw takes as many random numbers as there are trials.
@@ -195,7 +200,7 @@ class Binomial(
         return ways + x * z - n * soft(z)
 
     def entropy(self) -> Tensor:
-        x = self._values(False)
+        x = super().enumerate_support(False)
         p = self._log(x.minimum(self.total_count))
         return -(x <= self.total_count).where(p.exp() * p, 0.0).sum(0)
 
@@ -205,11 +210,7 @@ class Binomial(
                 f"Binomial: enumerate_support is for counts that are equal, not of {self._least} to {self._most}: make "
                 "a distribution for each count"
             )
-        return self._values(expand)
-
-    def _values(self, expand: bool) -> Tensor:
-        """The values up to the largest count."""
-        return self._row(Tensor.arange(self._most + 1, device=self.probs.device).cast(self.probs.dtype), expand)
+        return super().enumerate_support(expand)
 
 
 class NegativeBinomial(
@@ -250,7 +251,8 @@ class Categorical(
     logits=c.real_vector,
     mean=lambda d: nan_like(d.probs.sum(-1)),
     mode=lambda d: d.probs.argmax(-1),
-    variance=lambda d: nan_like(d.probs.sum(-1)),
+    variance=lambda d: d.mean,
+    values=lambda d: Tensor.arange(d._count, device=d.probs.device),
 ):
     """A place along the last axis, by weights `probs`, which are made to add up to 1, or by `logits`;
     `validate_args` as of `Distribution`. Draws are int32.
@@ -283,8 +285,12 @@ class Categorical(
         return shape
 
     def _draw(self, shape: Shape) -> Tensor:
-        noise = self._exponential((*shape, self._count))
-        return (self.probs / noise).argmax(-1)
+        return (self.probs / self._exponential((*shape, self._count))).argmax(-1)
+
+    def _ones(self, places: Tensor) -> Tensor:
+        """Rows of zeros with a one at a place."""
+        rows = places.unsqueeze(-1) == Tensor.arange(self._count, device=places.device)
+        return rows.cast(self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
         x = self._check_value(value).cast(dtypes.int32)
@@ -297,11 +303,19 @@ class Categorical(
         least = -3.4028234663852886e38
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._row(Tensor.arange(self._count, device=self.probs.device), expand)
+    def _kl(self, q: Any) -> Tensor:
+        t = self.probs * (self.logits - q.logits)
+        t = (q.probs == 0.0).where(math.inf, t)
+        return (self.probs == 0.0).where(0.0, t).sum(-1)
 
 
-class OneHotCategorical(Categorical, mean=lambda d: d.probs, variance=lambda d: d.probs * (1.0 - d.probs)):
+class OneHotCategorical(
+    Categorical,
+    mean=lambda d: d.probs,
+    mode=lambda d: d._ones(d.probs.argmax(-1)),
+    variance=lambda d: d.probs * (1.0 - d.probs),
+    values=lambda d: Tensor.eye(d._count, device=d.probs.device),
+):
     """`Categorical`, whose draws are rows of zeros with a one; `probs`, `logits` and `validate_args` as of that.
 
     >>> OneHotCategorical(Tensor([1.0, 3.0]), logits=None, validate_args=None).mean.tolist()
@@ -312,23 +326,13 @@ class OneHotCategorical(Categorical, mean=lambda d: d.probs, variance=lambda d: 
         super().__init__(probs, logits, validate_args)
         self._event_shape, self.support = (self._count,), c.one_hot
 
+    _apart, _kl = True, Categorical._kl
+
     def _draw(self, shape: Shape) -> Tensor:
-        place = super()._draw(shape[:-1]).unsqueeze(-1)
-        return (place == Tensor.arange(self._count, device=place.device)).cast(self.probs.dtype)
+        return self._ones(super()._draw(shape[:-1]))
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._check_value(value)
-        return (x > 0.5).where(self.logits, 0.0).sum(-1)
-
-    @property
-    def mode(self) -> Tensor:
-        place = self.probs.argmax(-1).unsqueeze(-1)
-        return (place == Tensor.arange(self._count, device=place.device)).cast(self.probs.dtype)
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        rows = Tensor.eye(self._count, device=self.probs.device)
-        rows = rows.reshape(self._count, *[1] * len(self._batch_shape), self._count)
-        return rows.expand(-1, *self._batch_shape, -1) if expand else rows
+        return (self._check_value(value) > 0.5).where(self.logits, 0.0).sum(-1)
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
@@ -347,7 +351,11 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Multinomial(
-    Categorical, mean=lambda d: d.probs * d.total_count, variance=lambda d: d.total_count * d.probs * (1.0 - d.probs)
+    Categorical,
+    mean=lambda d: d.probs * d.total_count,
+    mode=lambda d: d._missing("mode"),
+    variance=lambda d: d.total_count * d.probs * (1.0 - d.probs),
+    values=lambda d: d._missing("enumerate_support"),
 ):
     """Counts of the places in `total_count` draws of a `Categorical`; `probs`, `logits` and `validate_args` as of that.
 
@@ -358,6 +366,7 @@ class Multinomial(
     """
 
     has_enumerate_support = False
+    _apart = True
 
     def __init__(
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -373,8 +382,7 @@ class Multinomial(
         return {"total_count": self.total_count}
 
     def _draw(self, shape: Shape) -> Tensor:
-        places = super()._draw((self.total_count, *shape[:-1])).unsqueeze(-1)
-        return (places == Tensor.arange(self._count, device=places.device)).sum(0).cast(self.probs.dtype)
+        return self._ones(super()._draw((self.total_count, *shape[:-1]))).sum(0)
 
     def log_prob(self, value: Any) -> Tensor:
         x = self._check_value(value)
@@ -386,10 +394,3 @@ class Multinomial(
         counts = places.enumerate_support(False)
         spread = (places._log(counts).exp() * (counts + 1.0).lgamma()).sum(0).sum(-1)
         return n * super().entropy() - math.lgamma(n + 1) + spread
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        self._missing("enumerate_support")
-
-    @property
-    def mode(self) -> Tensor:
-        self._missing("mode")

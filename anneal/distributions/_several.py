@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Shape, summed
+from anneal.distributions._base import Distribution, Shape, kl_divergence, summed
 from anneal.distributions._continuous import standard_gamma, xlogy
 from anneal.distributions._discrete import Categorical
 from anneal.errors import SettingError, ShapeError
@@ -54,6 +54,11 @@ class Dirichlet(
         found: Tensor = norm - (k - total) * total.digamma() - ((a - 1.0) * a.digamma()).sum(-1)
         return found
 
+    def _kl(self, q: Any) -> Any:
+        a, b = self.concentration, q.concentration
+        norms = a.sum(-1).lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1)
+        return norms + ((a - b) * (a.digamma() - a.sum(-1, keepdim=True).digamma())).sum(-1)
+
     @property
     def mode(self) -> Tensor:
         rest = (self.concentration - 1.0).clamp(min=0.0)
@@ -67,27 +72,19 @@ class Dirichlet(
         return a * (total - a) / (total**2 * (total + 1.0))
 
 
-class _Vectors(Distribution, support=c.real_vector, mean=lambda d: d.loc, mode=lambda d: d.loc):
+class _Vectors(
+    Distribution,
+    support=c.real_vector,
+    mean=lambda d: d.loc,
+    mode=lambda d: d.loc,
+    # half the logarithm of the covariance's determinant, and the square of a vector's length by the covariance
+    log=lambda d, x: -0.5 * (d.loc.shape[-1] * math.log(2 * math.pi) + d._distance(x - d.loc)) - d._half_log_det(),
+    entropy=lambda d: d._half_log_det() + 0.5 * d.loc.shape[-1] * (1 + math.log(2 * math.pi)),
+):
     """Normal vectors about `loc`."""
 
     has_rsample = True
     loc: Tensor
-
-    def _half_log_det(self) -> Any:
-        """Half the logarithm of the covariance's determinant."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _half_log_det()")
-
-    def _distance(self, z: Tensor) -> Any:
-        """The square of z's length by the covariance."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _distance()")
-
-    def _log(self, x: Tensor) -> Any:
-        n = self.loc.shape[-1]
-        return -0.5 * (n * math.log(2 * math.pi) + self._distance(x - self.loc)) - self._half_log_det()
-
-    def entropy(self) -> Tensor:
-        found: Tensor = self._half_log_det() + 0.5 * self.loc.shape[-1] * (1 + math.log(2 * math.pi))
-        return found
 
 
 class MultivariateNormal(
@@ -148,6 +145,12 @@ class MultivariateNormal(
         n = self.loc.shape[-1]
         lower = self.scale_tril.expand(*z.shape[:-1], n, n)
         return (solve_triangular(lower, z.unsqueeze(-1), upper=False) ** 2).sum((-2, -1))
+
+    def _kl(self, q: Any) -> Any:
+        n, away = self.loc.shape[-1], q.loc - self.loc
+        lower, mine = [d.scale_tril.expand(*away.shape[:-1], n, n) for d in (q, self)]
+        spread = (solve_triangular(lower, mine, upper=False) ** 2).sum((-2, -1))
+        return q._half_log_det() - self._half_log_det() + 0.5 * (spread + q._distance(away) - n)
 
 
 class LowRankMultivariateNormal(
@@ -245,6 +248,11 @@ class Independent(
         support = base_distribution.support
         self.support = None if support is None else c.over(support, n)
 
+    def _kl(self, q: Any) -> Tensor:
+        if self.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
+            raise ShapeError("kl_divergence: both Independent take as many axes for an event")
+        return summed(kl_divergence(self.base_dist, q.base_dist), q.reinterpreted_batch_ndims)
+
     def sample(self, sample_shape: Any = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
 
@@ -314,9 +322,8 @@ class MixtureSameFamily(
         return (parts + self.mixture_distribution.logits).logsumexp(-1)
 
     def cdf(self, value: Any) -> Tensor:
-        return (
-            self.component_distribution.cdf(self._tensor(value).unsqueeze(-1)) * self.mixture_distribution.probs
-        ).sum(-1)
+        parts = self.component_distribution.cdf(self._tensor(value).unsqueeze(-1))
+        return (parts * self.mixture_distribution.probs).sum(-1)
 
     @property
     def variance(self) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from anneal import linalg
 from anneal.errors import MissingMethodError, SettingError, ShapeError
 from anneal.tensor import Tensor
 
@@ -223,25 +224,12 @@ def _lower(x: Tensor) -> Tensor:
 
 
 def _correlation(x: Tensor) -> Any:
-    off: Tensor = ((x.detach() ** 2).sum(-1).sqrt() - 1.0).abs()
-    near: Tensor = (off <= 2.0 ** (1 - x.dtype.digits) * x.shape[-1] * 10).all(-1)
-    return _lower(x) & near
+    off = ((x.detach() ** 2).sum(-1).sqrt() - 1.0).abs()
+    return _lower(x) & (off <= 2.0 ** (1 - x.dtype.digits) * x.shape[-1] * 10).all(-1)
 
 
 def _even(x: Tensor) -> Any:
     return ((x - x.mT).abs() <= 1e-6).all(-1).all(-1)
-
-
-def _definite(x: Tensor) -> Any:
-    from anneal.linalg import eigvalsh
-
-    return _even(x) & (eigvalsh(x) > 0).all(-1)
-
-
-def _semidefinite(x: Tensor) -> Any:
-    from anneal.linalg import eigvalsh
-
-    return _even(x) & (eigvalsh(x) >= 0).all(-1)
 
 
 greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
@@ -258,5 +246,5 @@ one_hot = _one("OneHot", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) ==
 lower_triangular = _one("LowerTriangular", _triangle, 2)
 lower_cholesky = _one("LowerCholesky", _lower, 2)
 corr_cholesky = _one("CorrCholesky", _correlation, 2)
-positive_definite = _one("PositiveDefinite", _definite, 2)
-positive_semidefinite = _one("PositiveSemidefinite", _semidefinite, 2)
+positive_definite = _one("PositiveDefinite", lambda x: _even(x) & (linalg.eigvalsh(x) > 0).all(-1), 2)
+positive_semidefinite = _one("PositiveSemidefinite", lambda x: _even(x) & (linalg.eigvalsh(x) >= 0).all(-1), 2)

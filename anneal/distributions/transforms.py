@@ -25,7 +25,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-class AffineTransform(Transform):
+class AffineTransform(
+    Transform,
+    _call=lambda self, x: self.loc + self.scale * x,
+    _inverse=lambda self, y: (y - self.loc) / self.scale,
+):
     """The line loc + scale * x.
 
     Args:
@@ -45,28 +49,18 @@ class AffineTransform(Transform):
         self.domain = self.codomain = c.over(c.real, event_dim)
         self.sign = scale.sign() if isinstance(scale, Tensor) else (scale > 0) - (scale < 0)
 
-    def _call(self, x: Tensor) -> Any:
-        return self.loc + self.scale * x
-
-    def _inverse(self, y: Tensor) -> Any:
-        return (y - self.loc) / self.scale
-
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         scale = self.scale
         one = scale.abs().log().expand(*x.shape) if isinstance(scale, Tensor) else x.full_like(math.log(abs(scale)))
         return summed(one, self._events)
 
     def forward_shape(self, shape: Sequence[int]) -> Shape:
-        whole = Tensor.zeros(*shape)
-        for t in (self.loc, self.scale):
-            if isinstance(t, Tensor):
-                whole = whole + t.detach()
-        return tuple(whole.shape)
+        return ops.broadcast_shapes(tuple(shape), *[getattr(t, "shape", ()) for t in (self.loc, self.scale)])
 
     inverse_shape = forward_shape
 
 
-class ExpTransform(Transform):
+class ExpTransform(Transform, log_abs_det_jacobian=lambda self, x, y: x):
     """The exponential of x; `cache_size` as of `Transform`.
 
     >>> ExpTransform().log_abs_det_jacobian(Tensor(2.0), None).item()
@@ -76,11 +70,12 @@ class ExpTransform(Transform):
     bijective, sign, codomain, _same = True, 1, c.positive, ("",)
     _call, _inverse = staticmethod(ops.exp), staticmethod(ops.log)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
-        return x
 
-
-class SigmoidTransform(Transform):
+class SigmoidTransform(
+    Transform,
+    _call=lambda self, x: _inside(x.sigmoid()),
+    log_abs_det_jacobian=lambda self, x, y: x.logsigmoid() - soft(x),
+):
     """The quotient 1 / (1 + exp(-x)), kept off 0 and 1; `cache_size` as of `Transform`.
 
     >>> SigmoidTransform()(0.0).item()
@@ -89,18 +84,12 @@ class SigmoidTransform(Transform):
 
     bijective, sign, codomain, _same = True, 1, c.unit_interval, ("",)
 
-    def _call(self, x: Tensor) -> Tensor:
-        return _inside(x.sigmoid())
-
     def _inverse(self, y: Tensor) -> Tensor:
         y = _inside(y)
         return y.log() - (-y).log1p()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
-        return x.logsigmoid() - soft(x)
 
-
-class TanhTransform(Transform):
+class TanhTransform(Transform, log_abs_det_jacobian=lambda self, x, y: 2.0 * (math.log(2.0) - x - soft(-2.0 * x))):
     """The hyperbolic tangent of x; `cache_size` as of `Transform`.
 
     >>> TanhTransform()(0.0).item()
@@ -110,11 +99,13 @@ class TanhTransform(Transform):
     bijective, sign, codomain, _same = True, 1, c.interval(-1.0, 1.0), ("",)
     _call, _inverse = staticmethod(ops.tanh), staticmethod(ops.atanh)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
-        return 2.0 * (math.log(2.0) - x - soft(-2.0 * x))
 
-
-class SoftplusTransform(Transform):
+class SoftplusTransform(
+    Transform,
+    _call=lambda self, x: soft(x),
+    _inverse=lambda self, y: (-(-y).expm1()).log() + y,
+    log_abs_det_jacobian=lambda self, x, y: x.logsigmoid(),
+):
     """The softplus log(1 + exp(x)); `cache_size` as of `Transform`.
 
     >>> round(SoftplusTransform().inv(2.0).item(), 4)
@@ -122,16 +113,15 @@ class SoftplusTransform(Transform):
     """
 
     bijective, sign, codomain, _same = True, 1, c.positive, ("",)
-    _call = staticmethod(soft)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return (-(-y).expm1()).log() + y
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
-        return x.logsigmoid()
 
 
-class PowerTransform(Transform):
+class PowerTransform(
+    Transform,
+    _call=lambda self, x: x**self.exponent,
+    _inverse=lambda self, y: y ** (1.0 / self.exponent),
+    log_abs_det_jacobian=lambda self, x, y: (self.exponent * y / x).abs().log(),
+    forward_shape=lambda self, shape: ops.broadcast_shapes(tuple(shape), self.exponent.shape),
+):
     """The power of a positive x.
 
     Args:
@@ -148,20 +138,8 @@ class PowerTransform(Transform):
         self.exponent = tensor_of(exponent)
         self.sign = self.exponent.sign()
 
-    def _call(self, x: Tensor) -> Any:
-        return x**self.exponent
-
-    def _inverse(self, y: Tensor) -> Any:
-        return y ** (1.0 / self.exponent)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = (self.exponent * y / x).abs().log()
-        return found
-
-    def forward_shape(self, shape: Sequence[int]) -> Shape:
-        return tuple((Tensor.zeros(*shape) + self.exponent.detach()).shape)
-
-    inverse_shape = forward_shape
+    def inverse_shape(self, shape: Sequence[int]) -> Shape:
+        return self.forward_shape(shape)
 
 
 class AbsTransform(Transform):
@@ -186,7 +164,16 @@ class SoftmaxTransform(Transform):
     _call, _inverse = staticmethod(ops.softmax), staticmethod(ops.log)
 
 
-class IndependentTransform(Transform):
+class IndependentTransform(
+    Transform,
+    _call=lambda self, x: self.base_transform._call(x),
+    _inverse=lambda self, y: self.base_transform._inverse(y),
+    log_abs_det_jacobian=lambda self, x, y: summed(
+        self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims
+    ),
+    forward_shape=lambda self, shape: self.base_transform.forward_shape(shape),
+    inverse_shape=lambda self, shape: self.base_transform.inverse_shape(shape),
+):
     """A transform of whose values more last axes make one event.
 
     Args:
@@ -205,23 +192,14 @@ class IndependentTransform(Transform):
         self.domain = c.over(base_transform.domain, reinterpreted_batch_ndims)
         self.codomain = c.over(base_transform.codomain, reinterpreted_batch_ndims)
 
-    def _call(self, x: Tensor) -> Tensor:
-        return self.base_transform._call(x)
 
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self.base_transform._inverse(y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return summed(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
-
-    def forward_shape(self, shape: Sequence[int]) -> Shape:
-        return self.base_transform.forward_shape(shape)
-
-    def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        return self.base_transform.inverse_shape(shape)
-
-
-class ReshapeTransform(Transform):
+class ReshapeTransform(
+    Transform,
+    _call=lambda self, x: x.reshape(self.forward_shape(x.shape)),
+    _inverse=lambda self, y: y.reshape(self.inverse_shape(y.shape)),
+    forward_shape=lambda self, shape: self._shaped(shape, self.in_shape, self.out_shape),
+    inverse_shape=lambda self, shape: self._shaped(shape, self.out_shape, self.in_shape),
+):
     """The last axes in another shape.
 
     Args:
@@ -242,20 +220,8 @@ class ReshapeTransform(Transform):
             raise ShapeError(f"ReshapeTransform: {self.in_shape} and {self.out_shape} have other numbers of elements")
         self.domain, self.codomain = (c.over(c.real, len(s)) for s in (self.in_shape, self.out_shape))
 
-    def _call(self, x: Tensor) -> Tensor:
-        return x.reshape(self.forward_shape(x.shape))
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.reshape(self.inverse_shape(y.shape))
-
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return Tensor.zeros(*x.shape[: x.ndim - len(self.in_shape)], dtype=x.dtype, device=x.device)
-
-    def forward_shape(self, shape: Sequence[int]) -> Shape:
-        return self._shaped(shape, self.in_shape, self.out_shape)
-
-    def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        return self._shaped(shape, self.out_shape, self.in_shape)
 
     def _shaped(self, shape: Sequence[int], old: Shape, new: Shape) -> Shape:
         cut = len(shape) - len(old)
@@ -264,7 +230,11 @@ class ReshapeTransform(Transform):
         return (*shape[:cut], *new)
 
 
-class StickBreakingTransform(Transform):
+class StickBreakingTransform(
+    Transform,
+    forward_shape=lambda self, shape: (*_ends(self, shape, 1)[:-1], shape[-1] + 1),
+    inverse_shape=lambda self, shape: (*_ends(self, shape, 1)[:-1], shape[-1] - 1),
+):
     """Shares that add up to 1, each a sigmoid of what those before it leave, so that there is one more of them than of
     numbers; `cache_size` as of `Transform`.
 
@@ -287,14 +257,12 @@ class StickBreakingTransform(Transform):
         x = x - _left(x)
         return (x.logsigmoid() - x + y[..., :-1].log()).sum(-1)
 
-    def forward_shape(self, shape: Sequence[int]) -> Shape:
-        return (*_ends(self, shape, 1)[:-1], shape[-1] + 1)
 
-    def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        return (*_ends(self, shape, 1)[:-1], shape[-1] - 1)
-
-
-class LowerCholeskyTransform(Transform):
+class LowerCholeskyTransform(
+    Transform,
+    _call=lambda self, x: x.tril(-1) + x.diagonal(0, -2, -1).exp().diag_embed(),
+    _inverse=lambda self, y: y.tril(-1) + y.diagonal(0, -2, -1).log().diag_embed(),
+):
     """Lower triangles with positive diagonals, of square matrices; `cache_size` as of `Transform`.
 
     >>> LowerCholeskyTransform()([[0.0, 5.0], [2.0, 0.0]]).tolist()
@@ -302,12 +270,6 @@ class LowerCholeskyTransform(Transform):
     """
 
     domain, codomain, _same = c.independent(c.real, 2), c.lower_cholesky, ("",)
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.tril(-1) + x.diagonal(0, -2, -1).exp().diag_embed()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.tril(-1) + y.diagonal(0, -2, -1).log().diag_embed()
 
 
 class PositiveDefiniteTransform(LowerCholeskyTransform):
@@ -445,7 +407,12 @@ class CatTransform(StackTransform):
         return Tensor.cat(terms, dim) if dim < 0 else functools.reduce(operator.add, terms)
 
 
-class CumulativeDistributionTransform(Transform):
+class CumulativeDistributionTransform(
+    Transform,
+    _call=lambda self, x: self.distribution.cdf(x),
+    _inverse=lambda self, y: self.distribution.icdf(y),
+    log_abs_det_jacobian=lambda self, x, y: self.distribution.log_prob(x),
+):
     """The probability of what is not above x.
 
     Args:
@@ -461,16 +428,6 @@ class CumulativeDistributionTransform(Transform):
     def __init__(self, distribution: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.distribution, self.domain = distribution, distribution.support
-
-    def _call(self, x: Tensor) -> Any:
-        return self.distribution.cdf(x)
-
-    def _inverse(self, y: Tensor) -> Any:
-        return self.distribution.icdf(y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
-        found: Tensor = self.distribution.log_prob(x)
-        return found
 
 
 def _inside(x: Tensor) -> Tensor:

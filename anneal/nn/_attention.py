@@ -1,5 +1,4 @@
-"""Attention and its neighbours beyond GPT-2's: over all positions, with shared keys, with rotary positions; SwiGLU;
-and Llama, which is made of them."""
+"""Attention over all positions, with shared keys, with rotary positions; SwiGLU; and Llama, which is made of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Attributes of a module that are computed from its other tensors at each access (weights as direction and length,
-pruned ones), and modules as functions of their parameters, for grad, jvp and vmap.
-"""
+"""Attributes of a module that are computed from its other tensors; modules as functions of their parameters."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -70,10 +70,8 @@ def triplet_margin_with_distance_loss(
     return reduce_loss((near - far + margin).clamp(min=0), reduction)
 
 
-def _lengths(name: str, given: Any) -> list[int]:
+def _lengths(given: Any) -> list[int]:
     """Lengths as numbers: they are shapes."""
-    if isinstance(given, Tensor):
-        given = given.numpy()
     return [int(n) for n in np.asarray(given).reshape(-1)]
 
 
@@ -109,7 +107,7 @@ def ctc_loss(
     single = log_probs.ndim == 2
     x = log_probs.unsqueeze(1) if single else log_probs
     time, batch, _ = x.shape
-    long, short = _lengths("ctc_loss", input_lengths), _lengths("ctc_loss", target_lengths)
+    long, short = _lengths(input_lengths), _lengths(target_lengths)
     if len(long) != batch or len(short) != batch or any(n > time for n in long):
         raise ShapeError(f"ctc_loss: {len(long)} and {len(short)} lengths for {batch} examples of at most {time} steps")
     rows = _padded(targets, short, batch, blank)
@@ -407,15 +405,6 @@ def _projected(
     return [F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
 
 
-def _as_added(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A mask whose True leaves out, as numbers that are added to the scores."""
-    if mask is None:
-        return None
-    if mask.dtype.name == "bool":
-        return mask.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0.0)
-    return mask.cast(like.dtype)
-
-
 @function
 def multi_head_attention_forward(
     query: Tensor,
@@ -467,8 +456,8 @@ def multi_head_attention_forward(
     _check_query(query, embed_dim_to_check, num_heads)
     own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     projection = (in_proj_weight, in_proj_bias, own)
-    ends = _Ends(bias_k, bias_v, static_k, static_v, add_zero_attn)
-    masks = _Masks(attn_mask, key_padding_mask, is_causal)
+    ends = (None, None, False), (bias_k, static_k, add_zero_attn), (bias_v, static_v, add_zero_attn)
+    masks = (attn_mask, key_padding_mask, is_causal)
     p = dropout_p if training else 0.0
     mixed, weights = _attended(query, key, value, num_heads, projection, ends, masks, p, need_weights)
     out = F.linear(mixed, out_proj_weight, out_proj_bias)
@@ -479,22 +468,6 @@ def multi_head_attention_forward(
     return out, weights
 
 
-class _Ends(NamedTuple):
-    """Keys and values besides those that are projected."""
-
-    bias_k: Tensor | None
-    bias_v: Tensor | None
-    static_k: Tensor | None
-    static_v: Tensor | None
-    zero: bool
-
-
-class _Masks(NamedTuple):
-    attn: Tensor | None
-    padding: Tensor | None
-    is_causal: bool
-
-
 def _check_query(query: Tensor, width: int, heads: int) -> None:
     if query.ndim not in (2, 3) or query.shape[-1] != width or width % heads:
         raise ShapeError(
@@ -503,19 +476,24 @@ def _check_query(query: Tensor, width: int, heads: int) -> None:
         )
 
 
+_Masks = tuple[Tensor | None, Tensor | None, bool]  # of scores and of keys, and whether the first is causal
+
+
 def _attended(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     count: int,
     projection: tuple[Tensor | None, Tensor | None, tuple[Tensor | None, ...] | None],
-    ends: _Ends,
+    ends: Iterable[tuple[Tensor | None, Tensor | None, bool]],
     masks: _Masks,
     p: float,
     need_weights: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The values mixed, (l, batch, width), and the weights of each head if they are asked for."""
-    padding = masks.padding
+    """The values mixed, (l, batch, width), and the weights of each head if they are asked for. `ends` are for each of
+    the three a row that is added, what is there instead, and whether a row of zeros is added.
+    """
+    attn, padding, is_causal = masks
     if query.ndim == 2:
         same = query is key, key is value
         query = query.unsqueeze(1)
@@ -523,53 +501,48 @@ def _attended(
         value = key if same[1] else value.unsqueeze(1)
         padding = None if padding is None else padding.unsqueeze(0)
     l, batch, width = query.shape
-    q, k, v = _projected(query, key, value, *projection)
-    if ends.bias_k is not None and ends.bias_v is not None:
-        k = Tensor.cat([k, ends.bias_k.expand(1, batch, width)], dim=0)
-        v = Tensor.cat([v, ends.bias_v.expand(1, batch, width)], dim=0)
-    head = width // count
-    heads = [x.reshape(x.shape[0], batch, count, head).permute(1, 2, 0, 3) for x in (q, k, v)]
-    for i, static in ((1, ends.static_k), (2, ends.static_v)):
-        if static is not None:
-            heads[i] = static.reshape(batch, count, static.shape[1], head)
-    if ends.zero:
-        zeros = Tensor.zeros(batch, count, 1, head, dtype=q.dtype, device=q.device)
-        heads[1:] = [Tensor.cat([x, zeros], dim=2) for x in heads[1:]]
-    mask = _masks(masks.attn, padding, (batch, count, l, heads[1].shape[2]), masks.is_causal, q)
+    heads = []
+    for x, (row, static, zero) in zip(_projected(query, key, value, *projection), ends, strict=True):
+        if row is not None:
+            x = Tensor.cat([x, row.expand(1, batch, width)], dim=0)
+        if static is None:
+            x = x.reshape(x.shape[0], batch, count, width // count).permute(1, 2, 0, 3)
+        else:
+            x = static.reshape(batch, count, static.shape[1], width // count)
+        if zero:
+            x = Tensor.cat([x, Tensor.zeros(batch, count, 1, width // count, dtype=x.dtype, device=x.device)], dim=2)
+        heads.append(x)
+    q, k, v = heads
+    mask = _mask((attn, padding, is_causal), (batch, count, l, k.shape[2]), q)
     weights = None
     if need_weights:
-        scores = heads[0] @ heads[1].transpose(-2, -1) / math.sqrt(head)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(width // count)
         weights = (scores if mask is None else scores + mask).softmax(-1)
         weights = F.dropout(weights, p) if p else weights
-        mixed = weights @ heads[2]
+        mixed = weights @ v
     else:
-        mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], mask, p)
+        mixed = F.scaled_dot_product_attention(q, k, v, mask, p)
     return mixed.permute(2, 0, 1, 3).reshape(l, batch, width), weights
 
 
-def _masks(
-    attn_mask: Tensor | None, padding: Tensor | None, shape: tuple[int, int, int, int], is_causal: bool, like: Tensor
-) -> Tensor | None:
-    """Both masks as one that is added to the scores (batch, heads, l, s)."""
-    batch, heads, l, s = shape
-    if is_causal and attn_mask is None:
-        attn_mask = Tensor.ones(l, s, dtype="bool", device=like.device).triu(1)
-    mask = _as_added(attn_mask, like)
-    if mask is not None:
+def _mask(masks: _Masks, shape: tuple[int, int, int, int], like: Tensor) -> Tensor | None:
+    """Both masks as one that is added to the scores (batch, heads, l, s). True in one leaves out."""
+    (batch, heads, l, s), (attn, padding, is_causal) = shape, masks
+    if is_causal and attn is None:
+        attn = Tensor.ones(l, s, dtype="bool", device=like.device).triu(1)
+    found = []
+    for name, mask, rows in (("attn_mask", attn, l), ("key_padding_mask", padding, batch)):
+        if mask is None:
+            continue
+        if mask.dtype.name == "bool":
+            mask = mask.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0.0)
+        mask = mask.cast(like.dtype)
         if mask.ndim == 3:
             mask = mask.reshape(batch, heads, *mask.shape[1:])
-        if mask.shape[-2] != l or mask.shape[-1] > s:
+        if mask.shape[-2] != rows or mask.shape[-1] > s:
             raise ShapeError(
-                f"multi_head_attention_forward: attn_mask of shape {mask.shape} does not fit scores of {shape}"
+                f"multi_head_attention_forward: {name} of shape {mask.shape} does not fit scores of {shape}"
             )
         mask = F.pad(mask, (0, s - mask.shape[-1])) if mask.shape[-1] < s else mask
-    more = _as_added(padding, like)
-    if more is not None:
-        if more.shape[0] != batch or more.shape[1] > s:
-            raise ShapeError(
-                f"multi_head_attention_forward: key_padding_mask of shape {more.shape} does not fit scores of {shape}"
-            )
-        more = F.pad(more, (0, s - more.shape[1])) if more.shape[1] < s else more
-        more = more.reshape(batch, 1, 1, s)
-        mask = more if mask is None else mask + more
-    return mask
+        found.append(mask if name == "attn_mask" else mask.reshape(batch, 1, 1, s))
+    return sum(found[1:], found[0]) if found else None

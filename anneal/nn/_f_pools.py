@@ -14,7 +14,7 @@ from anneal.tensor import Tensor, functional as F
 
 Sizes = int | Sequence[int]
 Outputs = int | Sequence[int | None]
-Places = np.ndarray[Any, np.dtype[np.int32]]  # (windows, positions of each): -1 for none
+Places = np.ndarray[Any, Any]  # (windows, positions of each): -1 for none
 
 # A window is a list of positions on each axis: plain and adaptive pools differ in these lists alone.
 
@@ -22,51 +22,22 @@ Places = np.ndarray[Any, np.dtype[np.int32]]  # (windows, positions of each): -1
 def _picked(x: Tensor, places: Sequence[Places]) -> ValuesIndices:
     """The largest value of each window of the last axes, and where it stands among the elements of these axes."""
     axes = len(places)
-    lead = x.ndim - axes
-    sizes = x.shape[lead:]
-    windows, inside = x, None
+    lead = x.shape[: x.ndim - axes]
+    at, inside = np.array(0), np.array(True)  # [windows of each axis, positions of each axis]
     for i, p in enumerate(places):
-        at = lead + 2 * i
-        index = Tensor(np.maximum(p, 0).reshape(-1), device=x.device)
-        windows = windows.index_select(at, index)
-        windows = windows.reshape(*windows.shape[:at], *p.shape, *windows.shape[at + 1 :])
-        shape = [1] * (2 * axes)
-        shape[2 * i : 2 * i + 2] = p.shape
-        here = Tensor((p >= 0).reshape(shape), device=x.device)
-        inside = here if inside is None else inside & here
-    assert inside is not None
-    low = -math.inf if x.dtype.is_float else x.dtype.min
-    windows = inside.where(windows, low)
-    order = [*range(lead), *range(lead, lead + 2 * axes, 2), *range(lead + 1, lead + 2 * axes, 2)]
-    rows = windows.permute(*order).flatten(lead + axes)
+        p = p.reshape([p.shape[0] if j == i else p.shape[1] if j == i + axes else 1 for j in range(2 * axes)])
+        at, inside = at * x.shape[len(lead) + i] + p, inside & (p >= 0)
+    windows = at.shape[:axes]
+    count = math.prod(windows)
+    table = Tensor(np.where(inside, at, 0).astype(np.int32).reshape(-1), device=x.device)
+    rows = x.flatten(len(lead)).index_select(-1, table).reshape(*lead, count, at.size // count)
+    if not inside.all():
+        low = -math.inf if x.dtype.is_float else x.dtype.min
+        rows = Tensor(inside.reshape(count, -1), device=x.device).where(rows, low)
     best = rows.argmax(-1)
-    values = rows.gather(-1, best.unsqueeze(-1)).squeeze(-1)
-    flat = Tensor.zeros(*best.shape, dtype="int32", device=x.device)
-    rest = best
-    stride = 1
-    for i in reversed(range(axes)):
-        p = places[i]
-        k, rest = rest % p.shape[1], rest // p.shape[1]
-        shape = [1] * axes
-        shape[i] = p.shape[0]
-        window = Tensor(np.arange(p.shape[0], dtype=np.int32).reshape(shape), device=x.device)
-        table = Tensor(np.maximum(p, 0).astype(np.int32).reshape(-1), device=x.device)
-        flat = flat + table[window * p.shape[1] + k] * stride
-        stride *= sizes[i]
-    return ValuesIndices(values, flat)
-
-
-def _even(name: str, x: Tensor, values: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, axes: int) -> list[Places]:
-    """The positions of a plain pool's windows, as many of them as `values` has."""
-    kernel = per_axis("kernel_size", k, axes)
-    stride = kernel if s is None or s in ([], ()) else per_axis("stride", s, axes)
-    padding, dilation = per_axis("padding", p, axes, 0), per_axis("dilation", d, axes)
-    found = []
-    for i in range(axes):
-        n, m = x.shape[x.ndim - axes + i], values.shape[values.ndim - axes + i]
-        at = np.arange(m)[:, None] * stride[i] - padding[i] + np.arange(kernel[i])[None] * dilation[i]
-        found.append(np.where((at >= 0) & (at < n), at, -1).astype(np.int32))
-    return found
+    values = rows.gather(-1, best.unsqueeze(-1))
+    flat = table[Tensor.arange(count, device=x.device) * rows.shape[-1] + best]
+    return ValuesIndices(values.reshape(*lead, *windows), flat.reshape(*lead, *windows))
 
 
 def _plain(axes: int, x: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, ceil: bool) -> Tensor:
@@ -85,7 +56,14 @@ def _indexed(
     ceil_mode: bool = False,
 ) -> ValuesIndices:
     values = _plain(axes, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _picked(x, _even(name, x, values, kernel_size, stride, padding, dilation, axes))
+    kernel = per_axis("kernel_size", kernel_size, axes)
+    steps = kernel if stride is None or stride in ([], ()) else per_axis("stride", stride, axes)
+    rest = per_axis("padding", padding, axes, 0), per_axis("dilation", dilation, axes)
+    places = []
+    for n, m, k, s, p, d in zip(x.shape[-axes:], values.shape[-axes:], kernel, steps, *rest, strict=True):
+        at = np.arange(m)[:, None] * s - p + np.arange(k) * d
+        places.append(np.where((at >= 0) & (at < n), at, -1))
+    return _picked(x, places)
 
 
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = family(
@@ -167,11 +145,10 @@ def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> ValuesIn
     places = []
     for n, m in zip(x.shape[-axes:], given, strict=True):
         count = n if m is None else m
-        starts = [i * n // count for i in range(count)]
-        ends = [-(-(i + 1) * n // count) for i in range(count)]
-        longest = max(e - b for b, e in zip(starts, ends, strict=True))
-        at = np.array(starts)[:, None] + np.arange(longest)[None]
-        places.append(np.where(at < np.array(ends)[:, None], at, -1).astype(np.int32))
+        numbers = np.arange(count)
+        starts, ends = numbers * n // count, -(-(numbers + 1) * n // count)
+        at = starts[:, None] + np.arange((ends - starts).max())
+        places.append(np.where(at < ends[:, None], at, -1))
     return _picked(x, places)
 
 
@@ -367,11 +344,9 @@ def _fractional(
     out = per_axis("output_size", output_size, axes)
     whole = x if x.ndim == axes + 2 else x.unsqueeze(0)
     lead = whole.shape[:2]
-    samples = _random_samples
+    samples, windows, places = _random_samples, whole, []
     if samples is None:
         samples = Tensor.rand(*lead, axes, device=x.device, dtype=x.dtype)
-    windows = whole
-    places = []
     for i, (n, m, w) in enumerate(zip(inner, out, kernel, strict=True)):
         sample = samples[:, :, 1 - i if axes == 2 else i].unsqueeze(-1)  # torch's places: (w, h), (d, h, w)
         steps = Tensor.arange(m, device=x.device).cast(x.dtype)
@@ -491,21 +466,19 @@ def embedding_bag(
     if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
         raise ShapeError('embedding_bag: per_sample_weights are of the shape of input, for mode="sum"')
     rows = F.embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
     counts: Tensor = Tensor.ones(*input.shape, dtype="bool", device=input.device)
     if padding_idx is not None:
         counts = input != padding_idx % weight.shape[0]
-    if offsets is None:
-        member = counts.unsqueeze(1)  # (bags, 1, n): each row of input is one bag
-        rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
-        return _bags(rows, member, mode).squeeze(1)
+    if offsets is None:  # (bags, 1, n): each row of input is one bag
+        return _bags(rows, counts.unsqueeze(1), mode).squeeze(1)
     starts = offsets[:-1] if include_last_offset else offsets
     at = Tensor.arange(input.shape[0], device=input.device)
     bag = (at.unsqueeze(0) >= starts.unsqueeze(1)).int().sum(0) - 1
     member = (bag.unsqueeze(0) == Tensor.arange(starts.shape[0], device=input.device).unsqueeze(1)) & counts
     if include_last_offset:
         member = member & (at < offsets[-1])
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
     return _bags(rows, member, mode)
 
 
@@ -520,7 +493,6 @@ def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
     if mode == "max":
         inside = member.unsqueeze(-1).where(rows.unsqueeze(-3), -math.inf).amax(-2)
         return member.any(-1, keepdim=True).where(inside, 0.0)
-    total = member.cast(rows.dtype) @ rows
-    if mode == "sum":
-        return total
-    return total / member.cast(rows.dtype).sum(-1, keepdim=True).clamp(min=1)
+    shares = member.cast(rows.dtype)
+    total = shares @ rows
+    return total if mode == "sum" else total / shares.sum(-1, keepdim=True).clamp(min=1)

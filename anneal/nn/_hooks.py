@@ -137,9 +137,11 @@ def _called(
                 args = changed if isinstance(changed, tuple) else (changed,)
     back = None
     if hooks.pulled or hooks.pulled_first or EVERYWHERE.pulled or EVERYWHERE.pulled_first:
-        first, last = ([h for h, _ in getattr(EVERYWHERE, w).values()] for w in ("pulled_first", "pulled"))
-        first += [h for h, _ in hooks.pulled_first.values()]
-        back = _Backward(module, first, last + [h for h, _ in hooks.pulled.values()])
+        first, last = [
+            [h for of in (EVERYWHERE, hooks) for h, _ in getattr(of, when).values()]
+            for when in ("pulled_first", "pulled")
+        ]
+        back = _Backward(module, first, last)
         args = back.begin(args)
     result = module.forward(*args, **kwargs)
     while left:
@@ -228,8 +230,7 @@ class _Backward:
                 f"{name}: the hook of {type(self.module).__name__} returns a tuple of {len(came)} gradients or None, "
                 f"not {said(changed)}"
             )
-        found = tuple(changed)
-        for new, old in zip(found, came, strict=True):
+        for new, old in zip(changed, came, strict=True):
             if new is not None and (
                 not isinstance(new, Tensor) or (old is not None and tuple(new.shape) != tuple(old.shape))
             ):
@@ -237,7 +238,7 @@ class _Backward:
                     f"{name}: the hook of {type(self.module).__name__} returns a gradient of shape "
                     f"{None if old is None else old.shape} or None, not {said(new)}"
                 )
-        return found
+        return tuple(changed)
 
 
 class Hooked:
@@ -573,7 +574,7 @@ def _setting(module: Any, kind: type, word: str) -> str:
     usual = ""
     if mark:
         name, _, usual = name.partition(mark)
-    value = _value(module, name)
+    value = setting(module, name)
     if mark == "*" and not isinstance(value, str):
         axes = int(kind.__name__[-2])
         value = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
@@ -585,8 +586,10 @@ def _setting(module: Any, kind: type, word: str) -> str:
     return text if alone else f"{name}={text}"
 
 
-def _value(module: Any, name: str) -> Any:
-    found = module.weight.numel() if name == "num_parameters" else getattr(module, name, None)
-    if name not in _OF_TENSORS or isinstance(found, bool):
-        return found
-    return any(getattr(module, t, None) is not None for t in _OF_TENSORS[name])
+def setting(module: Any, name: str, default: Any = None) -> Any:
+    """The setting of a layer, or `default` if it keeps none of this name."""
+    if name == "num_parameters":
+        return module.weight.numel()
+    if name in _OF_TENSORS and not isinstance(getattr(module, name, None), bool):
+        return any(getattr(module, t, None) is not None for t in _OF_TENSORS[name])
+    return getattr(module, name, default)

@@ -522,15 +522,11 @@ class _InstanceNorm(_ChannelNorm):
             y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
         else:
             y = F.batch_norm(whole, mean, var, self.weight, self.bias, False, 0.0, self.eps)
-        if self.training and mean is not None and var is not None:
-            self._note(whole.detach(), mean, var)
+        if self.training and mean is not None and var is not None:  # they move towards this batch's
+            seen, over, m = whole.detach(), tuple(range(2, whole.ndim)), self.momentum
+            mean.assign(mean * (1 - m) + seen.mean(axis=over).mean(axis=0) * m)
+            var.assign(var * (1 - m) + seen.var(axis=over).mean(axis=0) * m)
         return y if whole is x else y.squeeze(0)
-
-    def _note(self, x: Tensor, mean: Tensor, var: Tensor) -> None:
-        """Move the running statistics towards this batch's."""
-        axes, m = tuple(range(2, x.ndim)), self.momentum
-        mean.assign(mean * (1 - m) + x.mean(axis=axes).mean(axis=0) * m)
-        var.assign(var * (1 - m) + x.var(axis=axes).mean(axis=0) * m)
 
 
 class InstanceNorm1d(_InstanceNorm):

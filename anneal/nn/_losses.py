@@ -352,15 +352,8 @@ class TripletMarginWithDistanceLoss(_Loss):
 
     @checked
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return F.triplet_margin_with_distance_loss(
-            anchor,
-            positive,
-            negative,
-            distance_function=self.distance_function,
-            margin=self.margin,
-            swap=self.swap,
-            reduction=self.reduction,
-        )
+        settings = {name: getattr(self, name) for name in self._settings}
+        return F.triplet_margin_with_distance_loss(anchor, positive, negative, **settings)
 
 
 class LinearCrossEntropyLoss(_Loss):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 from anneal.errors import DataError, DTypeError, MissingMethodError
-from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, Moved, called, called_first, settings_shown
+from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, Moved, called, called_first, setting, settings_shown
 from anneal.nn._state import Stateful
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
@@ -127,17 +127,15 @@ class Module(Hooked, Stateful, Moved):
         """`forward` with its hooks, whose nodes note this module's path from the module that was called first."""
         names = here.modules
         module: Any = self
-        result: R
         if module._compiled is not None and id(self) not in here.unwrapped:
             return module._compiled(*args, **kwargs)  # type: ignore[no-any-return]
         if names is None:
             try:
-                result = whole_call(module, called_first, args, kwargs)
+                return whole_call(module, called_first, args, kwargs)  # type: ignore[no-any-return]
             except Exception as error:
                 locate(error, "", type(self).__name__)
                 shorten(error)
                 raise
-            return result
         nodes = arena()
         before = nodes.path
         name = names.get(id(self))
@@ -295,9 +293,12 @@ class Module(Hooked, Stateful, Moved):
         shared one under each name.
         """
         for prefix, module in self.named_modules(remove_duplicate=False) if recurse else [("", self)]:
-            mine = [(name, value) for name, value in vars(module).items() if isinstance(value, Tensor)]
             # what a forward call left, a loss say, is neither trained nor saved
-            mine = [m for m in mine if isinstance(m[1], Parameter) or not m[1].requires_grad or m[1].is_leaf]
+            mine = [
+                (name, t)
+                for name, t in vars(module).items()
+                if isinstance(t, Parameter) or (isinstance(t, Tensor) and (not t.requires_grad or t.is_leaf))
+            ]
             buffers = [name for name, value in mine if not module._is_parameter(value)]
             for name, value in sorted(mine, key=lambda pair: pair[0] in buffers) if buffers else mine:
                 if name in module._left and not (private or isinstance(value, (Parameter, Buffer))):
@@ -506,12 +507,10 @@ class Resettable(Module):
         ([5.0, 5.0], None, [1.0, 1.0])
         """
         kind = next(c for c in type(self).__mro__ if c.__module__.startswith("anneal.nn."))
-        settings = {}
-        for name, parameter in inspect.signature(kind).parameters.items():
-            value = getattr(self, _SHOWS.get(name, name), parameter.default)
-            if name in _SHOWS and not isinstance(value, bool):
-                value = value is not None
-            settings[name] = None if name in ("device", "dtype", "weight", "_weight") else value
+        settings = {
+            name: None if name in ("device", "dtype", "weight", "_weight") else setting(self, name, parameter.default)
+            for name, parameter in inspect.signature(kind).parameters.items()
+        }
         for name, t in vars(kind(**settings)).items():
             if isinstance(t, Tensor):
                 with no_grad():
@@ -521,10 +520,6 @@ class Resettable(Module):
         if not type(self).reset_parameters.__module__.startswith("anneal.nn."):
             self.reset_parameters()
         super()._place(device, dtype)
-
-
-# Settings of which a layer keeps the tensors that they ask for.
-_SHOWS = {"bias": "bias", "affine": "weight", "elementwise_affine": "weight", "track_running_stats": "running_mean"}
 
 
 def _check_name(module: Module, what: str, name: str) -> None:

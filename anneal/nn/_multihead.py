@@ -355,15 +355,14 @@ class Transformer(Module):
     ) -> None:
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         shared = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
-        eps = layer_norm_eps
+
         self.encoder: Any = custom_encoder
         self.decoder: Any = custom_decoder
-        if self.encoder is None:
-            end = LayerNorm(d_model, eps, bias=bias)
+        end = LayerNorm(d_model, layer_norm_eps, bias=bias)
+        if custom_encoder is None:
             self.encoder = TransformerEncoder(TransformerEncoderLayer(*shared), num_encoder_layers, end)
-        if self.decoder is None:
-            end = LayerNorm(d_model, eps, bias=bias)
-            self.decoder = TransformerDecoder(TransformerDecoderLayer(*shared), num_decoder_layers, end)
+        if custom_decoder is None:
+            self.decoder = TransformerDecoder(TransformerDecoderLayer(*shared), num_decoder_layers, deepcopy(end))
         for m in self.modules():  # every copy starts from numbers of its own, as torch's do here
             for p in list(vars(m).values()):
                 if isinstance(p, Parameter) and p.ndim > 1:

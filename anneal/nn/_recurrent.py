@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -15,6 +16,7 @@ from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor, functional as F
 from anneal.transforms import scan
 
+_KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _LOOPED = 256  # steps that are a loop on the device; fewer are one graph
 
 # A short sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A long one
@@ -26,9 +28,19 @@ class _Gated(Resettable):
     gates: ClassVar[int]
     hidden_size: int
 
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
-        """The next state (the output first) from a step's projected input (batch, gates * hidden) and the state."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _cell()")
+    def _weigh(self, suffix: str, width: int, bias: bool) -> None:
+        """Set the parameters of one layer and direction, whose inputs have a width."""
+        if self.hidden_size < 1:
+            raise ShapeError(f"{type(self).__name__}: hidden_size is at least 1, not {self.hidden_size}")
+        rows, bound = self.gates * self.hidden_size, 1 / math.sqrt(self.hidden_size)
+        shapes = (rows, width), (rows, self.hidden_size), (rows,), (rows,)
+        for kind, shape in zip(_KINDS, shapes, strict=True):
+            if bias or len(shape) > 1:
+                setattr(self, kind + suffix, init.uniform(shape, bound))
+
+    # The next state (the output first) from a step's projected input (batch, gates * hidden), the weight and the bias
+    # of the state, and the state.
+    _cell: Callable[[Tensor, Tensor, Tensor | None, list[Tensor]], list[Tensor]]
 
 
 class _Elman(_Gated):
@@ -95,20 +107,12 @@ class RNNBase(_Gated):
             raise ShapeError(f"{type(self).__name__}: proj_size is not there; put a Linear after the outputs")
         if num_layers < 1:
             raise ShapeError(f"{type(self).__name__}: num_layers is at least 1, not {num_layers}")
-        if hidden_size < 1:
-            raise ShapeError(f"{type(self).__name__}: hidden_size is at least 1, not {hidden_size}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.mode, self.proj_size = type(self).__name__, 0
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
-        bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
         for layer in range(num_layers):
             for suffix in self._suffixes(layer):
-                width = input_size if layer == 0 else hidden_size * (1 + bidirectional)
-                setattr(self, f"weight_ih{suffix}", init.uniform((rows, width), bound))
-                setattr(self, f"weight_hh{suffix}", init.uniform((rows, hidden_size), bound))
-                if bias:
-                    setattr(self, f"bias_ih{suffix}", init.uniform((rows,), bound))
-                    setattr(self, f"bias_hh{suffix}", init.uniform((rows,), bound))
+                self._weigh(suffix, hidden_size * (1 + bidirectional) if layer else input_size, bias)
         self._place(device, dtype)
 
     def _suffixes(self, layer: int) -> list[str]:
@@ -202,9 +206,8 @@ class RNNBase(_Gated):
         >>> [len(own) for own in LSTM(3, 4, num_layers=2).all_weights]
         [4, 4]
         """
-        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
         suffixes = [s for layer in range(self.num_layers) for s in self._suffixes(layer)]
-        return [[getattr(self, f"{kind}{suffix}") for kind in kinds] for suffix in suffixes]
+        return [[getattr(self, kind + suffix) for kind in _KINDS[: 4 if self.bias else 2]] for suffix in suffixes]
 
     def flatten_parameters(self) -> None:
         """Does nothing: in torch it prepares weights for cuDNN."""
@@ -294,6 +297,11 @@ class RNNCellBase(_Gated):
     True
     """
 
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None = None
+    bias_hh: Tensor | None = None
+
     @checked
     def __init__(
         self,
@@ -303,14 +311,8 @@ class RNNCellBase(_Gated):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        if hidden_size < 1:
-            raise ShapeError(f"{type(self).__name__}: hidden_size is at least 1, not {hidden_size}")
         self.input_size, self.hidden_size = input_size, hidden_size
-        bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
-        self.weight_ih: Tensor = init.uniform((rows, input_size), bound)
-        self.weight_hh: Tensor = init.uniform((rows, hidden_size), bound)
-        self.bias_ih: Tensor | None = init.uniform((rows,), bound) if bias else None
-        self.bias_hh: Tensor | None = init.uniform((rows,), bound) if bias else None
+        self._weigh("", input_size, bias)
         self._place(device, dtype)
 
     def _rows(self, x: Tensor, *states: Tensor | None) -> tuple[bool, Tensor, list[Tensor]]:

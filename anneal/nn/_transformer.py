@@ -1,5 +1,4 @@
-"""A GPT: GPT-2's pre-norm transformer, with GPT-2's names (`wte`, `h.0.attn.c_attn`, `ln_f`, ...); a vision
-transformer; a reader of language models."""
+"""GPT-2's pre-norm transformer, with GPT-2's names; a vision transformer; a reader of language models."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from anneal.tensor import Tensor
 
 Sizes = int | Sequence[int]
 Outputs = int | Sequence[int | None]
-_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
+_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Kernels(Resettable):
@@ -67,7 +67,7 @@ class _Conv(_Kernels):
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self.axes - 1]
         padding = self.padding
         if self.padding_mode != "zeros":
-            x, padding = F.pad(x, self._sides(), _MODES[self.padding_mode]), 0
+            x, padding = F.pad(x, self._sides(), self.padding_mode), 0
         return convolve(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def _sides(self) -> list[int]:

@@ -1,6 +1,4 @@
-"""Initial values of parameters, under torch's names: each function makes a parameter of a shape; those whose name ends
-with an underscore, as torch's, give a tensor that is there new values.
-"""
+"""Initial values under torch's names: of parameters that are made or, by names with an underscore, that are there."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import numpy.typing as npt
 from anneal.backend import HOST
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops.nodes import pad, reshape, shrink
-from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows, update_phase
-from anneal.optim._states import settings_among
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters, update_phase
+from anneal.optim._states import array_of, settings_among
 from anneal.runtime import call_late, forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, const, dtypes
@@ -64,7 +65,6 @@ class SGD(Optimizer):
         # that there is a direction says that a step was made
         return {f"{i}.{name}": array} | ({f"{i}.step": np.float32(1)} if name == "momentum_buffer" else {})
 
-    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         decay, dampening = group["weight_decay"], group["dampening"]
         for t in params:
@@ -137,7 +137,6 @@ class Adam(Optimizer):
             self.state.setdefault(id(t), {})[_STEP] = copy
         outdate_captures("an optimiser has gradients for other parameters than before")
 
-    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         together: dict[Tensor | None, list[Tensor]] = {}
         left: dict[Tensor | None, list[Tensor]] = {}
@@ -193,11 +192,12 @@ class Adam(Optimizer):
             head, _, name = key.partition(".")
             if name.endswith("correction1"):
                 continue
-            if name.endswith(_OLDER):
-                key, value = self._counted(key, value)
-                head, _, name = key.partition(".")
+            if name.endswith(_OLDER):  # 1 - beta**step of both betas, whose second tells the count
+                beta, left = self.param_groups[0]["betas"][1], 1.0 - float(array_of(value).reshape(-1)[0])
+                step = round(math.log(left) / math.log(beta)) if left > 0 and beta > 0 else 1e6
+                key, name, value = key.replace(_OLDER, _STEP), name.replace(_OLDER, _STEP), np.array([step], np.float32)
             if name == _STEP and head.isdigit() and int(head) < len(self.params):
-                array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+                array = array_of(value)
                 if array.size != 1:
                     raise DataError(f"load_state_dict: {key} has shape {array.shape}, a count's is (1,)")
                 own[int(head)] = float(array.reshape(-1)[0])
@@ -217,13 +217,6 @@ class Adam(Optimizer):
                 if same not in shared:
                     shared[same] = Tensor(np.array([given], np.float32), device=t.device)
                 self.state.setdefault(id(t), {})[_STEP] = shared[same]
-
-    def _counted(self, key: str, value: Any) -> tuple[str, Any]:
-        """A count for what an older state has in its place: 1 - beta**step of both betas, whose second tells."""
-        beta = self.param_groups[0]["betas"][1]
-        rest = 1.0 - float(np.asarray(value.numpy() if isinstance(value, Tensor) else value).reshape(-1)[0])
-        step = round(math.log(rest) / math.log(beta)) if rest > 0 and beta > 0 else 1e6
-        return key.replace(_OLDER, _STEP), np.array([step], np.float32)
 
 
 class AdamW(Adam):
@@ -266,12 +259,8 @@ def _uncorrected(count: Tensor, step: UOp, log: Any) -> UOp:
 def _array(values: list[UOp]) -> UOp:
     """Numbers of shape () as one array in memory."""
     n = len(values)
-    out: UOp | None = None
-    for i, v in enumerate(values):
-        u = pad(reshape(v, (1,)), ((i, n - 1 - i),))
-        out = u if out is None else out + u
-    assert out is not None
-    return out.then(Op.CONTIGUOUS)
+    apart = [pad(reshape(v, (1,)), ((i, n - 1 - i),)) for i, v in enumerate(values)]
+    return reduce(Op.ADD, apart).then(Op.CONTIGUOUS)
 
 
 def _parts(array: UOp, n: int) -> list[UOp]:
@@ -359,14 +348,14 @@ def _joint_norm(grads: list[Tensor], p: float) -> UOp:
     """The p-norm of all elements of several tensors, in float64 if one of them is."""
     op = Op.MAX if p == math.inf else Op.ADD
     wide = dtypes.float64 if any(g.uop.dtype is dtypes.float64 for g in grads) else _F32
-    total: UOp | None = None
+    parts = []
     for g in grads:
         u, x = g.uop.cast(wide), g.cast(wide)
         # The gradient itself feeds both the norm and the update: it has to be in memory anyway.
         each = u * u if p == 2 else x.detach().abs().uop if p == math.inf else (x.abs() ** p).uop
-        part = reshape(UOp(Op.REDUCE_AXIS, wide, (each,), (op, tuple(range(len(u.shape))))) if u.shape else each, ())
-        total = part if total is None else op(total, part)
-    assert total is not None
+        axes = tuple(range(len(u.shape)))
+        parts.append(reshape(UOp(Op.REDUCE_AXIS, wide, (each,), (op, axes)) if axes else each, ()))
+    total = reduce(op, parts)
     if p == math.inf:
         return total
     return Op.SQRT(total) if p == 2 else (grads[0]._new_plain(total) ** (1 / p)).uop

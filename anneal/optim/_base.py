@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,17 +38,6 @@ def update_phase() -> Iterator[None]:
         yield
     finally:
         a.phase = before
-
-
-Update = TypeVar("Update", bound=Callable[..., None])
-
-
-def follows(update: Update) -> Update:
-    """A mark of an `_update` that follows from gradients, parameters, state and settings alone: a repeated step is not
-    traced again.
-    """
-    update.follows = True  # type: ignore[attr-defined]
-    return update
 
 
 def _share(b: float) -> tuple[float, float, float]:
@@ -204,14 +193,13 @@ class Optimizer(StepHooks):
         if not given:
             used = " (an iterator gives its items once: make a list of it)" if isinstance(params, Iterator) else ""
             raise SettingError(f"{name}: no parameters given{used}")
-        groups = given if isinstance(given[0], dict) else [{"params": given}]
-        if not isinstance(given[0], dict) and isinstance(given[0], tuple):  # model.named_parameters()
-            groups = [{"params": [t for _, t in given]}]
+        if isinstance(given[0], tuple):  # model.named_parameters()
+            given = [t for _, t in given]
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
         self.state: dict[Any, dict[str, Any]] = States()
         self.found_inf: Tensor | None = None  # by GradScaler: whether the step is to change nothing
-        for g in groups:
+        for g in given if isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(g)
 
     @property
@@ -382,7 +370,9 @@ class Optimizer(StepHooks):
         # what a parameter is a part of changes too
         linked = [t for t in params if t._base is not None]
         parts = any(t._is_part() for t in linked)
-        numbering = numbering_of() if self._follows() and not parts else None
+        # This package's own updates follow from gradients, parameters, state and settings alone; a subclass may read
+        # anything.
+        numbering = numbering_of() if type(self).__module__.startswith("anneal.optim.") and not parts else None
         found = None if numbering is None else self._known(numbering, params)
         # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
         with no_grad():
@@ -393,13 +383,6 @@ class Optimizer(StepHooks):
             for t, u in nodes.items():
                 t._become(u)
             realize([*results, *take_results(), *take_running_updates(), *nodes])
-
-    def _follows(self) -> bool:
-        """True if the update follows from gradients, parameters, state and settings alone: so for this package's own
-        optimisers that say so; a subclass may read anything.
-        """
-        kind = type(self)
-        return hasattr(kind._update, "follows") and kind.__module__.startswith("anneal.optim.")
 
     def _updated(self) -> dict[Tensor, UOp]:
         """The new nodes of parameters and state."""
@@ -540,7 +523,7 @@ class Optimizer(StepHooks):
         """Take over a flat state."""
         for key, value in flat.items():
             head, _, rest = key.partition(".")
-            array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+            array = _states.array_of(value)
             try:
                 if head == "group":
                     number, _, name = rest.partition(".")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, InitVar
-from typing import Any, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 from anneal.errors import SettingError
 from anneal.ops import init_of
-from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters
 from anneal.optim._states import settings_among
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import DType, Ints, UOp
@@ -45,6 +45,10 @@ class StepStates:
             self._t._new_plain(x.cast(self._wide)) if isinstance(x, UOp) else x for x in self._group.share(key, n)
         ]
         return b, rest, log
+
+    def betas(self) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+        """Both shares of "betas"."""
+        return self.share("betas"), self.share("betas", 1)
 
     def toward(self, name: str, value: Tensor, share: Any) -> Tensor:
         """The new state: a share of the way from the old one to a value."""
@@ -92,11 +96,8 @@ class Formula(_Row):
     def _shape_of(self, t: Tensor, name: str) -> Ints:
         return () if name in _NUMBERS else t.shape
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
-        """The parameter's new value."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _formula()")
+    _formula: ClassVar[Any]  # the parameter's new value
 
-    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         with no_grad():
             for t in params:
@@ -217,7 +218,7 @@ class Adamax(_Captured):
     weight_decay: InitVar[float] = 0.0
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
-        first, second = s.share("betas"), s.share("betas", 1)
+        first, second = s.betas()
         rest1, b2 = first[1], second[0]
         step = s.count()
         mean = s.toward("exp_avg", g, rest1)
@@ -245,7 +246,7 @@ class NAdam(_Captured):
     decoupled_weight_decay: InitVar[bool] = False
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
-        first, second = s.share("betas"), s.share("betas", 1)
+        first, second = s.betas()
         (b1, rest1, _), (b2, rest2, _) = first, second
         step = s.count()
         mu = b1 * (1 - 0.5 * (step * (group["momentum_decay"] * math.log(0.96))).exp())
@@ -277,7 +278,7 @@ class RAdam(_Captured):
     decoupled_weight_decay: InitVar[bool] = False
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
-        first, second = s.share("betas"), s.share("betas", 1)
+        first, second = s.betas()
         rest1, (b2, rest2, _) = first[1], second
         step = s.count()
         mean = s.toward("exp_avg", g, rest1)
@@ -412,7 +413,7 @@ class Lion(Formula):
     weight_decay: InitVar[float] = 0.0
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
-        (b1, rest1, _), (b2, rest2, _) = s.share("betas"), s.share("betas", 1)
+        (b1, rest1, _), (b2, rest2, _) = s.betas()
         before = s["exp_avg"]
         s.mixed("exp_avg", b2, g, rest2)
         return p - lr * (before * b1 + g * rest1).sign()
@@ -446,7 +447,7 @@ class SparseAdam(Formula):
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         step = s.count()
-        first, second = s.share("betas", 0), s.share("betas", 1)
+        first, second = s.betas()
         row = (g != 0).reshape(g.shape[0], -1).any(1).reshape(-1, *[1] * (g.ndim - 1)) if g.ndim > 1 else g != 0
         m, v = s["exp_avg"], s["exp_avg_sq"]
         m = s.put("exp_avg", row.where(m * first[0] + g * first[1], m))

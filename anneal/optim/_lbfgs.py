@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from anneal.distributed import Group, all_gather, buckets, clip_parts, reduce_sc
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops import said
 from anneal.optim._base import Optimizer, Parameters, update_phase
-from anneal.optim._states import Saved, settings_among, settings_of
+from anneal.optim._states import Saved, array_of, settings_among, settings_of
 from anneal.runtime import realize
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
@@ -83,24 +84,17 @@ class LBFGS(Optimizer):
         for n in range(1, group["max_iter"] + 1):
             before = loss
             d, length = self._direction(g, group["lr"])
-            slope = float(g @ d)
-            if slope > -group["tolerance_change"]:
+            start, place = Point(0.0, loss, g, float(g @ d)), self._place()
+            if start.slope > -group["tolerance_change"]:
                 break
-            self._last = (d, g, length)
-            if group["line_search_fn"] is not None:
-                place = self._place()
-
-                def along(t: float, place: Vector = place, d: Vector = d) -> tuple[float, Vector]:
-                    return self._at(closure, place, t, d)
-
-                loss, g, length, used = strong_wolfe(along, length, d, loss, g, slope)
-                self._move(place + length * d)
-                self._last = (d, self._last[1], length)
-            else:
-                self._move(self._place() + length * d)
-                used = 1
-                if n != group["max_iter"]:
-                    loss, g = float(closure().item()), self._slope()
+            searches, used = group["line_search_fn"] is not None, 1
+            if searches:
+                found, used = strong_wolfe(partial(self._at, closure, place, d), start, length, d)
+                length, loss, g, _ = found
+            self._move(place + length * d)
+            self._last = d, start.grad, length
+            if not searches and n != group["max_iter"]:
+                loss, g = float(closure().item()), self._slope()
             calls += used
             small = np.abs(d * length).max(initial=0.0) <= group["tolerance_change"]
             flat = np.abs(g).max(initial=0.0) <= group["tolerance_grad"]
@@ -148,14 +142,12 @@ class LBFGS(Optimizer):
         """As of the base. Its `["state"]` has torch's names, without torch's counts of calls."""
         out = super().state_dict()
         if self._last is not None and isinstance(out, Saved):
-            out.states = lambda: {0: self._as_torchs({n: out[f"group.0.{n}"] for n in self._memory_names(out)})}
+            out.states = lambda: {0: self._as_torchs(out)}
         return out
 
-    def _memory_names(self, state: Mapping[str, Any]) -> list[str]:
-        return [n for n in self._MEMORY if f"group.0.{n}" in state]
-
-    def _as_torchs(self, memory: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The memory as torch has it: the numbers alone, and histories as lists."""
+    def _as_torchs(self, out: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The memory in a state as torch has it: the numbers alone, and histories as lists."""
+        memory = {n: out[key] for n in self._MEMORY if (key := f"group.0.{n}") in out}
         length, scale, directions = memory["numbers"].tolist()
         found: dict[str, Any] = {"n_iter": int(directions), "t": length, "H_diag": Tensor(scale, dtype=dtypes.float64)}
         for mine, name in zip(self._MEMORY, self._TORCHS, strict=True):
@@ -181,7 +173,7 @@ class LBFGS(Optimizer):
         size, found = self._place().size, {}
         for n in self._MEMORY:
             if (v := flat.get(f"group.0.{n}")) is not None:
-                found[n] = np.array(v.numpy() if isinstance(v, Tensor) else v, np.float64)
+                found[n] = np.array(array_of(v), np.float64)
         if wrong := [n for n in ("direction", "slope") if found.get(n, np.zeros(size)).shape != (size,)]:
             raise DataError(f"load_state_dict: {wrong[0]} is of {found[wrong[0]].size} elements, not {size}")
         self._past, self._last, self._scale, self._directions = [], None, 1.0, 0
@@ -191,13 +183,12 @@ class LBFGS(Optimizer):
         if "shares" in found:
             self._past = [(y, s, float(r)) for y, s, r in zip(*[found[n] for n in self._PAST], strict=True)]
 
-    def _at(self, closure: Callable[[], Tensor], place: Vector, t: float, d: Vector) -> tuple[float, Vector]:
-        """The loss and its slopes at a distance along a direction."""
+    def _at(self, closure: Callable[[], Tensor], place: Vector, d: Vector, t: float) -> Point:
+        """The point at a distance along a direction."""
         self._move(place + t * d)
-        loss = float(closure().item())
-        slope = self._slope()
+        loss, g = float(closure().item()), self._slope()
         self._move(place)
-        return loss, slope
+        return Point(t, loss, g, float(g @ d))
 
     def _place(self) -> Vector:
         return np.concatenate([t.detach().numpy().reshape(-1).astype(np.float64) for t in self.params])
@@ -216,106 +207,70 @@ class LBFGS(Optimizer):
 
 # -- a line search for strong Wolfe conditions, with cubic interpolation (Nocedal and Wright, 2006, section 3.5)
 
-Point = tuple[float, float, Vector, float]  # distance, loss, gradient, slope along the direction
+_LOWER, _FLATTER = 1e-4, 0.9  # the conditions: how much of the first slope the loss falls by, and the slope is at most
+_LEAST, _MOST = 1e-9, 25  # the change of an element from which on an interval is made smaller, and looks
 
 
-def _cubic(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float, bounds: tuple[float, float]) -> float:
-    """The least place within `bounds` of the cubic through two points with slopes."""
-    d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
-    square = d1 * d1 - g1 * g2
-    low, high = bounds
+class Point(NamedTuple):
+    """A place along a direction: its distance, and the loss, its gradient and its slope there."""
+
+    t: float
+    loss: float
+    grad: Vector
+    slope: float
+
+
+def _cubic(a: Point, b: Point, low: float, high: float) -> float:
+    """The least place from `low` to `high` of the cubic through two points with slopes, of which `a` comes first."""
+    d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
+    square = d1 * d1 - a.slope * b.slope
     if square < 0:
         return (low + high) / 2
     d2 = math.sqrt(square)
-    if x1 <= x2:
-        place = x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2))
-    else:
-        place = x1 - (x1 - x2) * ((g1 + d2 - d1) / (g1 - g2 + 2 * d2))
+    place = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2))
     return min(max(place, low), high)
 
 
-def strong_wolfe(
-    at: Callable[[float], tuple[float, Vector]],
-    t: float,
-    d: Vector,
-    f: float,
-    g: Vector,
-    slope: float,
-    c1: float = 1e-4,
-    c2: float = 0.9,
-    least: float = 1e-9,
-    most: int = 25,
-) -> tuple[float, Vector, float, int]:
-    """A distance whose loss is lower by `c1` and whose slope is flatter by `c2`: loss, gradient, distance and calls.
+def strong_wolfe(at: Callable[[float], Point], first: Point, t: float, d: Vector) -> tuple[Point, int]:
+    """A point along the direction `d` that meets the conditions, and how often `at` was called, with `t` at first."""
 
-    `at(t)` gives the loss and its gradient at a distance along `d`; `f`, `g` and `slope` are those at 0.
-    """
-    largest = float(np.abs(d).max())
-    loss, grad = at(t)
-    calls, n = 1, 0
-    now: Point = (t, loss, grad, float(grad @ d))
-    before: Point = (0.0, f, g, slope)
-    bracket: list[Point] = []
-    while n < most:
-        if now[1] > f + c1 * now[0] * slope or (n > 1 and now[1] >= before[1]) or now[3] >= 0:
-            if not (now[1] > f + c1 * now[0] * slope or (n > 1 and now[1] >= before[1])) and abs(now[3]) <= -c2 * slope:
-                return now[1], now[2], now[0], calls
-            bracket = [before, now]
+    def high_at(p: Point) -> bool:
+        return p.loss > first.loss + _LOWER * p.t * first.slope
+
+    flat, largest = -_FLATTER * first.slope, float(np.abs(d).max())
+    before, now = first, at(t)
+    for n in range(_MOST):
+        too_high = high_at(now) or (n > 1 and now.loss >= before.loss)
+        if not too_high and abs(now.slope) <= flat:
+            return now, n + 1
+        if too_high or now.slope >= 0:
             break
-        if abs(now[3]) <= -c2 * slope:
-            return now[1], now[2], now[0], calls
-        low, high = now[0] + 0.01 * (now[0] - before[0]), now[0] * 10
-        place = _cubic(before[0], before[1], before[3], now[0], now[1], now[3], (low, high))
-        before = now
-        loss, grad = at(place)
-        calls, n = calls + 1, n + 1
-        now = (place, loss, grad, float(grad @ d))
-    if not bracket:
-        bracket = [(0.0, f, g, slope), now]
-    return _zoomed(at, d, bracket, (f, slope, c1, c2), least / largest if largest else least, most - n, calls)
-
-
-def _zoomed(
-    at: Callable[[float], tuple[float, Vector]],
-    d: Vector,
-    bracket: list[Point],
-    start: tuple[float, float, float, float],
-    least: float,
-    rounds: int,
-    calls: int,
-) -> tuple[float, Vector, float, int]:
-    """The best point of an interval that is made smaller until the conditions hold."""
-    f, slope, c1, c2 = start
-    slow = False
-    low, high = sorted(bracket, key=lambda p: p[1])
-    for _ in range(max(0, rounds)):
-        if abs(low[0] - high[0]) < least:
+        place = _cubic(before, now, now.t + 0.01 * (now.t - before.t), now.t * 10)
+        before, now = now, at(place)
+    else:
+        n, before = _MOST, first
+    # an interval that is made smaller until the conditions hold
+    low, high = sorted((before, now), key=lambda p: p.loss)
+    calls, slow = n + 1, False
+    for _ in range(_MOST - n):
+        if abs(low.t - high.t) < (_LEAST / largest if largest else _LEAST):
             break
-        ends = (min(low[0], high[0]), max(low[0], high[0]))
-        a, b = sorted((low, high), key=lambda p: p[0])
-        t = _cubic(a[0], a[1], a[3], b[0], b[1], b[3], ends)
-        margin = 0.1 * (ends[1] - ends[0])
-        if min(ends[1] - t, t - ends[0]) < margin:
-            if slow or t >= ends[1] or t <= ends[0]:
-                t = ends[1] - margin if abs(t - ends[1]) < abs(t - ends[0]) else ends[0] + margin
-                slow = False
-            else:
-                slow = True
-        else:
-            slow = False
-        loss, grad = at(t)
+        a, b = sorted((low, high), key=lambda p: p.t)
+        t, margin = _cubic(a, b, a.t, b.t), 0.1 * (b.t - a.t)
+        near = min(b.t - t, t - a.t) < margin
+        if near and (slow or not a.t < t < b.t):
+            t = b.t - margin if abs(t - b.t) < abs(t - a.t) else a.t + margin
+            near = False
+        slow, now = near, at(t)
         calls += 1
-        now: Point = (t, loss, grad, float(grad @ d))
-        if loss > f + c1 * t * slope or loss >= low[1]:
-            low, high = sorted((low, now), key=lambda p: p[1])
+        if high_at(now) or now.loss >= low.loss:
+            low, high = sorted((low, now), key=lambda p: p.loss)
             continue
-        if abs(now[3]) <= -c2 * slope:
-            low = now
-            break
-        if now[3] * (high[0] - low[0]) >= 0:
-            high = low
+        high = low if now.slope * (high.t - low.t) >= 0 else high
         low = now
-    return low[1], low[2], low[0], calls
+        if abs(now.slope) <= flat:
+            break
+    return low, calls
 
 
 # -- an optimiser whose state is spread over the processes that train together (ZeRO-1 and 2) -------------------------
@@ -448,10 +403,6 @@ class ZeroRedundancyOptimizer(Optimizer):
             if not self.keep_gradients:
                 self.zero_grad()
             realize([*results, *take_results(), *done, *new])
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for t in self.params:
-            t.grad = None
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state as the optimiser of one process has it: every process calls this, and gets all of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from anneal.errors import MissingMethodError, SettingError
 from anneal.ops import explain_class
 from anneal.optim._base import Optimizer
 
-_OWN = ("optimizer", "_last", "_lambdas", "_scale")  # attributes that are no part of the state
+_OWN = ("optimizer", "_last", "_lambdas", "_milestones", "_scale")  # attributes that are no part of the state
 
 
 class LRScheduler:
@@ -67,13 +68,8 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Set the next step's rates, or those of step `epoch`: call after the optimiser's step."""
-        if epoch is None:
-            self.last_epoch += 1
-            rates = self.get_lr()
-        else:
-            self.last_epoch = epoch
-            rates = self._at_once()
-        self._go_on(rates)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._go_on(self.get_lr() if epoch is None else self._at_once())
         self._last = self._rates()
 
     def get_last_lr(self) -> list[float]:
@@ -91,9 +87,8 @@ class LRScheduler:
         mine = vars(self)
         for name, value in state_dict.items():
             if name in mine and name not in _OWN:
-                mine[name] = (
-                    type(mine[name])(value) if isinstance(mine[name], dict) else value
-                )  # milestones are counted
+                # milestones are counted
+                mine[name] = type(mine[name])(value) if isinstance(mine[name], dict) else value
         if "_last_lr" in state_dict:
             self._go_on(state_dict["_last_lr"])
 
@@ -137,18 +132,15 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def step(self, epoch: float | None = None) -> None:
         if epoch is None and self.last_epoch >= 0:
             self.T_cur += 1
-            if self.T_cur >= self.T_i:
-                self.T_cur -= self.T_i
-                self.T_i *= self.T_mult
             at: float = self.last_epoch + 1
         else:
             at = 0.0 if epoch is None else epoch
             if at < 0:
                 raise SettingError(f"CosineAnnealingWarmRestarts: epoch must not be negative, not {epoch}")
             self.T_i, self.T_cur = self.T_0, at
-            while self.T_cur >= self.T_i:
-                self.T_cur -= self.T_i
-                self.T_i *= self.T_mult
+        while self.T_cur >= self.T_i:
+            self.T_cur -= self.T_i
+            self.T_i *= self.T_mult
         super().step(math.floor(at))
 
 
@@ -228,18 +220,16 @@ class OneCycleLR(_WithMomentum):
             )
         self.optimizer, self.total_steps, self.cycle_momentum = optimizer, total_steps, cycle_momentum
         self.anneal_strategy, count = anneal_strategy, len(optimizer.param_groups)
-        rise = float(pct_start * total_steps) - 1
-        end = total_steps - 1
-        names = ("initial_lr", "max_lr", "min_lr")
-        self._phases: list[tuple[float, str, str]] = [(rise, names[0], names[1]), (end, names[1], names[2])]
+        first, top, last = "initial_lr", "max_lr", "min_lr"
+        rise, end = float(pct_start * total_steps) - 1, total_steps - 1
+        self._phases: list[tuple[float, str, str]] = [(rise, first, top), (end, top, last)]
         if three_phase:
-            back = 2 * pct_start * total_steps - 2
-            self._phases = [(rise, names[0], names[1]), (back, names[1], names[0]), (end, names[0], names[2])]
+            self._phases[1:] = [(2 * pct_start * total_steps - 2, top, first), (end, first, last)]
         self._momenta = (_each("OneCycleLR", max_momentum, count), _each("OneCycleLR", base_momentum, count))
         if last_epoch == -1:
-            for group, top in zip(optimizer.param_groups, _each("OneCycleLR", max_lr, count), strict=True):
-                first = top / div_factor
-                dict.update(group, initial_lr=first, max_lr=top, min_lr=first / final_div_factor)
+            for group, most in zip(optimizer.param_groups, _each("OneCycleLR", max_lr, count), strict=True):
+                low = most / div_factor
+                dict.update(group, initial_lr=low, max_lr=most, min_lr=low / final_div_factor)
         self._take_momentum()
         super().__init__(optimizer, last_epoch)
 
@@ -252,22 +242,14 @@ class OneCycleLR(_WithMomentum):
         n = self.last_epoch
         if n > self.total_steps:
             raise SettingError(f"OneCycleLR: step {n} of a cycle of {self.total_steps}")
-        begin = 0.0
-        at = 0
-        while at < len(self._phases) - 1 and n > self._phases[at][0]:
-            begin, at = self._phases[at][0], at + 1
-        end, a, b = self._phases[at]
+        ends = [end for end, _, _ in self._phases]
+        at = bisect_left(ends, n, hi=len(ends) - 1)
+        begin, (end, a, b) = ends[at - 1] if at else 0.0, self._phases[at]
         share = (n - begin) / (end - begin)
-        if self.cycle_momentum:
-            high, low = self._momenta
-            pairs = zip(*_momentum_ends(a, b, high, low), strict=True)
-            self._set_momenta([self._between(s, e, share) for s, e in pairs])
+        if self.cycle_momentum:  # low where rates are highest
+            ways = [self._momenta[name == "max_lr"] for name in (a, b)]
+            self._set_momenta([self._between(s, e, share) for s, e in zip(*ways, strict=True)])
         return [self._between(group[a], group[b], share) for group in self.optimizer.param_groups]
-
-
-def _momentum_ends(a: str, b: str, high: list[float], low: list[float]) -> tuple[list[float], list[float]]:
-    """The momenta at the ends of a phase: low where rates are highest."""
-    return (low if a == "max_lr" else high), (low if b == "max_lr" else high)
 
 
 class CyclicLR(_WithMomentum):

@@ -120,8 +120,7 @@ def settings_of(groups: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> d
 def _settings_in(given: Any) -> list[dict[str, Any]]:
     """The groups that `settings_of` has noted."""
     try:
-        array = given.numpy() if isinstance(given, Tensor) else np.asarray(given)
-        groups: list[dict[str, Any]] = json.loads(array.astype(np.uint8).tobytes())
+        groups: list[dict[str, Any]] = json.loads(array_of(given).astype(np.uint8).tobytes())
         _ = [len(g["params"]) for g in groups]
     except (LookupError, TypeError, ValueError) as e:
         raise DataError(f"load_state_dict: {_SETTINGS!r} is no settings of an optimiser's groups ({e})") from None
@@ -162,15 +161,8 @@ def take_settings(
     return state
 
 
-_NO_SETTINGS = (
-    "__class__",
-    "self",
-    "params",
-    "foreach",
-    "capturable",
-    "differentiable",
-    "fused",
-)  # torch's four: ignored
+# torch's last four are ignored
+_NO_SETTINGS = "__class__", "self", "params", "foreach", "capturable", "differentiable", "fused"
 
 
 def settings_among(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,14 +175,15 @@ def check_settings(name: str, group: Mapping[str, Any]) -> None:
     if isinstance(group["lr"], Tensor):
         raise SettingError(f"{name}: lr is a number, which is data on the device already, not a tensor")
     for key, value in group.items():
-        wrong = False
+        wanted = ""
         if key == "betas":
-            wrong = len(value) != 2 or not all(0 <= b < 1 for b in value)
+            if len(value) != 2 or not all(0 <= b < 1 for b in value):
+                wanted = "two numbers in [0, 1)"
         elif key in ("lr", "eps", "weight_decay", "momentum"):
             numbers = [n for n in value if n is not None] if isinstance(value, tuple) else [value]
-            wrong = not all(isinstance(n, (int, float)) and n >= 0 and math.isfinite(n) for n in numbers)
-        if wrong:
-            wanted = "two numbers in [0, 1)" if key == "betas" else "a finite number that is not negative"
+            if not all(isinstance(n, (int, float)) and n >= 0 and math.isfinite(n) for n in numbers):
+                wanted = "a finite number that is not negative"
+        if wanted:
             raise SettingError(f"{name}: {key} is {wanted}, not {value!r}")
 
 

@@ -11,7 +11,7 @@ import bisect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 from anneal.errors import SettingError
 from anneal.ops import init_of
@@ -70,11 +70,8 @@ class _Row(LRScheduler):
 class _Factors(_Row):
     """A schedule that multiplies the present rates by a factor in step n, which makes of the first ones a share."""
 
-    def _factor(self, n: int) -> float:
-        raise NotImplementedError(f"{type(self).__name__} defines no _factor()")
-
-    def _share(self, n: int) -> float:
-        raise NotImplementedError(f"{type(self).__name__} defines no _share()")
+    _factor: ClassVar[Any]
+    _share: ClassVar[Any]
 
     def get_lr(self) -> list[float]:
         return [lr * self._factor(self.last_epoch) for lr in self._rates()]
@@ -295,7 +292,22 @@ class CosineAnnealingLR(_Row):
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
 
 
-class SequentialLR(LRScheduler):
+class _Several(LRScheduler):
+    """Several schedules as one."""
+
+    _schedulers: list[LRScheduler]
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"_schedulers": [s.state_dict() for s in self._schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        mine = dict(state_dict)
+        for s, state in zip(self._schedulers, mine.pop("_schedulers"), strict=True):
+            s.load_state_dict(state)
+        super().load_state_dict(mine)
+
+
+class SequentialLR(_Several):
     """Schedules one after another: the next one begins at each of `milestones`.
 
     >>> from anneal import nn, optim
@@ -336,18 +348,8 @@ class SequentialLR(LRScheduler):
             scheduler.step()
         self._last = scheduler.get_last_lr()
 
-    def state_dict(self) -> dict[str, Any]:
-        schedulers = [s.state_dict() for s in self._schedulers]
-        return {"last_epoch": self.last_epoch, "_schedulers": schedulers, "_last_lr": list(self._last)}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.last_epoch = state_dict["last_epoch"]
-        for s, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
-            s.load_state_dict(state)
-        self._go_on(state_dict["_last_lr"])
-
-
-class ChainedScheduler(LRScheduler):
+class ChainedScheduler(_Several):
     """Schedules that all step at once: their factors multiply.
 
     >>> from anneal import nn, optim
@@ -367,15 +369,7 @@ class ChainedScheduler(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         for s in self._schedulers:
             s.step()
-        self._last = [g["lr"] for g in self.optimizer.param_groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"_schedulers": [s.state_dict() for s in self._schedulers], "_last_lr": list(self._last)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for s, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
-            s.load_state_dict(state)
-        self._go_on(state_dict["_last_lr"])
+        self._last = self._rates()
 
 
 class ReduceLROnPlateau(LRScheduler):

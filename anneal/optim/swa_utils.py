@@ -1,6 +1,4 @@
-"""Averages of models over the steps of training, under torch's names. Models are of a room above this one, which is
-imported when one of these names is first asked for.
-"""
+"""Averages of models over the steps of training, under torch's names: files of a room above, opened when asked for."""
 
 from typing import Any
 

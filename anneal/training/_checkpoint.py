@@ -282,13 +282,8 @@ class Training:
             return clip_parts(parameters, math.inf if self.clip is None else self.clip, self.group)
         if self.clip is not None:
             return nn.clip_grad_norm_(parameters, self.clip)
-        # of copies: what a limit of infinity makes of gradients is not wanted; no update is to wait for the norm
-        copies = []
-        for p in parameters:
-            if (g := p.grad) is not None:
-                copies.append(g.detach())
-                copies[-1].grad = g.clone()
-        return nn.clip_grad_norm_(copies, math.inf)
+        # of copies: no update is to wait for the norm
+        return nn.utils.get_total_norm([g.clone() for p in parameters if (g := p.grad) is not None])
 
     def step(self) -> Tensor:
         """Do one optimiser step on the next batch; the loss of that batch, shape ()."""

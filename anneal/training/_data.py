@@ -1,5 +1,4 @@
-"""Pictures to learn from (CIFAR-10 where it can be had, and shapes that are made here) and to look at: many small ones
-in one, as a PNG file, in colour on a terminal, and as text."""
+"""Pictures to learn from, CIFAR-10 and shapes that are made here, and to look at, in files and on a terminal."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class StackDataset(Dataset[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.datasets: Any = kwargs or args
-        parts = list(kwargs.values()) + list(args)
+        parts = [*kwargs.values(), *args]
         if bool(args) is bool(kwargs) or len({len(d) for d in parts}) != 1:
             raise ShapeError(
                 f"StackDataset: data sets of one length, in a row or by names, not {[len(d) for d in parts]}"
@@ -494,17 +494,16 @@ class DataLoader(Generic[T_co]):
         if self.in_a_row:
             self.sampler, self.batch_sampler = None, None
             return
-        order: Any = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
-        self.sampler = order if sampler is None else sampler
+        if sampler is None:
+            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        self.sampler = sampler
         self.batch_sampler = batch_sampler
         if batch_sampler is None and batch_size is not None:
             self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
 
     def __len__(self) -> int:
         if self.in_a_row:
-            n = len(self.dataset)
-            size = self.batch_size or 1
-            return n // size if self.drop_last else -(-n // size)
+            return len(BatchSampler(self.dataset, self.batch_size or 1, self.drop_last))
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
 
     def _fetched(self, numbers: Any) -> Any:
@@ -515,13 +514,8 @@ class DataLoader(Generic[T_co]):
         return self.collate_fn(self.dataset[numbers])
 
     def _row(self, dataset: Any) -> Iterator[Any]:
-        if self.batch_size is None:
-            yield from map(self.collate_fn, dataset)
-            return
-        examples = iter(dataset)
-        while batch := list(itertools.islice(examples, self.batch_size)):
-            if len(batch) == self.batch_size or not self.drop_last:
-                yield self.collate_fn(batch)
+        n = self.batch_size
+        return map(self.collate_fn, dataset if n is None else BatchSampler(dataset, n, self.drop_last))
 
     def _begin(self, n: int, dataset: Any) -> Any:
         """Make this thread number `n` of those that read; gives the dataset that it reads."""

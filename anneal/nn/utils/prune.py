@@ -75,21 +75,19 @@ class BasePruningMethod:
 
 def _combined(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
     """The mask of a tensor that has one."""
-    left = mask.numpy() != 0
+    dim = method.dim
+    scores, kept = t, mask
     if method.PRUNING_TYPE == "unstructured":
-        (places,) = left.reshape(-1).nonzero()
-        index = Tensor(places.astype("int32"), device=t.device)
-        part = method.compute_mask(t.reshape(-1)[index], Tensor.ones(len(places), device=t.device))
-        return mask.reshape(-1).index_copy(0, index, part.to(mask.dtype)).reshape(mask.shape)
-    if method.PRUNING_TYPE == "structured":
-        dim = method.dim % t.ndim
-        (rows,) = left.any(axis=tuple(n for n in range(t.ndim) if n != dim)).nonzero()
-        index = Tensor(rows.astype("int32"), device=t.device)
-        part = method.compute_mask(t.index_select(dim, index), mask.index_select(dim, index))
-        return mask.index_copy(dim, index, part.to(mask.dtype))
-    if method.PRUNING_TYPE != "global":
+        dim, scores, kept = 0, t.reshape(-1), mask.reshape(-1)
+    elif method.PRUNING_TYPE == "global":
+        return method.compute_mask(t, mask)
+    elif method.PRUNING_TYPE != "structured":
         raise SettingError(f"prune: PRUNING_TYPE is unstructured, structured or global, not {method.PRUNING_TYPE!r}")
-    return method.compute_mask(t, mask)
+    dim %= scores.ndim
+    (rows,) = (kept.numpy() != 0).any(axis=tuple(n for n in range(kept.ndim) if n != dim)).nonzero()
+    index = Tensor(rows.astype("int32"), device=t.device)
+    part = method.compute_mask(scores.index_select(dim, index), kept.index_select(dim, index))
+    return kept.index_copy(dim, index, part.to(mask.dtype)).reshape(mask.shape)
 
 
 class PruningContainer(BasePruningMethod):
