@@ -294,10 +294,12 @@ def clip_grad_norm_(
     tensors, grads = _with_gradients(params)
     if not grads:
         return Tensor(0.0)
+    if error_if_nonfinite:  # before they are scaled, which changes them in place
+        get_total_norm(grads, norm_type, True)
     total, scaled = call_late(_scaled_to, (grads, max_norm, norm_type), {}, _scaled_to)
     for t, g in zip(tensors, scaled, strict=True):
         t.grad = g
-    return _finite(total, error_if_nonfinite)
+    return total
 
 
 def _finite(total: Tensor, wanted: bool) -> Tensor:

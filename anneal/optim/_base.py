@@ -253,9 +253,15 @@ class Optimizer(StepHooks):
         name = type(self).__name__
         if not isinstance(param_group, Mapping) or "params" not in param_group:
             raise SettingError(f'{name}: a group is a dict with "params", its tensors, not {said(param_group)}')
-        unknown = [k for k in param_group if k != "params" and k not in self.defaults]
-        if unknown and not isinstance(param_group, ParameterGroup):  # another optimiser's groups keep its settings
-            raise SettingError(f"{name}: unknown setting {unknown[0]!r}; known: {', '.join(self.defaults)}")
+        own = [k for k in param_group if k != "params" and k not in self.defaults]
+        if own and not isinstance(param_group, ParameterGroup):  # another optimiser's groups keep its settings
+            from difflib import get_close_matches
+
+            for key in own:  # such as a name, or a factor of the rate; one that is nearly a setting's is a mistake
+                if near := get_close_matches(str(key), self.defaults, 1, 0.8):
+                    raise SettingError(
+                        f"{name}: unknown setting {key!r}; did you mean {near[0]!r}? known: {', '.join(self.defaults)}"
+                    )
         group = {**self.defaults, **param_group}
         tensors = group["params"] = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
         seen = {id(t) for t in self.params}

@@ -264,7 +264,11 @@ def test_memory_does_not_grow_with_steps() -> None:
         (lambda: nn.Adam([Tensor([1.0], requires_grad=True)], -1.0), SettingError, "lr"),
         (lambda: nn.Adam([Tensor([1.0], requires_grad=True)], betas=(0.9, 1.0)), SettingError, "betas"),
         (lambda: nn.SGD([Tensor([1.0], requires_grad=True)], nesterov=True), SettingError, "momentum"),
-        (lambda: nn.SGD([{"params": [], "rate": 3}], 0.1), SettingError, "unknown setting 'rate'"),
+        (
+            lambda: nn.SGD([{"params": [], "momentun": 3}], 0.1),
+            SettingError,
+            "unknown setting 'momentun'; did you mean",
+        ),
         (lambda: nn.SGD([Tensor([1.0], requires_grad=True)] * 2, 0.1), GradientError, "twice"),
     ],
 )
@@ -424,3 +428,26 @@ def test_an_optimiser_may_be_built_on_anothers_groups() -> None:
     (weight * weight).sum().backward()
     outer.base.step()
     np.testing.assert_allclose(weight.numpy(), [0.8], rtol=1e-6)
+
+
+def test_keys_of_ones_own_stay_in_a_group() -> None:
+    """As torch keeps them: a name, a factor of the rate; saved states have them."""
+    a, b = nn.Parameter([1.0, 1.0]), nn.Parameter([1.0, 1.0])
+    made = optim.SGD([{"params": [a], "lr_scale": 0.5, "name": "first"}, {"params": [b], "name": "second"}], lr=0.1)
+    (a.sum() + b.sum()).backward()
+    for group in made.param_groups:
+        group["lr"] = 0.1 * group.get("lr_scale", 1.0)
+    made.step()
+    np.testing.assert_allclose([*a.tolist(), *b.tolist()], [0.95, 0.95, 0.9, 0.9], rtol=1e-6)
+    assert [(g["name"], g.get("lr_scale")) for g in made.state_dict()["param_groups"]] == [
+        ("first", 0.5),
+        ("second", None),
+    ]
+
+
+def test_gradients_stay_as_they_are_where_their_norm_is_refused() -> None:
+    p = nn.Parameter([1.0, 1.0])
+    p.grad = Tensor([np.inf, 1.0])
+    with pytest.raises(GradientError, match="norm"):
+        nn.utils.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
+    assert p.grad.tolist() == [np.inf, 1.0]

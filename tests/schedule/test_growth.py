@@ -8,12 +8,14 @@ import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import pytest
 
-from anneal import no_grad, stack
+from anneal import nn, no_grad, stack
 from anneal.runtime import plan_of
 from anneal.schedule import clear_cache
+from anneal.schedule.fusion import joining
 from anneal.tensor import Tensor
 from anneal.uop import arena
 
@@ -67,6 +69,16 @@ def shared(n: int) -> Tensor:
     return stack([(x * float(i)).exp() @ Tensor([[float(i)]] * 4) for i in range(n)]).sum()
 
 
+def pairs(n: int) -> Tensor:
+    """A loss of n pairs of results, with its gradient, as two loops write it."""
+    layer = nn.Linear(8, 4)
+    rows = [layer(Tensor([float(i)] * 8)) for i in range(round((2 * n) ** 0.5))]
+    loss = sum([(a * b).sum() for i, a in enumerate(rows) for b in rows[:i]], Tensor(0.0))
+    loss.backward()
+    assert layer.weight.grad is not None
+    return loss.detach() + layer.weight.grad.sum()
+
+
 def calls(make: Callable[[int], Tensor], n: int) -> int:
     """How many functions are called to build the chain and to plan it."""
     count = 0
@@ -87,6 +99,24 @@ def calls(make: Callable[[int], Tensor], n: int) -> int:
     return count
 
 
+def test_a_join_looks_once_for_what_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each reader of a value: pairs of rows that many others read took time with their number squared."""
+    asked = [0, 0]
+
+    def counted(n: int, f: Callable[..., bool]) -> Callable[..., bool]:
+        def count(*args: Any) -> bool:
+            asked[n] += 1
+            return f(*args)
+
+        return count
+
+    monkeypatch.setattr(joining, "depends", counted(0, joining.depends))
+    monkeypatch.setattr(joining.Joining, "joined", counted(1, joining.Joining.joined))
+    clear_cache()
+    plan_of([pairs(300)])
+    assert 0 < asked[0] <= asked[1], asked
+
+
 @pytest.mark.parametrize(
     ("make", "n"),
     [
@@ -94,6 +124,7 @@ def calls(make: Callable[[int], Tensor], n: int) -> int:
         (buffers, 1000),
         (losses, 200),
         (column_sums, 200),
+        (pairs, 300),
         pytest.param(shared, 200, marks=pytest.mark.ci),
         pytest.param(sums, 1000, marks=pytest.mark.ci),
         pytest.param(backward, 300, marks=pytest.mark.ci),

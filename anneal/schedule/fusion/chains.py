@@ -233,7 +233,7 @@ def join_chained(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> li
     the scores once."""
     kept: list[FusionGroup] = []
     for g in groups:
-        h = next((h for h in kept if g.chained and _fit(g, h) and not depends(g, h, owner)), None)
+        h = next((h for h in kept if g.chained and _fit(g, h) and not depends((g,), {h}, owner)), None)
         if h is None:
             kept.append(g)
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -132,16 +132,19 @@ class Groups:
                 stack += [(r, g.level) for root in g.roots for r in self.readers.get(root, ())]
 
 
-def depends(g: FusionGroup, on: FusionGroup, owner: dict[UOp, FusionGroup]) -> bool:
-    """True if g reads values that are made from those of `on`."""
+def depends(groups: Iterable[FusionGroup], on: Collection[FusionGroup], owner: dict[UOp, FusionGroup]) -> bool:
+    """True if some of the groups read values that are made from those of one of `on`: in one walk."""
+    if not on:
+        return False
+    lowest = min([g.level for g in on])
     seen: set[FusionGroup] = set()
-    stack = [g]
+    stack = [*groups]
     while stack:
         for i in stack.pop().inputs:
             p = owner.get(i)
-            if p is on:
+            if p in on:
                 return True
-            if p is not None and p.level > on.level and p not in seen:
+            if p is not None and p.level > lowest and p not in seen:
                 seen.add(p)
                 stack.append(p)
     return False
@@ -277,7 +280,7 @@ def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:
     if g.level != h.level or h.members or not _shares(g, h):
         if not (at.cost_model.horizontal_fusion and g.sums_columns and h.sums_columns):
             return False
-        if any(r is g or r is h or depends(g, r, at.owner) or depends(h, r, at.owner) for r in readers):
+        if g in readers or h in readers or depends((g, h), {*readers}, at.owner):
             return False
     body = next((p for p in h.members or (h,) if _shares(g, p)), None)
     if body is None:

@@ -73,7 +73,8 @@ class Joining(Groups):
         # The joined kernel stands after all that it reads and before all that read it.
         level = max([p.level, *[q.level + 1 for i in g.inputs if (q := self.owner.get(i)) not in (None, p)]])
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
-        if any(r.level <= level and not (self.patient and not depends(g, r, self.owner)) for r in others):
+        before = {r for r in others if r.level <= level}
+        if before and (not self.patient or depends((g,), before, self.owner)):
             return self.refused(p, g, lambda *_: _BETWEEN)
         size = max(p.size, g.size)
         moves = _moved(g.roots, p, self.materialised, size, row, self.cost_model.keeps_rows)
@@ -171,7 +172,7 @@ class Joining(Groups):
         mine = {*p.roots}
         if not mine.isdisjoint(toposort(u.src[2:], lambda x: x in self.materialised and x not in mine)):
             return False
-        if any(q is not p and depends(q, p, self.owner) for q in producers):
+        if depends([q for q in producers if q is not p], {p}, self.owner):
             return False
         kept = self.needed_beside(p, g)
         inputs = {**p.inputs, **{i: None for i in g.inputs if i not in p.roots}}
