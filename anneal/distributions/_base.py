@@ -113,7 +113,7 @@ class Distribution:
     def _tensor(self, value: Any) -> Tensor:
         """A value as a tensor of floats, a number on the parameters' device."""
         if not self._given:  # it is made of others
-            return value if isinstance(value, Tensor) else Tensor(value)
+            return tensor_of(value)
         first = self._first()
         x = value if isinstance(value, Tensor) else Tensor(value, device=first.device, dtype=first.dtype)
         return x if x.dtype.is_float else x.cast(first.dtype)
@@ -335,7 +335,7 @@ def summed(x: Tensor, axes: int) -> Tensor:
     return x.sum(tuple(range(-axes, 0))) if axes > 0 else x
 
 
-def tensor_of(x: Any) -> Any:
+def tensor_of(x: Any) -> Tensor:
     return x if isinstance(x, Tensor) else Tensor(x)
 
 

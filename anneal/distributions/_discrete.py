@@ -184,7 +184,7 @@ class Binomial(
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        counts = total_count.numpy() if isinstance(total_count, Tensor) else np.asarray(total_count)
+        counts = np.asarray(total_count)
         self._least, self._most = int(counts.min()), int(counts.max())
         self._hold(locals())
         self.support = c.integer_interval(0, self.total_count)

@@ -24,15 +24,18 @@ class ModuleHooks:
     in `after` 2 more where it is called after an error, too). Those of `pulled_first` and `pulled` get gradients of its
     results, and those with the gradients of its arguments. The last four are called with its state."""
 
+    before: Named
+    after: Named
+    pulled_first: Named
+    pulled: Named
+    saving: Named
+    saved: Named
+    loading: Named
+    loaded: Named
+
     def __init__(self) -> None:
-        self.before: Named = {}
-        self.after: Named = {}
-        self.pulled_first: Named = {}
-        self.pulled: Named = {}
-        self.saving: Named = {}
-        self.saved: Named = {}
-        self.loading: Named = {}
-        self.loaded: Named = {}
+        for when in ModuleHooks.__annotations__:
+            setattr(self, when, {})
 
     def any(self) -> bool:
         """True if there is a hook."""

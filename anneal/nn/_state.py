@@ -30,7 +30,7 @@ class LoadedKeys(NamedTuple):
     unexpected_keys: list[str]
 
     def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
+        if not any(self):
             return "<All keys matched successfully>"
         return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 

@@ -1,10 +1,4 @@
-"""A module called as one: a loop without jit looks up the repeated call of a module of this library as a whole.
-
-What such a module computes follows from its arguments, the tensors of its tree and the tree itself: classes, names and
-plain attributes. So its call may be remembered as an op's is (`anneal.runtime.late`), instead of those of all the ops
-in it. A tree with anything else in it (a user's module or function, a hook) is called module by module, and so is one
-whose call cannot be remembered, since it draws random numbers, say.
-"""
+"""A module called as one: a loop without jit looks up the repeated call of a module of this library as a whole."""
 
 from __future__ import annotations
 
@@ -21,6 +15,11 @@ from anneal.tensor import Tensor
 from anneal.uop import Recent
 
 _ROOM = "anneal.nn."
+
+# What such a module computes follows from its arguments, the tensors of its tree and the tree itself: classes, names
+# and plain attributes. So its call may be remembered as an op's is (`anneal.runtime.late`), instead of those of all the
+# ops in it. A tree with anything else in it (a user's module or function, a hook) is called module by module, and so is
+# one whose call cannot be remembered, since it draws random numbers, say.
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
 _TRIED = 16  # calls after which a kind is judged
 _SHAPES = 1 << 10  # of the arguments of a kind, before they begin anew

@@ -1,9 +1,4 @@
-"""Learning rates over time, with torch's names and arguments.
-
-A schedule sets its optimiser's rates when it is made, and again in each `step()`, which is called after the
-optimiser's. Each multiplies the rates that it finds, so that several may work together; `SequentialLR` puts them one
-after another. `state_dict` has what `load_state_dict` needs to go on.
-"""
+"""Learning rates over time, with torch's names and arguments."""
 
 from __future__ import annotations
 
@@ -27,6 +22,10 @@ __all__ = [
 ]  # fmt: skip
 
 _LRScheduler = LRScheduler  # its older name
+
+# A schedule sets its optimiser's rates when it is made, and again in each `step()`, which is called after the
+# optimiser's. Each multiplies the rates that it finds, so that several may work together; `SequentialLR` puts them one
+# after another.
 
 
 def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float = 0.0) -> float:

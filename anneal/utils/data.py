@@ -1,6 +1,4 @@
-"""Examples in batches, under torch's names: a `Dataset` has examples by number, a `DataLoader` makes batches of them.
-Orders come from the default generator of the host, keyed by `manual_seed`; they differ from torch's.
-"""
+"""Examples in batches, under torch's names: a `Dataset` has them by number, a `DataLoader` makes batches of them."""
 
 from __future__ import annotations
 
@@ -28,6 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
+# Orders come from the default generator of the host, keyed by `manual_seed`; they differ from torch's.
 T_co = TypeVar("T_co", covariant=True)
 
 

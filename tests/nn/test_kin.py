@@ -82,6 +82,7 @@ LAYERS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("Linear", "Embedding", "EmbeddingBag", "RNN", "GRU", "LSTM", "GRUCell", "LSTMCell"), (4, 3)),
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Bilinear"), (2, 4, 3)),
     **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "LayerNorm", "RMSNorm", "SyncBatchNorm"), (4,)),
+    "RNNCell": (4, 3, False),
     "InstanceNorm1d": (4, 1e-5, 0.1, True, True),
     "GroupNorm": (2, 4),
     "PReLU": (3,),

@@ -1,8 +1,4 @@
-"""Tensors of a module that are computed from others: `register_parametrization(layer, "weight", Symmetric())`.
-
-The tensors that train stand in `layer.parametrizations.weight`, as `original` (or `original0`, `original1`), with
-torch's names; `layer.weight` is computed when it is asked for.
-"""
+"""Tensors of a module that are computed from others: `register_parametrization(layer, "weight", Symmetric())`."""
 
 from __future__ import annotations
 
@@ -42,6 +38,10 @@ def cached() -> Iterator[None]:
         yield
     finally:
         here.computed = outer
+
+
+# The tensors that train stand in `layer.parametrizations.weight`, as `original` (or `original0`, `original1`), with
+# torch's names; `layer.weight` is computed when it is asked for.
 
 
 class ParametrizationList(ModuleList[Module]):
