@@ -179,17 +179,12 @@ def split_of(opts: Sequence[Opt], chain: Chain, axes: Nodes) -> Split:
     amounts = {(o.kind, o.axis): o.amount for o in opts}
     r, c, *deep = (axes.index(x) for x in (chain.r, chain.c, *chain.depths))
     by_matrices = ("MATRIX", r) in amounts
-    wanted = [
-        ("CHAIN", r),
-        ("CHAIN", c),
-        ("CHAIN", deep[0]),
-        ("LOCAL", r),
-        ("MATRIX", r) if by_matrices else ("LOCAL", c),
-    ]
+    wanted = [*[("CHAIN", x) for x in (r, c, deep[0])], ("LOCAL", r), ("MATRIX", r) if by_matrices else ("LOCAL", c)]
     steps = {amounts.get(("CHAIN", e)) for e in deep}
     if set(amounts) != {*wanted, *[("CHAIN", e) for e in deep]} or len(amounts) != len(opts) or len(steps) > 1:
         raise refused("it takes the axes of rows, columns and depth, with a LOCAL of rows and columns")
-    s = Split(amounts[wanted[0]], amounts[wanted[1]], amounts[wanted[2]], amounts[wanted[3]], amounts[wanted[4]])
+    rows, columns, depth, down, across = [amounts[w] for w in wanted]
+    s = Split(rows, columns, depth, down, across)
     if by_matrices:
         s = replace(s, across=1, by_matrices=True)
         if s.rows % (s.down * SIDE) or s.columns % SIDE or amounts["MATRIX", r] != SIDE:

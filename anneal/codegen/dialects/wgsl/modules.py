@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -56,18 +57,13 @@ def segments(nbytes: int, limit: int) -> int:
 
 def bindings_of(params: Sequence[Param], limit: int) -> tuple[Binding, ...]:
     """The bindings of a kernel, for memory of any size."""
-    length = segment_bytes(limit)
-    out = [Binding(p.slot, p.slot, 0, limit, p.written) for p in params]
-    number = 1 + max((p.slot for p in params), default=-1)
-    for n, p in enumerate(params):
+    length, numbers = segment_bytes(limit), itertools.count(1 + max((p.slot for p in params), default=-1))
+    out, more = [], []
+    for p in params:
         count = segments(p.nbytes, limit)
-        if count == 1:
-            continue
-        out[n] = out[n]._replace(length=length)
-        for w in range(1, count):
-            out.append(Binding(number, p.slot, w * length, length, p.written))
-            number += 1
-    return tuple(out)
+        out.append(Binding(p.slot, p.slot, 0, limit if count == 1 else length, p.written))
+        more += [Binding(next(numbers), p.slot, w * length, length, p.written) for w in range(1, count)]
+    return (*out, *more)
 
 
 def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> tuple[list[str], list[str]]:
@@ -75,9 +71,8 @@ def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> t
 
     `bindings` maps a slot to the type of its elements, whether it is written, and its bytes.
     """
-    head, functions = [], []
-    number = 1 + max(bindings, default=-1)
-    more = []
+    head, functions, more = [], [], []
+    numbers = itertools.count(1 + max(bindings, default=-1))
     for slot, (element, written, nbytes) in sorted(bindings.items()):
         access = "read_write" if written else "read"
         head.append(f"@group(0) @binding({slot}) var<storage, {access}> p{slot}: array<{element}>;")
@@ -87,8 +82,7 @@ def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> t
         names = [f"p{slot}"]
         for w in range(1, count):
             names.append(f"p{slot}_{w}")
-            more.append(f"@group(0) @binding({number}) var<storage, {access}> {names[-1]}: array<{element}>;")
-            number += 1
+            more.append(f"@group(0) @binding({next(numbers)}) var<storage, {access}> {names[-1]}: array<{element}>;")
         functions += _functions(slot, element, written, names, segment_bytes(limit) // _size(element))
     return head + more, functions
 
