@@ -22,7 +22,7 @@ def opened_later(
     """
     if files is None:
         files = {file: names.split() for file, names in OPENED[package].items()}
-    home: dict[str, tuple[str, str]] = {}
+    home = {}
     for file, words in files.items():
         for word in words:
             name, _, other = word.partition("=")

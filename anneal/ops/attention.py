@@ -18,7 +18,7 @@ from anneal.ops.made import result
 from anneal.ops.nodes import (  # isort: skip
     broadcast, common_dtype, detached, expand, iota, named, permute, reduce_axis, reshape, take_rows,
 )  # fmt: skip
-from anneal.ops.precision import in_single, no_grad, whole_product
+from anneal.ops.precision import no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
 from anneal.uop import Op, UOp, by_rule, const, dtypes
@@ -28,8 +28,7 @@ _INT32 = dtypes.int32
 _NAME = "scaled_dot_product_attention"  # in messages
 
 
-@function(functional=True, autocast="low")
-@in_single()
+@function(functional=True, autocast="low", single=True)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -156,7 +155,7 @@ def _in_turns(
     weights, top, total, _ = _exponentials(parts[0], parts[1], scale, mask, is_causal)
     rows = [_weighted(weights, parts[2]), top, total.then(Op.CONTIGUOUS)]
     like = Loop.named(_NAME, again=True)
-    (out, _, total) = looped(like, turns, False, number, [], [], list(zip(parts, arrays, strict=True)), rows)[1]
+    (out, _, total) = looped(like, turns, False, number, [], [], list(zip(parts, arrays)), rows)[1]
     here.context.tensors.host_calls = True
     shape = (*v.shape[:-2], q.shape[-2], v.shape[-1])
     return reshape(out, shape) / expand(reshape(total, (*shape[:-1], 1)), shape)
@@ -174,12 +173,8 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
         lead = broadcast_shapes(*leads)
         query, key, value = [t.expand((*lead, *t.shape[-2:])) for t in (query, key, value)]
     q, k, v = query.uop, key.uop, value.uop
-    if (
-        min(len(q.shape), len(k.shape), len(v.shape)) < 2
-        or q.shape[-1] != k.shape[-1]
-        or k.shape[:-1] != v.shape[:-1]
-        or q.shape[:-2] != k.shape[:-2]
-    ):
+    fits = k.shape[:-1] == v.shape[:-1] and (q.shape[:-2], q.shape[-1:]) == (k.shape[:-2], k.shape[-1:])
+    if not fits or min(len(q.shape), len(k.shape), len(v.shape)) < 2:
         raise ShapeError(
             f"{_NAME}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
             f"{query.shape}, {key.shape}, {value.shape}"
@@ -209,11 +204,10 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
         return later.where(low, scores), later
     if attn_mask is None:
         return scores, None
-    mask = attn_mask.uop
-    padded = (1,) * (len(scores.shape) - len(mask.shape)) + mask.shape
-    if any(m not in (1, s) for m, s in zip(padded, scores.shape)) or len(padded) > len(scores.shape):
-        raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
-    mask = broadcast(mask, scores.shape)
+    mask, full = attn_mask.uop, scores.shape
+    if len(mask.shape) > len(full) or any(m not in (1, s) for m, s in zip(mask.shape[::-1], full[::-1])):
+        raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {full}")
+    mask = broadcast(mask, full)
     return (mask.where(scores, low) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None
 
 
@@ -345,8 +339,7 @@ def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> T
     return x._new(keep.where(x.uop * (scale.uop if is_tensor(scale) else scale), 0))
 
 
-@function(functional=True, method=False)
-@in_single()
+@function(functional=True, method=False, single=True)
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the sigmoid of the second.
 
@@ -359,8 +352,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     n = x.shape[at] if x.ndim else 1
     if n % 2:
         raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")
-    a, b = slice_axis(x, at, 0, n // 2), slice_axis(x, at, n // 2, n)
-    return a * b.sigmoid()
+    return slice_axis(x, at, 0, n // 2) * slice_axis(x, at, n // 2, n).sigmoid()
 
 
 @function(functional=True, method=False, autocast="widest")
@@ -392,6 +384,5 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     soft = ((logits + noise) / tau).softmax(dim)
     if not hard:
         return soft
-    chosen = soft.movedim(dim, -1)
-    picked = chosen.argmax(-1).one_hot(chosen.shape[-1]).cast(soft.dtype).movedim(-1, dim)
+    picked = soft.argmax(dim).one_hot(soft.shape[dim]).cast(soft.dtype).movedim(-1, dim)
     return picked + (soft - soft.detach())

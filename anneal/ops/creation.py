@@ -20,12 +20,13 @@ from anneal.uop import DType, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
 _FLOAT32 = dtypes.float32
+_made = function(static=True)
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
 
 
-@function(static=True)
+@_made
 def full(
     shape: int | Sequence[int],
     fill_value: Number,
@@ -93,7 +94,7 @@ zeros, ones, empty = family(
 )
 
 
-@function(static=True)
+@_made
 def eye(
     n: int,
     m: int | None = None,
@@ -114,7 +115,7 @@ def eye(
     return fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
 
-@function(static=True)
+@_made
 def tri(
     n: int, m: int | None = None, k: int = 0, *, dtype: DTypeLike | None = None, device: str | None = None
 ) -> Tensor:
@@ -129,7 +130,7 @@ def tri(
     return ones(n, n if m is None else m, dtype=dtype, device=device).tril(k)
 
 
-@function(static=True)
+@_made
 def arange(
     start: Number | UOp,
     end: Number | UOp | None = None,
@@ -156,8 +157,7 @@ def arange(
         if step != 1 or not all(isinstance(x, (int, UOp)) for x in (start, end)):
             raise ShapeError(f"arange: from {start} to {end} by {step}: symbolic ends are whole and go by steps of 1")
         n = size(end - start)
-        kind = dtypes.int32 if dtype is None else as_dtype(dtype)
-        u = broadcast(iota(n) + start, (n,)).cast(kind)
+        u = broadcast(iota(n) + start, (n,)).cast(dtypes.int32 if dtype is None else as_dtype(dtype))
         return fresh(u, device, requires_grad)
     if not all(math.isfinite(x) for x in (start, end, step)):
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
@@ -177,7 +177,7 @@ def arange(
     return fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
 
 
-@function(static=True)
+@_made
 def linspace(
     start: Any,
     end: Any,
@@ -211,7 +211,7 @@ def linspace(
     return fresh(broadcast(u, (n,)), device, requires_grad)
 
 
-@function(static=True)
+@_made
 def logspace(
     start: Any,
     end: Any,
@@ -245,7 +245,7 @@ def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
     low, high = (one._lift(x).detach().cast(_FLOAT32) for x in (start, end))
     i = one._new_plain(iota(n)).cast(_FLOAT32)
     gap = (high - low) / max(1, n - 1)
-    out: Tensor = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
+    out = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
     return out if device is None else out.to(device)
 
 
@@ -285,7 +285,7 @@ tril_indices, triu_indices = family(
 
 def _turned(
     name: str, window_length: int, periodic: bool, dtype: DTypeLike | None, device: str | None, end: float = 2.0
-) -> Any:
+) -> Tensor:
     """The places of a window from 0 to `end`, as floats of 32 bits or more."""
     kind = _or_float(dtype)
     if not kind.is_float:
@@ -295,9 +295,10 @@ def _turned(
     return arange(n, device=device).cast(wide) * (end / max(1, n if periodic else n - 1))
 
 
-def _finished(window: Any, dtype: DTypeLike | None, requires_grad: bool | None) -> Tensor:
-    """The window in its own dtype."""
-    out: Tensor = window.cast(_or_float(dtype))
+def _finished(window: Tensor, dtype: DTypeLike | None, requires_grad: bool | None) -> Tensor:
+    """The window in its own dtype; of one element, 1."""
+    out = window.cast(_or_float(dtype))
+    out = out * 0.0 + 1.0 if out.shape == (1,) else out
     return out.requires_grad_() if requires_grad else out
 
 
@@ -313,10 +314,10 @@ def _window(
 ) -> Tensor:
     """A sum of cosines of whole turns."""
     turns = _turned(name, window_length, periodic, dtype, device, 2 * math.pi)
-    out: Any = turns * 0.0 + parts[0]
+    out = turns * 0.0 + parts[0]
     for k, part in enumerate(parts[1:], 1):
         out = out + (turns * float(k)).cos() * part
-    return _finished(out if window_length != 1 else out * 0.0 + 1.0, dtype, requires_grad)
+    return _finished(out, dtype, requires_grad)
 
 
 hann_window, hamming_window, blackman_window = family(
@@ -354,7 +355,7 @@ hann_window, hamming_window, blackman_window = family(
 )
 
 
-@function(static=True)
+@_made
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
@@ -370,10 +371,10 @@ def bartlett_window(
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """
     places = _turned("bartlett_window", window_length, periodic, dtype, device)
-    return _finished(1.0 - (places - 1.0).abs() if window_length != 1 else places + 1.0, dtype, requires_grad)
+    return _finished(1.0 - (places - 1.0).abs(), dtype, requires_grad)
 
 
-@function(static=True)
+@_made
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -390,11 +391,11 @@ def kaiser_window(
     Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
     places = _turned("kaiser_window", window_length, periodic, dtype, device) - 1.0
-    half = (1.0 - places * places).clamp(min=0.0).sqrt() if window_length != 1 else places + 2.0
+    half = (1.0 - places * places).clamp(min=0.0).sqrt()
     return _finished((half * beta).i0() / (half * 0.0 + beta).i0(), dtype, requires_grad)
 
 
-@function(static=True)
+@_made
 def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor:
     """A copy of an array, of its dtype: it does not see later changes of the array, whose memory torch shares.
 

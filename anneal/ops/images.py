@@ -129,7 +129,7 @@ def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: b
     rest = (1,) * axis + (m,) + (1,) * (len(s) - axis - 1)
     t = x._new_plain(reshape(broadcast(part, (m,)), rest))
     if mode == "bicubic":
-        taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), cubic(t), strict=True)]
+        taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), cubic(t))]
         out: Tensor = taps[0] + taps[1] + taps[2] + taps[3]
         return out
     # before the first input and after the last there is nothing to lean to: both neighbours are the end itself
@@ -155,7 +155,7 @@ def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, an
     place = apart * at if corners else apart * (at + 0.5) - 0.5
     place = np.maximum(place, 0.0) if mode == "bilinear" else place
     first = np.floor(place)
-    part: Any = place - first
+    part = place - first
     weights = np.zeros((m, n))
     for k, weight in enumerate((1 - part, part)) if mode == "bilinear" else enumerate(cubic(part), -1):
         np.add.at(weights, (at, np.clip(first.astype(int) + k, 0, n - 1)), weight)
@@ -273,8 +273,8 @@ def fold(
     out, k = per_axis("output_size", output_size, 2), per_axis("kernel_size", kernel_size, 2)
     d, s = per_axis("dilation", dilation, 2), per_axis("stride", stride, 2)
     p = per_axis("padding", padding, 2, 0)
-    whole = [a + 2 * b for a, b in zip(out, p, strict=True)]
-    counts = [(n - dd * (kk - 1) - 1) // ss + 1 for n, kk, dd, ss in zip(whole, k, d, s, strict=True)]
+    whole = [a + 2 * b for a, b in zip(out, p)]
+    counts = [(n - dd * (kk - 1) - 1) // ss + 1 for n, kk, dd, ss in zip(whole, k, d, s)]
     batch, columns, places = x.shape
     if columns % math.prod(k) or places != math.prod(counts):
         raise ShapeError(
@@ -297,13 +297,12 @@ def overlapped(windows: Tensor, sizes: Sequence[int], strides: Sequence[int], di
     kernel, counts = windows.shape[2 : 2 + axes], windows.shape[2 + axes :]
     pieces = []
     for place in itertools.product(*map(range, kernel)):
-        piece: Any = windows[(slice(None), slice(None), *place)]
+        piece = windows[(slice(None), slice(None), *place)]
         firsts = [i * d for i, d in zip(place, dilations, strict=True)]
         for axis, of in enumerate(zip(counts, strides, firsts, sizes, strict=True), 2):
             piece = _spread(piece, axis, *of)
         pieces.append(piece)
-    total: Tensor = functools.reduce(operator.add, pieces)
-    return total
+    return functools.reduce(operator.add, pieces)
 
 
 def _spread(x: Any, axis: int, n: int, step: int, first: int, size: int) -> Any:
@@ -320,7 +319,7 @@ def _line(n: int) -> Array:
     """torch's linspace(-1, 1, n) to the last bit: the grid of the identity lies on the kinks of `grid_sample`, where a
     last bit chooses the slope. Its product and sum are rounded once (an FMA), from whichever end is nearer."""
     i, step = np.arange(n), np.float64(np.float32(2.0) / np.float32(max(n - 1, 1)))
-    line: Array = np.where(i < n // 2, -1.0 + step * i, 1.0 - step * (n - 1 - i)) if n > 1 else np.zeros(n)
+    line = np.where(i < n // 2, -1.0 + step * i, 1.0 - step * (n - 1 - i)) if n > 1 else np.zeros(n)
     return line.astype(np.float32)
 
 
@@ -344,9 +343,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
         line = type(theta)(_line(n), device=theta.device).cast(theta.dtype)
         axes.append(line if align_corners else line * (n - 1) / n)
     x, y = axes[0].reshape(1, w).expand(h, w), axes[1].reshape(h, 1).expand(h, w)
-    points: Any = x.stack(y, x.ones_like(), dim=-1).reshape(1, h * w, 3)
-    out: Tensor = (points @ theta.mT).reshape(size[0], h, w, 2)
-    return out
+    points = x.stack(y, x.ones_like(), dim=-1).reshape(1, h * w, 3)
+    return (points @ theta.mT).reshape(size[0], h, w, 2)
 
 
 @function(functional=True, method=False, autocast="widest")
@@ -386,7 +384,7 @@ def grid_sample(
         empty = x.sum(axis=tuple(range(2, x.ndim)), keepdim=True)
         return empty.expand(*x.shape[:2], *grid.shape[1:-1]) + (grid * 0.0).sum(axis=-1).unsqueeze(1)
     places = list[Any]()
-    for k, size in zip(range(axes - 1, -1, -1), sizes, strict=True):
+    for k, size in zip(range(axes - 1, -1, -1), sizes):
         at: Any = grid[..., k].reshape(x.shape[0], -1)
         places.append((at + 1.0) * ((size - 1) / 2) if corners else (at + 1.0) * (size / 2) - 0.5)
     result: Tensor = sampled(x, places, mode, padding_mode, corners).reshape(*x.shape[:2], *grid.shape[1:-1])
@@ -409,7 +407,7 @@ def sampled(x: Tensor, places: Sequence[Any], mode: str, padding_mode: str, corn
         places = [read.inside(at, n) for at, n in zip(places, read.sizes, strict=True)]
     if mode == "nearest":
         return read.at([at.round() for at in places])
-    axes: list[Any] = []
+    axes = []
     for at, n in zip(places, read.sizes, strict=True):
         low = at.detach().floor()
         part = at - low
@@ -450,7 +448,7 @@ class _Reader:
         """The pixels (n, c, m) at whole places, 0 outside."""
         inside: Any = None
         index: Any = None
-        for at, n in zip(places, self.sizes, strict=True):
+        for at, n in zip(places, self.sizes):
             here = (at >= 0.0) & (at <= n - 1.0)
             inside = here if inside is None else inside & here
             step = at.detach().clip(0.0, n - 1.0).cast("int32")

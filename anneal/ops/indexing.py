@@ -98,7 +98,7 @@ def _fits(dim: int, small: Ints, big: Ints, whose: str) -> int:
     at = axis_of(dim, len(big))
     if len(small) != len(big):
         raise ShapeError(f"the index has shape {small} and {whose} is {big}; they need as many axes")
-    for a, (n, m) in enumerate(zip(small, big, strict=True)):
+    for a, (n, m) in enumerate(zip(small, big)):
         if a != at and n > m:
             raise ShapeError(f"the index has shape {small}, longer than {whose} {big} on axis {a}")
     return at
@@ -123,9 +123,8 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     i = places(x, "take_along_dim", i, at)
     if not s:
         return gathered(x, at, i)
-    sizes = [i.shape[a] if a == at else n for a, n in enumerate(s)]
-    wide = broadcast_shapes(i.shape, tuple(sizes))
-    u = broadcast(x.uop, tuple([s[a] if a == at else n for a, n in enumerate(wide)]))
+    wide = broadcast_shapes(i.shape, (*s[:at], i.shape[at], *s[at + 1 :]))
+    u = broadcast(x.uop, (*wide[:at], s[at], *wide[at + 1 :]))
     return x._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
 
 
@@ -159,10 +158,10 @@ def rows(x: Tensor, index: Any) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).rows(Tensor([[1, 0]])).shape
     (1, 2, 2)
     """
-    if not x.uop.shape:
+    if not x.shape:
         raise ShapeError("rows: a tensor of shape () has no rows")
     i = index_node(x, index)
-    check_places("rows", i, 0, x.uop.shape, 0)
+    check_places("rows", i, 0, x.shape, 0)
     return x._new(take_rows(x.uop, i.cast(_INT32)))
 
 
@@ -249,19 +248,17 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
         # the same row for a whole row of values: add rows, not elements
         return s[0], reshape(i.src[0], (n // s[1],)), value, given
-    position: UOp | None = None
+    position = None
     stride = total
     for a, m in enumerate(s):
         stride //= max(m, 1)
-        here = i if a == at else iota(i.shape[a], a, len(s))
         if m != 1 or a == at:
-            here = broadcast(here, i.shape)
+            here = broadcast(i if a == at else iota(i.shape[a], a, len(s)), i.shape)
             position = nodes.meet(Op.ADD, position, here * stride if stride != 1 else here)
     if position is None:
         position = i
     elif len(s) > 1:
-        inside = (i >= 0) & (i < s[at])
-        position = inside.where(position, -1)
+        position = ((i >= 0) & (i < s[at])).where(position, -1)
     return total, reshape(position, (n,)), reshape(value, (n, 1)), given
 
 
@@ -269,7 +266,7 @@ def written(x: Tensor, source: Any) -> Tensor:
     """Values to be written into `x`. Raises DTypeError for a tensor of another dtype, which would be rounded unseen, as
     torch does; integers of another width, which Python's int32 and torch's int64 make, are taken."""
     given = x._lift(source)
-    if given.uop.dtype is not x.uop.dtype and is_tensor(source) and not (given.dtype.is_int and x.dtype.is_int):
+    if given.dtype is not x.dtype and is_tensor(source) and not (given.dtype.is_int and x.dtype.is_int):
         kind = x.dtype.name
         raise DTypeError(f'a tensor of {kind} takes values of {kind}, not {given.dtype.name}; use .to("{kind}")')
     return given
@@ -359,11 +356,11 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     m = x._lift(mask)
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
-    if not x.uop.dtype.is_float and isinstance(value, float):
-        if value.is_integer() and (x.uop.dtype is not _BOOL or value in (0, 1)):
+    if not x.dtype.is_float and isinstance(value, float):
+        if value.is_integer() and (x.dtype is not _BOOL or value in (0, 1)):
             return masked_fill(x, m, int(value))
         raise DTypeError(f"masked_fill: {value} does not fit {x.dtype.name}; cast the tensor first")
-    return choose(m, value, x).cast(x.uop.dtype)
+    return choose(m, value, x).cast(x.dtype)
 
 
 @function(functional=True)
@@ -393,10 +390,8 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
 def out_of_range(name: str, x: Any, axis: int, shape: Shape, least: int | None = None) -> str:
     n = shape[axis]
-    if n == 0:
-        return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}, which has no elements"
-    first = -n if least is None else least
-    return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}: it runs from {first} to {n - 1}"
+    runs = f": it runs from {-n if least is None else least} to {n - 1}" if n != 0 else ", which has no elements"
+    return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}{runs}"
 
 
 def as_array(x: Any, name: str = "") -> Array:
@@ -435,15 +430,9 @@ def host_values(u: UOp) -> Array | None:
     if u.op is not Op.BUFFER or here.assigned:
         return None
     storage = u.arg
-    values, buffer = storage.host, storage.buffer
-    if values is None and buffer is not None:
-        values = get_device(storage.device).host_view(buffer, storage.size, storage.dtype)
-    return values  # type: ignore[no-any-return]
-
-
-def _check_again(name: str, index: UOp, axis: int, shape: Shape, least: int | None, but: int | None) -> None:
-    """`check_places` for a call that was made before with another index."""
-    check_places(name, index, axis, shape, least, but)
+    if storage.host is None and storage.buffer is not None:
+        return get_device(storage.device).host_view(storage.buffer, storage.size, storage.dtype)
+    return storage.host  # type: ignore[no-any-return]
 
 
 def check_places(
@@ -458,21 +447,18 @@ def check_places(
     n = shape[axis]
     high = most(n) - 1
     low = -high - 1 if least is None else least
-    if index.vmin is not None and index.vmax is not None and low <= index.vmin and index.vmax <= high:
+    if index.vmin is not None and index.vmax is not None and low <= index.vmin <= index.vmax <= high:
         return
     if here.checks is not None:
-        here.checks.append((_check_again, index, (name, axis, shape, least, but)))
+        here.checks.append((check_places, index, (name, axis, shape, least, but)))
     values = host_values(index)
     if values is None:
         return
     for extreme in (int(values.min()), int(values.max())):
         if not low <= extreme <= high:
             if but is not None:
-                rest = values[values != but]
-                if not rest.size:
+                outside = values[(values != but) & ((values < low) | (values > high))]
+                if not outside.size:
                     return
-                inside = (rest >= low) & (rest <= high)
-                if inside.all():
-                    return
-                extreme = int(rest[~inside][0])
+                extreme = int(outside[0])
             raise PositionError(out_of_range(name, extreme, axis, shape, least))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +14,8 @@ from anneal.ops.elementwise import beside, choose, floats_of, real_node
 from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
-from anneal.ops.precision import in_single, largest_of, power, whole
-from anneal.uop import Op, UOp, by_rule, const
+from anneal.ops.precision import largest_of, power, whole
+from anneal.uop import Op, UOp, by_rule
 from anneal.uop.sizes import most, product
 
 Axes = int | Sequence[int] | None
@@ -83,7 +82,7 @@ def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([[0, 1], [0, 0]]).any(axis=1)
     Tensor([ True, False], dtype=bool)
     """
-    return x._new_plain(reduced(x, Op.MAX, truth(x).uop, axis, keepdim).uop)
+    return x._new_plain(_along(Op.MAX, truth(x).uop, axis, keepdim))
 
 
 @function(array_api=True)
@@ -94,7 +93,7 @@ def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> (Tensor([1, 2]) > 0).all().item()
     True
     """
-    return x._new_plain(reduced(x, Op.MIN, truth(x).uop, axis, keepdim).uop)
+    return x._new_plain(_along(Op.MIN, truth(x).uop, axis, keepdim))
 
 
 @function
@@ -112,13 +111,10 @@ def count_nonzero(x: Tensor, axis: Axes = None) -> Tensor:
 
 
 def _count(x: Tensor, axis: Axes) -> int:
-    s = x.uop.shape
-    count: int = product([s[a] for a in axes_of(axis, len(s))])
-    return count
+    return product([x.shape[a] for a in axes_of(axis, x.ndim)])  # type: ignore[no-any-return]
 
 
-@function(array_api=True)
-@in_single()
+@function(array_api=True, single=True)
 def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The mean along axes; nan over nothing. Integers give float32.
 
@@ -133,14 +129,10 @@ def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     total = reduce_node(u, Op.ADD, axes_of(axis, len(u.shape)), keepdim)
     if n == 1:
         return x._new(total)
-    if isinstance(n, UOp):
-        return x._new(elementwise(Op.MUL, (total, reciprocal(u.dtype, [n])), total.shape))
-    scale = 1 / n if n else math.nan
-    return x._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
+    return x._new(elementwise(Op.MUL, (total, reciprocal(u.dtype, [n])), total.shape))
 
 
-@function(array_api=True)
-@in_single()
+@function(array_api=True, single=True)
 def var(
     x: Tensor,
     axis: Axes | bool = None,
@@ -166,12 +158,10 @@ def var(
     total = (centred * centred).sum(axis, keepdim)
     if isinstance(left, UOp):
         return total / x._new_plain(Op.MAX(left, left.const_like(0)).cast(total.dtype))
-    left = builtins.max(0, left)
-    return total * (1 / left) if left else total / 0.0
+    return total * (1 / left) if left > 0 else total / 0.0
 
 
-@function(array_api=True)
-@in_single()
+@function(array_api=True, single=True)
 def std(
     x: Tensor,
     axis: Axes | bool = None,
@@ -248,8 +238,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     return x._new(by_rule("slope", value.uop, x.uop, slope.uop))
 
 
-@function(autocast="float32")
-@in_single()
+@function(autocast="float32", single=True)
 def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
 
@@ -291,8 +280,7 @@ def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeL
     return choose(x.isnan(), 0, x).sum(axis, keepdim, dtype=dtype)
 
 
-@function
-@in_single()
+@function(single=True)
 def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The mean of the elements that are not nan; nan where every element is.
 
@@ -305,8 +293,7 @@ def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return choose(nan, 0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
 
 
-@function
-@in_single()
+@function(single=True)
 def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False) -> Tensor:
     """The variance of the elements that are not nan; the divisor is their count less `correction`, nan where that is
     not above 0.
@@ -322,8 +309,7 @@ def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: b
     return choose(left > 0, (apart * apart).sum(axis, keepdim) / left, math.nan)
 
 
-@function
-@in_single()
+@function(single=True)
 def nanstd(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False) -> Tensor:
     """The square root of `nanvar`.
 
@@ -344,8 +330,7 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
     return reduced(x, Op.MAX, x.uop, axis, True)
 
 
-@function(special=True, autocast="float32", neutral="-inf")
-@in_single()
+@function(special=True, autocast="float32", neutral="-inf", single=True)
 def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
 
@@ -357,16 +342,10 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     top = _top(floats, axis)
     top = choose(top.isinf(), 0.0, top)
     total = (floats - top).exp().sum(axis, True).log() + top
-    return total if keepdim else _drop(total, axis)
+    return total if keepdim else total.squeeze(axis)
 
 
-def _drop(x: Tensor, axis: Axes) -> Tensor:
-    axes = axes_of(axis, x.ndim)
-    return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
-
-
-@function(functional=True, special=True, autocast="float32", neutral="-inf")
-@in_single()
+@function(functional=True, special=True, autocast="float32", neutral="-inf", single=True)
 def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
 
@@ -380,18 +359,17 @@ def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     """
     at = -1 if axis is None else axis
     floats = floats_of(x) if dtype is None else x.cast(dtype)
+    place = axis_of(at, floats.ndim)
     if not floats.ndim:
-        axis_of(at, 0)
         return floats * 0.0 + 1.0
-    if 0 in floats.shape and axes_of(at, floats.ndim):
+    if 0 in floats.shape:
         return floats
     e = (floats - _top(floats, at)).exp()
     shares = (e / e.sum(at, True)).uop
-    return floats._new(named("softmax", shares, floats.uop, arguments=axis_of(at, floats.ndim)))
+    return floats._new(named("softmax", shares, floats.uop, arguments=place))
 
 
-@function(functional=True, autocast="float32", neutral="inf")
-@in_single()
+@function(functional=True, autocast="float32", neutral="inf", single=True)
 def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """`softmax` of -x, a tensor of x's shape.
 
@@ -406,8 +384,7 @@ def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     return x.neg().softmax(axis, dtype=dtype)
 
 
-@function(functional=True, special=True, autocast="float32", neutral="-inf")
-@in_single()
+@function(functional=True, special=True, autocast="float32", neutral="-inf", single=True)
 def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
 
@@ -421,14 +398,14 @@ def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None =
     """
     at = -1 if axis is None else axis
     floats = floats_of(x) if dtype is None else x.cast(dtype)
+    place = axis_of(at, floats.ndim)
     if not floats.ndim:
-        axis_of(at, 0)
         return floats * 0.0
-    if 0 in floats.shape and axes_of(at, floats.ndim):
+    if 0 in floats.shape:
         return floats
     shifted = floats - _top(floats, at)
     logarithms = (shifted - shifted.exp().sum(at, True).log()).uop
-    return floats._new(named("log_softmax", logarithms, floats.uop, arguments=axis_of(at, floats.ndim)))
+    return floats._new(named("log_softmax", logarithms, floats.uop, arguments=place))
 
 
 def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:

@@ -257,19 +257,15 @@ def _shifted(q: Any, blocks: Any) -> Any:
     return q.astype(np.float32) * blocks["d"].astype(np.float32)[:, None] + blocks["m"].astype(np.float32)[:, None]
 
 
-def _block(*fields: tuple[Any, ...]) -> np.dtype[Any]:
-    return np.dtype(list(fields))
-
-
 _D, _M, _H, _Q = ("d", "<f2"), ("m", "<f2"), ("h", "<u4"), ("q", "u1", (16,))
 TYPES: dict[int, _Type] = {
     0: _Type("F32", np.dtype("<f4")),
     1: _Type("F16", np.dtype("<f2")),
-    2: _Type("Q4_0", _block(_D, _Q), lambda b: _scaled(_halves(b), b, 8)),
-    3: _Type("Q4_1", _block(_D, _M, _Q), lambda b: _shifted(_halves(b), b)),
-    6: _Type("Q5_0", _block(_D, _H, _Q), lambda b: _scaled(_with_fifth(b), b, 16)),
-    7: _Type("Q5_1", _block(_D, _M, _H, _Q), lambda b: _shifted(_with_fifth(b), b)),
-    8: _Type("Q8_0", _block(_D, ("q", "i1", (32,))), lambda b: _scaled(b["q"], b, 0)),
+    2: _Type("Q4_0", np.dtype([_D, _Q]), lambda b: _scaled(_halves(b), b, 8)),
+    3: _Type("Q4_1", np.dtype([_D, _M, _Q]), lambda b: _shifted(_halves(b), b)),
+    6: _Type("Q5_0", np.dtype([_D, _H, _Q]), lambda b: _scaled(_with_fifth(b), b, 16)),
+    7: _Type("Q5_1", np.dtype([_D, _M, _H, _Q]), lambda b: _shifted(_with_fifth(b), b)),
+    8: _Type("Q8_0", np.dtype([_D, ("q", "i1", (32,))]), lambda b: _scaled(b["q"], b, 0)),
     24: _Type("I8", np.dtype("i1")),
     25: _Type("I16", np.dtype("<i2")),
     26: _Type("I32", np.dtype("<i4")),
@@ -363,7 +359,7 @@ class _Reader:
         for what, count, least in (("tensors", tensors, 24), ("values", values, 13)):
             if count > (len(self.data) - self.at) // least:
                 raise self.fault(f"{count} {what} are announced, and {len(self.data)} bytes are too few for them")
-        metadata: dict[str, Any] = {}
+        metadata = {}
         for n in range(values):
             self.where = f"value {n}"
             key = self.text(MAX_NAME)
@@ -377,8 +373,8 @@ class _Reader:
             raise self.fault(f"{alignment!a} is no power of two up to 2**20")
         found = [self.tensor(n) for n in range(tensors)]
         base = -(-self.at // alignment) * alignment
-        entries: dict[str, MappedEntry] = {}
-        types: dict[str, _Type] = {}
+        entries = {}
+        types = {}
         for name, shape, kind, offset in found:
             self.where = f"tensor {name!a}"
             if name in entries:
@@ -500,7 +496,7 @@ def read_npz(path: Path) -> dict[str, Array]:
                         f"its arrays unpack to {total} bytes, and anneal unpacks up to {room} of such a file; if you "
                         "know it, give what numpy.load finds to Tensor",
                     )  # fmt: skip
-                found: dict[str, Array] = {}
+                found = {}
                 for m in members:
                     name = m.filename.removesuffix(".npy")
                     if name == m.filename or name in found:
@@ -562,7 +558,7 @@ def _array(f: IO[bytes], size: int, what: str, path: Path, where: str = "") -> A
     data = f.read(nbytes)
     if len(data) < nbytes:
         raise fault(f"it ends after {len(data)} of {nbytes} bytes")
-    flat: Array = np.frombuffer(data, dtype)
+    flat = np.frombuffer(data, dtype)
     if dtype.kind == "b":
         flat = flat.view(np.uint8) != 0  # a byte in a file may be neither 0 nor 1
     elif not dtype.isnative:

@@ -594,5 +594,5 @@ def carried(x: Tensor, y: Tensor) -> Tensor:
     def push(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
         return [None if t is None else t.to(there) for t in given]
 
-    made: list[Tensor] = attached(f"to({there!r})", [x], [x.uop], [y], [], pull, push)
+    made = attached(f"to({there!r})", [x], [x.uop], [y], [], pull, push)
     return made[0]

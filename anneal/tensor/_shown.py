@@ -61,7 +61,7 @@ def set_printoptions(
     """
     if profile is not None and profile not in _PROFILES:
         raise SettingError(f"set_printoptions: profile is one of {', '.join(_PROFILES)}, not {profile!r}")
-    given: dict[str, Any] = dict(_PROFILES[profile]) if profile is not None else {}
+    given = dict(_PROFILES[profile]) if profile is not None else {}
     numbers = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     for name, value in numbers.items():
         if value is not None:
@@ -111,7 +111,7 @@ def _values(values: Array, prefix: str) -> str:
 
 def _is_large(u: UOp) -> bool:
     """True if more nodes than a layer's have to be computed for `u`."""
-    seen: set[UOp] = set()
+    seen = set()
     stack = [u]
     while stack:
         node = stack.pop()
