@@ -16,7 +16,7 @@ from anneal.errors import DTypeError, ModeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
 from anneal.ops.indexing import gathered
-from anneal.ops.nodes import broadcast, expand, iota, reshape
+from anneal.ops.nodes import broadcast, expand, iota, reshape, row_shape, thin_out
 from anneal.ops.pooling import Sizes, per_axis, pooled
 from anneal.uop import DType, Op, UOp, const, dtypes
 
@@ -109,25 +109,17 @@ def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: b
     """The tensor with one axis resized to `m` elements, `step` inputs apart."""
     from fractions import Fraction
 
-    s = x.shape
-    n = s[axis]
+    n = x.shape[axis]
     if mode.startswith("nearest"):
         if m % n == 0 and step == Fraction(n, m):
-            # every element repeated
-            u = reshape(x.uop, (*s[: axis + 1], 1, *s[axis + 1 :]))
-            u = expand(u, (*s[: axis + 1], m // n, *s[axis + 1 :]))
-            return x._new(reshape(u, (*s[:axis], m, *s[axis + 1 :])))
+            return x.repeat_interleave(m // n, axis)
         first = step / 2 if mode == "nearest-exact" else Fraction(0)
-        place, _ = _places(m, first, step, dtypes.float32)
-        return _picked(x, axis, place, n)
+        return _picked(x, axis, _places(m, first, step, dtypes.float32)[0], n)
+    first = step / 2 - Fraction(1, 2)
     if corners:
-        step = Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
-        first = Fraction(0)
-    else:
-        first = step / 2 - Fraction(1, 2)
-    place, part = _places(m, first, step, x.uop.dtype)
-    rest = (1,) * axis + (m,) + (1,) * (len(s) - axis - 1)
-    t = x._new_plain(reshape(broadcast(part, (m,)), rest))
+        first, step = Fraction(0), Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
+    place, part = _places(m, first, step, x.dtype)
+    t = x._new_plain(reshape(broadcast(part, (m,)), row_shape(m, axis, x.ndim)))
     if mode == "bicubic":
         taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), cubic(t))]
         out: Tensor = taps[0] + taps[1] + taps[2] + taps[3]
@@ -193,10 +185,8 @@ def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     """The elements of an axis at `place`, the ends standing for what lies beyond them."""
     place = Op.MIN(Op.MAX(place, const(_INT32, 0)), const(_INT32, n - 1))
     m = place.shape[0] if place.shape else 1
-    s = x.shape
-    index = reshape(broadcast(place, (m,)), (1,) * axis + (m,) + (1,) * (len(s) - axis - 1))
-    index = expand(index, (*s[:axis], m, *s[axis + 1 :]))
-    return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, index), axis))
+    index = reshape(broadcast(place, (m,)), row_shape(m, axis, x.ndim))
+    return gathered(x, axis, expand(index, (*x.shape[:axis], m, *x.shape[axis + 1 :])))
 
 
 def keys_kernel(d: Any, near: bool, a: float = -0.75) -> Any:
@@ -298,21 +288,13 @@ def overlapped(windows: Tensor, sizes: Sequence[int], strides: Sequence[int], di
     pieces = []
     for place in itertools.product(*map(range, kernel)):
         piece = windows[(slice(None), slice(None), *place)]
-        firsts = [i * d for i, d in zip(place, dilations, strict=True)]
-        for axis, of in enumerate(zip(counts, strides, firsts, sizes, strict=True), 2):
-            piece = _spread(piece, axis, *of)
-        pieces.append(piece)
+        borders = [(0, 0)] * 2
+        for axis, (n, step, i, d, size) in enumerate(zip(counts, strides, place, dilations, sizes), 2):
+            length = (n - 1) * step + 1
+            piece = piece._new(thin_out(piece.uop, axis, step, length))
+            borders.append((i * d, size - i * d - length))
+        pieces.append(piece.pad(borders))
     return functools.reduce(operator.add, pieces)
-
-
-def _spread(x: Any, axis: int, n: int, step: int, first: int, size: int) -> Any:
-    """The `n` elements of an axis `step` apart, from `first` on, in zeros of `size`."""
-    shape = x.shape
-    if step > 1:
-        x = x.unsqueeze(axis + 1).pad(((0, 0),) * (axis + 1) + ((0, step - 1),) + ((0, 0),) * (len(shape) - axis - 1))
-        x = x.reshape(*shape[:axis], n * step, *shape[axis + 1 :]).narrow(axis, 0, (n - 1) * step + 1)
-    length = (n - 1) * step + 1
-    return x.pad(((0, 0),) * axis + ((first, size - first - length),) + ((0, 0),) * (len(shape) - axis - 1))
 
 
 def _line(n: int) -> Array:
@@ -338,11 +320,9 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
             f"affine_grid: takes theta of shape (n, 2, 3) and a size (n, c, h, w), not {theta.shape}, {size}"
         )
     _, _, h, w = size
-    axes = []
-    for n in (w, h):
-        line = type(theta)(_line(n), device=theta.device).cast(theta.dtype)
-        axes.append(line if align_corners else line * (n - 1) / n)
-    x, y = axes[0].reshape(1, w).expand(h, w), axes[1].reshape(h, 1).expand(h, w)
+    lines = [(n, theta._made(_line(n), device=theta.device).cast(theta.dtype)) for n in (w, h)]
+    x, y = [line if align_corners else line * (n - 1) / n for n, line in lines]
+    x, y = x.expand(h, w), y.unsqueeze(1).expand(h, w)
     points = x.stack(y, x.ones_like(), dim=-1).reshape(1, h * w, 3)
     return (points @ theta.mT).reshape(size[0], h, w, 2)
 
@@ -446,13 +426,10 @@ class _Reader:
 
     def at(self, places: list[Any]) -> Any:
         """The pixels (n, c, m) at whole places, 0 outside."""
-        inside: Any = None
-        index: Any = None
+        inside = functools.reduce(operator.and_, [(at >= 0.0) & (at <= n - 1.0) for at, n in zip(places, self.sizes)])
+        index: Any = 0
         for at, n in zip(places, self.sizes):
-            here = (at >= 0.0) & (at <= n - 1.0)
-            inside = here if inside is None else inside & here
-            step = at.detach().clip(0.0, n - 1.0).cast("int32")
-            index = step if index is None else index * n + step
+            index = index * n + at.detach().clip(0.0, n - 1.0).cast("int32")
         index = inside.where(index, -1)  # out of range reads 0
         wide = index.unsqueeze(1).expand(*self.flat.shape[:2], index.shape[-1])
         return gathered(self.flat, 2, wide.uop)

@@ -137,8 +137,19 @@ def every(u: UOp, axis: int, step: int) -> UOp:
     out = -(-s[axis] // step)
     u = pad(u, tuple([(0, out * step - n if i == axis else 0) for i, n in enumerate(s)]))
     u = reshape(u, (*s[:axis], out, step, *s[axis + 1 :]))
-    u = shrink(u, tuple([(0, 1) if i == axis + 1 else (0, n) for i, n in enumerate(u.shape)]))
+    u = shrink(u, tuple([(0, 1 if i == axis + 1 else n) for i, n in enumerate(u.shape)]))
     return reshape(u, (*s[:axis], out, *s[axis + 1 :]))
+
+
+def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
+    """`u` along one axis with step-1 zeros after each element, `length` long: the reverse of `every`."""
+    if step == 1:
+        return u
+    s = u.shape
+    u = reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
+    u = pad(u, tuple([(0, step - 1 if i == axis + 1 else 0) for i in range(len(s) + 1)]))
+    u = reshape(u, (*s[:axis], s[axis] * step, *s[axis + 1 :]))
+    return shrink(u, tuple([(0, length if i == axis else n) for i, n in enumerate(u.shape)]))
 
 
 def diagonal(u: UOp) -> UOp:

@@ -416,20 +416,9 @@ class _Basic(NamedTuple):
         kept = [-(-(e - b) // s) if s != 1 else e - b for (b, e), s in zip(self.bounds, self.steps)]
         u = reshape(u, tuple(kept))
         for axis, (step, (begin, end)) in enumerate(zip(self.steps, self.bounds)):
-            if step > 1:
-                u = _thin_out(u, axis, step, end - begin)
+            u = nodes.thin_out(u, axis, step, end - begin)
         u = flip(u, self.flips)
         return pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape)]))
-
-
-def _thin_out(u: UOp, axis: int, step: int, length: int) -> UOp:
-    """`u` along one axis with step-1 zeros after each element, `length` long: the reverse of `every`."""
-    s = u.shape
-    n = s[axis]
-    u = reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
-    u = pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
-    u = reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
-    return shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
 
 
 class _Position(NamedTuple):

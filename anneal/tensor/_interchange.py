@@ -570,7 +570,7 @@ def _on_nodes(gradient: Gradient, name: str, device: str) -> runtime.HostGradien
         given = [
             [runtime.tensor_class()._from_uop(u, device) for u in nodes] for nodes in (inputs, outputs, cotangents)
         ]
-        made = gradient(given[0], given[1], given[2])
+        made = gradient(*given)
         several = list(made) if isinstance(made, (list, tuple)) else [made]
         for c in several:
             if c is not None and not is_tensor(c):
@@ -588,11 +588,8 @@ def carried(x: Tensor, y: Tensor) -> Tensor:
     there, back = y.device, x.device
     here.context.tensors.moved = True
 
-    def pull(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
-        return [None if g is None else g.to(back) for g in given]
+    def moved(device: str) -> Any:
+        return lambda _, __, ___, given: [None if t is None else t.to(device) for t in given]
 
-    def push(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
-        return [None if t is None else t.to(there) for t in given]
-
-    made = attached(f"to({there!r})", [x], [x.uop], [y], [], pull, push)
+    made = attached(f"to({there!r})", [x], [x.uop], [y], [], moved(back), moved(there))
     return made[0]
