@@ -48,8 +48,7 @@ def _convolve(
     st, di = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     a, b = common_dtype(x.uop, weight.uop)
     sides = _conv_padding(padding, ws[2:], st, di)
-    padded = pad(a, ((0, 0), (0, 0), *sides))
-    u = _biased(_windowed_product(name, x.device, padded, b, st, di, groups), bias)
+    u = _biased(_windowed_product(name, x.device, pad(a, sides), b, st, di, groups), bias)
     given = (a, b) if bias is None else (a, b, bias.uop)
     return result(named("conv", u, *given, arguments=(sides, st, di, groups)), x, weight, bias)
 
@@ -185,8 +184,8 @@ def _transposed(
     u = _unwound(name, x.device, a, b, st, di, groups)
     # whole it begins `padding` early; what lies beyond its end is zero
     ends = [p + n for p, n in zip(side, sizes)]
-    u = pad(u, ((0, 0), (0, 0), *[(0, max(0, e - n)) for e, n in zip(ends, u.shape[2:])]))
-    u = shrink(u, ((0, u.shape[0]), (0, u.shape[1]), *zip(side, ends)))
+    u = pad(u, tuple([(0, max(0, e - n)) for e, n in zip(ends, u.shape[2:])]))
+    u = shrink(u, tuple(zip(side, ends)))
     return result(_biased(u, bias), x, weight, bias)
 
 
@@ -201,18 +200,18 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
     inner = channels // groups
     if any(d > 1 for d in dilation):
         spread = reshape(w, (channels, co, *woven(kernel, (1,) * k)))
-        spread = pad(spread, ((0, 0), (0, 0), *[p for d in dilation for p in ((0, 0), (0, d - 1))]))
+        spread = pad(spread, tuple([p for d in dilation for p in ((0, 0), (0, d - 1))]))
         kernel = [n * d for n, d in zip(kernel, dilation)]
         w = reshape(spread, (channels, co, *kernel))
     taps = [-(-n // s) for n, s in zip(kernel, stride)]
-    w = pad(w, ((0, 0), (0, 0), *[(0, m * s - n) for n, m, s in zip(kernel, taps, stride)]))
+    w = pad(w, tuple([(0, m * s - n) for n, m, s in zip(kernel, taps, stride)]))
     w = reshape(w, (groups, inner, co, *woven(taps, stride)))
     w = flip(w, tuple(range(3, 3 + 2 * k, 2)))
     # (g, co, s..., ci, taps...): each phase is an output channel
     w = permute(w, (0, 2, *range(4, 4 + 2 * k, 2), 1, *range(3, 3 + 2 * k, 2)))
     phases = math.prod(stride)
     w = reshape(w, (groups * co * phases, inner, *taps))
-    x = pad(x, ((0, 0), (0, 0), *[(m - 1, m - 1) for m in taps]))
+    x = pad(x, tuple([(m - 1, m - 1) for m in taps]))
     u = _windowed_product(name, device, x, w, (1,) * k, (1,) * k, groups)
     u = named("conv", u, x, w, arguments=(((0, 0),) * k, (1,) * k, (1,) * k, groups))
     n, out = u.shape[0], u.shape[2:]

@@ -440,23 +440,20 @@ def _scan(u: UOp, fold: _Fold) -> UOp:
         return _triangle(u, fold, fill)
     u = _filled(u, (0, blocks * _BLOCK - n), fill)
     inside = _triangle(reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
-    whole = [(0, m) for m in rest]
-    last = shrink(inside, (*whole, (0, blocks), (_BLOCK - 1, _BLOCK)))
+    last = shrink(inside, ((_BLOCK - 1, _BLOCK),))
     done = _scan(reshape(last, (*rest, blocks)), fold)
     # each block goes on from the total of the blocks before it
-    before = _filled(shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
+    before = _filled(shrink(done, ((0, blocks - 1),)), (1, 0), fill)
     carried = broadcast(reshape(before, (*rest, blocks, 1)), inside.shape)
-    return shrink(reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK)), (*whole, (0, n)))
+    return shrink(reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK)), ((0, n),))
 
 
 def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
     """`u` with elements of value `fill` before and after on its last axis."""
-    pairs = (*[(0, 0)] * (len(u.shape) - 1), border)
-    padded = pad(u, pairs)
+    padded = pad(u, (border,))
     if not fill or padded is u:
         return padded
-    inside = pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
-    return inside.where(padded, fill)
+    return pad(broadcast(const(dtypes.bool_, True), u.shape), (border,)).where(padded, fill)
 
 
 def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:

@@ -168,9 +168,8 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     # `size` copies laid end to end and read back in rows one longer: row j starts j elements further on
     copies = size + 1
     u = reshape(broadcast(reshape(u, (*rest, 1, n)), (*rest, copies, n)), (*rest, copies * n))
-    whole = tuple([(0, m) for m in rest])
-    u = reshape(shrink(u, (*whole, (0, size * (n + 1)))), (*rest, size, n + 1))
-    u = shrink(u, (*whole, (0, size), (0, (out - 1) * step + 1)))
+    u = reshape(shrink(u, ((0, size * (n + 1)),)), (*rest, size, n + 1))
+    u = shrink(u, ((0, (out - 1) * step + 1),))
     u = every(u, len(rest) + 1, step)
     order = [*range(a), len(rest) + 1, *range(a, len(rest)), len(rest)]
     return x._new(permute(u, order))

@@ -67,14 +67,17 @@ def permute(x: UOp, order: Sequence[int]) -> UOp:
 
 
 def pad(x: UOp, pairs: Pairs) -> UOp:
-    """`x` with zeros before and after on each axis."""
+    """`x` with zeros before and after on each axis, or on each of the last ones."""
+    pairs = ((0, 0),) * (len(x.shape) - len(pairs)) + pairs
     if SYMBOLIC.seen:
         pairs = tuple([sizes(p) for p in pairs])
     return x if all(p == (0, 0) for p in pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
 
 
 def shrink(x: UOp, pairs: Pairs) -> UOp:
-    """The part [begin, end) of `x` on each axis."""
+    """The part [begin, end) of `x` on each axis, or on each of the last ones."""
+    if len(pairs) < len(x.shape):
+        pairs = (*[(0, n) for n in x.shape[: -len(pairs)]], *pairs)
     if SYMBOLIC.seen:
         pairs = tuple([sizes(p) for p in pairs])
     if all(b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)):
@@ -155,11 +158,9 @@ def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
 def diagonal(u: UOp) -> UOp:
     """The diagonal of the last two axes, which are of one size."""
     *rest, n, _ = u.shape
-    whole = [(0, m) for m in rest]
     # rows one longer put the diagonal under itself
-    u = pad(reshape(u, (*rest, n * n)), (*[(0, 0) for _ in rest], (0, n)))
-    u = shrink(reshape(u, (*rest, n, n + 1)), (*whole, (0, n), (0, 1)))
-    return reshape(u, (*rest, n))
+    u = pad(reshape(u, (*rest, n * n)), ((0, n),))
+    return reshape(shrink(reshape(u, (*rest, n, n + 1)), ((0, 1),)), (*rest, n))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -384,7 +385,7 @@ def sorted_places(ranked: UOp, first: int | None = None) -> UOp:
     else:
         place = _sorted_together(ranked) if isinstance(n, int) and n > COUNTED else _counted(ranked)
     k = n if first is None else first
-    place = shrink(place, (*[(0, m) for m in rest], (0, k)))
+    place = shrink(place, ((0, k),))
     return by_rule("sorted", place, ranked, arguments=(n, k)) if rest else place
 
 

@@ -402,7 +402,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     d = max(0, min(rows - top, columns - left))
     if not d:
         return x._new(beside(broadcast(const(u.dtype, 0), (*rest, 0)), x))
-    return x._new(nodes.diagonal(shrink(u, (*[(0, m) for m in rest], (top, top + d), (left, left + d)))))
+    return x._new(nodes.diagonal(shrink(u, ((top, top + d), (left, left + d)))))
 
 
 @function
@@ -436,12 +436,11 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     if a == b:
         raise ShapeError(f"diag_embed: dim1 and dim2 are both axis {a}; name two different ones")
     n, rest = s[-1], s[:-1]
-    plain = [(0, 0)] * len(rest)
-    u = pad(reshape(x.uop, (*rest, n, 1)), (*plain, (0, 0), (0, n)))
-    u = shrink(reshape(u, (*rest, n * (n + 1))), (*[(0, m) for m in rest], (0, n * n)))
+    u = pad(reshape(x.uop, (*rest, n, 1)), ((0, n),))
+    u = shrink(reshape(u, (*rest, n * (n + 1))), ((0, n * n),))
     off = abs(offset)
     border = ((0, off), (off, 0)) if offset > 0 else ((off, 0), (0, off))
-    u = pad(reshape(u, (*rest, n, n)), (*plain, *border))
+    u = pad(reshape(u, (*rest, n, n)), border)
     order = [i for i in range(len(s) + 1) if i not in (a, b)] + [a, b]
     return x._new(permute(u, inverse(order)))
 
