@@ -49,6 +49,11 @@ def names_of(package: str) -> list[str]:
     return [word.partition("=")[0] for words in OPENED[package].values() for word in words.split()]
 
 
+def pairs(text: str) -> dict[str, str]:
+    """The words NAME=OTHER of a text, by the NAME."""
+    return dict(word.split("=") for word in text.split())
+
+
 def same_under(
     package: str, files: str, rest: Callable[[str], Any] | None = None, **others: ModuleType
 ) -> Callable[[str], Any]:

@@ -112,12 +112,16 @@ def _exponentials(
 
 def _weighted(weights: UOp, v: UOp) -> UOp:
     """weights (..., l, s) and v (..., s, v) to (..., l, v, 1): the sums over s."""
-    *lead, rows, columns = weights.shape
-    n, d = len(lead), v.shape[-1]
-    full = (*lead, rows, d, columns)
-    left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
-    right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
-    return reduce_axis(left * right, Op.ADD, (n + 2,))
+    n = len(v.shape) - 2
+    return _products(weights, permute(v, (*range(n), n + 1, n)))
+
+
+def _products(a: UOp, b: UOp) -> UOp:
+    """a (..., l, e) and b (..., s, e) to (..., l, s, 1): the sums of the products over e."""
+    *lead, rows, e = a.shape
+    full = (*lead, rows, b.shape[-2], e)
+    left, right = reshape(a, (*lead, rows, 1, e)), reshape(b, (*b.shape[:-2], 1, *b.shape[-2:]))
+    return reduce_axis(expand(left, full) * broadcast(right, full), Op.ADD, (len(lead) + 2,))
 
 
 # -- in turns ---------------------------------------------------------------------------------------------------------
@@ -184,12 +188,8 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
 
 def _scores(q: UOp, k: UOp, scale: float | None) -> UOp:
     """q (..., l, e) and k (..., s, e) to q @ k.T * scale, (..., l, s)."""
-    *lead, rows, e = q.shape
-    columns = k.shape[-2]
-    full = (*lead, rows, columns, e)
-    product = expand(reshape(q, (*lead, rows, 1, e)), full) * expand(reshape(k, (*lead, 1, columns, e)), full)
-    scores = reshape(reduce_axis(product, Op.ADD, (len(lead) + 2,)), (*lead, rows, columns))
-    return scores * (1 / math.sqrt(max(1, e)) if scale is None else scale)
+    scores = reshape(_products(q, k), (*q.shape[:-1], k.shape[-2]))
+    return scores * (1 / math.sqrt(max(1, q.shape[-1])) if scale is None else scale)
 
 
 def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp, UOp | None]:
@@ -241,11 +241,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _rows_times_rows(x: UOp, w: UOp) -> UOp:
     """(..., k) and (n, k) to (..., n): the sum over k of the products."""
-    *lead, k = x.shape
-    n = w.shape[0]
-    full = (*lead, n, k)
-    product = expand(reshape(x, (*lead, 1, k)), full) * expand(reshape(w, (1,) * len(lead) + (n, k)), full)
-    return reshape(reduce_axis(product, Op.ADD, (len(lead) + 1,)), (*lead, n))
+    rows = x if len(x.shape) > 1 else reshape(x, (1, *x.shape))
+    return reshape(_products(rows, w), (*x.shape[:-1], w.shape[0]))
 
 
 @function(functional=True, method=False)

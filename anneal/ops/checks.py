@@ -10,6 +10,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
+from anneal.doors import pairs
 from anneal.errors import ArgumentError, DTypeError, GradientError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.runtime import Args, Fun, Handle, Options, flat, here, mapped, tensor_class
@@ -158,25 +159,15 @@ def need_axes(shape: Shape) -> None:
 
 F = TypeVar("F", bound=Fun)
 
-# torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
+# torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`);
+# `value` is of scatter, where it is a number.
 _SPELLINGS = {
-    "axis": ("dim", "dims"),
-    "axis0": ("dim0",),
-    "axis1": ("dim1",),
-    "condition": ("x",),
-    "dim": ("axis",),
-    "dimension": ("dim",),
-    "dims": ("repeats", "dim"),
-    "indices": ("index",),
-    "keepdims": ("keepdim",),
-    "mat2": ("other",),
-    "other": ("b",),
-    "pad": ("padding",),
-    "size": ("shape",),
-    "split_size_or_sections": ("split_size",),
-    "value": ("src",),  # of scatter, where it is a number
-    "x1": ("a",),
-    "x2": ("b",),
+    theirs: ours.split(",")
+    for theirs, ours in pairs("""
+        axis=dim,dims axis0=dim0 axis1=dim1 condition=x dim=axis dimension=dim dims=repeats,dim indices=index
+        keepdims=keepdim mat2=other other=b pad=padding size=shape split_size_or_sections=split_size value=src x1=a
+        x2=b
+    """).items()
 }
 # Arguments of torch's that say where and how values lie in memory, which is the compiler's affair: left out.
 _OF_MEMORY = frozenset(("layout", "memory_format", "non_blocking", "pin_memory"))

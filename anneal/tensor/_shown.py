@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from anneal.backend import HOST, Array
+from anneal.doors import pairs
 from anneal.errors import SettingError
 from anneal.names import Tensor
 from anneal.runtime import here, storage_of
@@ -135,12 +136,11 @@ def html(t: Tensor) -> str:
 
 
 # Our functions -> torch's, where that is not their own name.
-_NAMES = {
-    "cross_entropy": "NllLoss", "divide": "Div", "truediv": "Div", "true_divide": "Div", "rtruediv": "Div",
-    "linear": "Addmm", "matmul": "Mm", "rmatmul": "Mm", "multiply": "Mul", "rmul": "Mul", "radd": "Add", "rpow": "Pow",
-    "subtract": "Sub", "reshape": "View", "view_as": "View", "flatten": "View", "getitem": "Select", "cast": "ToCopy",
-    "float": "ToCopy", "conv1d": "Convolution", "conv2d": "Convolution", "concat": "Cat",
-}  # fmt: skip
+_NAMES = pairs("""
+    cross_entropy=NllLoss divide=Div truediv=Div true_divide=Div rtruediv=Div linear=Addmm matmul=Mm rmatmul=Mm
+    multiply=Mul rmul=Mul radd=Add rpow=Pow subtract=Sub reshape=View view_as=View flatten=View getitem=Select
+    cast=ToCopy float=ToCopy conv1d=Convolution conv2d=Convolution concat=Cat
+""")
 
 
 class GradFn:
