@@ -296,10 +296,6 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     return Tensor(np.from_dlpack(x), device)
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
-    return (shape,) if not isinstance(shape, (tuple, list)) else tuple(shape)
-
-
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """An array filled with one value, in the value's own dtype (int32, int64 if it needs that, float32, bool) unless
     one is given.
@@ -309,7 +305,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
     """
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = asarray(value).dtype if dtype is None else as_dtype(dtype)
-    return Tensor.full(_shape(shape), value, dtype=kind, device=device)
+    return Tensor.full(shape, value, dtype=kind, device=device)
 
 
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:

@@ -163,9 +163,8 @@ def arange(
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
     kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers(dtype)
-    steps = range(int(start), int(end), int(step)) if whole else None
-    n = bound_int("the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step))
-    n = max(0, n)
+    count = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    n = bound_int("the number of elements", max(0, int(count)))
     if kind.is_int and n:
         for x in (start, start + (n - 1) * step):
             if not kind.min <= int(x) <= kind.max:
@@ -498,11 +497,6 @@ def _of_numbers(dtype: DTypeLike | None) -> DType:
 
 def _or_float(dtype: DTypeLike | None) -> DType:
     return _FLOAT32 if dtype is None else as_dtype(dtype)
-
-
-def _length(steps: range) -> int:
-    """`len`, of a range of any length."""
-    return max(0, -(-(steps.stop - steps.start) // steps.step))
 
 
 def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:

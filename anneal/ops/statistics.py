@@ -209,16 +209,12 @@ def histogram(
     return Histogram(counts, edges)
 
 
-def _is_pair(x: Any) -> bool:
-    """True if the argument is two numbers."""
-    return isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(n, (int, float)) for n in x)
-
-
 def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
     """The ends of equal parts of a range."""
     if bins < 1:
         raise ShapeError(f"histogram: takes at least 1 bin, not {bins}")
-    if span is not None and not (_is_pair(span) and span[0] <= span[1]):
+    pair = isinstance(span, (tuple, list)) and len(span) == 2 and all(isinstance(n, (int, float)) for n in span)
+    if span is not None and not (pair and span[0] <= span[1]):
         raise ShapeError(f"histogram: range is two numbers, the lower first, not {said(span)}")
     low = row._lift(float(span[0])) if span else row.min() if row.numel() else row.sum()
     high = row._lift(float(span[1])) if span else row.max() if row.numel() else row.sum() + 1.0
