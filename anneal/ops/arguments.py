@@ -116,12 +116,8 @@ def _whole_or_wholes(what: str, x: Any) -> Any:
         raise ArgumentError(f"{what} is an int, or several are a list of ints, not {said(x)}") from None
 
 
-def _whole_or_text(what: str, x: Any) -> Any:
-    return x if isinstance(x, str) else _whole_or_wholes(what, x)
-
-
-def _number_or_text(what: str, x: Any) -> Any:
-    return x if isinstance(x, str) else number(what, x)
+def _or_text(look: Fun) -> Fun:
+    return lambda what, x: x if isinstance(x, str) else look(what, x)
 
 
 def _number_or_numbers(what: str, x: Any) -> Any:
@@ -161,14 +157,14 @@ _ROWS: Sequence[tuple[Any, ...]] = (  # an annotation, and its kind; each is the
     ("int | float", _value, float, bool),
     ("Number", _value, float, bool),
     ("Number | UOp", _value, float, bool, UOp),
-    ("float | str", _number_or_text, float, str),
+    ("float | str", _or_text(number), float, str),
     ("str", _text, str),
     ("Axes", _whole_or_wholes, _NONE),
     ("Axes | bool", _whole_or_wholes, _NONE, bool),
     ("int | Sequence[int]", _whole_or_wholes),
     ("Sequence[int]", _wholes),
     ("Sizes", _whole_or_wholes),
-    ("Sizes | str", _whole_or_text, str),
+    ("Sizes | str", _or_text(_whole_or_wholes), str),
     ("Outputs", _outputs),
     ("Shape", _sizes),
     ("float | Sequence[float]", _number_or_numbers, float),

@@ -31,29 +31,30 @@ Operand = Any  # a tensor, an array or a Python number
 # functions of real numbers turn integers into float32 first.
 
 
-def operands(x: Tensor, other: Operand) -> tuple[UOp, UOp, Ints, Tensor]:
-    """Both operands with one dtype and one shape (or none), that shape, and the other tensor."""
-    a = x.uop
+def operands(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, Ints, Tensor]:
+    """Both operands with one dtype and one shape (or none), with `swap` the other one first; that shape, and the other
+    tensor.
+    """
+    a, o = x.uop, x
     if isinstance(other, _SCALARS):
         b = weak_const(a.dtype, other)
-        return (a if a.dtype is b.dtype else a.cast(b.dtype)), b, a.shape, x
-    o = x._lift(other)
-    b = o.uop
-    sa, sb = a.shape, b.shape
+    else:
+        o = x._lift(other)
+        b = o.uop
     if a.dtype is not b.dtype:
         a, b = common_dtype(a, b)
-    if sa == sb or not sb:
-        return a, b, sa, o
-    if not sa:
-        return a, b, sb, o
-    shape = broadcast_shapes(sa, sb)
-    return broadcast(a, shape), broadcast(b, shape), shape, o
+    shape, sb = a.shape, b.shape
+    if sb and shape != sb:
+        if shape:
+            shape = broadcast_shapes(shape, sb)
+            a, b = broadcast(a, shape), broadcast(b, shape)
+        else:
+            shape = sb
+    return (b, a, shape, o) if swap else (a, b, shape, o)
 
 
 def binary(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, o = operands(x, other)
-    if swap:
-        a, b = b, a
+    a, b, shape, o = operands(x, other, swap)
     if a.dtype is _INT32 and (op is _ADD or op is _MUL):
         check_growth(op, a, b)
     return x._new(elementwise(op, (a, b), shape), o)
@@ -120,11 +121,9 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, other)
+    a, b, shape, o = operands(x, other, swap)
     if a.dtype is _BOOL:
         raise DTypeError("sub: bools have no difference; use ^ (logical_xor), or .int() first")
-    if swap:
-        a, b = b, a
     if a.dtype is _INT32:
         check_growth(Op.SUB, a, b)
     return x._new(elementwise(Op.SUB, (a, b), shape), o)
@@ -161,11 +160,9 @@ def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
 
 
 def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, other)
+    a, b, shape, o = operands(x, other, swap)
     if not a.dtype.is_float:
         a, b = a.cast(_FLOAT32), b.cast(_FLOAT32)
-    if swap:
-        a, b = b, a
     u = elementwise(Op.DIV, (a, b), shape)
     below = (x if swap else o).uop
     if below.op in _EXPONENTIAL and (x._wants or o._wants):
@@ -175,9 +172,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 def _divisor(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, Ints, Tensor]:
     """The operands of a division of integers, or of floats. Raises RangeError for a 0 that is known."""
-    a, b, shape, o = operands(x, other)
-    if swap:
-        a, b = b, a
+    a, b, shape, o = operands(x, other, swap)
     need(a.dtype, a.dtype is not _BOOL, "integers or floats")
     if a.dtype.is_int and b.vmin == b.vmax == 0 and 0 not in shape:
         raise RangeError("integers have no quotient by 0; use floats, or where() to leave those elements out")
@@ -283,9 +278,7 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             return unary(x, Op.RSQRT)
         if other.is_integer() and builtins.abs(other) <= 4:
             return power(x, int(other), False)
-    a, b, shape, o = operands(x, other)
-    if swap:
-        a, b = b, a
+    a, b, shape, o = operands(x, other, swap)
     if a.dtype.is_float:
         return x._new(elementwise(Op.POW, (a, b), shape), o)
     need(a.dtype, a.dtype.is_int, "integers or floats")

@@ -23,14 +23,12 @@ _plain = function(in_place=True, array_api=True)
 
 
 def comparison(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other)
-    return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+    a, b, shape, _ = operands(x, other, swap)
+    return x._new_plain(elementwise(op, (a, b), shape))
 
 
 def at_most(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, _ = operands(x, other)
-    if swap:
-        a, b = b, a
+    a, b, shape, _ = operands(x, other, swap)
     # nan is neither less, equal nor greater
     u = (a < b) | a.eq(b) if a.dtype.is_float else b >= a
     return x._new_plain(broadcast(u, shape))
@@ -160,18 +158,16 @@ def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: boo
 
 
 def bitwise(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other)
+    a, b, shape, _ = operands(x, other, swap)
     if a.dtype.is_float:
         raise DTypeError(f"takes integers or bools, not {a.dtype.name}; use .int() or .bool() first")
-    return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+    return x._new_plain(elementwise(op, (a, b), shape))
 
 
 def shift(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other)
+    a, b, shape, _ = operands(x, other, swap)
     need(a.dtype, a.dtype.is_int, "integers")
-    if swap:
-        a, b = b, a
-    elif b.is_const and b.arg < 0:
+    if not swap and b.is_const and b.arg < 0:
         raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
     if op is Op.SHL and a.dtype is dtypes.int32:
         check_growth(op, a, b, "bitwise_left_shift")
