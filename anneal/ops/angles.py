@@ -25,10 +25,10 @@ _ATAN_Q = numbers("""
 """)
 # The same for float32, |x| <= 0.42: atan(x) = x + x z P(z).
 _ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
-_real = function(in_place=True, array_api=True)
+_standard = function(in_place=True, array_api=True)
 
 
-@_real
+@_standard
 def sin(x: Tensor) -> Tensor:
     """The sine of an angle in radians.
 
@@ -39,7 +39,7 @@ def sin(x: Tensor) -> Tensor:
     return real_unary(x, Op.SIN)
 
 
-@_real
+@_standard
 def cos(x: Tensor) -> Tensor:
     """The cosine of an angle in radians.
 
@@ -50,7 +50,7 @@ def cos(x: Tensor) -> Tensor:
     return real_unary(x, Op.COS)
 
 
-@_real(autocast="float32")
+@_standard(autocast="float32")
 def tan(x: Tensor) -> Tensor:
     """The tangent of an angle in radians.
 
@@ -61,7 +61,7 @@ def tan(x: Tensor) -> Tensor:
     return real_unary(x, Op.TAN)
 
 
-@_real(functional=True)
+@_standard(functional=True)
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent.
 
@@ -72,7 +72,7 @@ def tanh(x: Tensor) -> Tensor:
     return real_unary(x, Op.TANH)
 
 
-@_real(autocast="float32")
+@_standard(autocast="float32")
 @by_slope
 def sinh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The hyperbolic sine.
@@ -84,7 +84,7 @@ def sinh(x: Tensor) -> tuple[Tensor, Tensor]:
     return _sinh(x), _cosh(x)
 
 
-@_real(autocast="float32")
+@_standard(autocast="float32")
 @by_slope
 def cosh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The hyperbolic cosine.
@@ -96,7 +96,7 @@ def cosh(x: Tensor) -> tuple[Tensor, Tensor]:
     return _cosh(x), _sinh(x)
 
 
-@_real(alias="arcsin", autocast="float32")
+@_standard(alias="arcsin", autocast="float32")
 @by_slope
 def asin(x: Tensor) -> tuple[Tensor, Tensor]:
     """The angle from -pi/2 to pi/2 with this sine; nan outside [-1, 1].
@@ -109,7 +109,7 @@ def asin(x: Tensor) -> tuple[Tensor, Tensor]:
     return _arc(x / (1.0 + square.sqrt())) * 2.0, square.rsqrt()
 
 
-@_real(alias="arccos", autocast="float32")
+@_standard(alias="arccos", autocast="float32")
 @by_slope
 def acos(x: Tensor) -> tuple[Tensor, Tensor]:
     """The angle from 0 to pi with this cosine; nan outside [-1, 1].
@@ -124,7 +124,7 @@ def acos(x: Tensor) -> tuple[Tensor, Tensor]:
     return choose(x < 0.0, math.pi - angle, angle), -((1.0 - x) * (1.0 + x)).rsqrt()
 
 
-@_real(alias="arctan")
+@_standard(alias="arctan")
 @by_slope
 def atan(x: Tensor) -> tuple[Tensor, Tensor]:
     """The angle from -pi/2 to pi/2 with this tangent.
@@ -138,7 +138,7 @@ def atan(x: Tensor) -> tuple[Tensor, Tensor]:
     return choose(steep, _signed(math.pi / 2, x) - angle, angle), 1.0 / (1.0 + x * x)
 
 
-@_real(alias="arctan2", autocast="widest")
+@_standard(alias="arctan2", autocast="widest")
 def atan2(x: Tensor, other: Operand) -> Tensor:
     """The angle from -pi to pi of the point (other, x): its tangent is x / other.
 
@@ -160,7 +160,7 @@ def atan2(x: Tensor, other: Operand) -> Tensor:
     return choose(steep, quarter - angle, choose(has_sign_bit(x), angle + half, angle)).cast(dtype)
 
 
-@_real(alias="arcsinh")
+@_standard(alias="arcsinh")
 @by_slope
 def asinh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of sinh.
@@ -178,7 +178,7 @@ def asinh(x: Tensor) -> tuple[Tensor, Tensor]:
     return choose(has_sign_bit(x), -value, value), 1.0 / choose(far, size, (1.0 + square).sqrt())
 
 
-@_real(alias="arccosh")
+@_standard(alias="arccosh")
 @by_slope
 def acosh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of cosh for numbers from 1 on; nan below.
@@ -196,7 +196,7 @@ def acosh(x: Tensor) -> tuple[Tensor, Tensor]:
     return choose(x < 1.0, math.nan, value), choose(x <= -1.0, one_below, (x - 1.0).rsqrt() * (x + 1.0).rsqrt())
 
 
-@_real(alias="arctanh")
+@_standard(alias="arctanh")
 @by_slope
 def atanh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of tanh; infinite at -1 and 1, nan beyond.
@@ -213,7 +213,7 @@ def atanh(x: Tensor) -> tuple[Tensor, Tensor]:
     return choose(has_sign_bit(x), -value, value), 1.0 / ((1.0 - x) * (1.0 + x))
 
 
-@_real
+@_standard
 def hypot(x: Tensor, other: Operand) -> Tensor:
     """sqrt(x**2 + other**2), without overflow.
 

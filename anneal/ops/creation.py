@@ -20,13 +20,13 @@ from anneal.uop import DType, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
 _FLOAT32 = dtypes.float32
-_made = function(static=True)
+_static = function(static=True)
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
 
 
-@_made
+@_static
 def full(
     shape: int | Sequence[int],
     fill_value: Number,
@@ -94,7 +94,7 @@ zeros, ones, empty = family(
 )
 
 
-@_made
+@_static
 def eye(
     n: int,
     m: int | None = None,
@@ -115,7 +115,7 @@ def eye(
     return fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
 
-@_made
+@_static
 def tri(
     n: int, m: int | None = None, k: int = 0, *, dtype: DTypeLike | None = None, device: str | None = None
 ) -> Tensor:
@@ -130,7 +130,7 @@ def tri(
     return ones(n, n if m is None else m, dtype=dtype, device=device).tril(k)
 
 
-@_made
+@_static
 def arange(
     start: Number | UOp,
     end: Number | UOp | None = None,
@@ -176,7 +176,7 @@ def arange(
     return fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
 
 
-@_made
+@_static
 def linspace(
     start: Any,
     end: Any,
@@ -210,7 +210,7 @@ def linspace(
     return fresh(broadcast(u, (n,)), device, requires_grad)
 
 
-@_made
+@_static
 def logspace(
     start: Any,
     end: Any,
@@ -354,7 +354,7 @@ hann_window, hamming_window, blackman_window = family(
 )
 
 
-@_made
+@_static
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
@@ -373,7 +373,7 @@ def bartlett_window(
     return _finished(1.0 - (places - 1.0).abs(), dtype, requires_grad)
 
 
-@_made
+@_static
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -394,7 +394,7 @@ def kaiser_window(
     return _finished((half * beta).i0() / (half * 0.0 + beta).i0(), dtype, requires_grad)
 
 
-@_made
+@_static
 def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor:
     """A copy of an array, of its dtype: it does not see later changes of the array, whose memory torch shares.
 

@@ -45,7 +45,7 @@ _ERFINV_FAR = numbers("""
     -0.000200214257 0.000100950558 0.00134934322 -0.00367342844 0.00573950773 -0.0076224613 0.00943887047
     1.00167406 2.83297682
 """)
-_real = function(in_place=True, array_api=True)
+_standard = function(in_place=True, array_api=True)
 _special = function(in_place=True, special=True)
 
 
@@ -73,7 +73,7 @@ def by_slope(function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> _Op:
     return named(op, function.__name__)
 
 
-@_real(autocast="float32")
+@_standard(autocast="float32")
 def exp(x: Tensor) -> Tensor:
     """e ** x.
 
@@ -95,7 +95,7 @@ def exp2(x: Tensor) -> Tensor:
     return real_unary(x, Op.EXP2)
 
 
-@_real(special=True, autocast="float32", single=True)
+@_standard(special=True, autocast="float32", single=True)
 def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1, exact for small values too.
 
@@ -116,7 +116,7 @@ def expm1(x: Tensor) -> Tensor:
     return choose(near, inner * polynomial(inner, _EXPM1), x.exp() - 1.0)
 
 
-@_real(autocast="float32")
+@_standard(autocast="float32")
 def log(x: Tensor) -> Tensor:
     """The natural logarithm; -inf at 0, nan below.
 
@@ -127,7 +127,7 @@ def log(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG)
 
 
-@_real(autocast="float32")
+@_standard(autocast="float32")
 def log2(x: Tensor) -> Tensor:
     """The logarithm to base 2.
 
@@ -138,7 +138,7 @@ def log2(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2)
 
 
-@_real(autocast="float32", single=True)
+@_standard(autocast="float32", single=True)
 def log10(x: Tensor) -> Tensor:
     """The logarithm to base 10.
 
@@ -149,7 +149,7 @@ def log10(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2) * math.log10(2)
 
 
-@_real(special=True, autocast="float32", single=True)
+@_standard(special=True, autocast="float32", single=True)
 def log1p(x: Tensor) -> Tensor:
     """log(1 + x), exact for small values too.
 
@@ -167,7 +167,7 @@ def log1p(x: Tensor) -> Tensor:
     return choose(near, series, (1.0 + x).log())
 
 
-@_real
+@_standard
 def sqrt(x: Tensor) -> Tensor:
     """The square root; nan below 0.
 
@@ -189,7 +189,7 @@ def rsqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.RSQRT)
 
 
-@_real(autocast="float32")
+@_standard(autocast="float32")
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x.
 
@@ -200,7 +200,7 @@ def reciprocal(x: Tensor) -> Tensor:
     return one_over(x)
 
 
-@_real
+@_standard
 def square(x: Tensor) -> Tensor:
     """x * x; of bools as int32.
 
@@ -318,7 +318,7 @@ def signbit(x: Tensor) -> Tensor:
     return x._new_plain(has_sign_bit(x).uop) if x.uop.dtype.is_float else x < 0
 
 
-@_real
+@_standard
 def copysign(x: Tensor, other: Operand) -> Tensor:
     """The size of x with the sign of other.
 

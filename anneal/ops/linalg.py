@@ -18,7 +18,7 @@ from anneal.ops.precision import largest_of, whole, whole_product
 from anneal.uop import Ints, Op, UOp, dtypes, promote
 from anneal.uop.sizes import most
 
-_sum = function(in_place=True, autocast="low")
+_in_place = function(in_place=True, autocast="low")
 
 
 @function(alias="mm bmm mv", autocast="low", array_api=True, linalg=True)
@@ -180,7 +180,7 @@ def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
     return a.roll(-1, at) * b.roll(1, at) - a.roll(1, at) * b.roll(-1, at)
 
 
-@_sum
+@_in_place
 def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (a @ b), of shape (n, m); with beta = 0 x counts for nothing, nan or not.
 
@@ -446,7 +446,7 @@ def inner(x: Tensor, other: Any) -> Tensor:
     return x * o if not (x.ndim and o.ndim) else x.tensordot(o, ([-1], [-1]))
 
 
-@_sum
+@_in_place
 def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (mat @ vec), of shape (n,).
 
@@ -457,7 +457,7 @@ def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1)
     return added(x, x._lift(mat).matmul(vec), beta, alpha)
 
 
-@_sum
+@_in_place
 def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * outer(vec1, vec2).
 
@@ -469,7 +469,7 @@ def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1
     return added(x, x._lift(vec1).outer(vec2), beta, alpha)
 
 
-@_sum
+@_in_place
 def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (batch1 @ batch2), of shape (batch, n, m).
 
@@ -480,7 +480,7 @@ def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Num
     return added(x, x._lift(batch1).matmul(batch2), beta, alpha)
 
 
-@_sum
+@_in_place
 def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m).
 

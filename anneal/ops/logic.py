@@ -16,7 +16,7 @@ from anneal.ops.precision import check_growth
 from anneal.uop import Op, const, dtypes
 
 _BOOL = dtypes.bool_
-_plain = function(in_place=True, array_api=True)
+_standard = function(in_place=True, array_api=True)
 
 
 # -- comparison -------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def shift(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
     return x._new_plain(elementwise(op, (a, b), shape))
 
 
-@_plain
+@_standard
 @number_first
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     """The bitwise and; logical and on bools. Raises DTypeError for floats.
@@ -186,7 +186,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, Op.AND, other)
 
 
-@_plain
+@_standard
 @number_first
 def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     """The bitwise or; logical or on bools. Raises DTypeError for floats.
@@ -198,7 +198,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, Op.OR, other)
 
 
-@_plain
+@_standard
 @number_first
 def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
@@ -223,7 +223,7 @@ def bitwise_not(x: Tensor) -> Tensor:
     return x._new_plain(Op.NOT(x.uop))
 
 
-@_plain
+@_standard
 @number_first
 def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     """x << other, for shifts from 0 to the width minus one.
@@ -235,7 +235,7 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     return shift(x, Op.SHL, other)
 
 
-@_plain
+@_standard
 @number_first
 def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
     """x >> other, for shifts from 0 to the width minus one; the sign is kept.
@@ -251,7 +251,7 @@ def truth(x: Tensor) -> Tensor:
     return x._new_plain(x.uop if x.dtype is _BOOL else x.uop.ne(0))
 
 
-@_plain
+@_standard
 def logical_not(x: Tensor) -> Tensor:
     """True for each element that is 0 (or False).
 
@@ -262,7 +262,7 @@ def logical_not(x: Tensor) -> Tensor:
     return x._new_plain(Op.NOT(truth(x).uop))
 
 
-@_plain
+@_standard
 def logical_and(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which both elements differ from 0.
 
@@ -273,7 +273,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
     return bitwise(truth(x), Op.AND, truth(x._lift(other)))
 
 
-@_plain
+@_standard
 def logical_or(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which either element differs from 0.
 
@@ -284,7 +284,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
     return bitwise(truth(x), Op.OR, truth(x._lift(other)))
 
 
-@_plain
+@_standard
 def logical_xor(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which exactly one element differs from 0.
 
@@ -320,7 +320,7 @@ def _turned(x: Tensor, op: Op) -> Tensor:
     return unary(x, op)
 
 
-@_plain(alias="absolute")
+@_standard(alias="absolute")
 def abs(x: Tensor) -> Tensor:
     """The distance from 0; the lowest signed integer stays itself. Gives x's shape.
 
@@ -331,7 +331,7 @@ def abs(x: Tensor) -> Tensor:
     return _turned(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x.clone()
 
 
-@_plain(alias="sgn")
+@_standard(alias="sgn")
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1; nan stays nan. Gives x's shape.
 
@@ -346,7 +346,7 @@ def _rounded(x: Tensor, op: Op) -> Tensor:
     return unary(x, op) if x.uop.dtype.is_float else x.clone()
 
 
-@_plain
+@_standard
 def floor(x: Tensor) -> Tensor:
     """The whole number at or below; integers are themselves. Gives x's shape.
 
@@ -357,7 +357,7 @@ def floor(x: Tensor) -> Tensor:
     return _rounded(x, Op.FLOOR)
 
 
-@_plain
+@_standard
 def ceil(x: Tensor) -> Tensor:
     """The whole number at or above; integers are themselves. Gives x's shape.
 
@@ -368,7 +368,7 @@ def ceil(x: Tensor) -> Tensor:
     return _rounded(x, Op.CEIL)
 
 
-@_plain(alias="fix")
+@_standard(alias="fix")
 def trunc(x: Tensor) -> Tensor:
     """The whole number towards 0; integers are themselves. Gives x's shape.
 
@@ -379,7 +379,7 @@ def trunc(x: Tensor) -> Tensor:
     return _rounded(x, Op.TRUNC)
 
 
-@_plain(special=True)
+@_standard(special=True)
 def round(x: Tensor, decimals: int = 0) -> Tensor:
     """The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape.
 

@@ -17,7 +17,7 @@ from anneal.ops.precision import warn_user
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
 _loss = function(functional=True, autocast="float32", single=True)
-_plain_loss = function(functional=True, method=False, autocast="float32", single=True)
+_plain_loss = function(functional=True, method=False, autocast="float32", single=True)  # no method
 
 
 def reduce_loss(x: Tensor, reduction: str) -> Tensor:

@@ -23,7 +23,7 @@ from anneal.uop import DType, Ints, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
 
 _U32 = dtypes.uint32
-_drawn = function(static=True)
+_static = function(static=True)
 
 
 @dataclass(slots=True)
@@ -227,7 +227,7 @@ with Context():  # nobody seeds: a jit function may be the first to import this
     default_generator = Generator(0)
 
 
-@_drawn
+@_static
 def manual_seed(seed: Integer) -> Generator:
     """Make every later random number a function of `seed` and the calls since.
 
@@ -304,7 +304,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
 # -- distributions --------------------------------------------------------------------------------------------------
 
 
-@_drawn
+@_static
 def uniform(
     *shape: Any,
     low: float = 0.0,
@@ -332,7 +332,7 @@ def _uniform(seed: Tensor, call: Tensor, shape: Ints, d: DType, low: float, high
     return fresh(u if low == 0 else u + low, seed.device)
 
 
-@_drawn
+@_static
 def normal(
     *shape: Any,
     mean: float = 0.0,
@@ -365,7 +365,7 @@ def _normal(seed: Tensor, call: Tensor, shape: Ints, d: DType, mean: float, std:
     return fresh((u if mean == 0 else u + mean).cast(d), seed.device)
 
 
-def _standard(
+def _unscaled(
     name: str,
     draw: Callable[..., Tensor],
     *shape: Any,
@@ -378,7 +378,7 @@ def _standard(
 
 
 rand, randn = family(
-    _standard,
+    _unscaled,
     {
         "rand": (
             uniform,
@@ -402,7 +402,7 @@ rand, randn = family(
 )
 
 
-@_drawn
+@_static
 def randint(
     low: Integer,
     high: Integer | None = None,
@@ -456,7 +456,7 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
     return chances._new_plain(drawn.cast(chances.dtype))  # type: ignore[no-any-return]
 
 
-@_drawn
+@_static
 def randperm(n: int, *, device: str | None = None, generator: Generator | None = None) -> Tensor:
     """The integers 0..n-1 in random order, int32: the stable sorting order of n random words.
 
