@@ -618,10 +618,10 @@ def logsumexp(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None
     r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
 def softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
-def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""`softmax` of -x, a tensor of x's shape."""
 def log_softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
+def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""`softmax` of -x, a tensor of x's shape."""
 def argsort(x: Tensor, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> Tensor:
     r"""The positions that sort an axis (the last if none is named), as int32; equal elements keep their order."""
 def sort(x: Tensor, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> ValuesIndices:
@@ -1909,10 +1909,10 @@ class Methods(Handle):
         r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
     def softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
-    def softmin(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""`softmax` of -x, a tensor of x's shape."""
     def log_softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
+    def softmin(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+        r"""`softmax` of -x, a tensor of x's shape."""
     def argsort(self, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> Tensor:
         r"""The positions that sort an axis (the last if none is named), as int32; equal elements keep their order."""
     def sort(self, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> ValuesIndices:

@@ -9,7 +9,7 @@ from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function, need_float, same_device
+from anneal.ops.arguments import family, function, need_float, same_device
 from anneal.ops.checks import is_tensor
 from anneal.ops.elementwise import binary, choose, clipped, floats_of, real_node
 from anneal.ops.functions import Operand
@@ -86,33 +86,42 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     return choose(x > 0.0, x, x * negative_slope)
 
 
-@_single(inplace="twin")
-def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x above 0, alpha * (exp(x) - 1) elsewhere.
+def _exponential(name: str, scaled: bool, x: Tensor, alpha: float = 1.0) -> Tensor:
+    if scaled and not alpha:
+        raise ShapeError(f"{name}: alpha may not be 0")
+    x = floats_of(x)
+    below = x <= 0.0
+    # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
+    inner = choose(below, x, 0.0)
+    return choose(below, (inner / alpha if scaled else inner).expm1() * alpha, x)
+
+
+elu, celu = family(
+    _exponential,
+    {
+        "elu": (
+            False,
+            """x above 0, alpha * (exp(x) - 1) elsewhere.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.0, 2.0]).elu()
     Tensor([-0.6321,  2.    ], dtype=float32)
-    """
-    x = floats_of(x)
-    below = x <= 0.0
-    # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
-    return choose(below, choose(below, x, 0.0).expm1() * alpha, x)
-
-
-@_single(inplace="twin")
-def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
+    """,
+        ),
+        "celu": (
+            True,
+            """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.0, 2.0]).celu()
     Tensor([-0.6321,  2.    ], dtype=float32)
-    """
-    if not alpha:
-        raise ShapeError("celu: alpha may not be 0")
-    x = floats_of(x)
-    below = x <= 0.0
-    return choose(below, (choose(below, x, 0.0) / alpha).expm1() * alpha, x)
+    """,
+        ),
+    },
+    functional=True,
+    inplace="twin",
+    single=True,
+)
 
 
 @_single(inplace="twin")

@@ -132,8 +132,9 @@ def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     return x._new(elementwise(Op.MUL, (total, reciprocal(u.dtype, [n])), total.shape))
 
 
-@function(array_api=True, single=True)
-def var(
+def _spread(
+    name: str,
+    rooted: bool,
     x: Tensor,
     axis: Axes | bool = None,
     correction: Number | None = 1,
@@ -141,42 +142,47 @@ def var(
     *,
     unbiased: bool | None = None,
 ) -> Tensor:
-    """The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1.
-
-    A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0).item()
-    1.25
-    """
     axis, unbiased = _unbiased(axis, unbiased)
     if unbiased is not None or correction is None:
         correction = int(unbiased is not False)
     floats = floats_of(x)
     centred = floats - floats.mean(axis, True)
     left = _count(x, axis) - correction
-    total = (centred * centred).sum(axis, keepdim)
+    out = (centred * centred).sum(axis, keepdim)
     if isinstance(left, UOp):
-        return total / x._new_plain(Op.MAX(left, left.const_like(0)).cast(total.dtype))
-    return total * (1 / left) if left > 0 else total / 0.0
+        out = out / x._new_plain(Op.MAX(left, left.const_like(0)).cast(out.dtype))
+    else:
+        out = out * (1 / left) if left > 0 else out / 0.0
+    return root(out, 2) if rooted else out
 
 
-@function(array_api=True, single=True)
-def std(
-    x: Tensor,
-    axis: Axes | bool = None,
-    correction: Number | None = 1,
-    keepdim: bool = False,
-    *,
-    unbiased: bool | None = None,
-) -> Tensor:
-    """The square root of `var`. The gradient is 0 where it is 0.
+var, std = family(
+    _spread,
+    {
+        "var": (
+            False,
+            """The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1.
+
+    A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0).item()
+    1.25
+    """,
+        ),
+        "std": (
+            True,
+            """The square root of `var`. The gradient is 0 where it is 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 3.0], [5.0, 5.0]]).std(axis=1, correction=0)
     Tensor([1., 0.], dtype=float32)
-    """
-    return root(x.var(axis, correction, keepdim, unbiased=unbiased), 2)
+    """,
+        ),
+    },
+    array_api=True,
+    single=True,
+)
 
 
 def _with_mean(
@@ -345,9 +351,27 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return total if keepdim else total.squeeze(axis)
 
 
-@function(functional=True, special=True, autocast="float32", neutral="-inf", single=True)
-def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
+def _soft(name: str, logs: bool, x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    at = -1 if axis is None else axis
+    floats = floats_of(x) if dtype is None else x.cast(dtype)
+    place = axis_of(at, floats.ndim)
+    if not floats.ndim:
+        return floats * 0.0 if logs else floats * 0.0 + 1.0
+    if 0 in floats.shape:
+        return floats
+    shifted = floats - _top(floats, at)
+    e = shifted.exp()
+    total = e.sum(at, True)
+    u = (shifted - total.log() if logs else e / total).uop
+    return floats._new(named(name, u, floats.uop, arguments=place))
+
+
+softmax, log_softmax = family(
+    _soft,
+    {
+        "softmax": (
+            False,
+            """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
 
     Args:
         axis: the axis; -1, the last, if neither it nor `dim` is given.
@@ -356,17 +380,28 @@ def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmax(-1)
     Tensor([0.5, 0.5], dtype=float32)
-    """
-    at = -1 if axis is None else axis
-    floats = floats_of(x) if dtype is None else x.cast(dtype)
-    place = axis_of(at, floats.ndim)
-    if not floats.ndim:
-        return floats * 0.0 + 1.0
-    if 0 in floats.shape:
-        return floats
-    e = (floats - _top(floats, at)).exp()
-    shares = (e / e.sum(at, True)).uop
-    return floats._new(named("softmax", shares, floats.uop, arguments=place))
+    """,
+        ),
+        "log_softmax": (
+            True,
+            """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
+
+    Args:
+        axis: the axis; -1, the last, if neither it nor `dim` is given.
+        dim: torch's name for `axis`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
+    Tensor([-0.6931, -0.6931], dtype=float32)
+    """,
+        ),
+    },
+    functional=True,
+    special=True,
+    autocast="float32",
+    neutral="-inf",
+    single=True,
+)
 
 
 @function(functional=True, autocast="float32", neutral="inf", single=True)
@@ -382,30 +417,6 @@ def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     Tensor([0.5, 0.5], dtype=float32)
     """
     return x.neg().softmax(axis, dtype=dtype)
-
-
-@function(functional=True, special=True, autocast="float32", neutral="-inf", single=True)
-def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
-
-    Args:
-        axis: the axis; -1, the last, if neither it nor `dim` is given.
-        dim: torch's name for `axis`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
-    Tensor([-0.6931, -0.6931], dtype=float32)
-    """
-    at = -1 if axis is None else axis
-    floats = floats_of(x) if dtype is None else x.cast(dtype)
-    place = axis_of(at, floats.ndim)
-    if not floats.ndim:
-        return floats * 0.0
-    if 0 in floats.shape:
-        return floats
-    shifted = floats - _top(floats, at)
-    logarithms = (shifted - shifted.exp().sum(at, True).log()).uop
-    return floats._new(named("log_softmax", logarithms, floats.uop, arguments=place))
 
 
 def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:
