@@ -283,12 +283,12 @@ tril_indices, triu_indices = family(
 
 
 def _turned(
-    name: str, window_length: int, periodic: bool, dtype: DTypeLike | None, device: str | None, end: float = 2.0
+    window_length: int, periodic: bool, dtype: DTypeLike | None, device: str | None, end: float = 2.0
 ) -> Tensor:
     """The places of a window from 0 to `end`, as floats of 32 bits or more."""
     kind = _or_float(dtype)
     if not kind.is_float:
-        raise DTypeError(f"{name}: a window is made of floats, not {kind.name}")
+        raise DTypeError(f"a window is made of floats, not {kind.name}")
     (n,) = _sizes((window_length,))
     wide = kind if kind.bits >= 32 else _FLOAT32
     return arange(n, device=device).cast(wide) * (end / max(1, n if periodic else n - 1))
@@ -312,7 +312,7 @@ def _window(
     requires_grad: bool | None = None,
 ) -> Tensor:
     """A sum of cosines of whole turns."""
-    turns = _turned(name, window_length, periodic, dtype, device, 2 * math.pi)
+    turns = _turned(window_length, periodic, dtype, device, 2 * math.pi)
     out = turns * 0.0 + parts[0]
     for k, part in enumerate(parts[1:], 1):
         out = out + (turns * float(k)).cos() * part
@@ -369,7 +369,7 @@ def bartlett_window(
     >>> Tensor.bartlett_window(4)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """
-    places = _turned("bartlett_window", window_length, periodic, dtype, device)
+    places = _turned(window_length, periodic, dtype, device)
     return _finished(1.0 - (places - 1.0).abs(), dtype, requires_grad)
 
 
@@ -389,7 +389,7 @@ def kaiser_window(
     >>> Tensor.kaiser_window(4, beta=2.0).round(2)
     Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
-    places = _turned("kaiser_window", window_length, periodic, dtype, device) - 1.0
+    places = _turned(window_length, periodic, dtype, device) - 1.0
     half = (1.0 - places * places).clamp(min=0.0).sqrt()
     return _finished((half * beta).i0() / (half * 0.0 + beta).i0(), dtype, requires_grad)
 

@@ -59,10 +59,10 @@ def index_node(x: Tensor, index: Any) -> UOp:
     return i.uop
 
 
-def places(x: Tensor, name: str, index: UOp, axis: int) -> UOp:
+def places(x: Tensor, index: UOp, axis: int) -> UOp:
     """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
     shape = x.uop.shape or (1,)
-    check_places(name, index, axis, shape)
+    check_places("", index, axis, shape)
     return wrapped(index.cast(_INT32), shape[axis])
 
 
@@ -84,7 +84,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     if not x.ndim and len(i.shape) == 1:  # a row of one element
         return x.reshape(1).gather(dim, x._new_plain(i))
     at = _fits(dim, i.shape, x.uop.shape, "this tensor's")
-    return gathered(x, at, places(x, "gather", i, at))
+    return gathered(x, at, places(x, i, at))
 
 
 def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
@@ -120,7 +120,7 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     s = x.shape
     if len(i.shape) != len(s):
         raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
-    i = places(x, "take_along_dim", i, at)
+    i = places(x, i, at)
     if not s:
         return gathered(x, at, i)
     wide = broadcast_shapes(i.shape, (*s[:at], i.shape[at], *s[at + 1 :]))
@@ -142,7 +142,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
     i = index_node(x, index)
     if len(i.shape) > 1:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
-    i = places(x, "index_select", i, at)
+    i = places(x, i, at)
     if not x.ndim:
         return x._new(reshape(elementwise_where(i, broadcast(x.uop, i.shape)), ()))
     order = [at, *[a for a in range(x.ndim) if a != at]]
@@ -174,7 +174,7 @@ def take(x: Tensor, index: Any) -> Tensor:
     Tensor([1, 4], dtype=int32)
     """
     row = x.ravel()
-    return x._new(take_rows(row.uop, places(row, "take", index_node(x, index), 0)))
+    return x._new(take_rows(row.uop, places(row, index_node(x, index), 0)))
 
 
 # -- writing by position ----------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     >>> Tensor.zeros(3).scatter_add(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
     Tensor([4., 0., 2.], dtype=float32)
     """
-    rows, i, value, given = scattered(x, "scatter_add", dim, index, src)
+    rows, i, value, given = scattered(x, dim, index, src)
     return x._new(added_rows(x, "scatter_add", x.uop, i, value, rows), given)
 
 
@@ -222,27 +222,27 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
         return x.scatter_reduce(dim, index, src, "prod")
     if reduce is not None:
         raise DTypeError(f'scatter: reduce is None, "add" or "multiply", not {reduce!r}')
-    rows, i, value, given = scattered(x, "scatter", dim, index, src)
+    rows, i, value, given = scattered(x, dim, index, src)
     width = math.prod(value.shape[1:])
     new = nodes.put_rows(reshape(x.uop, (rows, width)), i, value, given.requires_grad)
     return x._new(reshape(new, x.shape), given)
 
 
-def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
+def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
     """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
     i = index_node(x, index)
     s = x.uop.shape
     if not i.shape and len(s) == 1:
         i = reshape(i, (1,))  # one place of a row
     at = _fits(dim, i.shape, s, "this tensor's")
-    i = places(x, name, i, at)
+    i = places(x, i, at)
     given = written(x, src)
     value = given.uop.cast(x.uop.dtype)
     if not value.shape:
         value = broadcast(value, i.shape)
     _fits(dim, i.shape, value.shape, "the values'")
     if i.shape and i.shape[at] > value.shape[at]:
-        raise ShapeError(f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
+        raise ShapeError(f"the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
     value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
     n, total = math.prod(i.shape), math.prod(s)
     if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
@@ -288,22 +288,20 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
         i = reshape(i, (1,))
         given = given if given.ndim == x.ndim else given.unsqueeze(at)
     given = given * alpha if alpha != 1 else given
-    return by_rows(x, "index_add", at, i, given, ShapeError, lambda *rows: added_rows(x, "index_add", *rows))
+    return by_rows(x, at, i, given, ShapeError, lambda *rows: added_rows(x, "index_add", *rows))
 
 
-def by_rows(
-    x: Tensor, name: str, at: int, i: UOp, given: Tensor, error: type[ShapeError], write: Callable[..., UOp]
-) -> Tensor:
+def by_rows(x: Tensor, at: int, i: UOp, given: Tensor, error: type[ShapeError], write: Callable[..., UOp]) -> Tensor:
     """This tensor with values at the positions `i` of an axis: `write` takes its rows along that axis, the positions
     and the values' rows, and gives the new rows. Raises `error` for a shape of the values that does not fit.
     """
     if not x.ndim:  # a row of one element
         i = reshape(i, (math.prod(i.shape),))
-        return by_rows(x.reshape(1), name, 0, i, given.reshape(-1), error, write).reshape(())
+        return by_rows(x.reshape(1), 0, i, given.reshape(-1), error, write).reshape(())
     wanted = (*x.shape[:at], *i.shape, *x.shape[at + 1 :])
     if len(i.shape) != 1 or given.shape != wanted:
-        raise error(f"{name}: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
-    i = places(x, name, i, at)
+        raise error(f"an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
+    i = places(x, i, at)
     order = [at, *[a for a in range(x.ndim) if a != at]]
     value = permute(given.uop.cast(x.uop.dtype), order)
     value = reshape(value, (i.shape[0], math.prod(value.shape[1:])))

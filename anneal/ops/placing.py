@@ -61,7 +61,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
         x._kept()
         if is_tensor(src):
             src._kept()
-    rows, index_node, value, given = scattered(x, "scatter_reduce", dim, index, src)
+    rows, index_node, value, given = scattered(x, dim, index, src)
     u, i, value = _elements(x, rows, index_node, value)
     v, n, dtype = u.shape[0], i.shape[0], u.dtype
     if dtype is _BOOL:
@@ -151,7 +151,7 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """
     at, i, given = axis_of(dim, x.ndim), index_node(x, index), written(x, source)
     write = functools.partial(put_rows, slopes=given.requires_grad)
-    return by_rows(x, "index_copy", at, i, given, PositionError, write)
+    return by_rows(x, at, i, given, PositionError, write)
 
 
 @_in_place
@@ -163,7 +163,7 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     Tensor([9, 2, 9], dtype=int32)
     """
     at = axis_of(dim, x.ndim)
-    i = places(x, "index_fill", index_node(x, index), at)
+    i = places(x, index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
     count = _sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
     hit = x._new_plain(reshape(const(_INT32, 0) < count, row_shape(n, at, x.ndim) if x.ndim else ()))
