@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -17,21 +17,13 @@ from anneal.uop import Op, Src, UOp, toposort
 _LARGE_GRAPH = 2000  # nodes: a layer or two
 
 
-class _Options(TypedDict):
-    precision: int
-    threshold: float
-    edgeitems: int
-    linewidth: int
-    sci_mode: bool | None
-
-
-_DEFAULT: _Options = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
-_PROFILES: dict[str, dict[str, Any]] = {
-    "default": dict(_DEFAULT),
+_DEFAULT: dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
+_PROFILES = {
+    "default": _DEFAULT,
     "short": {**_DEFAULT, "precision": 2, "edgeitems": 2},
     "full": {**_DEFAULT, "threshold": math.inf},
 }
-_options: _Options = _DEFAULT.copy()
+_options = _DEFAULT.copy()
 
 
 def set_printoptions(
@@ -62,7 +54,7 @@ def set_printoptions(
     """
     if profile is not None and profile not in _PROFILES:
         raise SettingError(f"set_printoptions: profile is one of {', '.join(_PROFILES)}, not {profile!r}")
-    given = dict(_PROFILES[profile]) if profile is not None else {}
+    given = {} if profile is None else dict(_PROFILES[profile])
     numbers = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     for name, value in numbers.items():
         if value is not None:
@@ -71,7 +63,7 @@ def set_printoptions(
             given[name] = value
     if sci_mode is not None or profile is not None:
         given["sci_mode"] = sci_mode
-    _options.update(given)  # type: ignore[typeddict-item]
+    _options.update(given)
 
 
 def text(t: Tensor) -> str:
