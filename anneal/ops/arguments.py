@@ -253,8 +253,8 @@ def checked(function: F, name: str = "") -> F:
             for i, what, look, plain in placed:
                 if i >= len(args):
                     break
-                if args[i].__class__ not in plain:
-                    args = (*args[:i], look(what, args[i]), *args[i + 1 :])
+                if args[i].__class__ not in plain and (seen := look(what, args[i])) is not args[i]:
+                    args = (*args[:i], seen, *args[i + 1 :])
             if options:
                 for what, x in options.items():
                     if what in kinds and x.__class__ not in kinds[what][1]:
