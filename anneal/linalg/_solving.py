@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, on_device, one_batch, squares, standard, svd,
+    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, of_inverse, on_device, one_batch, squares, standard, svd,
     svdvals
 )  # fmt: skip
 from anneal.ops import need_tensor
@@ -56,8 +56,7 @@ def inv(A: Tensor) -> Tensor:
             [0.  , 0.25]], dtype=float32)
     """
     squares(A)
-    gradient = lambda _, y, g: [-(y[0].mT @ g[0] @ y[0].mT)]
-    return called("inv", _SINGULAR, lambda a: [np.linalg.inv(a)], [A.shape], [A], gradient)[0]
+    return called("inv", _SINGULAR, lambda a: [np.linalg.inv(a)], [A.shape], [A], of_inverse)[0]
 
 
 @float_op

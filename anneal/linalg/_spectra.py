@@ -435,6 +435,12 @@ def _nan_is_inf(x: Tensor, A: Tensor) -> Tensor:
     return x.masked_fill(x.isnan() & ~A.isnan().any((-2, -1)), float("inf"))
 
 
+def of_inverse(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
+    """The cotangent of a matrix by that of its inverse: Giles 2008, 2.2.3."""
+    y = outputs[0].mT
+    return [-(y @ given[0] @ y)]
+
+
 def _inverse_or_inf(A: Tensor) -> Tensor:
     """The inverses; a singular matrix has inf everywhere."""
 
@@ -446,11 +452,7 @@ def _inverse_or_inf(A: Tensor) -> Tensor:
                 return [np.full_like(a, np.inf)]
             return [np.stack([compute(one)[0] for one in a])]
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        y = outputs[0].mT
-        return [-(y @ given[0] @ y)]
-
-    return called("cond", "has no inverse", compute, [A.shape], [A], gradient)[0]
+    return called("cond", "has no inverse", compute, [A.shape], [A], of_inverse)[0]
 
 
 def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:
