@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anneal.errors import GradientError, ShapeError
-from anneal.linalg._solving import solve_triangular
+from anneal.linalg._solving import _no_faults, solve_triangular
 
 from anneal.linalg._spectra import (  # isort: skip
     Array, Tensors, called, float_op, leading, matrices, on_device, one_batch, squares, standard
@@ -61,7 +61,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     """`cholesky` of A, lower or `upper`, and an int32 of 0 for each matrix: a matrix without a factor is always an
     error here, whatever `check_errors` says.
     """
-    return cholesky(A, upper=upper), Tensor.zeros(A.shape[:-2], dtype="int32", device=A.device)
+    return cholesky(A, upper=upper), _no_faults(A)
 
 
 @standard
@@ -102,7 +102,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
 
     fault = "has no such decomposition"
     if mode == "r":
-        nothing = Tensor.zeros(0, dtype=A.dtype, device=A.device)
+        nothing = A.detach().new_zeros(0)
         return QR(nothing, called("qr", fault, compute, [(*lead, k, n)], [A], gradient, mode)[0])
     return QR(*called("qr", fault, compute, [(*lead, m, k), (*lead, k, n)], [A], gradient, mode))
 
