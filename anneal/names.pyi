@@ -248,20 +248,20 @@ def logcumsumexp(x: Tensor, axis: int | None=None, *, dim: int | None=None) -> T
     r"""The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape."""
 @overload
 def cummax(x: Tensor, dim: int) -> ValuesIndices:
-    r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on."""
+    r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on."""
 @overload
 def cummax(x: Tensor, *, axis: int) -> Tensor:
-    r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on."""
+    r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on."""
 @overload
 def cummin(x: Tensor, dim: int) -> ValuesIndices:
-    r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on."""
+    r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on."""
 @overload
 def cummin(x: Tensor, *, axis: int) -> Tensor:
-    r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on."""
+    r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on."""
 def exp_(x: Tensor) -> Tensor:
     r"""e ** x."""
 def exp2_(x: Tensor) -> Tensor:
@@ -617,7 +617,8 @@ def nanstd(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=
 def logsumexp(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
 def softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
+    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+    1."""
 def log_softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
 def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
@@ -630,10 +631,12 @@ def topk(x: Tensor, k: int, dim: int | None=None, largest: bool=True, sorted: bo
     r"""The k largest (or smallest) values of an axis in order, and their positions, int32."""
 @overload
 def median(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+    alone."""
 @overload
 def median(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
-    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+    alone."""
 @overload
 def nanmedian(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
     r"""The median of the elements that are not nan, the lower of two; nan where every element is."""
@@ -1091,20 +1094,20 @@ class Methods(Handle):
         r"""The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape."""
     @overload
     def cummax(self, dim: int) -> ValuesIndices:
-        r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-        the first nan on."""
+        r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+        from the first nan on."""
     @overload
     def cummax(self, *, axis: int) -> Tensor:
-        r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-        the first nan on."""
+        r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+        from the first nan on."""
     @overload
     def cummin(self, dim: int) -> ValuesIndices:
-        r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-        the first nan on."""
+        r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+        from the first nan on."""
     @overload
     def cummin(self, *, axis: int) -> Tensor:
-        r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-        the first nan on."""
+        r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+        from the first nan on."""
     def diff(self, n: int=1, dim: int=-1, prepend: Tensor | None=None, append: Tensor | None=None) -> Tensor:
         r"""The difference of each element and the one before it along an axis, `n` times over; `prepend` and `append` are
         joined to it first."""
@@ -1908,7 +1911,8 @@ class Methods(Handle):
     def logsumexp(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
     def softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
+        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+        1."""
     def log_softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
     def softmin(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
@@ -1921,10 +1925,12 @@ class Methods(Handle):
         r"""The k largest (or smallest) values of an axis in order, and their positions, int32."""
     @overload
     def median(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-        r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+        r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+        alone."""
     @overload
     def median(self, dim: int, keepdim: bool=False) -> ValuesIndices:
-        r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+        r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+        alone."""
     @overload
     def nanmedian(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
         r"""The median of the elements that are not nan, the lower of two; nan where every element is."""

@@ -11,8 +11,8 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, of_inverse, on_device, one_batch, squares, standard, svd,
-    svdvals
+    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, of_inverse, on_device, one_batch, squares,
+    standard, svd, svdvals,
 )  # fmt: skip
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor, dtypes

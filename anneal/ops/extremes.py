@@ -323,8 +323,8 @@ cummax, cummin = family(
     {
         "cummax": (
             Op.MAX,
-            """The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on.
+            """The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on.
 
     Args:
         dim: the axis, by position or by name as in torch: gives `(values, indices)`, of several largest the last, to
@@ -342,8 +342,8 @@ cummax, cummin = family(
         ),
         "cummin": (
             Op.MIN,
-            """The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on.
+            """The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on.
 
     Arguments, results and errors as for `cummax`.
 

@@ -167,7 +167,8 @@ median, nanmedian = family(
     {
         "median": (
             _middle,
-            """The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone.
+            """The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+    alone.
 
     nan if there is one. `quantile(0.5)` is the mean of the middle two.
 

@@ -17,13 +17,15 @@ from anneal.doors import methods_later, named
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 
 from anneal.ops import (  # isort: skip
-    HELD, Array, DTypeLike, Shape, array_of, as_dtype, check_device_dtype, checked, deferred, function, memory_of_constant, no_grad, viewing, wrap_array,
+    HELD, Array, DTypeLike, Shape, array_of, as_dtype, check_device_dtype, checked, deferred, function,
+    memory_of_constant, no_grad, viewing, wrap_array,
 )  # fmt: skip
 from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
 from anneal.runtime import (  # isort: skip
     SEEN, UNSEEN, Fun, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
-    is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, register_late, resolve_device, seen, storage_of,
+    is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, register_late,
+    resolve_device, seen, storage_of,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
 from anneal.tensor._shown import grad_fn, html, text
