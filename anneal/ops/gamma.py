@@ -280,7 +280,7 @@ def _scaled_i(x: Tensor, order: int) -> Tensor:
 
 
 def _joined(x: Tensor, order: int, small: Tensor, near: Tensor, far: Tensor) -> Tensor:
-    """What is computed of |x|, near 0 over x and far from it, as an even function, or of order 1 an odd one."""
+    """The part near 0, or the one far from it, both of |x|: even, or of order 1 odd, with the near one over x."""
     return choose(small, near * x, choose(x < 0, -far, far)) if order else choose(small, near, far)
 
 
