@@ -22,7 +22,7 @@ def opened_later(
     """
     if files is None:
         files = {file: names.split() for file, names in OPENED[package].items()}
-    home: dict[str, tuple[str, str]] = {}
+    home = {}
     for file, words in files.items():
         for word in words:
             name, _, other = word.partition("=")
@@ -47,6 +47,11 @@ def opened_later(
 def names_of(package: str) -> list[str]:
     """The names that a package opens later."""
     return [word.partition("=")[0] for words in OPENED[package].values() for word in words.split()]
+
+
+def pairs(text: str) -> dict[str, str]:
+    """The words NAME=OTHER of a text, by the NAME."""
+    return dict(word.split("=") for word in text.split())
 
 
 def same_under(

@@ -16,8 +16,8 @@ tangents. float32 and float64 keep their dtype; narrower floats, integers and bo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 Sizes = int | Sequence[int] | None
 
 
@@ -47,11 +48,6 @@ def _floats(x: Tensor) -> Tensor:
     return x if x.dtype in (dtypes.float32, dtypes.float64) else x.cast(dtypes.float32)
 
 
-def _back(y: Tensor, x: Tensor) -> Tensor:
-    """A result cast to the dtype of x, if that is a float."""
-    return y.cast(x.dtype) if x.dtype.is_float else y
-
-
 def _of_pairs(x: Tensor) -> int:
     """The axes of the complex tensor that the pairs of x stand for."""
     if x.ndim < 2 or x.shape[-1] != 2:
@@ -62,71 +58,57 @@ def _of_pairs(x: Tensor) -> int:
     return x.ndim - 1
 
 
-def _axis(dim: int, ndim: int) -> int:
-    """An axis counted from the end."""
-    at: int = axis_of(dim, ndim, "fft")
-    return at - ndim
-
-
 def _axes(dim: Any, s: Any, ndim: int) -> tuple[tuple[int, ...], list[Any]]:
     """Axes counted from the end, and how many elements of each are transformed, None for all there are."""
     if not (s is None or isinstance(s, Iterable)):
         raise ShapeError(f"fft: s is a size for each axis, such as (4, 4), not {s!r}")
-    sizes = None if s is None else list(s)
     if dim is None:
-        names = range(-ndim, 0) if sizes is None else range(-len(sizes), 0)
-        if sizes is not None and len(sizes) > ndim:
-            raise ShapeError(f"fft: s has {len(sizes)} sizes, and there are {ndim} axes")
-        dims = tuple(names)
+        count = ndim if s is None else len(list(s))
+        if count > ndim:
+            raise ShapeError(f"fft: s has {count} sizes, and there are {ndim} axes")
+        dims = tuple(range(-count, 0))
     else:
         given = (dim,) if isinstance(dim, int) else tuple(dim)
-        dims = tuple([_axis(d, ndim) for d in given])
+        dims = tuple([axis_of(d, ndim, "fft") - ndim for d in given])
         if len(set(dims)) < len(dims):
             raise ShapeError(f"fft: an axis is named twice in {given}")
     if not dims:
         raise ShapeError("fft: there is no axis to transform")
-    if sizes is None:
-        sizes = [None] * len(dims)
+    sizes = [None] * len(dims) if s is None else list(s)
     if len(sizes) != len(dims):
         raise ShapeError(f"fft: s has {len(sizes)} sizes for {len(dims)} axes")
     return dims, [None if n == -1 else n for n in sizes]
 
 
-def _fitted(x: Tensor, axis: int, n: int | None) -> Tensor:
-    """A tensor with one axis cut, or padded with zeros, to n elements."""
-    has = x.shape[axis]
-    if n is not None and n < 1:
-        raise ShapeError(f"fft: a transform has at least 1 element, not {n}")
-    if has == 0 or n is None or n == has:
+def _fitted(x: Tensor, axes: Iterable[int], sizes: Sequence[int | None]) -> Tensor:
+    """A tensor of floats with axes cut, or padded with zeros, to these sizes."""
+    x = _floats(x)
+    for axis, n in zip(axes, sizes):
+        has = x.shape[axis]
+        if n is not None and n < 1:
+            raise ShapeError(f"fft: a transform has at least 1 element, not {n}")
         if has == 0:
             raise ShapeError(f"fft: a transform has at least 1 element, and axis {axis} of shape {x.shape} has none")
-        return x
-    if n < has:
-        return x.narrow(axis, 0, n)
-    border = [(0, 0)] * x.ndim
-    border[axis] = (0, n - has)
-    return x.pad(border)
+        border = [(0, 0)] * x.ndim
+        border[axis] = (0, 0 if n is None else n - has)  # a negative number cuts off
+        x = x.pad(border) if border[axis][1] else x
+    return x
 
 
-def _scale(n: int, norm: str | None, inverse: bool) -> float:
+def _scaled(y: Tensor, x: Tensor, n: int, norm: str | None, inverse: bool) -> Tensor:
+    """A transform of n elements in its scale, in the dtype of x, if that is a float."""
     if norm not in (None, "forward", "backward", "ortho"):
         raise ShapeError(f'fft: norm is "backward", "forward" or "ortho", not {norm!r}')
-    if norm == "ortho":
-        return 1 / math.sqrt(n)
-    return 1 / n if ((norm == "forward") != inverse) else 1.0
-
-
-def _scaled(y: Tensor, scale: float) -> Tensor:
-    return y if scale == 1 else y * scale
+    scale = 1 / math.sqrt(n) if norm == "ortho" else 1 / n if (norm == "forward") != inverse else 1.0
+    y = y if scale == 1 else y * scale
+    return y.cast(x.dtype) if x.dtype.is_float else y
 
 
 def _c2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
     dims, sizes = _axes(dim, s, _of_pairs(x))
-    z = _floats(x)
-    for axis, n in zip(dims, sizes, strict=True):
-        z = _fitted(z, axis - 1, n)
+    z = _fitted(x, [a - 1 for a in dims], sizes)
     count = math.prod(z.shape[a - 1] for a in dims)
-    return _back(_scaled(complex_to_complex(z, dims, inverse), _scale(count, norm, inverse)), x)
+    return _scaled(complex_to_complex(z, dims, inverse), x, count, norm, inverse)
 
 
 def _r2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
@@ -134,15 +116,13 @@ def _r2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor
     if not x.ndim:
         raise PositionError("fft: a tensor of shape () has no axis to transform")
     dims, sizes = _axes(dim, s, x.ndim)
-    r = _floats(x)
-    for axis, n in zip(dims, sizes, strict=True):
-        r = _fitted(r, axis, n)
+    r = _fitted(x, dims, sizes)
     count = math.prod(r.shape[a] for a in dims)
     z = real_to_complex(r, dims[-1])
     z = _conjugate(z) if inverse else z
     if len(dims) > 1:
         z = complex_to_complex(z, dims[:-1], inverse)
-    return _back(_scaled(z, _scale(count, norm, inverse)), x)
+    return _scaled(z, x, count, norm, inverse)
 
 
 def _c2r(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
@@ -152,14 +132,12 @@ def _c2r(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor
     n = sizes[-1] if sizes[-1] is not None else 2 * (x.shape[last - 1] - 1)
     if n < 1:
         raise ShapeError(f"fft: a transform has at least 1 element, not {n}; give the size of axis {last}")
-    z = _fitted(_floats(x), last - 1, n // 2 + 1)
-    for axis, size in zip(dims[:-1], sizes[:-1], strict=True):
-        z = _fitted(z, axis - 1, size)
+    z = _fitted(x, [a - 1 for a in reversed(dims)], [n // 2 + 1, *reversed(sizes[:-1])])
     count = n * math.prod(z.shape[a - 1] for a in dims[:-1])
     if len(dims) > 1:
         z = complex_to_complex(z, dims[:-1], inverse)
     z = z if inverse else _conjugate(z)
-    return _back(_scaled(complex_to_real(z, last, n), _scale(count, norm, inverse)), x)
+    return _scaled(complex_to_real(z, last, n), x, count, norm, inverse)
 
 
 def _conjugate(z: Tensor) -> Tensor:
@@ -181,6 +159,20 @@ def pairs(real: Tensor, imag: Tensor | None = None) -> Tensor:
 
 
 Transform = Callable[[Tensor, Any, Any, str | None, bool], Tensor]
+_TRANSFORMS: Mapping[str, tuple[Transform, bool]] = {
+    "fft": (_c2c, False),
+    "ifft": (_c2c, True),
+    "rfft": (_r2c, False),
+    "irfft": (_c2r, True),
+    "hfft": (_c2r, False),
+    "ihfft": (_r2c, True),
+}
+
+
+def _each(op: Callable[Concatenate[Any, Any, P], Tensor], ending: str, *documents: str) -> list[Callable[P, Tensor]]:
+    """The transforms, in that order, by one op, under names with this ending."""
+    rows = {name + ending: (*row, said) for (name, row), said in zip(_TRANSFORMS.items(), documents)}
+    return [_op(made) for made in rows_of(op, rows)]
 
 
 def _along(
@@ -190,15 +182,10 @@ def _along(
     return transform(input, (-1 if n is None else 0 if n == -1 else n,), (dim,), norm, inverse)
 
 
-fft, ifft, rfft, irfft, hfft, ihfft = map(
-    _op,
-    rows_of(
-        _along,
-        {
-            "fft": (
-                _c2c,
-                False,
-                """The discrete Fourier transform, sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On
+fft, ifft, rfft, irfft, hfft, ihfft = _each(
+    _along,
+    "",
+    """The discrete Fourier transform, sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On
     the host.
 
     The axis is cut, or filled up with zeros, to n elements first. norm "backward" (None) divides the inverse by n,
@@ -210,38 +197,23 @@ fft, ifft, rfft, irfft, hfft, ihfft = map(
     >>> fft(pairs(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
     [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0], [-2.0, -2.0]]
     """,
-            ),
-            "ifft": (_c2c, True, """The inverse of `fft`: pairs to pairs. On the host."""),
-            "rfft": (
-                _r2c,
-                False,
-                """The first n // 2 + 1 elements of `fft` of real numbers, whose others are their conjugates. On the
+    """The inverse of `fft`: pairs to pairs. On the host.""",
+    """The first n // 2 + 1 elements of `fft` of real numbers, whose others are their conjugates. On the
     host.
 
     >>> from anneal.tensor import Tensor
     >>> rfft(Tensor([1.0, 2.0, 3.0, 4.0])).tolist()
     [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]
     """,
-            ),
-            "irfft": (
-                _c2r,
-                True,
-                """The inverse of `rfft`: pairs to n real numbers, 2 (m - 1) of m pairs unless n says. On the host.""",
-            ),
-            "hfft": (
-                _c2r,
-                False,
-                """The `fft` of n numbers whose first half are the pairs and whose others are their conjugates: it is
+    """The inverse of `rfft`: pairs to n real numbers, 2 (m - 1) of m pairs unless n says. On the host.""",
+    """The `fft` of n numbers whose first half are the pairs and whose others are their conjugates: it is
     real. On the host.
 
     >>> from anneal.tensor import Tensor
     >>> hfft(ihfft(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
     [1.0, 2.0, 3.0, 4.0]
     """,
-            ),
-            "ihfft": (_r2c, True, """The inverse of `hfft`: real numbers to n // 2 + 1 pairs. On the host."""),
-        },
-    ),
+    """The inverse of `hfft`: real numbers to n // 2 + 1 pairs. On the host.""",
 )
 
 
@@ -254,23 +226,15 @@ def _along_several(
     return transform(input, s, dim, norm, inverse)
 
 
-fftn, ifftn, rfftn, irfftn, hfftn, ihfftn = map(
-    _op,
-    rows_of(
-        _along_several,
-        {
-            "fftn": (
-                _c2c,
-                False,
-                """`fft` along several axes: all of them, or as many of the last as `s` has sizes.""",
-            ),
-            "ifftn": (_c2c, True, """The inverse of `fftn`. On the host."""),
-            "rfftn": (_r2c, False, """`rfft` along the last of the axes, `fft` along the others. On the host."""),
-            "irfftn": (_c2r, True, """The inverse of `rfftn`. On the host."""),
-            "hfftn": (_c2r, False, """`hfft` along the last of the axes, `fft` along the others. On the host."""),
-            "ihfftn": (_r2c, True, """The inverse of `hfftn`. On the host."""),
-        },
-    ),
+fftn, ifftn, rfftn, irfftn, hfftn, ihfftn = _each(
+    _along_several,
+    "n",
+    """`fft` along several axes: all of them, or as many of the last as `s` has sizes.""",
+    """The inverse of `fftn`. On the host.""",
+    """`rfft` along the last of the axes, `fft` along the others. On the host.""",
+    """The inverse of `rfftn`. On the host.""",
+    """`hfft` along the last of the axes, `fft` along the others. On the host.""",
+    """The inverse of `hfftn`. On the host.""",
 )
 
 
@@ -285,19 +249,15 @@ def _along_two(
     return transform(input, s, dim, norm, inverse)
 
 
-fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
-    _op,
-    rows_of(
-        _along_two,
-        {
-            "fft2": (_c2c, False, """`fftn` along two axes."""),
-            "ifft2": (_c2c, True, """`ifftn` along two axes."""),
-            "rfft2": (_r2c, False, """`rfftn` along two axes."""),
-            "irfft2": (_c2r, True, """`irfftn` along two axes."""),
-            "hfft2": (_c2r, False, """`hfftn` along two axes."""),
-            "ihfft2": (_r2c, True, """`ihfftn` along two axes."""),
-        },
-    ),
+fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = _each(
+    _along_two,
+    "2",
+    """`fftn` along two axes.""",
+    """`ifftn` along two axes.""",
+    """`rfftn` along two axes.""",
+    """`irfftn` along two axes.""",
+    """`hfftn` along two axes.""",
+    """`ihfftn` along two axes.""",
 )
 
 
@@ -367,10 +327,8 @@ def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 def _shifted(x: Tensor, dim: Any, way: int) -> Tensor:
     dims = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
-    axes = [axis_of(d, x.ndim, "fft") for d in dims]
-    for axis in axes:
-        n = x.shape[axis]
-        x = x.roll(way * (n // 2), axis)
+    for axis in [axis_of(d, x.ndim, "fft") for d in dims]:
+        x = x.roll(way * (x.shape[axis] // 2), axis)
     return x
 
 

@@ -263,7 +263,7 @@ adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d 
 adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d im2col lp_pool1d lp_pool2d max_pool1d max_pool2d max_pool3d
 per_axis""",
         "precision": """
-cast_dtype grad_enabled in_single no_grad""",
+cast_dtype grad_enabled no_grad""",
         "random": """
 Generator bernoulli categorical default_generator host_generator host_normal host_uniform manual_seed multinomial
 normal rand rand_like randint randn randn_like random_bits randperm uniform""",
@@ -311,14 +311,14 @@ atleast_1d atleast_2d atleast_3d block_diag cartesian_prod cat chunk column_stac
 dstack hsplit hstack select select_scatter slice_scatter split stack sum_to_size tensor_split unbind unfold vsplit
 vstack""",
         "linalg": """
-addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot trace vdot vecdot""",
+addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot trace vecdot""",
         "logic": """
 abs allclose angle bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil conj
 eq floor frac ge gt isclose isfinite isin isinf isnan isneginf isposinf le logical_and logical_not logical_or
-logical_xor lt nan_to_num ne neg round sgn sign trunc""",
+logical_xor lt nan_to_num ne neg round sign trunc""",
         "movement": """
-broadcast_to expand expand_as flatten flip movedim narrow pad permute ravel repeat repeat_interleave reshape
-reshape_as roll shrink squeeze t tile transpose unflatten unsqueeze view""",
+expand expand_as flatten flip movedim narrow pad permute ravel repeat repeat_interleave reshape reshape_as roll
+shrink squeeze t tile transpose unflatten unsqueeze view""",
         "operators": """
 update_slice""",
         "placing": """
@@ -340,28 +340,28 @@ arccosh=acosh arccosh_=arccosh arcsin=asin arcsin_=arcsin arcsinh=asinh arcsinh_
 arctan2_=arctan2 arctan=atan arctan_=arctan arctanh=atanh arctanh_=arctanh as_strided_copy=as_strided asin_=asin
 asinh_=asinh atan2_=atan2 atan_=atan atanh_=atanh baddbmm_=baddbmm bitwise_and_=bitwise_and
 bitwise_left_shift_=bitwise_left_shift bitwise_not_=bitwise_not bitwise_or_=bitwise_or
-bitwise_right_shift_=bitwise_right_shift bitwise_xor_=bitwise_xor bmm=matmul ceil_=ceil clamp_max_=clamp_max
-clamp_min_=clamp_min clip=clamp clip_=clip concat=cat concatenate=cat conj_physical=conj copysign_=copysign cos_=cos
-cosh_=cosh cumprod_=cumprod cumsum_=cumsum deg2rad_=deg2rad diagonal_copy=diagonal digamma_=digamma divide=div
-divide_=divide eq_=eq erf_=erf erfc_=erfc erfinv_=erfinv exp2_=exp2 exp_=exp expand_copy=expand expm1_=expm1
-fix=trunc fix_=fix float_power_=float_power floor_=floor floor_divide_=floor_divide fmod_=fmod frac_=frac gcd_=gcd
-ge_=ge ger=outer greater=gt greater_=greater greater_equal=ge greater_equal_=greater_equal gt_=gt
-heaviside_=heaviside hypot_=hypot i0_=i0 index_add_=index_add index_copy_=index_copy index_fill_=index_fill
-index_put_=index_put index_reduce_=index_reduce lcm_=lcm ldexp_=ldexp le_=le less=lt less_=less less_equal=le
-less_equal_=less_equal lgamma_=lgamma log10_=log10 log1p_=log1p log2_=log2 log_=log logical_and_=logical_and
-logical_not_=logical_not logical_or_=logical_or logical_xor_=logical_xor logit_=logit lt_=lt
-masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul modified_bessel_i0=i0 modified_bessel_i1=i1
-moveaxis=movedim multiply=mul multiply_=multiply mv=matmul nan_to_num_=nan_to_num narrow_copy=narrow ne_=ne neg_=neg
-negative=neg negative_=negative nextafter_=nextafter not_equal=ne not_equal_=not_equal permute_copy=permute pow_=pow
-put_=put rad2deg_=rad2deg real=conj reciprocal_=reciprocal relu_=relu remainder_=remainder renorm_=renorm
-resolve_conj=conj resolve_neg=conj round_=round row_stack=vstack rsqrt_=rsqrt scatter_=scatter
-scatter_add_=scatter_add scatter_reduce_=scatter_reduce sgn_=sgn sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc
-sinh_=sinh split_with_sizes_copy=split_with_sizes sqrt_=sqrt square_=square squeeze_=squeeze squeeze_copy=squeeze
-subtract=sub subtract_=subtract swapaxes=transpose swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims
-swish=silu t_=t t_copy=t tan_=tan tanh_=tanh transpose_=transpose transpose_copy=transpose trapz=trapezoid
-tril_=tril triu_=triu true_divide=div true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold
-unsafe_chunk=chunk unsafe_split=split unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as
-view_copy=view xlogy_=xlogy""",
+bitwise_right_shift_=bitwise_right_shift bitwise_xor_=bitwise_xor bmm=matmul broadcast_to=expand ceil_=ceil
+clamp_max_=clamp_max clamp_min_=clamp_min clip=clamp clip_=clip concat=cat concatenate=cat conj_physical=conj
+copysign_=copysign cos_=cos cosh_=cosh cumprod_=cumprod cumsum_=cumsum deg2rad_=deg2rad diagonal_copy=diagonal
+digamma_=digamma divide=div divide_=divide eq_=eq erf_=erf erfc_=erfc erfinv_=erfinv exp2_=exp2 exp_=exp
+expand_copy=expand expm1_=expm1 fix=trunc fix_=fix float_power_=float_power floor_=floor floor_divide_=floor_divide
+fmod_=fmod frac_=frac gcd_=gcd ge_=ge ger=outer greater=gt greater_=greater greater_equal=ge
+greater_equal_=greater_equal gt_=gt heaviside_=heaviside hypot_=hypot i0_=i0 index_add_=index_add
+index_copy_=index_copy index_fill_=index_fill index_put_=index_put index_reduce_=index_reduce lcm_=lcm ldexp_=ldexp
+le_=le less=lt less_=less less_equal=le less_equal_=less_equal lgamma_=lgamma log10_=log10 log1p_=log1p log2_=log2
+log_=log logical_and_=logical_and logical_not_=logical_not logical_or_=logical_or logical_xor_=logical_xor
+logit_=logit lt_=lt masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul modified_bessel_i0=i0
+modified_bessel_i1=i1 moveaxis=movedim multiply=mul multiply_=multiply mv=matmul nan_to_num_=nan_to_num
+narrow_copy=narrow ne_=ne neg_=neg negative=neg negative_=negative nextafter_=nextafter not_equal=ne
+not_equal_=not_equal permute_copy=permute pow_=pow put_=put rad2deg_=rad2deg real=conj reciprocal_=reciprocal
+relu_=relu remainder_=remainder renorm_=renorm resolve_conj=conj resolve_neg=conj round_=round row_stack=vstack
+rsqrt_=rsqrt scatter_=scatter scatter_add_=scatter_add scatter_reduce_=scatter_reduce sgn=sign sgn_=sgn
+sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc sinh_=sinh split_with_sizes_copy=split_with_sizes sqrt_=sqrt
+square_=square squeeze_=squeeze squeeze_copy=squeeze subtract=sub subtract_=subtract swapaxes=transpose
+swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims swish=silu t_=t t_copy=t tan_=tan tanh_=tanh
+transpose_=transpose transpose_copy=transpose trapz=trapezoid tril_=tril triu_=triu true_divide=div
+true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold unsafe_chunk=chunk unsafe_split=split
+unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze vdot=dot view_as=reshape_as view_copy=view xlogy_=xlogy""",
     },
     "anneal.optim": {
         "": """

@@ -33,16 +33,16 @@ from anneal.ops.gamma import lgamma as lgamma, digamma as digamma, erfcx as erfc
 from anneal.ops.images import interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, fold as fold, affine_grid as affine_grid, grid_sample as grid_sample, channel_shuffle as channel_shuffle
 from anneal.ops.indexing import gather as gather, index_select as index_select, rows as rows, take as take, scatter_add as scatter_add, scatter as scatter, index_add as index_add, where as where, masked_fill as masked_fill, one_hot as one_hot
 from anneal.ops.inplace import add_ as add_, sub_ as sub_, mul_ as mul_, div_ as div_, clamp_ as clamp_, lerp_ as lerp_, copy_ as copy_, fill_ as fill_, fill_diagonal_ as fill_diagonal_, zero_ as zero_, uniform_ as uniform_, normal_ as normal_, log_normal_ as log_normal_, exponential_ as exponential_, cauchy_ as cauchy_, geometric_ as geometric_, bernoulli_ as bernoulli_, random_ as random_
-from anneal.ops.joining import unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, hstack as hstack, vstack as vstack, dstack as dstack, column_stack as column_stack
-from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, vdot as vdot, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
-from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_not as bitwise_not, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor, neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, sgn as sgn, angle as angle
+from anneal.ops.joining import unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, hstack as hstack, dstack as dstack, column_stack as column_stack, vstack as vstack
+from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
+from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_not as bitwise_not, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor, neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, angle as angle
 from anneal.ops.losses import cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss
-from anneal.ops.movement import reshape as reshape, view as view, reshape_as as reshape_as, flatten as flatten, ravel as ravel, unflatten as unflatten, permute as permute, transpose as transpose, t as t, movedim as movedim, expand as expand, expand_as as expand_as, broadcast_to as broadcast_to, repeat as repeat, tile as tile, pad as pad, shrink as shrink, narrow as narrow
+from anneal.ops.movement import reshape as reshape, view as view, reshape_as as reshape_as, flatten as flatten, ravel as ravel, unflatten as unflatten, permute as permute, transpose as transpose, t as t, movedim as movedim, expand as expand, expand_as as expand_as, repeat as repeat, tile as tile, pad as pad, shrink as shrink, narrow as narrow
 from anneal.ops.operators import update_slice as update_slice
 from anneal.ops.placing import scatter_reduce as scatter_reduce, index_put as index_put, index_copy as index_copy, index_fill as index_fill, masked_scatter as masked_scatter, bucketize as bucketize, as_strided as as_strided, as_strided_scatter as as_strided_scatter, diagonal_scatter as diagonal_scatter, put as put, index_reduce as index_reduce, unravel_index as unravel_index, tril as tril, triu as triu, diagonal as diagonal, diag as diag, diag_embed as diag_embed, rot90 as rot90, fliplr as fliplr, flipud as flipud
 from anneal.ops.polynomials import chebyshev_polynomial_t as chebyshev_polynomial_t, chebyshev_polynomial_u as chebyshev_polynomial_u, chebyshev_polynomial_v as chebyshev_polynomial_v, chebyshev_polynomial_w as chebyshev_polynomial_w, hermite_polynomial_h as hermite_polynomial_h, hermite_polynomial_he as hermite_polynomial_he, laguerre_polynomial_l as laguerre_polynomial_l, legendre_polynomial_p as legendre_polynomial_p, shifted_chebyshev_polynomial_t as shifted_chebyshev_polynomial_t, shifted_chebyshev_polynomial_u as shifted_chebyshev_polynomial_u, shifted_chebyshev_polynomial_v as shifted_chebyshev_polynomial_v, shifted_chebyshev_polynomial_w as shifted_chebyshev_polynomial_w, zeta as zeta, polygamma as polygamma, mvlgamma as mvlgamma
 from anneal.ops.pooling import im2col as im2col, max_pool1d as max_pool1d, max_pool2d as max_pool2d, max_pool3d as max_pool3d, avg_pool1d as avg_pool1d, avg_pool2d as avg_pool2d, avg_pool3d as avg_pool3d, adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d, adaptive_avg_pool3d as adaptive_avg_pool3d, adaptive_max_pool1d as adaptive_max_pool1d, adaptive_max_pool2d as adaptive_max_pool2d, adaptive_max_pool3d as adaptive_max_pool3d, lp_pool1d as lp_pool1d, lp_pool2d as lp_pool2d
-from anneal.ops.random import manual_seed as manual_seed, random_bits as random_bits, rand as rand, uniform as uniform, randn as randn, normal as normal, randint as randint, bernoulli as bernoulli, randperm as randperm, categorical as categorical, multinomial as multinomial, rand_like as rand_like, randn_like as randn_like
+from anneal.ops.random import manual_seed as manual_seed, random_bits as random_bits, uniform as uniform, normal as normal, rand as rand, randn as randn, randint as randint, bernoulli as bernoulli, randperm as randperm, categorical as categorical, multinomial as multinomial, rand_like as rand_like, randn_like as randn_like
 from anneal.ops.sorting import bincount as bincount, searchsorted as searchsorted
 from anneal.ops.statistics import cosine_similarity as cosine_similarity, cdist as cdist, pairwise_distance as pairwise_distance, cov as cov, corrcoef as corrcoef, histc as histc, histogram as histogram, kthvalue as kthvalue, msort as msort, mode as mode, dist as dist, renorm as renorm, trapezoid as trapezoid, cumulative_trapezoid as cumulative_trapezoid, pdist as pdist, vander as vander, matrix_power as matrix_power
 from anneal.ops import made as made, nodes as nodes, operators as operators
@@ -53,7 +53,7 @@ from anneal.ops.activations import take_running_updates as take_running_updates
 from anneal.ops.extremes import MinMax as MinMax, ValuesIndices as ValuesIndices
 from anneal.ops.losses import reduce_loss as reduce_loss
 from anneal.ops.pooling import per_axis as per_axis
-from anneal.ops.precision import cast_dtype as cast_dtype, in_single as in_single, grad_enabled as grad_enabled, no_grad as no_grad
+from anneal.ops.precision import cast_dtype as cast_dtype, grad_enabled as grad_enabled, no_grad as no_grad
 from anneal.ops.random import Generator as Generator, default_generator as default_generator, host_generator as host_generator, host_normal as host_normal, host_uniform as host_uniform
 from anneal.ops.images import MODES as MODES, OUTSIDE as OUTSIDE, SAMPLED as SAMPLED, keys_kernel as keys_kernel, overlapped as overlapped, sampled as sampled
 from anneal.ops.statistics import Histogram as Histogram
@@ -69,7 +69,7 @@ SPECIAL: str
 STATICS: str
 TURNED: str
 OPENED: dict[str, dict[str, str]]
-__all__ = ['abs', 'abs_', 'absolute', 'absolute_', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'affine_grid', 'alias_copy', 'all', 'allclose', 'amax', 'amin', 'aminmax', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_copy', 'as_strided_scatter', 'asin', 'asin_', 'asinh', 'asinh_', 'astype', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bessel_j0', 'bessel_j1', 'bessel_y0', 'bessel_y1', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'bincount', 'bitwise_and', 'bitwise_and_', 'bitwise_invert', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'bmm', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'cartesian_prod', 'cat', 'categorical', 'cauchy_', 'cbrt', 'cdist', 'ceil', 'ceil_', 'celu', 'channel_shuffle', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'column_stack', 'combinations', 'concat', 'concatenate', 'conj', 'conj_physical', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cross', 'cross_entropy', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_prod', 'cumulative_sum', 'cumulative_trapezoid', 'deg2rad', 'deg2rad_', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_copy', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'divmod', 'dot', 'dropout', 'dsplit', 'dstack', 'einsum', 'elu', 'embedding', 'empty', 'empty_like', 'entr', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfcx', 'erfinv', 'erfinv_', 'exp', 'exp2', 'exp2_', 'exp_', 'expand', 'expand_as', 'expand_copy', 'expand_dims', 'expm1', 'expm1_', 'exponential_', 'eye', 'fill', 'fill_', 'fill_diagonal_', 'fix', 'fix_', 'flatten', 'flip', 'fliplr', 'flipud', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'fold', 'frac', 'frac_', 'frexp', 'from_numpy', 'full', 'full_like', 'gather', 'gaussian_nll_loss', 'gcd', 'gcd_', 'ge', 'ge_', 'gelu', 'geometric_', 'ger', 'glu', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'grid_sample', 'group_norm', 'gt', 'gt_', 'gumbel_softmax', 'hamming_window', 'hann_window', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'heaviside', 'heaviside_', 'hermite_polynomial_h', 'hermite_polynomial_he', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'huber_loss', 'hypot', 'hypot_', 'i0', 'i0_', 'i0e', 'i1', 'i1e', 'im2col', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inner', 'instance_norm', 'interpolate', 'is_contiguous', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'l1_loss', 'laguerre_polynomial_l', 'layer_norm', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'leaky_relu', 'legendre_polynomial_p', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linear', 'linspace', 'local_response_norm', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_ndtr', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logsigmoid', 'logspace', 'logsumexp', 'lp_pool1d', 'lp_pool2d', 'lt', 'lt_', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_norm', 'matrix_power', 'matrix_transpose', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'meshgrid', 'min', 'minimum', 'mish', 'mm', 'mode', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1', 'moveaxis', 'movedim', 'mse_loss', 'msort', 'mul', 'mul_', 'multi_margin_loss', 'multilabel_soft_margin_loss', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'nan_to_num', 'nan_to_num_', 'nanmax', 'nanmean', 'nanmedian', 'nanmin', 'nanquantile', 'nanstd', 'nansum', 'nanvar', 'narrow', 'narrow_copy', 'ndimension', 'ndtr', 'ndtri', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'nelement', 'new', 'new_empty', 'new_empty_strided', 'new_full', 'new_ones', 'new_tensor', 'new_zeros', 'nextafter', 'nextafter_', 'nll_loss', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'normalize', 'not_equal', 'not_equal_', 'one_hot', 'ones', 'ones_like', 'outer', 'pad', 'pairwise_distance', 'pdist', 'permute', 'permute_copy', 'permute_dims', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'prod', 'put', 'put_', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randn', 'randn_like', 'random_', 'random_bits', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu6', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat', 'repeat_interleave', 'reshape', 'reshape_as', 'resolve_conj', 'resolve_neg', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rows', 'rsqrt', 'rsqrt_', 'rsub', 'scaled_dot_product_attention', 'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'select', 'select_scatter', 'selu', 'sgn', 'sgn_', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'shrink', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'silu', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'sort', 'spherical_bessel_j0', 'split', 'split_with_sizes', 'split_with_sizes_copy', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'squeeze_copy', 'stack', 'std', 'std_mean', 'stride', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'sum_to_size', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'swish', 't', 't_', 't_copy', 'take', 'take_along_axis', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tanhshrink', 'tensor_split', 'tensordot', 'threshold', 'tile', 'topk', 'trace', 'transpose', 'transpose_', 'transpose_copy', 'trapezoid', 'trapz', 'tri', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'type_as', 'unbind', 'unbind_copy', 'unflatten', 'unfold', 'unfold_copy', 'uniform', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsqueeze', 'unsqueeze_', 'unsqueeze_copy', 'unstack', 'update_slice', 'vander', 'var', 'var_mean', 'vdot', 'vecdot', 'view', 'view_as', 'view_copy', 'vsplit', 'vstack', 'where', 'xlog1py', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like', 'zeta', 'made', 'nodes', 'operators', 'explain_class', 'called_on_host', 'HELD', 'DTypeLike', 'array_of', 'as_dtype', 'check_device_dtype', 'memory_of_constant', 'wrap_array', 'changed', 'flagged', 'in_place', 'need_changeable', 'take_running_updates', 'MinMax', 'ValuesIndices', 'reduce_loss', 'per_axis', 'cast_dtype', 'in_single', 'grad_enabled', 'no_grad', 'Generator', 'default_generator', 'host_generator', 'host_normal', 'host_uniform', 'MODES', 'OUTSIDE', 'SAMPLED', 'keys_kernel', 'overlapped', 'sampled', 'Histogram', 'Array', 'Integer', 'alias', 'checked', 'deferred', 'family', 'function', 'init_of', 'locate', 'rows_of', 'several', 'shorten', 'viewing', 'Shape', 'axes_of', 'axis_of', 'bound_int', 'broadcast_shapes', 'int_args', 'is_bool', 'is_tensor', 'need_tensor', 'said', 'whole']
+__all__ = ['abs', 'abs_', 'absolute', 'absolute_', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'affine_grid', 'alias_copy', 'all', 'allclose', 'amax', 'amin', 'aminmax', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_copy', 'as_strided_scatter', 'asin', 'asin_', 'asinh', 'asinh_', 'astype', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bessel_j0', 'bessel_j1', 'bessel_y0', 'bessel_y1', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'bincount', 'bitwise_and', 'bitwise_and_', 'bitwise_invert', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'bmm', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'cartesian_prod', 'cat', 'categorical', 'cauchy_', 'cbrt', 'cdist', 'ceil', 'ceil_', 'celu', 'channel_shuffle', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'column_stack', 'combinations', 'concat', 'concatenate', 'conj', 'conj_physical', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cross', 'cross_entropy', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_prod', 'cumulative_sum', 'cumulative_trapezoid', 'deg2rad', 'deg2rad_', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_copy', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'divmod', 'dot', 'dropout', 'dsplit', 'dstack', 'einsum', 'elu', 'embedding', 'empty', 'empty_like', 'entr', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfcx', 'erfinv', 'erfinv_', 'exp', 'exp2', 'exp2_', 'exp_', 'expand', 'expand_as', 'expand_copy', 'expand_dims', 'expm1', 'expm1_', 'exponential_', 'eye', 'fill', 'fill_', 'fill_diagonal_', 'fix', 'fix_', 'flatten', 'flip', 'fliplr', 'flipud', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'fold', 'frac', 'frac_', 'frexp', 'from_numpy', 'full', 'full_like', 'gather', 'gaussian_nll_loss', 'gcd', 'gcd_', 'ge', 'ge_', 'gelu', 'geometric_', 'ger', 'glu', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'grid_sample', 'group_norm', 'gt', 'gt_', 'gumbel_softmax', 'hamming_window', 'hann_window', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'heaviside', 'heaviside_', 'hermite_polynomial_h', 'hermite_polynomial_he', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'huber_loss', 'hypot', 'hypot_', 'i0', 'i0_', 'i0e', 'i1', 'i1e', 'im2col', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inner', 'instance_norm', 'interpolate', 'is_contiguous', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'l1_loss', 'laguerre_polynomial_l', 'layer_norm', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'leaky_relu', 'legendre_polynomial_p', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linear', 'linspace', 'local_response_norm', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_ndtr', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logsigmoid', 'logspace', 'logsumexp', 'lp_pool1d', 'lp_pool2d', 'lt', 'lt_', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_norm', 'matrix_power', 'matrix_transpose', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'meshgrid', 'min', 'minimum', 'mish', 'mm', 'mode', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1', 'moveaxis', 'movedim', 'mse_loss', 'msort', 'mul', 'mul_', 'multi_margin_loss', 'multilabel_soft_margin_loss', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'nan_to_num', 'nan_to_num_', 'nanmax', 'nanmean', 'nanmedian', 'nanmin', 'nanquantile', 'nanstd', 'nansum', 'nanvar', 'narrow', 'narrow_copy', 'ndimension', 'ndtr', 'ndtri', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'nelement', 'new', 'new_empty', 'new_empty_strided', 'new_full', 'new_ones', 'new_tensor', 'new_zeros', 'nextafter', 'nextafter_', 'nll_loss', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'normalize', 'not_equal', 'not_equal_', 'one_hot', 'ones', 'ones_like', 'outer', 'pad', 'pairwise_distance', 'pdist', 'permute', 'permute_copy', 'permute_dims', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'prod', 'put', 'put_', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randn', 'randn_like', 'random_', 'random_bits', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu6', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat', 'repeat_interleave', 'reshape', 'reshape_as', 'resolve_conj', 'resolve_neg', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rows', 'rsqrt', 'rsqrt_', 'rsub', 'scaled_dot_product_attention', 'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'select', 'select_scatter', 'selu', 'sgn', 'sgn_', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'shrink', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'silu', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'sort', 'spherical_bessel_j0', 'split', 'split_with_sizes', 'split_with_sizes_copy', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'squeeze_copy', 'stack', 'std', 'std_mean', 'stride', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'sum_to_size', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'swish', 't', 't_', 't_copy', 'take', 'take_along_axis', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tanhshrink', 'tensor_split', 'tensordot', 'threshold', 'tile', 'topk', 'trace', 'transpose', 'transpose_', 'transpose_copy', 'trapezoid', 'trapz', 'tri', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'type_as', 'unbind', 'unbind_copy', 'unflatten', 'unfold', 'unfold_copy', 'uniform', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsqueeze', 'unsqueeze_', 'unsqueeze_copy', 'unstack', 'update_slice', 'vander', 'var', 'var_mean', 'vdot', 'vecdot', 'view', 'view_as', 'view_copy', 'vsplit', 'vstack', 'where', 'xlog1py', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like', 'zeta', 'made', 'nodes', 'operators', 'explain_class', 'called_on_host', 'HELD', 'DTypeLike', 'array_of', 'as_dtype', 'check_device_dtype', 'memory_of_constant', 'wrap_array', 'changed', 'flagged', 'in_place', 'need_changeable', 'take_running_updates', 'MinMax', 'ValuesIndices', 'reduce_loss', 'per_axis', 'cast_dtype', 'grad_enabled', 'no_grad', 'Generator', 'default_generator', 'host_generator', 'host_normal', 'host_uniform', 'MODES', 'OUTSIDE', 'SAMPLED', 'keys_kernel', 'overlapped', 'sampled', 'Histogram', 'Array', 'Integer', 'alias', 'checked', 'deferred', 'family', 'function', 'init_of', 'locate', 'rows_of', 'several', 'shorten', 'viewing', 'Shape', 'axes_of', 'axis_of', 'bound_int', 'broadcast_shapes', 'int_args', 'is_bool', 'is_tensor', 'need_tensor', 'said', 'whole']
 
 def sigmoid_(x: Tensor) -> Tensor:
     r"""1 / (1 + exp(-x))."""
@@ -248,20 +248,20 @@ def logcumsumexp(x: Tensor, axis: int | None=None, *, dim: int | None=None) -> T
     r"""The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape."""
 @overload
 def cummax(x: Tensor, dim: int) -> ValuesIndices:
-    r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on."""
+    r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on."""
 @overload
 def cummax(x: Tensor, *, axis: int) -> Tensor:
-    r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on."""
+    r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on."""
 @overload
 def cummin(x: Tensor, dim: int) -> ValuesIndices:
-    r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on."""
+    r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on."""
 @overload
 def cummin(x: Tensor, *, axis: int) -> Tensor:
-    r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on."""
+    r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on."""
 def exp_(x: Tensor) -> Tensor:
     r"""e ** x."""
 def exp2_(x: Tensor) -> Tensor:
@@ -399,6 +399,8 @@ def bmm(x: Tensor, other: Any) -> Tensor:
     r"""The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right."""
 def mv(x: Tensor, other: Any) -> Tensor:
     r"""The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right."""
+def vdot(x: Tensor, other: Any) -> Tensor:
+    r"""`matmul`; of two vectors, their inner product."""
 def ger(x: Tensor, other: Any) -> Tensor:
     r"""The outer product of two vectors: the products of every element of one and every element of the other."""
 def cross(x: Tensor, other: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
@@ -478,7 +480,11 @@ def abs_(x: Tensor) -> Tensor:
     r"""The distance from 0; the lowest signed integer stays itself. Gives x's shape."""
 def absolute_(x: Tensor) -> Tensor:
     r"""The distance from 0; the lowest signed integer stays itself. Gives x's shape."""
+def sgn(x: Tensor) -> Tensor:
+    r"""-1, 0 or 1; nan stays nan. Gives x's shape."""
 def sign_(x: Tensor) -> Tensor:
+    r"""-1, 0 or 1; nan stays nan. Gives x's shape."""
+def sgn_(x: Tensor) -> Tensor:
     r"""-1, 0 or 1; nan stays nan. Gives x's shape."""
 def floor_(x: Tensor) -> Tensor:
     r"""The whole number at or below; integers are themselves. Gives x's shape."""
@@ -504,8 +510,6 @@ def resolve_neg(x: Tensor) -> Tensor:
     r"""The tensor itself: real numbers are their own conjugates. Gives x's shape."""
 def real(x: Tensor) -> Tensor:
     r"""The tensor itself: real numbers are their own conjugates. Gives x's shape."""
-def sgn_(x: Tensor) -> Tensor:
-    r"""`sign`, of x's shape."""
 def view_copy(x: Tensor, *shape: Any) -> Tensor:
     r"""`reshape`; or `bitcast`, given a dtype."""
 def view_as(x: Tensor, other: Tensor) -> Tensor:
@@ -547,6 +551,8 @@ def flip(x: Tensor, *dims: Any, dim: int | Sequence[int] | None=None, axis: int 
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None=None, *, axis: int | Sequence[int] | None=None) -> Tensor:
     r"""The elements shifted along the axes; those that leave at one end enter at the other. Without axes, as one flat
     row."""
+def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
+    r"""The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size."""
 def expand_copy(x: Tensor, *shape: Any) -> Tensor:
     r"""The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size."""
 def repeat_interleave(x: Tensor, repeats: Any, dim: int | None=None, *, axis: int | None=None, output_size: int | None=None) -> Tensor:
@@ -611,11 +617,12 @@ def nanstd(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=
 def logsumexp(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
 def softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
-def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""`softmax` of -x, a tensor of x's shape."""
+    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+    1."""
 def log_softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
+def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""`softmax` of -x, a tensor of x's shape."""
 def argsort(x: Tensor, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> Tensor:
     r"""The positions that sort an axis (the last if none is named), as int32; equal elements keep their order."""
 def sort(x: Tensor, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> ValuesIndices:
@@ -624,10 +631,12 @@ def topk(x: Tensor, k: int, dim: int | None=None, largest: bool=True, sorted: bo
     r"""The k largest (or smallest) values of an axis in order, and their positions, int32."""
 @overload
 def median(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+    alone."""
 @overload
 def median(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
-    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+    alone."""
 @overload
 def nanmedian(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
     r"""The median of the elements that are not nan, the lower of two; nan where every element is."""
@@ -646,6 +655,7 @@ def trapz(y: Tensor, x: Any=None, *, dx: Number=1, dim: int=-1) -> Tensor:
     r"""The integral along an axis by the trapezoidal rule, over places `x` or steps of `dx`."""
 
 class Methods(Handle):
+    def __iter__(self) -> Iterator[Tensor]: ...
     def __add__(self, other: Any) -> Tensor: ...
     def __radd__(self, other: Any) -> Tensor: ...
     def __iadd__(self, other: Any) -> Tensor: ...
@@ -699,7 +709,6 @@ class Methods(Handle):
     def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]: ...
     def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]: ...
     def __rdiv__(self, other: Any) -> Tensor: ...
-    def __iter__(self) -> Iterator[Tensor]: ...
     def __getitem__(self, index: Any) -> Tensor: ...
     def __setitem__(self, index: Any, value: Any) -> None: ...
     def sigmoid(self) -> Tensor:
@@ -1085,20 +1094,20 @@ class Methods(Handle):
         r"""The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape."""
     @overload
     def cummax(self, dim: int) -> ValuesIndices:
-        r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-        the first nan on."""
+        r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+        from the first nan on."""
     @overload
     def cummax(self, *, axis: int) -> Tensor:
-        r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-        the first nan on."""
+        r"""The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+        from the first nan on."""
     @overload
     def cummin(self, dim: int) -> ValuesIndices:
-        r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-        the first nan on."""
+        r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+        from the first nan on."""
     @overload
     def cummin(self, *, axis: int) -> Tensor:
-        r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-        the first nan on."""
+        r"""The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+        from the first nan on."""
     def diff(self, n: int=1, dim: int=-1, prepend: Tensor | None=None, append: Tensor | None=None) -> Tensor:
         r"""The difference of each element and the one before it along an axis, `n` times over; `prepend` and `append` are
         joined to it first."""
@@ -1440,17 +1449,17 @@ class Methods(Handle):
     def hstack(tensors: Any, *others: Any) -> Tensor:
         r"""Tensors side by side: along the second axis, vectors along their only one."""
     @staticmethod
-    def vstack(tensors: Any, *others: Any) -> Tensor:
-        r"""Tensors one below the other, vectors as rows."""
-    @staticmethod
-    def row_stack(tensors: Any, *others: Any) -> Tensor:
-        r"""Tensors one below the other, vectors as rows."""
-    @staticmethod
     def dstack(tensors: Any, *others: Any) -> Tensor:
         r"""Tensors one behind the other, along the third axis."""
     @staticmethod
     def column_stack(tensors: Any, *others: Any) -> Tensor:
         r"""Tensors side by side, vectors as columns."""
+    @staticmethod
+    def vstack(tensors: Any, *others: Any) -> Tensor:
+        r"""Tensors one below the other, vectors as rows."""
+    @staticmethod
+    def row_stack(tensors: Any, *others: Any) -> Tensor:
+        r"""Tensors one below the other, vectors as rows."""
     def matmul(self, other: Any) -> Tensor:
         r"""The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right."""
     def mm(self, other: Any) -> Tensor:
@@ -1460,6 +1469,8 @@ class Methods(Handle):
     def mv(self, other: Any) -> Tensor:
         r"""The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right."""
     def dot(self, other: Any) -> Tensor:
+        r"""`matmul`; of two vectors, their inner product."""
+    def vdot(self, other: Any) -> Tensor:
         r"""`matmul`; of two vectors, their inner product."""
     def outer(self, other: Any) -> Tensor:
         r"""The outer product of two vectors: the products of every element of one and every element of the other."""
@@ -1489,8 +1500,6 @@ class Methods(Handle):
         r"""Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum."""
     def inner(self, other: Any) -> Tensor:
         r"""The inner products of the last axes."""
-    def vdot(self, other: Any) -> Tensor:
-        r"""The inner product of two vectors."""
     def addmv(self, mat: Any, vec: Any, *, beta: Number=1, alpha: Number=1) -> Tensor:
         r"""beta * x + alpha * (mat @ vec), of shape (n,)."""
     def addmv_(self, mat: Any, vec: Any, *, beta: Number=1, alpha: Number=1) -> Tensor:
@@ -1616,7 +1625,11 @@ class Methods(Handle):
         r"""The distance from 0; the lowest signed integer stays itself. Gives x's shape."""
     def sign(self) -> Tensor:
         r"""-1, 0 or 1; nan stays nan. Gives x's shape."""
+    def sgn(self) -> Tensor:
+        r"""-1, 0 or 1; nan stays nan. Gives x's shape."""
     def sign_(self) -> Tensor:
+        r"""-1, 0 or 1; nan stays nan. Gives x's shape."""
+    def sgn_(self) -> Tensor:
         r"""-1, 0 or 1; nan stays nan. Gives x's shape."""
     def floor(self) -> Tensor:
         r"""The whole number at or below; integers are themselves. Gives x's shape."""
@@ -1664,10 +1677,6 @@ class Methods(Handle):
         r"""The tensor itself: real numbers are their own conjugates. Gives x's shape."""
     def resolve_neg(self) -> Tensor:
         r"""The tensor itself: real numbers are their own conjugates. Gives x's shape."""
-    def sgn(self) -> Tensor:
-        r"""`sign`, of x's shape."""
-    def sgn_(self) -> Tensor:
-        r"""`sign`, of x's shape."""
     def angle(self) -> Tensor:
         r"""0 for numbers from 0 on, pi below, nan for nan; the gradient is 0. Gives x's shape."""
     def cross_entropy(self, target: Tensor, weight: Tensor | None=None, ignore_index: int | None=-100, reduction: str='mean', label_smoothing: float=0.0) -> Tensor:
@@ -1741,10 +1750,10 @@ class Methods(Handle):
         row."""
     def expand(self, *shape: Any) -> Tensor:
         r"""The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size."""
+    def broadcast_to(self, *shape: Any) -> Tensor:
+        r"""The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size."""
     def expand_as(self, other: Tensor) -> Tensor:
         r"""The tensor expanded to the shape of `other`: `expand(other.shape)`."""
-    def broadcast_to(self, *shape: Any) -> Tensor:
-        r"""`expand`, NumPy's name for it."""
     def repeat(self, *repeats: Any) -> Tensor:
         r"""The tensor repeated along each axis, with new axes in front (NumPy's tile)."""
     def tile(self, *repeats: Any) -> Tensor:
@@ -1843,17 +1852,17 @@ class Methods(Handle):
     def manual_seed(seed: Integer) -> Generator:
         r"""Make every later random number a function of `seed` and the calls since."""
     @staticmethod
-    def rand(*shape: Any, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool=False, generator: Generator | None=None) -> Tensor:
-        r"""Uniform floats in [0, 1): multiples of 2**-24 (of narrower floats, as fine as they are at 1/2)."""
-    @staticmethod
     def uniform(*shape: Any, low: float=0.0, high: float=1.0, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool=False, generator: Generator | None=None) -> Tensor:
         r"""Uniform floats in [low, high): those of `rand` scaled, so a device may differ in the last bit."""
     @staticmethod
-    def randn(*shape: Any, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool=False, generator: Generator | None=None) -> Tensor:
-        r"""Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words)."""
-    @staticmethod
     def normal(*shape: Any, mean: float=0.0, std: float=1.0, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool=False, generator: Generator | None=None) -> Tensor:
         r"""Normal floats of `mean` and standard deviation `std`. Raises ShapeError for a negative deviation."""
+    @staticmethod
+    def rand(*shape: Any, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool=False, generator: Generator | None=None) -> Tensor:
+        r"""Uniform floats in [0, 1): multiples of 2**-24 (of narrower floats, as fine as they are at 1/2)."""
+    @staticmethod
+    def randn(*shape: Any, dtype: DTypeLike | None=None, device: str | None=None, requires_grad: bool=False, generator: Generator | None=None) -> Tensor:
+        r"""Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words)."""
     @staticmethod
     def randint(low: Integer, high: Integer | None=None, shape: Sequence[int]=(), *, size: Sequence[int] | None=None, dtype: DTypeLike | None=None, device: str | None=None, generator: Generator | None=None) -> Tensor:
         r"""Integers in [low, high), or in [0, low) if `high` is missing; int32 unless `dtype` says otherwise."""
@@ -1902,11 +1911,12 @@ class Methods(Handle):
     def logsumexp(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
     def softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
-    def softmin(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""`softmax` of -x, a tensor of x's shape."""
+        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+        1."""
     def log_softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
+    def softmin(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+        r"""`softmax` of -x, a tensor of x's shape."""
     def argsort(self, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> Tensor:
         r"""The positions that sort an axis (the last if none is named), as int32; equal elements keep their order."""
     def sort(self, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> ValuesIndices:
@@ -1915,10 +1925,12 @@ class Methods(Handle):
         r"""The k largest (or smallest) values of an axis in order, and their positions, int32."""
     @overload
     def median(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-        r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+        r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+        alone."""
     @overload
     def median(self, dim: int, keepdim: bool=False) -> ValuesIndices:
-        r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+        r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+        alone."""
     @overload
     def nanmedian(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
         r"""The median of the elements that are not nan, the lower of two; nan where every element is."""

@@ -66,16 +66,7 @@ def _one_of(words: Iterable[str]) -> Callable[[str], str]:
     return lambda text: known[text.lower()]
 
 
-def _frames(text: str) -> str:
-    if text not in ("short", "full"):
-        raise ValueError
-    return text
-
-
-def _switch(text: str) -> bool:
-    if text not in {"0", "1"}:
-        raise ValueError
-    return text == "1"
+_switch = {"0": False, "1": True}.__getitem__
 
 
 TABLE: tuple[Setting, ...] = (
@@ -144,7 +135,7 @@ TABLE: tuple[Setting, ...] = (
         "traceback",
         "short, full",
         "full: tracebacks of your mistakes show the library's own frames; short: they do not",
-        _frames,
+        {"short": "short", "full": "full"}.__getitem__,
     ),
 )
 
@@ -161,7 +152,7 @@ def read(environ: Mapping[str, str]) -> Settings:
     name is an error, because a misspelt switch that does nothing is worse than one that stops.
     """
     known = {s.variable: s for s in TABLE}
-    values: dict[str, object] = {}
+    values = {}
     for name, text in environ.items():
         if not name.startswith("ANNEAL_") or not text.strip():
             continue

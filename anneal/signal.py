@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anneal.doors import same_under
 from anneal.errors import ArgumentError, ShapeError
@@ -57,7 +57,7 @@ def general_cosine(
         raise ShapeError(f"general_cosine: a is a list of numbers, not {a!r}")
     places, steps = _places("general_cosine", M, sym, dtype, device)
     turn = places * (2 * math.pi / steps)
-    out: Any = turn * 0.0 + float(a[0])
+    out = turn * 0.0 + float(a[0])
     for k, part in enumerate(a[1:], 1):
         out = out + (turn * float(k)).cos() * (float(part) * (-1.0) ** k)
     return _made(out, dtype, requires_grad)

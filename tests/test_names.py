@@ -77,9 +77,7 @@ NAMED_OFTEN = {
         "linear mean sum zeros"
     ),
     "torch, or the standard, has others of these names, with other arguments": "meshgrid norm normal",
-    "the standard's with another argument; that of the steps of a view; that of what torch's grad_fn shows": (
-        "diagonal matmul reshape"
-    ),
+    "the standard's with another argument; that of the steps of a view": "diagonal matmul",
 }
 
 

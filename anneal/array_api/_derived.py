@@ -45,7 +45,7 @@ def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
         function = of_two(function, name) if two else _of_one(function)
     function.__name__ = function.__qualname__ = name
     function.__module__ = "anneal.array_api"
-    function.__doc__ = _said(op.__doc__ or "", RENAMED | dict(zip([p.name for p in operands], names, strict=True)))
+    function.__doc__ = _said(op.__doc__ or "", RENAMED | dict(zip([p.name for p in operands], names)))
     if adds:
         function.__doc__ += " Integers below 32 bits widen to 32; what the dtype does not hold wraps around and warns."
     return function  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal.backend import Device, device_names, get_device
 from anneal.errors import DeviceError, DTypeError, ShapeError
-from anneal.ops import as_dtype, meshgrid as _meshgrid
+from anneal.ops import as_dtype, meshgrid as _meshgrid, rows_of
 from anneal.runtime import here
 from anneal.tensor import DType, Tensor, default_device, dtypes
 
@@ -296,10 +296,6 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     return Tensor(np.from_dlpack(x), device)
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
-    return (shape,) if not isinstance(shape, (tuple, list)) else tuple(shape)
-
-
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """An array filled with one value, in the value's own dtype (int32, int64 if it needs that, float32, bool) unless
     one is given.
@@ -309,7 +305,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
     """
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = asarray(value).dtype if dtype is None else as_dtype(dtype)
-    return Tensor.full(_shape(shape), value, dtype=kind, device=device)
+    return Tensor.full(shape, value, dtype=kind, device=device)
 
 
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -317,34 +313,32 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str |
     return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
 
 
-def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Zeros, float32 unless a dtype is given."""
-    return full(shape, 0, dtype=dtypes.float32 if dtype is None else dtype, device=device)
+def _filled(name: str, value: int, shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return full(shape, value, dtype=dtypes.float32 if dtype is None else dtype, device=device)
 
 
-def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Ones, float32 unless a dtype is given."""
-    return full(shape, 1, dtype=dtypes.float32 if dtype is None else dtype, device=device)
+zeros, ones, empty = rows_of(
+    _filled,
+    {
+        "zeros": (0, "Zeros, float32 unless a dtype is given."),
+        "ones": (1, "Ones, float32 unless a dtype is given."),
+        "empty": (0, "An array of unspecified values."),
+    },
+)
 
 
-def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """An array of unspecified values."""
-    return zeros(shape, dtype=dtype, device=device)
+def _like(name: str, value: int, x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return full_like(x, value, dtype=dtype, device=device)
 
 
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Zeros in the shape, the dtype and on the device of x, unless others are given."""
-    return full_like(x, 0, dtype=dtype, device=device)
-
-
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Ones in the shape, the dtype and on the device of x, unless others are given."""
-    return full_like(x, 1, dtype=dtype, device=device)
-
-
-def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """An array of unspecified values, as `zeros_like`."""
-    return full_like(x, 0, dtype=dtype, device=device)
+zeros_like, ones_like, empty_like = rows_of(
+    _like,
+    {
+        "zeros_like": (0, "Zeros in the shape, the dtype and on the device of x, unless others are given."),
+        "ones_like": (1, "Ones in the shape, the dtype and on the device of x, unless others are given."),
+        "empty_like": (0, "An array of unspecified values, as `zeros_like`."),
+    },
+)
 
 
 def eye(
@@ -378,8 +372,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     count = max(0, -((first - end) // step) if whole else math.ceil((end - first) / step))
     kind = as_dtype(dtype)
     places = Tensor.arange(count, dtype=kind if kind.is_float else dtypes.int64, device=device)
-    out: Tensor = (places * step + first).cast(kind)
-    return out
+    return (places * step + first).cast(kind)  # type: ignore[no-any-return]
 
 
 def linspace(
@@ -395,8 +388,7 @@ def linspace(
     if endpoint or not num:
         return Tensor.linspace(start, stop, num, dtype=wide, device=device).cast(kind)
     places = Tensor.arange(num, dtype=wide, device=device)
-    out: Tensor = (places * ((stop - start) / num) + start).cast(kind)
-    return out
+    return (places * ((stop - start) / num) + start).cast(kind)  # type: ignore[no-any-return]
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:

@@ -18,7 +18,7 @@ from anneal.tensor import Tensor, broadcast_tensors, dtypes
 
 def _floored(x: Tensor, y: Any) -> Tensor:
     """The floor of a quotient, by the standard's table of infinities: inf // 2 is inf, 1 // -inf is -0.0."""
-    q: Tensor = ops.floor_divide(x, y)
+    q = ops.floor_divide(x, y)
     if not q.dtype.is_float:
         return q
     far = ops.isinf(x)

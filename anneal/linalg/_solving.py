@@ -11,8 +11,8 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, on_device, one_batch, squares, standard, svd,
-    svdvals
+    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, of_inverse, on_device, one_batch, squares,
+    standard, svd, svdvals,
 )  # fmt: skip
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor, dtypes
@@ -56,12 +56,7 @@ def inv(A: Tensor) -> Tensor:
             [0.  , 0.25]], dtype=float32)
     """
     squares(A)
-
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        y = outputs[0].mT
-        return [-(y @ given[0] @ y)]
-
-    return called("inv", _SINGULAR, lambda a: [np.linalg.inv(a)], [A.shape], [A], gradient)[0]
+    return called("inv", _SINGULAR, lambda a: [np.linalg.inv(a)], [A.shape], [A], of_inverse)[0]
 
 
 @float_op
@@ -92,20 +87,17 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     Tensor([1. , 0.5], dtype=float32)
     """
     n = squares(A)
-    if B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]):
-        a = A if left else A.mT
+    if B.ndim == 1 or B.shape == A.shape[:-1]:
         if B.shape[-1] != n:
             raise ShapeError(f"linalg.solve: matrices of shape {A.shape} and vectors of shape {B.shape} do not fit")
-        return _solved(*one_batch(a, B.unsqueeze(-1))).squeeze(-1)
+        return _solved(*one_batch(A if left else A.mT, B.unsqueeze(-1))).squeeze(-1)
     matrices(B)
     if B.shape[-2 if left else -1] != n:
         raise ShapeError(
             f"linalg.solve: {'A X = B' if left else 'X A = B'} with A of shape {A.shape} and B of shape {B.shape}: "
             f"axis {-2 if left else -1} of B must have {n} elements"
         )
-    if left:
-        return _solved(*one_batch(A, B))
-    return _solved(*one_batch(A.mT, B.mT)).mT
+    return _solved(*one_batch(A, B)) if left else _solved(*one_batch(A.mT, B.mT)).mT
 
 
 def _solved(A: Tensor, B: Tensor) -> Tensor:
@@ -194,10 +186,7 @@ def det(A: Tensor) -> Tensor:
     -2.0
     """
     squares(A)
-
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        return [given[0].unsqueeze(-1).unsqueeze(-1) * _cofactors(inputs[0])]
-
+    gradient = lambda x, _, g: [g[0].unsqueeze(-1).unsqueeze(-1) * _cofactors(x[0])]
     return called("det", "has no determinant", lambda a: [np.linalg.det(a)], [A.shape[:-2]], [A], gradient)[0]
 
 
@@ -235,10 +224,7 @@ def slogdet(A: Tensor) -> SLogDet:
     (-1.0, 2.0)
     """
     squares(A)
-
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        return [given[1].unsqueeze(-1).unsqueeze(-1) * inv(inputs[0]).mT]
-
+    gradient = lambda x, _, g: [g[1].unsqueeze(-1).unsqueeze(-1) * inv(x[0]).mT]
     shape = A.shape[:-2]
     made = called("slogdet", "has no determinant", np.linalg.slogdet, [shape, shape], [A], gradient)
     return SLogDet(made[0].detach(), made[1])
@@ -324,7 +310,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ShapeError(f'{name}: driver is "gels", "gelsy", "gelsd" or "gelss", not {driver!r}')
     m, n = matrices(A)
-    vectors = B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
+    vectors = B.shape == A.shape[:-1]
     b = B.unsqueeze(-1) if vectors else B
     if b.ndim < 2 or b.shape[-2] != m:
         raise ShapeError(f"{name}: A of shape {A.shape} and B of shape {B.shape}: as many rows are needed")
@@ -333,10 +319,9 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     least = _tolerance(values, (m, n), None, rcond)
     x = _pseudo_inverse(a, least.unsqueeze(-1).unsqueeze(-1)) @ b
     rank = (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)
-    nothing: Tensor = Tensor.zeros(0, dtype=A.dtype, device=A.device)
-    difference = a @ x - b
+    nothing = A.detach().new_zeros(0)
     told = m > n and driver != "gelsy"
-    residuals = (difference * difference).sum(-2) if told else nothing
+    residuals = (a @ x - b).square().sum(-2) if told else nothing
     return LstSq(
         x.squeeze(-1) if vectors else x,
         residuals.squeeze(-1) if vectors and told else residuals,
@@ -389,7 +374,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     if count < 1:
         raise ShapeError(f"linalg.vander: N is at least 1, not {count}")
     wide = x.unsqueeze(-1).expand((*x.shape, count - 1))
-    ones: Tensor = Tensor.ones(*x.shape, 1, dtype=x.dtype, device=x.device)
+    ones = Tensor.ones(*x.shape, 1, dtype=x.dtype, device=x.device)
     return Tensor.cat([ones, wide.cumprod(-1)], -1) if count > 1 else ones
 
 
@@ -435,7 +420,7 @@ def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     """The place to cut each part of a chain."""
     count = len(sizes) - 1
     cost = {(i, i): 0 for i in range(count)}
-    best: dict[tuple[int, int], int] = {}
+    best = {}
     for length in range(1, count):
         for i in range(count - length):
             j = i + length

@@ -134,7 +134,7 @@ def called(
         # nothing to compute from, or nothing that is computed: no call of the host has such arrays
         zeros = [np.zeros(x.shape, dtype.name) for x in inputs]
         return [alone(Tensor(a, device=inputs[0].device)) for a in run(*zeros)]
-    pairs: list[Any] = [(shape, dtype) for shape in results]
+    pairs = [(shape, dtype) for shape in results]
     made = host_call(run, pairs, *inputs, key=(title, key, dtype.name), gradient=gradient, vmap_method="broadcast_all")
     return list(made)
 
@@ -182,10 +182,6 @@ def _skew(x: Tensor) -> Tensor:
     return x - x.mT
 
 
-def _diagonal(x: Tensor) -> Tensor:
-    return x.diag_embed()
-
-
 @standard
 @float_op
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:
@@ -212,7 +208,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
         gu, gs, gvh = given[0][..., :k], given[1], given[2][..., :k, :]
         row, column = s.unsqueeze(-2), s.unsqueeze(-1)
         gap = (row - column) * (row + column)
-        inner = _per_gap(_skew(u.mT @ gu), gap) * row + column * _per_gap(_skew(vh @ gvh.mT), gap) + _diagonal(gs)
+        inner = _per_gap(_skew(u.mT @ gu), gap) * row + column * _per_gap(_skew(vh @ gvh.mT), gap) + gs.diag_embed()
         out = u @ inner @ vh
         if m > k:
             out = out + _per_gap(gu - u @ (u.mT @ gu), row.expand(gu.shape)) @ vh
@@ -236,13 +232,12 @@ def svdvals(A: Tensor) -> Tensor:
     >>> svdvals(Tensor([[3.0, 0.0], [0.0, 4.0]]))
     Tensor([4., 3.], dtype=float32)
     """
-    m, n = matrices(A)
+    shape = (*A.shape[:-2], min(matrices(A)))
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         u, _, vh = svd(inputs[0], False)
         return [(u * given[0].unsqueeze(-2)) @ vh]
 
-    shape = (*A.shape[:-2], min(m, n))
     return called("svdvals", _FAULT, lambda a: [np.linalg.svd(a, compute_uv=False)], [shape], [A], gradient)[0]
 
 
@@ -275,7 +270,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
         values, v = outputs
         gap = values.unsqueeze(-2) - values.unsqueeze(-1)
         turns = _skew(v.mT @ given[1]) * 0.5
-        return [v @ (_per_gap(turns, gap) + _diagonal(given[0])) @ v.mT]
+        return [v @ (_per_gap(turns, gap) + given[0].diag_embed()) @ v.mT]
 
     shapes = [A.shape[:-1], A.shape]
     made = called("eigh", _FAULT, lambda a: np.linalg.eigh(a, uplo), shapes, [A], gradient, uplo)
@@ -440,6 +435,12 @@ def _nan_is_inf(x: Tensor, A: Tensor) -> Tensor:
     return x.masked_fill(x.isnan() & ~A.isnan().any((-2, -1)), float("inf"))
 
 
+def of_inverse(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
+    """The cotangent of a matrix by that of its inverse: Giles 2008, 2.2.3."""
+    y = outputs[0].mT
+    return [-(y @ given[0] @ y)]
+
+
 def _inverse_or_inf(A: Tensor) -> Tensor:
     """The inverses; a singular matrix has inf everywhere."""
 
@@ -451,11 +452,7 @@ def _inverse_or_inf(A: Tensor) -> Tensor:
                 return [np.full_like(a, np.inf)]
             return [np.stack([compute(one)[0] for one in a])]
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        y = outputs[0].mT
-        return [-(y @ given[0] @ y)]
-
-    return called("cond", "has no inverse", compute, [A.shape], [A], gradient)[0]
+    return called("cond", "has no inverse", compute, [A.shape], [A], of_inverse)[0]
 
 
 def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:

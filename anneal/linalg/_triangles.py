@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from anneal.errors import GradientError, ShapeError
-from anneal.linalg._solving import solve_triangular
+from anneal.linalg._solving import _no_faults, solve_triangular
 
 from anneal.linalg._spectra import (  # isort: skip
     Array, Tensors, called, float_op, leading, matrices, on_device, one_batch, squares, standard
@@ -61,7 +61,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     """`cholesky` of A, lower or `upper`, and an int32 of 0 for each matrix: a matrix without a factor is always an
     error here, whatever `check_errors` says.
     """
-    return cholesky(A, upper=upper), Tensor.zeros(A.shape[:-2], dtype="int32", device=A.device)
+    return cholesky(A, upper=upper), _no_faults(A)
 
 
 @standard
@@ -97,12 +97,12 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
         return [Tensor.cat([_tall(q, r[..., :m], gq + y @ g.mT, gr[..., :m]), q @ g], dim=-1)]
 
     def compute(a: Array) -> Sequence[Array]:
-        made: Any = np.linalg.qr(a, mode)  # type: ignore[call-overload]
+        made = np.linalg.qr(a, mode)  # type: ignore[call-overload]
         return [made] if mode == "r" else list(made)
 
     fault = "has no such decomposition"
     if mode == "r":
-        nothing: Tensor = Tensor.zeros(0, dtype=A.dtype, device=A.device)
+        nothing = A.detach().new_zeros(0)
         return QR(nothing, called("qr", fault, compute, [(*lead, k, n)], [A], gradient, mode)[0])
     return QR(*called("qr", fault, compute, [(*lead, m, k), (*lead, k, n)], [A], gradient, mode))
 
@@ -128,7 +128,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     count = tau.shape[-1] if tau.ndim else 0
     if not count <= n <= m or tau.shape[:-1] != A.shape[:-2]:
         raise ShapeError(f"linalg.householder_product: shapes {A.shape} and {tau.shape} do not fit")
-    ones: Tensor = Tensor.eye(m, n, dtype=A.dtype, device=A.device)
+    ones = Tensor.eye(m, n, dtype=A.dtype, device=A.device)
     v = A.tril(-1) + ones
     out = ones.expand(A.shape)
     for i in reversed(range(count)):
@@ -238,13 +238,13 @@ def _packed(A: Tensor, pivot: bool, strict: bool = False) -> tuple[Tensor, Tenso
 def _triangles(packed: Tensor) -> tuple[Tensor, Tensor]:
     m, n = packed.shape[-2:]
     k = min(m, n)
-    ones: Tensor = Tensor.eye(m, k, dtype=packed.dtype, device=packed.device)
+    ones = Tensor.eye(m, k, dtype=packed.dtype, device=packed.device)
     return packed[..., :k].tril(-1) + ones, packed[..., :k, :].triu()
 
 
 def _permutation(rows: Tensor, like: Tensor) -> Tensor:
     """The matrix P with A = P (A with its rows in this order)."""
-    places: Tensor = Tensor.arange(rows.shape[-1], device=rows.device)
+    places = Tensor.arange(rows.shape[-1], device=rows.device)
     return rows.cast(dtypes.int32).unsqueeze(-1).eq(places).cast(like.dtype).mT
 
 

@@ -22,7 +22,7 @@ HELP = {  # modules, and what stands in the families' files beside their functio
     "extremes": "MinMax ValuesIndices",
     "losses": "reduce_loss",
     "pooling": "per_axis",
-    "precision": "cast_dtype in_single",
+    "precision": "cast_dtype",
     "random": "Generator default_generator host_generator host_normal host_uniform",
     "images": "MODES OUTSIDE SAMPLED keys_kernel overlapped sampled",
     "statistics": "Histogram",

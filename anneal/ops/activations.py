@@ -9,24 +9,26 @@ from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function, need_float, same_device
+from anneal.ops.arguments import family, function, need_float, same_device
 from anneal.ops.checks import is_tensor
 from anneal.ops.elementwise import binary, choose, clipped, floats_of, real_node
 from anneal.ops.functions import Operand
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape, share
-from anneal.ops.precision import in_single, no_grad
+from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape, row_shape, share
+from anneal.ops.precision import no_grad
 from anneal.runtime import here
 from anneal.uop import Ints, Op, UOp, by_rule, dtypes
 from anneal.uop.sizes import product as count_of
 
 _BOOL = dtypes.bool_
+_activation = function(functional=True)
+_single = function(functional=True, single=True)
+_norm = function(functional=True, autocast="float32", single="first")
 
 # Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
 
 
-@function(in_place=True, functional=True, special="expit")
-@in_single()
+@_single(in_place=True, special="expit")
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)).
 
@@ -34,11 +36,12 @@ def sigmoid(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 1.0]).sigmoid()
     Tensor([0.5   , 0.7311], dtype=float32)
     """
-    return x._new(_logistic(-real_node(x)))
+    below = -real_node(x)
+    e = Op.EXP(below)
+    return x._new(by_rule("inverse", Op.RECIP(e + 1.0), below, e, arguments=1.0))
 
 
-@function(functional=True)
-@in_single()
+@_single
 def logsigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow.
 
@@ -49,7 +52,7 @@ def logsigmoid(x: Tensor) -> Tensor:
     return -((-x).softplus())
 
 
-@function(in_place=True, functional=True, inplace="twin")
+@_activation(in_place=True, inplace="twin")
 def relu(x: Tensor) -> Tensor:
     """max(x, 0); its slope at 0 is 0.
 
@@ -60,7 +63,7 @@ def relu(x: Tensor) -> Tensor:
     return x if x.uop.dtype is _BOOL else binary(x, Op.MAX, 0)
 
 
-@function(functional=True, inplace=True)
+@_activation(inplace=True)
 def relu6(x: Tensor) -> Tensor:
     """min(max(x, 0), 6).
 
@@ -71,7 +74,7 @@ def relu6(x: Tensor) -> Tensor:
     return clipped(x, 0, 6)
 
 
-@function(functional=True, inplace="twin")
+@_activation(inplace="twin")
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x above 0, negative_slope * x elsewhere.
 
@@ -83,39 +86,45 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     return choose(x > 0.0, x, x * negative_slope)
 
 
-@function(functional=True, inplace="twin")
-@in_single()
-def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x above 0, alpha * (exp(x) - 1) elsewhere.
+def _exponential(name: str, scaled: bool, x: Tensor, alpha: float = 1.0) -> Tensor:
+    if scaled and not alpha:
+        raise ShapeError(f"{name}: alpha may not be 0")
+    x = floats_of(x)
+    below = x <= 0.0
+    # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
+    inner = choose(below, x, 0.0)
+    return choose(below, (inner / alpha if scaled else inner).expm1() * alpha, x)
+
+
+elu, celu = family(
+    _exponential,
+    {
+        "elu": (
+            False,
+            """x above 0, alpha * (exp(x) - 1) elsewhere.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.0, 2.0]).elu()
     Tensor([-0.6321,  2.    ], dtype=float32)
-    """
-    x = floats_of(x)
-    below = x <= 0.0
-    # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
-    return choose(below, choose(below, x, 0.0).expm1() * alpha, x)
-
-
-@function(functional=True, inplace="twin")
-@in_single()
-def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
+    """,
+        ),
+        "celu": (
+            True,
+            """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.0, 2.0]).celu()
     Tensor([-0.6321,  2.    ], dtype=float32)
-    """
-    if not alpha:
-        raise ShapeError("celu: alpha may not be 0")
-    x = floats_of(x)
-    below = x <= 0.0
-    return choose(below, (choose(below, x, 0.0) / alpha).expm1() * alpha, x)
+    """,
+        ),
+    },
+    functional=True,
+    inplace="twin",
+    single=True,
+)
 
 
-@function(functional=True, inplace="twin")
-@in_single()
+@_single(inplace="twin")
 def selu(x: Tensor) -> Tensor:
     """The x-normalising exponential unit (Klambauer et al., 2017).
 
@@ -126,8 +135,7 @@ def selu(x: Tensor) -> Tensor:
     return x.elu(1.6732632423543772) * 1.0507009873554805
 
 
-@function(alias="swish", functional=True, inplace=True)
-@in_single()
+@_single(alias="swish", inplace=True)
 def silu(x: Tensor) -> Tensor:
     """x * sigmoid(x), also called swish.
 
@@ -139,8 +147,7 @@ def silu(x: Tensor) -> Tensor:
     return x * x.sigmoid()
 
 
-@function(functional=True)
-@in_single()
+@_single
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x times the normal distribution function of x; approximate="tanh" for the usual approximation.
 
@@ -166,8 +173,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return x._new(named("gelu", by_rule("slope", u * h, u, slope), u, arguments=approximate))
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_single(autocast="float32")
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold.
 
@@ -185,8 +191,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return x._new(by_rule("slope", value.uop, floats.uop, slope.uop))
 
 
-@function(functional=True)
-@in_single()
+@_single
 def softsign(x: Tensor) -> Tensor:
     """x / (1 + |x|).
 
@@ -197,8 +202,7 @@ def softsign(x: Tensor) -> Tensor:
     return x / (x.abs() + 1)
 
 
-@function(functional=True, inplace=True)
-@in_single()
+@_single(inplace=True)
 def mish(x: Tensor) -> Tensor:
     """x * tanh(softplus(x)).
 
@@ -209,7 +213,7 @@ def mish(x: Tensor) -> Tensor:
     return x * x.softplus().tanh()
 
 
-@function(functional=True, inplace="twin")
+@_activation(inplace="twin")
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clipped to [min_val, max_val].
 
@@ -222,8 +226,7 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return clipped(x, min_val, max_val)
 
 
-@function(functional=True, inplace=True)
-@in_single()
+@_single(inplace=True)
 def hardsigmoid(x: Tensor) -> Tensor:
     """relu6(x + 3) / 6.
 
@@ -234,8 +237,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return (x + 3.0).clamp(0, 6) / 6.0
 
 
-@function(functional=True, inplace=True)
-@in_single()
+@_single(inplace=True)
 def hardswish(x: Tensor) -> Tensor:
     """x * relu6(x + 3) / 6.
 
@@ -246,7 +248,7 @@ def hardswish(x: Tensor) -> Tensor:
     return x * x.hardsigmoid()
 
 
-@function(functional=True)
+@_activation
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 where it would pass it.
 
@@ -260,7 +262,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     return choose(x.abs() <= lambd, x * 0.0, choose(x > 0.0, x - lambd, x + lambd))
 
 
-@function(functional=True)
+@_activation
 def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, 0 elsewhere.
 
@@ -271,8 +273,7 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     return choose(x.abs() <= lambd, 0, x)
 
 
-@function(functional=True)
-@in_single()
+@_single
 def tanhshrink(x: Tensor) -> Tensor:
     """x - tanh(x).
 
@@ -283,7 +284,7 @@ def tanhshrink(x: Tensor) -> Tensor:
     return x - x.tanh()
 
 
-@function(functional=True, inplace="twin")
+@_activation(inplace="twin")
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     """x above `threshold`, `value` elsewhere.
 
@@ -294,7 +295,7 @@ def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     return choose(x <= threshold, value, x)
 
 
-@function(functional=True, autocast="low")
+@_activation(autocast="low")
 def prelu(x: Tensor, weight: Operand) -> Tensor:
     """x above 0, weight * x elsewhere; a weight of several elements goes along axis 1.
 
@@ -305,26 +306,15 @@ def prelu(x: Tensor, weight: Operand) -> Tensor:
     floats = floats_of(x)
     w = x._lift(weight)
     if w.shape == (1,):
-        w = w._new(reshape(w.uop, ()))
+        w = w.reshape(())
     if w.ndim == 1:
         if floats.ndim < 2 or floats.shape[1] != w.shape[0]:
             raise ShapeError(f"prelu: a weight of shape {w.shape} needs axis 1 of {floats.shape} to be as long")
-        w = w._new(reshape(w.uop, (w.shape[0], *[1] * (floats.ndim - 2))))
+        w = w.reshape(-1, *[1] * (floats.ndim - 2))
     return choose(floats > 0.0, floats, floats * w)
 
 
-def _logistic(x: UOp) -> UOp:
-    """1 / (1 + exp(x)): the sigmoid of -x."""
-    e = Op.EXP(x)
-    v = Op.RECIP(e + 1.0)
-    return by_rule("inverse", v, x, e, arguments=1.0)
-
-
 # -- normalisation to mean 0 and variance 1 along some axes, and related functions ------------------------------------
-
-
-def _node(x: Tensor | None) -> UOp | None:
-    return None if x is None else x.uop
 
 
 def _centre_and_scale(u: UOp, axes: Ints, eps: float) -> tuple[UOp, UOp, UOp]:
@@ -338,10 +328,15 @@ def _centre_and_scale(u: UOp, axes: Ints, eps: float) -> tuple[UOp, UOp, UOp]:
     return by_rule("standardize", y, u, r, arguments=axes), mean, variance
 
 
-def _affine(u: UOp, weight: UOp | None, bias: UOp | None) -> UOp:
+def _affine(u: UOp, weight: Tensor | None, bias: Tensor | None, view: Ints = ()) -> UOp:
+    """`u` times a weight plus a bias, both of shape `view` if it is given."""
     if weight is not None:
-        u = u * broadcast(weight.cast(u.dtype), u.shape)
-    return u if bias is None else u + broadcast(bias.cast(u.dtype), u.shape)
+        u = u * _wide(weight, u, view)
+    return u if bias is None else u + _wide(bias, u, view)
+
+
+def _wide(x: Tensor, u: UOp, view: Ints) -> UOp:
+    return broadcast(reshape(x.uop, view or x.shape).cast(u.dtype), u.shape)
 
 
 def _trailing(x: Tensor, shape: int | Sequence[int], *params: Tensor | None) -> Ints:
@@ -355,8 +350,7 @@ def _trailing(x: Tensor, shape: int | Sequence[int], *params: Tensor | None) -> 
     return tuple(range(x.ndim - len(tail), x.ndim))
 
 
-@function(functional=True, autocast="float32")
-@in_single(keeps=True)
+@_norm
 def layer_norm(
     x: Tensor,
     normalized_shape: int | Sequence[int],
@@ -375,13 +369,12 @@ def layer_norm(
     axes = _trailing(x, normalized_shape, weight, bias)
     u, _, _ = _centre_and_scale(x.uop, axes, eps)
     given = [p.uop for p in (x, weight, bias) if p is not None]
-    y = _affine(u, _node(weight), _node(bias))
+    y = _affine(u, weight, bias)
     y = y if weight is None else named("layer_norm", y, *given, arguments=(axes[0], eps))
     return result(y, x, weight, bias)
 
 
-@function(functional=True, autocast="float32")
-@in_single(keeps=True)
+@_norm
 def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -397,11 +390,10 @@ def rms_norm(
     u = x.uop
     share = reciprocal(u.dtype, [u.shape[a] for a in axes])
     square = reduce_axis(u * u, Op.ADD, axes) * share + (2.0 ** (1 - u.dtype.digits) if eps is None else eps)
-    return result(_affine(u * expand(Op.RSQRT(square), u.shape), _node(weight), None), x, weight)
+    return result(_affine(u * expand(Op.RSQRT(square), u.shape), weight, None), x, weight)
 
 
-@function(functional=True, autocast="float32")
-@in_single(keeps=True)
+@_norm
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -419,12 +411,10 @@ def group_norm(
         raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels (axis 1) of shape {s}")
     grouped = (s[0], num_groups, count_of(s[1:]) // num_groups)
     u, _, _ = _centre_and_scale(reshape(x.uop, grouped), (2,), eps)
-    view = (1, s[1]) + (1,) * (len(s) - 2)
     for p in (weight, bias):
         if p is not None and p.shape != (s[1],):
             raise ShapeError(f"group_norm: weight and bias have shape ({s[1]},) for x of shape {s}, not {p.shape}")
-    w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
-    return result(_affine(reshape(u, s), w, b), x, weight, bias)
+    return result(_affine(reshape(u, s), weight, bias, row_shape(s[1], 1, len(s))), x, weight, bias)
 
 
 def take_running_updates() -> list[Tensor]:
@@ -434,8 +424,7 @@ def take_running_updates() -> list[Tensor]:
     return out
 
 
-@function(functional=True)
-@in_single(keeps=True)
+@_activation(single="first")
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -468,14 +457,13 @@ def batch_norm(
     for name, p in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
         if p is not None and p.shape != (s[1],):
             raise ShapeError(f"batch_norm: {name} has shape {p.shape}, but x of shape {s} has {s[1]} channels (axis 1)")
-    view = (1, s[1]) + (1,) * (len(s) - 2)
-    w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
+    view = row_shape(s[1], 1, len(s))
     if not training:
         if running_mean is None or running_var is None:
             raise ShapeError("batch_norm: without running statistics it must be training=True")
         mean, var = reshape(running_mean.uop, view), reshape(running_var.uop, view)
         u = (x.uop - broadcast(mean, s)) * broadcast(Op.RSQRT(var + eps), s)
-        y = _affine(u, w, b)
+        y = _affine(u, weight, bias, view)
         if weight is not None and bias is not None:
             given = [p.uop for p in (x, weight, bias, running_mean, running_var)]
             y = named("batch_norm", y, *given, arguments=eps)
@@ -488,7 +476,7 @@ def batch_norm(
         _moved(running_mean, mean, momentum)
         n = count.cast(var.dtype) if isinstance(count, UOp) else count  # quotients of a device's ints are ints
         _moved(running_var, var * (n / (n - 1)), momentum)
-    return result(_affine(u, w, b), x, weight, bias)
+    return result(_affine(u, weight, bias, view), x, weight, bias)
 
 
 def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None:
@@ -502,8 +490,7 @@ def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None
         here.statistics[id(running)] = weakref.ref(running)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@_single(method=False, autocast="float32")
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, or by eps where that is larger.
 
@@ -514,7 +501,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return x / x.norm(p, dim, True).clamp(min=eps)
 
 
-@function(functional=True, method=False)
+@_activation(method=False)
 def instance_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -555,7 +542,7 @@ def instance_norm(
     return group_norm(x, x.shape[1], weight, bias, eps) if x.shape[1] else x * 1.0
 
 
-@function(functional=True, method=False)
+@_activation(method=False)
 def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
     x's own.
@@ -567,9 +554,8 @@ def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float =
     if x.ndim < 3:
         raise ShapeError(f"local_response_norm: takes (batch, channels, places...), not shape {x.shape}")
     before, after = size // 2, (size - 1) // 2
-    square: Any = (x * x).pad(((0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)))
-    total: Any = square.narrow(1, 0, x.shape[1])
+    square = (x * x).pad(((0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)))
+    total = square.narrow(1, 0, x.shape[1])
     for i in range(1, size):
         total = total + square.narrow(1, i, x.shape[1])
-    out: Tensor = x / (total * (alpha / size) + k) ** beta
-    return out
+    return x / (total * (alpha / size) + k) ** beta

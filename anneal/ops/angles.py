@@ -7,7 +7,7 @@ import math
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, floats_of, real_unary
-from anneal.ops.functions import Operand, as_reals, by_slope, has_sign_bit, polynomial
+from anneal.ops.functions import Operand, as_reals, by_slope, has_sign_bit, numbers, polynomial
 from anneal.uop import Op, const
 
 _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32
@@ -15,26 +15,20 @@ _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64
 _SINC = tuple([(-1) ** n * 2 * n / math.factorial(2 * n + 1) for n in range(8, 0, -1)])
 _SINH = tuple([1 / math.factorial(2 * n + 1) for n in range(10, -1, -1)])  # sinh(x) / x by powers of x * x
 # atan(x) = x + x z P(z) / Q(z) with z = x * x, for |x| <= 0.66 (Moshier's Cephes).
-_ATAN_P = (
-    -8.750608600031904122785e-1,
-    -1.615753718733365076637e1,
-    -7.500855792314704667340e1,
-    -1.228866684490136173410e2,
-    -6.485021904942025371773e1,
-)
-_ATAN_Q = (
-    1.0,
-    2.485846490142306297962e1,
-    1.650270098316988542046e2,
-    4.328810604912902668951e2,
-    4.853903996359136964868e2,
-    1.945506571482613964425e2,
-)
+_ATAN_P = numbers("""
+    -8.750608600031904122785e-1 -1.615753718733365076637e1 -7.500855792314704667340e1 -1.228866684490136173410e2
+    -6.485021904942025371773e1
+""")
+_ATAN_Q = numbers("""
+    1.0 2.485846490142306297962e1 1.650270098316988542046e2 4.328810604912902668951e2 4.853903996359136964868e2
+    1.945506571482613964425e2
+""")
 # The same for float32, |x| <= 0.42: atan(x) = x + x z P(z).
 _ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+_standard = function(in_place=True, array_api=True)
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def sin(x: Tensor) -> Tensor:
     """The sine of an angle in radians.
 
@@ -45,7 +39,7 @@ def sin(x: Tensor) -> Tensor:
     return real_unary(x, Op.SIN)
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def cos(x: Tensor) -> Tensor:
     """The cosine of an angle in radians.
 
@@ -56,7 +50,7 @@ def cos(x: Tensor) -> Tensor:
     return real_unary(x, Op.COS)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
+@_standard(autocast="float32")
 def tan(x: Tensor) -> Tensor:
     """The tangent of an angle in radians.
 
@@ -67,7 +61,7 @@ def tan(x: Tensor) -> Tensor:
     return real_unary(x, Op.TAN)
 
 
-@function(in_place=True, functional=True, array_api=True)
+@_standard(functional=True)
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent.
 
@@ -78,80 +72,73 @@ def tanh(x: Tensor) -> Tensor:
     return real_unary(x, Op.TANH)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
-def sinh(x: Tensor) -> Tensor:
+@_standard(autocast="float32")
+@by_slope
+def sinh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The hyperbolic sine.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).sinh()
     Tensor([0.    , 1.1752], dtype=float32)
     """
-    return by_slope(x, lambda x: (_sinh(x), _cosh(x)))
+    return _sinh(x), _cosh(x)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
-def cosh(x: Tensor) -> Tensor:
+@_standard(autocast="float32")
+@by_slope
+def cosh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The hyperbolic cosine.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).cosh()
     Tensor([1.    , 1.5431], dtype=float32)
     """
-    return by_slope(x, lambda x: (_cosh(x), _sinh(x)))
+    return _cosh(x), _sinh(x)
 
 
-@function(alias="arcsin", in_place=True, autocast="float32", array_api=True)
-def asin(x: Tensor) -> Tensor:
+@_standard(alias="arcsin", autocast="float32")
+@by_slope
+def asin(x: Tensor) -> tuple[Tensor, Tensor]:
     """The angle from -pi/2 to pi/2 with this sine; nan outside [-1, 1].
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.5, 1.0]).asin().round(4)
     Tensor([0.    , 0.5236, 1.5708], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        square = (1.0 - x) * (1.0 + x)
-        return _arc(x / (1.0 + square.sqrt())) * 2.0, square.rsqrt()
-
-    return by_slope(x, both)
+    square = (1.0 - x) * (1.0 + x)
+    return _arc(x / (1.0 + square.sqrt())) * 2.0, square.rsqrt()
 
 
-@function(alias="arccos", in_place=True, autocast="float32", array_api=True)
-def acos(x: Tensor) -> Tensor:
+@_standard(alias="arccos", autocast="float32")
+@by_slope
+def acos(x: Tensor) -> tuple[Tensor, Tensor]:
     """The angle from 0 to pi with this cosine; nan outside [-1, 1].
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 0.5, -1.0]).acos().round(4)
     Tensor([0.    , 1.0472, 3.1416], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        # from the distance to 1, which keeps its digits: pi/2 - asin(x) would lose them
-        size = x.abs()
-        angle = _arc(((1.0 - size) / (1.0 + size)).sqrt()) * 2.0
-        return choose(x < 0.0, math.pi - angle, angle), -((1.0 - x) * (1.0 + x)).rsqrt()
-
-    return by_slope(x, both)
+    # from the distance to 1, which keeps its digits: pi/2 - asin(x) would lose them
+    size = x.abs()
+    angle = _arc(((1.0 - size) / (1.0 + size)).sqrt()) * 2.0
+    return choose(x < 0.0, math.pi - angle, angle), -((1.0 - x) * (1.0 + x)).rsqrt()
 
 
-@function(alias="arctan", in_place=True, array_api=True)
-def atan(x: Tensor) -> Tensor:
+@_standard(alias="arctan")
+@by_slope
+def atan(x: Tensor) -> tuple[Tensor, Tensor]:
     """The angle from -pi/2 to pi/2 with this tangent.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0, -1e9]).atan().round(4)
     Tensor([ 0.    ,  0.7854, -1.5708], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        steep = x.abs() > 1.0
-        angle = _arc(choose(steep, 1.0 / choose(steep, x, 1.0), x))
-        return choose(steep, _signed(math.pi / 2, x) - angle, angle), 1.0 / (1.0 + x * x)
-
-    return by_slope(x, both)
+    steep = x.abs() > 1.0
+    angle = _arc(choose(steep, 1.0 / choose(steep, x, 1.0), x))
+    return choose(steep, _signed(math.pi / 2, x) - angle, angle), 1.0 / (1.0 + x * x)
 
 
-@function(alias="arctan2", in_place=True, autocast="widest", array_api=True)
+@_standard(alias="arctan2", autocast="widest")
 def atan2(x: Tensor, other: Operand) -> Tensor:
     """The angle from -pi to pi of the point (other, x): its tangent is x / other.
 
@@ -173,69 +160,60 @@ def atan2(x: Tensor, other: Operand) -> Tensor:
     return choose(steep, quarter - angle, choose(has_sign_bit(x), angle + half, angle)).cast(dtype)
 
 
-@function(alias="arcsinh", in_place=True, array_api=True)
-def asinh(x: Tensor) -> Tensor:
+@_standard(alias="arcsinh")
+@by_slope
+def asinh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of sinh.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0, -1e9]).asinh().round(4)
     Tensor([  0.    ,   0.8814, -21.4164], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        size = x.abs()
-        far = size > _FAR
-        a = choose(far, 1.0, size)
-        square = a * a
-        near = (a + square / (1.0 + (1.0 + square).sqrt())).log1p()
-        value = choose(far, choose(far, size, 1.0).log() + math.log(2), near)
-        return choose(has_sign_bit(x), -value, value), 1.0 / choose(far, size, (1.0 + square).sqrt())
-
-    return by_slope(x, both)
+    size = x.abs()
+    far = size > _FAR
+    a = choose(far, 1.0, size)
+    square = a * a
+    near = (a + square / (1.0 + (1.0 + square).sqrt())).log1p()
+    value = choose(far, choose(far, size, 1.0).log() + math.log(2), near)
+    return choose(has_sign_bit(x), -value, value), 1.0 / choose(far, size, (1.0 + square).sqrt())
 
 
-@function(alias="arccosh", in_place=True, array_api=True)
-def acosh(x: Tensor) -> Tensor:
+@_standard(alias="arccosh")
+@by_slope
+def acosh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of cosh for numbers from 1 on; nan below.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).acosh().round(4)
     Tensor([0.   , 1.317], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        far = x > _FAR
-        a = choose(far, 1.0, x) - 1.0
-        near = (a + (a * (a + 2.0)).sqrt()).log1p()
-        value = choose(far, choose(far, x, 1.0).log() + math.log(2), near)
-        below = choose(x <= -1.0, x, -2.0)  # what is not below -1 gets no part in its slope
-        one_below = (-1.0 - below).rsqrt() * (1.0 - below).rsqrt()
-        return choose(x < 1.0, math.nan, value), choose(x <= -1.0, one_below, (x - 1.0).rsqrt() * (x + 1.0).rsqrt())
-
-    return by_slope(x, both)
+    far = x > _FAR
+    a = choose(far, 1.0, x) - 1.0
+    near = (a + (a * (a + 2.0)).sqrt()).log1p()
+    value = choose(far, choose(far, x, 1.0).log() + math.log(2), near)
+    below = choose(x <= -1.0, x, -2.0)  # what is not below -1 gets no part in its slope
+    one_below = (-1.0 - below).rsqrt() * (1.0 - below).rsqrt()
+    return choose(x < 1.0, math.nan, value), choose(x <= -1.0, one_below, (x - 1.0).rsqrt() * (x + 1.0).rsqrt())
 
 
-@function(alias="arctanh", in_place=True, array_api=True)
-def atanh(x: Tensor) -> Tensor:
+@_standard(alias="arctanh")
+@by_slope
+def atanh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of tanh; infinite at -1 and 1, nan beyond.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.5]).atanh().round(4)
     Tensor([0.    , 0.5493], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        size = x.abs()
-        end = size >= 1.0
-        a = choose(end, 0.0, size)
-        value = (a * 2.0 / (1.0 - a)).log1p() * 0.5
-        value = choose(end, choose(size > 1.0, x * 0.0 + math.nan, math.inf), value)
-        return choose(has_sign_bit(x), -value, value), 1.0 / ((1.0 - x) * (1.0 + x))
-
-    return by_slope(x, both)
+    size = x.abs()
+    end = size >= 1.0
+    a = choose(end, 0.0, size)
+    value = (a * 2.0 / (1.0 - a)).log1p() * 0.5
+    value = choose(end, choose(size > 1.0, x * 0.0 + math.nan, math.inf), value)
+    return choose(has_sign_bit(x), -value, value), 1.0 / ((1.0 - x) * (1.0 + x))
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def hypot(x: Tensor, other: Operand) -> Tensor:
     """sqrt(x**2 + other**2), without overflow.
 
@@ -252,28 +230,25 @@ def hypot(x: Tensor, other: Operand) -> Tensor:
 
 
 @function(in_place=True, special=True)
-def sinc(x: Tensor) -> Tensor:
+@by_slope
+def sinc(x: Tensor) -> tuple[Tensor, Tensor]:
     """sin(pi x) / (pi x), 1 at 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.5]).sinc().round(4)
     Tensor([1.    , 0.6366], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        # from the distance to the nearest integer, which is exact, where pi * x would be rounded
-        size = x.abs()
-        whole = size.round()
-        odd = (whole - (whole * 0.5).floor() * 2.0).ne(0.0)
-        angle, t = choose(odd, whole - size, size - whole) * math.pi, size * math.pi
-        near, zero = t < 0.5, t.eq(0.0)
-        value, cosine = choose(zero, 1.0, angle.sin() / choose(zero, 1.0, t)), angle.cos()
-        # next to 0 the difference cancels
-        inner = choose(near, x, 0.0) * math.pi
-        series = inner * polynomial(inner * inner, _SINC) * math.pi
-        return value, choose(near, series, (choose(odd, -cosine, cosine) - value) / choose(near, 1.0, x))
-
-    return by_slope(x, both)
+    # from the distance to the nearest integer, which is exact, where pi * x would be rounded
+    size = x.abs()
+    whole = size.round()
+    odd = (whole - (whole * 0.5).floor() * 2.0).ne(0.0)
+    angle, t = choose(odd, whole - size, size - whole) * math.pi, size * math.pi
+    near, zero = t < 0.5, t.eq(0.0)
+    value, cosine = choose(zero, 1.0, angle.sin() / choose(zero, 1.0, t)), angle.cos()
+    # next to 0 the difference cancels
+    inner = choose(near, x, 0.0) * math.pi
+    series = inner * polynomial(inner * inner, _SINC) * math.pi
+    return value, choose(near, series, (choose(odd, -cosine, cosine) - value) / choose(near, 1.0, x))
 
 
 @function(in_place=True)

@@ -9,8 +9,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from types import FunctionType, TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from anneal.names import Tensor
 from anneal.ops.bases import change_view, link_views
 from anneal.ops.checks import apart, into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
-from anneal.ops.precision import casts
+from anneal.ops.precision import casts, in_single
 from anneal.runtime import Args, Fun, Options, call_late, here
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
@@ -99,7 +100,7 @@ def _wholes(what: str, x: Any) -> Any:
 def _sizes(what: str, x: Any) -> Any:
     """Sizes of a new shape: a tuple of ints that are not negative."""
     many = isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim)
-    given: tuple[Any, ...] = _wholes(what, x) if many else (whole(what, x),)
+    given = _wholes(what, x) if many else (whole(what, x),)
     if any(isinstance(n, int) and n < 0 for n in given):
         raise ShapeError(f"{what} must not be negative, not {said(x)}")
     return given
@@ -115,12 +116,8 @@ def _whole_or_wholes(what: str, x: Any) -> Any:
         raise ArgumentError(f"{what} is an int, or several are a list of ints, not {said(x)}") from None
 
 
-def _whole_or_text(what: str, x: Any) -> Any:
-    return x if isinstance(x, str) else _whole_or_wholes(what, x)
-
-
-def _number_or_text(what: str, x: Any) -> Any:
-    return x if isinstance(x, str) else number(what, x)
+def _or_text(look: Fun) -> Fun:
+    return lambda what, x: x if isinstance(x, str) else look(what, x)
 
 
 def _number_or_numbers(what: str, x: Any) -> Any:
@@ -147,14 +144,8 @@ def _generator(what: str, x: Any) -> Any:
     raise DTypeError(f"{what} is a Generator, not {said(x)}; manual_seed starts the default one")
 
 
-class _Kind:
-    """The classes that need no look, and what looks at the others and gives what the op is to see."""
-
-    __slots__ = ("look", "plain")
-
-    def __init__(self, look: Callable[[str, Any], Any], *plain: type) -> None:
-        self.look = look
-        self.plain: Container[type] = frozenset(plain)
+# What looks at arguments and gives what the op is to see, and the classes that need no look.
+_Kind = tuple[Callable[[str, Any], Any], Container[type]]
 
 
 _NONE = type(None)
@@ -166,29 +157,24 @@ _ROWS: Sequence[tuple[Any, ...]] = (  # an annotation, and its kind; each is the
     ("int | float", _value, float, bool),
     ("Number", _value, float, bool),
     ("Number | UOp", _value, float, bool, UOp),
-    ("float | str", _number_or_text, float, str),
+    ("float | str", _or_text(number), float, str),
     ("str", _text, str),
-    ("Tensor", need_tensor),
     ("Axes", _whole_or_wholes, _NONE),
     ("Axes | bool", _whole_or_wholes, _NONE, bool),
     ("int | Sequence[int]", _whole_or_wholes),
     ("Sequence[int]", _wholes),
     ("Sizes", _whole_or_wholes),
-    ("Sizes | str", _whole_or_text, str),
+    ("Sizes | str", _or_text(_whole_or_wholes), str),
     ("Outputs", _outputs),
     ("Shape", _sizes),
     ("float | Sequence[float]", _number_or_numbers, float),
     ("Generator", _generator),
 )
-_KINDS = {name: _Kind(*row) for name, *row in _ROWS} | {f"{name} | None": _Kind(*row, _NONE) for name, *row in _ROWS}
-_DEVICE_KIND = _Kind(_device, str, Place, _NONE)
-_TENSOR, _OR_NONE = _KINDS["Tensor"], _KINDS["Tensor | None"]
-_TENSOR.plain, _OR_NONE.plain = here.context.tensors.classes, here.context.tensors.classes_or_none
-
-
-def kind_of(name: str, annotation: Any) -> _Kind | None:
-    """The kind of a parameter's values, if its name or its annotation says one."""
-    return _DEVICE_KIND if name == "device" else _KINDS.get(annotation)
+_KINDS: dict[str, _Kind] = {name: (look, frozenset(plain)) for name, look, *plain in _ROWS}
+_KINDS |= {f"{name} | None": (look, frozenset((*plain, _NONE))) for name, look, *plain in _ROWS}
+_TENSOR = _KINDS["Tensor"] = need_tensor, here.context.tensors.classes
+_KINDS["Tensor | None"] = need_tensor, here.context.tensors.classes_or_none
+_KINDS["device"] = _device, (str, Place, _NONE)  # a parameter's name says it
 
 
 # The names of the argument that is an axis, each with its other name.
@@ -204,11 +190,6 @@ def _axis_among(order: Sequence[str], count: int, kinds: dict[str, _Kind]) -> tu
     if own in kinds:
         kinds[_AXES[own]] = kinds[own]
     return own, _AXES.get(own, ""), order.index(own) if own in order[:count] else 1 << 30
-
-
-def _both(order: Sequence[str], own: str, other: str) -> list[str]:
-    """The names of arguments, with the other name of the axis behind its own."""
-    return [n for o in order for n in ((own, other) if o == own else (o,))]
 
 
 def _one_axis(own: str, other: str, place: int, args: Args, options: Options) -> Args:
@@ -250,16 +231,15 @@ def rename(error: UserError, name: str, anew: bool = True) -> None:
 def checked(function: F, name: str = "") -> F:
     """The function with a check of its arguments, and its name (a class's, for `__init__`) in its errors."""
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
-    inner: Any = inspect.unwrap(function)
+    inner = inspect.unwrap(function)
     code, annotations = inner.__code__, inner.__annotations__
-    order: Sequence[str] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    kinds = {p: k for p in order if (k := kind_of(p, annotations.get(p))) is not None}
-    placed = tuple([(i, p, kinds[p]) for i, p in enumerate(order[: code.co_argcount]) if p in kinds])
+    order = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    told = {p: p if p == "device" else annotations.get(p) for p in order}
+    kinds = {p: _KINDS[kind] for p, kind in told.items() if kind in _KINDS}
+    placed = [(i, p, *kinds[p]) for i, p in enumerate(order[: code.co_argcount]) if p in kinds]
     # the tensor that most ops take first: its class is all that is looked at
-    tensor = placed[0][1] if placed and placed[0][0] == 0 and placed[0][2] is _TENSOR else ""
-    if tensor:
-        placed = placed[1:]
-    tensors = _TENSOR.plain
+    tensor = placed.pop(0)[1] if code.co_argcount and kinds.get(order[0]) is _TENSOR else ""
+    tensors = _TENSOR[1]
     own, other, place = _axis_among(order, code.co_argcount, kinds)
     title = name or function.__name__
     of_class = title in ("__init__", "forward")  # a layer's: it has the name of its class
@@ -270,17 +250,15 @@ def checked(function: F, name: str = "") -> F:
         try:
             if tensor and args and args[0].__class__ not in tensors:
                 args = lifted(function, title, tensor, args)
-            for i, what, kind in placed:
+            for i, what, look, plain in placed:
                 if i >= len(args):
                     break
-                if args[i].__class__ not in kind.plain:
-                    seen = kind.look(what, args[i])
-                    if seen is not args[i]:
-                        args = (*args[:i], seen, *args[i + 1 :])
+                if args[i].__class__ not in plain and (seen := look(what, args[i])) is not args[i]:
+                    args = (*args[:i], seen, *args[i + 1 :])
             if options:
                 for what, x in options.items():
-                    if (named := kinds.get(what)) is not None and x.__class__ not in named.plain:
-                        options[what] = named.look(what, x)
+                    if what in kinds and x.__class__ not in kinds[what][1]:
+                        options[what] = kinds[what][0](what, x)
                 if other in options:
                     args = _one_axis(own, other, place, args, options)
             return function(*args, **options)
@@ -296,7 +274,8 @@ def checked(function: F, name: str = "") -> F:
                 return called(*again[0], **again[1])
             if method and args and not of_class and not is_tensor(args[0]):
                 raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
-            if what := unknown(error, inner.__qualname__, _both(order, own, other), options):
+            names = [n for o in order for n in ((own, other) if o == own else (o,))]
+            if what := unknown(error, inner.__qualname__, names, options):
                 at = type(args[0]).__name__ if of_class and args else title
                 raise DTypeError(f"{at}: {what}") from None
             raise
@@ -308,14 +287,22 @@ def checked(function: F, name: str = "") -> F:
     return deferred(called, function) if _defers(function) else called  # type: ignore[return-value]
 
 
+class _Declares(Protocol):
+    @overload
+    def __call__(self, op: F) -> F: ...
+    @overload
+    def __call__(self, **said: Any) -> _Declares: ...
+
+
 @overload
 def function(op: F) -> F: ...
 @overload
-def function(**declared: Any) -> Callable[[F], F]: ...
-def function(
-    op: Any = None, *, view: bool = False, itself: bool = False, autocast: str = "", neutral: Any = "", **declared: Any
-) -> Any:
+def function(**said: Any) -> _Declares: ...
+def function(op: Any = None, **said: Any) -> Any:
     """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
+
+    Without an op it is a decorator with these words, which takes more; a file may name one whose words many functions
+    share.
 
     Args:
         alias: further names, of the function and of the method. function_alias: of the function alone.
@@ -330,18 +317,21 @@ def function(
         view: whether its results are views of its first argument, as in torch: `viewing`.
         itself: whether it gives its argument where it has nothing to do, as in torch, and not a copy.
         autocast: the dtype that it takes its operands in under `anneal.amp.autocast`: `precision.casts`.
+        single: whether floats of 8 and 16 bits become float32 first: `precision.in_single`; "first": the result has the
+            dtype of the first tensor.
     """
-
-    def declare(op: Any) -> Any:
-        op.is_op = True
-        if neutral != "":
-            op.neutral = neutral
-        if itself:
-            op.is_itself = True
-        op = casts(op, autocast) if autocast else op
-        return checked(viewing(op) if view else op)
-
-    return declare if op is None else declare(op)
+    if op is None:
+        return partial(function, **said)
+    if single := said.get("single"):
+        op = in_single(op, single == "first")
+    op.is_op = True
+    if "neutral" in said:
+        op.neutral = said["neutral"]
+    if "itself" in said:
+        op.is_itself = True
+    if "autocast" in said:
+        op = casts(op, said["autocast"])
+    return checked(viewing(op) if "view" in said else op)
 
 
 def rows_of(
@@ -471,10 +461,13 @@ def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:
     known = function if op is None or copies else op
     views = _views(known, function.__name__)
     changes = changes or known.__name__ == "assign"
-    if views:
-        run = _linking(function, known.__name__)
-    else:
-        run = function if changes or (hasattr(known, "is_itself") and not copies) else apart(function)
+    run: Fun = function if views or changes or (hasattr(known, "is_itself") and not copies) else apart(function)
+
+    def linked(*args: Any, **options: Any) -> Any:
+        """The results, which are noted as views of the first argument."""
+        out = function(*args, **options)
+        link_views(known.__name__, function, args, options, out)
+        return out
 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
@@ -485,7 +478,7 @@ def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:
                 viewed = changes and args and getattr(args[0], "_base", None) is not None
                 if viewed and change_view(known, function, args[0], args[1:], options):
                     return args[0]
-                return call_late(known, args, options, run, changes)
+                return call_late(known, args, options, linked if views else run, changes)
             except Exception as error:
                 shorten(error)
                 raise
@@ -493,17 +486,6 @@ def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:
 
     late.__wrapped__ = op or function  # what `alias` and `inspect` look for
     return late  # type: ignore[return-value]
-
-
-def _linking(function: Fun, name: str) -> Fun:
-    """A function whose results are noted as views of its first argument."""
-
-    def run(*args: Any, **options: Any) -> Any:
-        out = function(*args, **options)
-        link_views(name, function, args, options, out)
-        return out
-
-    return run
 
 
 def changing(function: F) -> F:
@@ -568,13 +550,13 @@ def locate(error: Exception, path: str, root: str = "") -> None:
 
 
 def _without_ours(first: TracebackType | None, every: bool) -> TracebackType | None:
-    entries: list[tuple[TracebackType, str]] = []
+    entries = []
     while first is not None:
         entries.append((first, first.tb_frame.f_code.co_filename))
         first = first.tb_next
     users = [n for n, (_, file) in enumerate(entries) if not file.startswith((_OURS, *_INSTALLED))]
     last = len(entries) if every else users[-1] if users else 0
-    out: TracebackType | None = None
+    out = None
     for n in range(len(entries) - 1, -1, -1):
         entry, file = entries[n]
         if n >= last or not file.startswith(_OURS):

@@ -18,7 +18,7 @@ from anneal.ops.made import result
 from anneal.ops.nodes import (  # isort: skip
     broadcast, common_dtype, detached, expand, iota, named, permute, reduce_axis, reshape, take_rows,
 )  # fmt: skip
-from anneal.ops.precision import in_single, no_grad, whole_product
+from anneal.ops.precision import no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
 from anneal.uop import Op, UOp, by_rule, const, dtypes
@@ -28,8 +28,7 @@ _INT32 = dtypes.int32
 _NAME = "scaled_dot_product_attention"  # in messages
 
 
-@function(functional=True, autocast="low")
-@in_single()
+@function(functional=True, autocast="low", single=True)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -113,12 +112,16 @@ def _exponentials(
 
 def _weighted(weights: UOp, v: UOp) -> UOp:
     """weights (..., l, s) and v (..., s, v) to (..., l, v, 1): the sums over s."""
-    *lead, rows, columns = weights.shape
-    n, d = len(lead), v.shape[-1]
-    full = (*lead, rows, d, columns)
-    left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
-    right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
-    return reduce_axis(left * right, Op.ADD, (n + 2,))
+    n = len(v.shape) - 2
+    return _products(weights, permute(v, (*range(n), n + 1, n)))
+
+
+def _products(a: UOp, b: UOp) -> UOp:
+    """a (..., l, e) and b (..., s, e) to (..., l, s, 1): the sums of the products over e."""
+    *lead, rows, e = a.shape
+    full = (*lead, rows, b.shape[-2], e)
+    left, right = reshape(a, (*lead, rows, 1, e)), reshape(b, (*b.shape[:-2], 1, *b.shape[-2:]))
+    return reduce_axis(expand(left, full) * broadcast(right, full), Op.ADD, (len(lead) + 2,))
 
 
 # -- in turns ---------------------------------------------------------------------------------------------------------
@@ -156,7 +159,7 @@ def _in_turns(
     weights, top, total, _ = _exponentials(parts[0], parts[1], scale, mask, is_causal)
     rows = [_weighted(weights, parts[2]), top, total.then(Op.CONTIGUOUS)]
     like = Loop.named(_NAME, again=True)
-    (out, _, total) = looped(like, turns, False, number, [], [], list(zip(parts, arrays, strict=True)), rows)[1]
+    (out, _, total) = looped(like, turns, False, number, [], [], list(zip(parts, arrays)), rows)[1]
     here.context.tensors.host_calls = True
     shape = (*v.shape[:-2], q.shape[-2], v.shape[-1])
     return reshape(out, shape) / expand(reshape(total, (*shape[:-1], 1)), shape)
@@ -174,12 +177,8 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
         lead = broadcast_shapes(*leads)
         query, key, value = [t.expand((*lead, *t.shape[-2:])) for t in (query, key, value)]
     q, k, v = query.uop, key.uop, value.uop
-    if (
-        min(len(q.shape), len(k.shape), len(v.shape)) < 2
-        or q.shape[-1] != k.shape[-1]
-        or k.shape[:-1] != v.shape[:-1]
-        or q.shape[:-2] != k.shape[:-2]
-    ):
+    fits = k.shape[:-1] == v.shape[:-1] and (q.shape[:-2], q.shape[-1:]) == (k.shape[:-2], k.shape[-1:])
+    if not fits or min(len(q.shape), len(k.shape), len(v.shape)) < 2:
         raise ShapeError(
             f"{_NAME}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
             f"{query.shape}, {key.shape}, {value.shape}"
@@ -189,12 +188,8 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
 
 def _scores(q: UOp, k: UOp, scale: float | None) -> UOp:
     """q (..., l, e) and k (..., s, e) to q @ k.T * scale, (..., l, s)."""
-    *lead, rows, e = q.shape
-    columns = k.shape[-2]
-    full = (*lead, rows, columns, e)
-    product = expand(reshape(q, (*lead, rows, 1, e)), full) * expand(reshape(k, (*lead, 1, columns, e)), full)
-    scores = reshape(reduce_axis(product, Op.ADD, (len(lead) + 2,)), (*lead, rows, columns))
-    return scores * (1 / math.sqrt(max(1, e)) if scale is None else scale)
+    scores = reshape(_products(q, k), (*q.shape[:-1], k.shape[-2]))
+    return scores * (1 / math.sqrt(max(1, q.shape[-1])) if scale is None else scale)
 
 
 def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp, UOp | None]:
@@ -209,11 +204,10 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
         return later.where(low, scores), later
     if attn_mask is None:
         return scores, None
-    mask = attn_mask.uop
-    padded = (1,) * (len(scores.shape) - len(mask.shape)) + mask.shape
-    if any(m not in (1, s) for m, s in zip(padded, scores.shape)) or len(padded) > len(scores.shape):
-        raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
-    mask = broadcast(mask, scores.shape)
+    mask, full = attn_mask.uop, scores.shape
+    if len(mask.shape) > len(full) or any(m not in (1, s) for m, s in zip(mask.shape[::-1], full[::-1])):
+        raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {full}")
+    mask = broadcast(mask, full)
     return (mask.where(scores, low) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None
 
 
@@ -247,11 +241,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _rows_times_rows(x: UOp, w: UOp) -> UOp:
     """(..., k) and (n, k) to (..., n): the sum over k of the products."""
-    *lead, k = x.shape
-    n = w.shape[0]
-    full = (*lead, n, k)
-    product = expand(reshape(x, (*lead, 1, k)), full) * expand(reshape(w, (1,) * len(lead) + (n, k)), full)
-    return reshape(reduce_axis(product, Op.ADD, (len(lead) + 1,)), (*lead, n))
+    rows = x if len(x.shape) > 1 else reshape(x, (1, *x.shape))
+    return reshape(_products(rows, w), (*x.shape[:-1], w.shape[0]))
 
 
 @function(functional=True, method=False)
@@ -345,8 +336,7 @@ def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> T
     return x._new(keep.where(x.uop * (scale.uop if is_tensor(scale) else scale), 0))
 
 
-@function(functional=True, method=False)
-@in_single()
+@function(functional=True, method=False, single=True)
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the sigmoid of the second.
 
@@ -359,8 +349,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     n = x.shape[at] if x.ndim else 1
     if n % 2:
         raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")
-    a, b = slice_axis(x, at, 0, n // 2), slice_axis(x, at, n // 2, n)
-    return a * b.sigmoid()
+    return slice_axis(x, at, 0, n // 2) * slice_axis(x, at, n // 2, n).sigmoid()
 
 
 @function(functional=True, method=False, autocast="widest")
@@ -392,6 +381,5 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     soft = ((logits + noise) / tau).softmax(dim)
     if not hard:
         return soft
-    chosen = soft.movedim(dim, -1)
-    picked = chosen.argmax(-1).one_hot(chosen.shape[-1]).cast(soft.dtype).movedim(-1, dim)
+    picked = soft.argmax(dim).one_hot(soft.shape[dim]).cast(soft.dtype).movedim(-1, dim)
     return picked + (soft - soft.detach())

@@ -10,7 +10,7 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
 from anneal.runtime import Fun, Handle, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class
-from anneal.uop import MOVEMENT, Ints, Op, Recent, Shape, UOp, const, dtypes
+from anneal.uop import Ints, Op, Recent, Shape, UOp, const, dtypes
 
 Layout = tuple[Ints, int]  # the strides of a view, and the place of its first element
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
@@ -73,29 +73,26 @@ def _undone(op: Any, arg: Any, new: UOp, parent: UOp) -> UOp:
         return permute(new, inverse(arg))
     if op is Op.FLIP:
         return flip(new, arg)
-    if op is Op.DETACH or op is Op.CONTIGUOUS:
+    if op in (Op.DETACH, Op.CONTIGUOUS):
         return new
     if op is Op.BITCAST:
         return UOp(op, parent.dtype, (new,))
     if op is Op.PAD:
-        return shrink(new, tuple([(b, b + n) for (b, _), n in zip(arg, parent.shape, strict=True)]))
+        return shrink(new, tuple([(b, b + n) for (b, _), n in zip(arg, parent.shape)]))
     if op is not Op.SHRINK:
         return _scattered(lambda u: _read(u, op, arg), new, parent)
     if is_realized(parent) or parent.op is Op.UPDATE:
         return UOp(Op.UPDATE, parent.dtype, (parent, new), tuple([b for b, _ in arg]))
-    around = tuple([(b, n - e) for (b, e), n in zip(arg, parent.shape, strict=True)])
+    around = tuple([(b, n - e) for (b, e), n in zip(arg, parent.shape)])
     inside = pad(broadcast(const(dtypes.bool_, True), new.shape), around)
     return inside.where(pad(new, around), parent)
 
 
 def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
     """The whole with `new` in the places that `read` shows of it: by their numbers."""
-    flat = (whole.size,)
     places = read(reshape(iota(whole.size), whole.shape))
     with _as_they_stand():
-        old, at, given = [
-            tensor_class()(reshape(u, n), "cpu") for u, n in ((whole, flat), (places, (new.size,)), (new, (new.size,)))
-        ]
+        old, at, given = [tensor_class()(reshape(u, (u.size,)), "cpu") for u in (whole, places, new)]
         return reshape(old.scatter(0, at, given).uop, whole.shape)
 
 
@@ -119,8 +116,7 @@ class ViewRecipe:
     @staticmethod
     def of(shape: Shape, steps: tuple[Step, ...]) -> ViewRecipe:
         """The recipe of these steps: equal ones are one."""
-        found = _recipes[shape, steps]
-        if found is None:
+        if (found := _recipes[shape, steps]) is None:
             found = _recipes[shape, steps] = ViewRecipe(shape, steps)
         return found
 
@@ -151,8 +147,7 @@ class ViewRecipe:
         """The layout of the elements in torch; None if strides cannot express it: there torch copies."""
         if self._layout is False:
             self._layout = _layout(self.shape, self.steps)
-        layout: Layout | None = self._layout
-        return layout
+        return self._layout  # type: ignore[no-any-return]
 
     @property
     def is_view(self) -> bool:
@@ -183,7 +178,7 @@ class ViewRecipe:
         passed = [u]
         for op, arg in self.steps:
             passed.append(_read(passed[-1], op, arg))
-        for (op, arg), parent in zip(reversed(self.steps), reversed(passed[:-1]), strict=True):
+        for (op, arg), parent in zip(reversed(self.steps), reversed(passed[:-1])):
             new = _undone(op, arg, new, parent)
         return new
 
@@ -193,10 +188,10 @@ def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
     if not strides or 0 in shape or not all(isinstance(n, int) for n in shape):
         return False
     reach = 0
-    for stride, n in sorted([(abs(s), n) for s, n in zip(strides, shape, strict=True) if n != 1]):
-        if stride <= reach or not stride:
+    for stride, n in sorted([(abs(s), n) for s, n in zip(strides, shape) if n != 1]):
+        if stride <= reach:
             places = sum([np.arange(n).reshape(-1, *[1] * i) * s for i, (n, s) in enumerate(zip(shape, strides))])
-            return bool(np.unique(places).size < np.size(places))
+            return np.unique(places).size < np.size(places)
         reach += stride * (n - 1)
     return False
 
@@ -218,19 +213,17 @@ def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
             offset += sum([strides[a] * (shape[a] - 1) for a in arg if shape[a]])
             strides = tuple([-s if a in arg else s for a, s in enumerate(strides)])
         elif op is Op.EXPAND:
-            shape, strides = arg, tuple([0 if a != b else s for s, a, b in zip(strides, shape, arg, strict=True)])
+            shape, strides = arg, tuple([s * (a == b) for s, a, b in zip(strides, shape, arg)])
         elif op is Op.SHRINK:
             if not all(isinstance(n, int) for pair in arg for n in pair):
                 return (), 0
-            offset += sum([b * s for (b, _), s in zip(arg, strides, strict=True)])
+            offset += sum([b * s for (b, _), s in zip(arg, strides)])
             shape = tuple([e - b for b, e in arg])
         elif op is Op.CONTIGUOUS:
-            if 0 not in shape and any(
-                a != b and n != 1 for n, a, b in zip(shape, strides, _contiguous(shape), strict=True)
-            ):
+            if 0 not in shape and any(a != b and n != 1 for n, a, b in zip(shape, strides, _contiguous(shape))):
                 return None  # what is not contiguous is copied
         elif op is Op.PAD:  # of what is cut off again (`every`)
-            shape = tuple([n + b + e for n, (b, e) in zip(shape, arg, strict=True)])
+            shape = tuple([n + b + e for n, (b, e) in zip(shape, arg)])
         elif op == "as_strided":
             shape, strides, offset = tuple(arg[0]), tuple(arg[1]), arg[2] or 0
         elif op == "unfold":
@@ -251,7 +244,7 @@ def _contiguous(shape: Shape) -> Ints:
     strides = [1] * len(shape)
     for axis in reversed(range(len(shape) - 1)):
         n = shape[axis + 1]
-        strides[axis] = strides[axis + 1] * (max(n, 1) if isinstance(n, int) else 1)
+        strides[axis] = strides[axis + 1] * ((n or 1) if isinstance(n, int) else 1)
     return tuple(strides)
 
 
@@ -263,7 +256,7 @@ def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> Ints | None:
     if 0 in shape:
         return _contiguous(new)
     groups: list[list[int]] = []  # elements, and the last stride
-    for n, s in zip(shape, strides, strict=True):
+    for n, s in zip(shape, strides):
         if n == 1:
             continue
         if groups and groups[-1][1] == n * s:
@@ -316,11 +309,9 @@ def _is_known(index: Any) -> bool:
     """True if an index is made of Python's integers and slices of them."""
     items = index if index.__class__ is tuple else (index,)
     return all(
-        x is None
-        or x is Ellipsis
-        or x.__class__ is int
-        or (x.__class__ is slice and _is_known((x.start, x.stop, x.step)))
+        _is_known((x.start, x.stop, x.step)) if x.__class__ is slice else x is None or x is Ellipsis
         for x in items
+        if x.__class__ is not int
     )
 
 
@@ -363,18 +354,16 @@ class _Through:
     @staticmethod
     def of(op: Any, recipe: ViewRecipe | None) -> _Through:
         """The op through this recipe: equal ones are one."""
-        found = _throughs[op, recipe]
-        if found is None:
+        if (found := _throughs[op, recipe]) is None:
             found = _throughs[op, recipe] = _Through(op, recipe)
         return found
 
     def inputs(self, varies: Any, again: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
         """As the op's own."""
         root, *at = args[: self._first]
-        vary = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
+        vary: Any = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
         rest = (root, *args[len(at) + 1 :])
-        found: tuple[Any] | None = vary and vary(varies, lambda a, o: again((a[0], *at, *a[1:]), o), rest, options)
-        return found
+        return vary and vary(varies, lambda a, o: again((a[0], *at, *a[1:]), o), rest, options)  # type: ignore[no-any-return]
 
 
 def change_view(op: Any, function: Fun, x: Handle, args: tuple[Any, ...], options: Any) -> bool:
@@ -437,16 +426,11 @@ def _steps(u: UOp, base: UOp) -> tuple[Step, ...] | None:
             if not steps or steps[-1][0] is not Op.RESHAPE:
                 steps.append((Op.RESHAPE, core.shape))
             break
-        if u.op in MOVEMENT or u.op is Op.DETACH:
-            steps.append((u.op, u.arg))
-        elif u.op is Op.BITCAST:
-            steps.append((u.op, u.dtype))
-        elif u.op is Op.CONTIGUOUS:
-            steps.append((u.op, None))
-        else:
+        if u.op not in _READ:
             return None
+        steps.append((u.op, u.dtype if u.op is Op.BITCAST else u.arg))
         u = u.src[0]
-    return tuple(reversed(steps))
+    return tuple(steps[::-1])
 
 
 def _probed(op: Fun, base: Any, args: tuple[Any, ...], options: dict[str, Any], n: int) -> tuple[Step, ...] | None:
@@ -460,17 +444,9 @@ def _probed(op: Fun, base: Any, args: tuple[Any, ...], options: dict[str, Any], 
     return _steps(found.uop, probe)
 
 
-def _named_diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> tuple[Step, ...]:
-    return (("diagonal", (offset, dim1 % x.ndim, dim2 % x.ndim)),)
-
-
 def _named_unfold(x: Any, dim: int = 0, size: int = 1, step: int = 1, dimension: int | None = None) -> tuple[Step, ...]:
     at = (dim if dimension is None else dimension) % max(x.ndim, 1)
     return (("unfold", (at, size, step)),) if x.ndim else ((Op.RESHAPE, (1,)),)
-
-
-def _named_as_strided(x: Any, size: Any = (), stride: Any = (), storage_offset: int | None = None) -> tuple[Step, ...]:
-    return (("as_strided", (tuple(size), tuple(stride), storage_offset)),)
 
 
 def _keeps_axes(formula: Any, *operands: Any) -> bool:
@@ -487,7 +463,9 @@ _SOMETIMES: Final[dict[str, Callable[..., bool]]] = {
     "einsum": _keeps_axes,
 }
 _NAMED: Final[dict[str, Callable[..., tuple[Step, ...]]]] = {
-    "diagonal": _named_diagonal,
+    "diagonal": lambda x, offset=0, dim1=0, dim2=1: (("diagonal", (offset, dim1 % x.ndim, dim2 % x.ndim)),),
     "unfold": _named_unfold,
-    "as_strided": _named_as_strided,
+    "as_strided": lambda x, size, stride, storage_offset=None: (
+        ("as_strided", (tuple(size), tuple(stride), storage_offset)),
+    ),
 }

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
+from anneal.doors import pairs
 from anneal.errors import ArgumentError, DTypeError, GradientError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.runtime import Args, Fun, Handle, Options, flat, here, mapped, tensor_class
@@ -158,25 +159,15 @@ def need_axes(shape: Shape) -> None:
 
 F = TypeVar("F", bound=Fun)
 
-# torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
+# torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`);
+# `value` is of scatter, where it is a number.
 _SPELLINGS = {
-    "axis": ("dim", "dims"),
-    "axis0": ("dim0",),
-    "axis1": ("dim1",),
-    "condition": ("x",),
-    "dim": ("axis",),
-    "dimension": ("dim",),
-    "dims": ("repeats", "dim"),
-    "indices": ("index",),
-    "keepdims": ("keepdim",),
-    "mat2": ("other",),
-    "other": ("b",),
-    "pad": ("padding",),
-    "size": ("shape",),
-    "split_size_or_sections": ("split_size",),
-    "value": ("src",),  # of scatter, where it is a number
-    "x1": ("a",),
-    "x2": ("b",),
+    theirs: ours.split(",")
+    for theirs, ours in pairs("""
+        axis=dim,dims axis0=dim0 axis1=dim1 condition=x dim=axis dimension=dim dims=repeats,dim indices=index
+        keepdims=keepdim mat2=other other=b pad=padding size=shape split_size_or_sections=split_size value=src x1=a
+        x2=b
+    """).items()
 }
 # Arguments of torch's that say where and how values lie in memory, which is the compiler's affair: left out.
 _OF_MEMORY = frozenset(("layout", "memory_format", "non_blocking", "pin_memory"))
@@ -185,8 +176,8 @@ _OF_MEMORY = frozenset(("layout", "memory_format", "non_blocking", "pin_memory")
 def spelled(order: Sequence[str], code: CodeType, args: Args, options: Options) -> tuple[Args, Options] | None:
     """A call's arguments with the function's own names in place of torch's; None if it uses none of them."""
     several = code.co_varnames[len(order)] if code.co_flags & inspect.CO_VARARGS else ""
-    out: dict[str, Any] = {}
-    many: Any = None
+    out = {}
+    many = None
     for name, x in options.items():
         if name in _OF_MEMORY and name not in order:
             continue
@@ -262,7 +253,7 @@ def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
         raise DTypeError(f"{name}: gives {said(made)}, which no out holds")
     if not isinstance(outs, (tuple, list)) or len(outs) != len(results):
         raise DTypeError(f"{name}: gives {len(results)} tensors, and out is a tuple of as many, not {said(out)}")
-    for new, x in zip(results, outs, strict=True):
+    for new, x in zip(results, outs):
         need_tensor("out", x, name)
         if here.grad and (new.requires_grad or x.requires_grad):
             raise GradientError(f"{name}: out= records no gradient, which a tensor here requires; use no_grad(), or "
@@ -272,7 +263,7 @@ def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
         if new.shape != x.shape and x.numel():
             raise ShapeError(f"{name}: out has shape {x.shape}, and the result {new.shape}; give one of this shape, or "
                              "of no elements, which takes any")  # fmt: skip
-    for new, x in zip(results, outs, strict=True):
+    for new, x in zip(results, outs):
         if new.shape == x.shape:
             x.copy_(new)
         else:

@@ -48,8 +48,7 @@ def _convolve(
     st, di = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     a, b = common_dtype(x.uop, weight.uop)
     sides = _conv_padding(padding, ws[2:], st, di)
-    padded = pad(a, ((0, 0), (0, 0), *sides))
-    u = _biased(_windowed_product(name, x.device, padded, b, st, di, groups), bias)
+    u = _biased(_windowed_product(name, x.device, pad(a, sides), b, st, di, groups), bias)
     given = (a, b) if bias is None else (a, b, bias.uop)
     return result(named("conv", u, *given, arguments=(sides, st, di, groups)), x, weight, bias)
 
@@ -64,18 +63,14 @@ def _windowed_product(name: str, device: str, x: UOp, w: UOp, stride: Ints, dila
     out = u.shape[3::2]
     ones = (1,) * k
     co = outs // groups
-    if groups == 1:
-        full: Ints = (n, co, *out, inner, *kernel)
-        u = permute(u, (0, *range(3, 3 + 2 * k, 2), 1, *range(2, 2 + 2 * k, 2)))
-        left = reshape(u, (n, 1, *out, inner, *kernel))
-        right = reshape(w, (1, co, *ones, inner, *kernel))
-    else:
-        # (n, g, 1, oh, ow, ci, kh, kw) times (1, g, co, 1, 1, ci, kh, kw), summed over the last three
-        full = (n, groups, co, *out, inner, *kernel)
-        u = reshape(u, (n, groups, inner, *u.shape[2:]))
-        u = permute(u, (0, 1, *range(4, 4 + 2 * k, 2), 2, *range(3, 3 + 2 * k, 2)))
-        left = reshape(u, (n, groups, 1, *out, inner, *kernel))
-        right = reshape(w, (1, groups, co, *ones, inner, *kernel))
+    # (n, g, 1, oh, ow, ci, kh, kw) times (1, g, co, 1, 1, ci, kh, kw), summed over the last three; g only of several
+    g = (groups,) * (groups > 1)
+    at = len(g) + 1
+    full = (n, *g, co, *out, inner, *kernel)
+    u = reshape(u, (n, *g, inner, *u.shape[2:]))
+    u = permute(u, (*range(at), *range(at + 2, at + 2 + 2 * k, 2), at, *range(at + 1, at + 1 + 2 * k, 2)))
+    left = reshape(u, (n, *g, 1, *out, inner, *kernel))
+    right = reshape(w, (1, *g, co, *ones, inner, *kernel))
     m = len(full)
     axes = tuple(range(m - k - 1, m))
 
@@ -103,7 +98,7 @@ def _conv_padding(padding: Sizes | str, kernel: Ints, stride: Ints, dilation: In
         raise ShapeError(f'padding is an int, one for each axis, "same" or "valid", not {padding!r}')
     if any(s != 1 for s in stride):
         raise ShapeError(f'padding="same" needs stride 1, not {stride}')
-    return tuple([(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)])
+    return tuple([(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation)])
 
 
 conv1d, conv2d, conv3d = family(
@@ -179,18 +174,18 @@ def _transposed(
     st, di = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     side = per_axis("padding", padding, axes, 0)
     extra = per_axis("output_padding", output_padding, axes, 0)
-    if any(e >= max(s, d) for e, s, d in zip(extra, st, di, strict=True)):
+    if any(e >= max(s, d) for e, s, d in zip(extra, st, di)):
         raise ShapeError(f"{name}: output_padding {extra} must be less than the stride {st} or the dilation {di}")
     a, b = common_dtype(x.uop, weight.uop)
-    reach = [d * (k - 1) + 1 for k, d in zip(ws[2:], di, strict=True)]
-    sizes = [(n - 1) * s - 2 * p + r + e for n, s, p, r, e in zip(xs[2:], st, side, reach, extra, strict=True)]
+    reach = [d * (k - 1) + 1 for k, d in zip(ws[2:], di)]
+    sizes = [(n - 1) * s - 2 * p + r + e for n, s, p, r, e in zip(xs[2:], st, side, reach, extra)]
     if any(n < 1 for n in sizes):
         raise ShapeError(f"{name}: x of shape {xs} with padding {side} leaves nothing: the output would be {sizes}")
     u = _unwound(name, x.device, a, b, st, di, groups)
     # whole it begins `padding` early; what lies beyond its end is zero
-    ends = [p + n for p, n in zip(side, sizes, strict=True)]
-    u = pad(u, ((0, 0), (0, 0), *[(0, max(0, e - n)) for e, n in zip(ends, u.shape[2:], strict=True)]))
-    u = shrink(u, ((0, u.shape[0]), (0, u.shape[1]), *zip(side, ends, strict=True)))
+    ends = [p + n for p, n in zip(side, sizes)]
+    u = pad(u, tuple([(0, max(0, e - n)) for e, n in zip(ends, u.shape[2:])]))
+    u = shrink(u, tuple(zip(side, ends)))
     return result(_biased(u, bias), x, weight, bias)
 
 
@@ -205,24 +200,24 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
     inner = channels // groups
     if any(d > 1 for d in dilation):
         spread = reshape(w, (channels, co, *woven(kernel, (1,) * k)))
-        spread = pad(spread, ((0, 0), (0, 0), *[p for d in dilation for p in ((0, 0), (0, d - 1))]))
-        kernel = [n * d for n, d in zip(kernel, dilation, strict=True)]
+        spread = pad(spread, tuple([p for d in dilation for p in ((0, 0), (0, d - 1))]))
+        kernel = [n * d for n, d in zip(kernel, dilation)]
         w = reshape(spread, (channels, co, *kernel))
-    taps = [-(-n // s) for n, s in zip(kernel, stride, strict=True)]
-    w = pad(w, ((0, 0), (0, 0), *[(0, m * s - n) for n, m, s in zip(kernel, taps, stride, strict=True)]))
+    taps = [-(-n // s) for n, s in zip(kernel, stride)]
+    w = pad(w, tuple([(0, m * s - n) for n, m, s in zip(kernel, taps, stride)]))
     w = reshape(w, (groups, inner, co, *woven(taps, stride)))
     w = flip(w, tuple(range(3, 3 + 2 * k, 2)))
     # (g, co, s..., ci, taps...): each phase is an output channel
     w = permute(w, (0, 2, *range(4, 4 + 2 * k, 2), 1, *range(3, 3 + 2 * k, 2)))
     phases = math.prod(stride)
     w = reshape(w, (groups * co * phases, inner, *taps))
-    x = pad(x, ((0, 0), (0, 0), *[(m - 1, m - 1) for m in taps]))
+    x = pad(x, tuple([(m - 1, m - 1) for m in taps]))
     u = _windowed_product(name, device, x, w, (1,) * k, (1,) * k, groups)
     u = named("conv", u, x, w, arguments=(((0, 0),) * k, (1,) * k, (1,) * k, groups))
     n, out = u.shape[0], u.shape[2:]
     u = reshape(u, (n, groups * co, *stride, *out))
     u = permute(u, (0, 1, *[i for j in range(k) for i in (2 + k + j, 2 + j)]))
-    return reshape(u, (n, groups * co, *[o * s for o, s in zip(out, stride, strict=True)]))
+    return reshape(u, (n, groups * co, *[o * s for o, s in zip(out, stride)]))
 
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = family(

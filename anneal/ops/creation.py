@@ -20,12 +20,13 @@ from anneal.uop import DType, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
 _FLOAT32 = dtypes.float32
+_static = function(static=True)
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
 
 
-@function(static=True)
+@_static
 def full(
     shape: int | Sequence[int],
     fill_value: Number,
@@ -93,7 +94,7 @@ zeros, ones, empty = family(
 )
 
 
-@function(static=True)
+@_static
 def eye(
     n: int,
     m: int | None = None,
@@ -114,7 +115,7 @@ def eye(
     return fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
 
-@function(static=True)
+@_static
 def tri(
     n: int, m: int | None = None, k: int = 0, *, dtype: DTypeLike | None = None, device: str | None = None
 ) -> Tensor:
@@ -129,7 +130,7 @@ def tri(
     return ones(n, n if m is None else m, dtype=dtype, device=device).tril(k)
 
 
-@function(static=True)
+@_static
 def arange(
     start: Number | UOp,
     end: Number | UOp | None = None,
@@ -156,16 +157,14 @@ def arange(
         if step != 1 or not all(isinstance(x, (int, UOp)) for x in (start, end)):
             raise ShapeError(f"arange: from {start} to {end} by {step}: symbolic ends are whole and go by steps of 1")
         n = size(end - start)
-        kind = dtypes.int32 if dtype is None else as_dtype(dtype)
-        u = broadcast(iota(n) + start, (n,)).cast(kind)
+        u = broadcast(iota(n) + start, (n,)).cast(dtypes.int32 if dtype is None else as_dtype(dtype))
         return fresh(u, device, requires_grad)
     if not all(math.isfinite(x) for x in (start, end, step)):
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
     kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers(dtype)
-    steps = range(int(start), int(end), int(step)) if whole else None
-    n = bound_int("the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step))
-    n = max(0, n)
+    count = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    n = bound_int("the number of elements", max(0, int(count)))
     if kind.is_int and n:
         for x in (start, start + (n - 1) * step):
             if not kind.min <= int(x) <= kind.max:
@@ -177,7 +176,7 @@ def arange(
     return fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
 
 
-@function(static=True)
+@_static
 def linspace(
     start: Any,
     end: Any,
@@ -211,7 +210,7 @@ def linspace(
     return fresh(broadcast(u, (n,)), device, requires_grad)
 
 
-@function(static=True)
+@_static
 def logspace(
     start: Any,
     end: Any,
@@ -245,7 +244,7 @@ def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
     low, high = (one._lift(x).detach().cast(_FLOAT32) for x in (start, end))
     i = one._new_plain(iota(n)).cast(_FLOAT32)
     gap = (high - low) / max(1, n - 1)
-    out: Tensor = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
+    out = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
     return out if device is None else out.to(device)
 
 
@@ -284,20 +283,21 @@ tril_indices, triu_indices = family(
 
 
 def _turned(
-    name: str, window_length: int, periodic: bool, dtype: DTypeLike | None, device: str | None, end: float = 2.0
-) -> Any:
+    window_length: int, periodic: bool, dtype: DTypeLike | None, device: str | None, end: float = 2.0
+) -> Tensor:
     """The places of a window from 0 to `end`, as floats of 32 bits or more."""
     kind = _or_float(dtype)
     if not kind.is_float:
-        raise DTypeError(f"{name}: a window is made of floats, not {kind.name}")
+        raise DTypeError(f"a window is made of floats, not {kind.name}")
     (n,) = _sizes((window_length,))
     wide = kind if kind.bits >= 32 else _FLOAT32
     return arange(n, device=device).cast(wide) * (end / max(1, n if periodic else n - 1))
 
 
-def _finished(window: Any, dtype: DTypeLike | None, requires_grad: bool | None) -> Tensor:
-    """The window in its own dtype."""
-    out: Tensor = window.cast(_or_float(dtype))
+def _finished(window: Tensor, dtype: DTypeLike | None, requires_grad: bool | None) -> Tensor:
+    """The window in its own dtype; of one element, 1."""
+    out = window.cast(_or_float(dtype))
+    out = out * 0.0 + 1.0 if out.shape == (1,) else out
     return out.requires_grad_() if requires_grad else out
 
 
@@ -312,11 +312,11 @@ def _window(
     requires_grad: bool | None = None,
 ) -> Tensor:
     """A sum of cosines of whole turns."""
-    turns = _turned(name, window_length, periodic, dtype, device, 2 * math.pi)
-    out: Any = turns * 0.0 + parts[0]
+    turns = _turned(window_length, periodic, dtype, device, 2 * math.pi)
+    out = turns * 0.0 + parts[0]
     for k, part in enumerate(parts[1:], 1):
         out = out + (turns * float(k)).cos() * part
-    return _finished(out if window_length != 1 else out * 0.0 + 1.0, dtype, requires_grad)
+    return _finished(out, dtype, requires_grad)
 
 
 hann_window, hamming_window, blackman_window = family(
@@ -354,7 +354,7 @@ hann_window, hamming_window, blackman_window = family(
 )
 
 
-@function(static=True)
+@_static
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
@@ -369,11 +369,11 @@ def bartlett_window(
     >>> Tensor.bartlett_window(4)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """
-    places = _turned("bartlett_window", window_length, periodic, dtype, device)
-    return _finished(1.0 - (places - 1.0).abs() if window_length != 1 else places + 1.0, dtype, requires_grad)
+    places = _turned(window_length, periodic, dtype, device)
+    return _finished(1.0 - (places - 1.0).abs(), dtype, requires_grad)
 
 
-@function(static=True)
+@_static
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -389,12 +389,12 @@ def kaiser_window(
     >>> Tensor.kaiser_window(4, beta=2.0).round(2)
     Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
-    places = _turned("kaiser_window", window_length, periodic, dtype, device) - 1.0
-    half = (1.0 - places * places).clamp(min=0.0).sqrt() if window_length != 1 else places + 2.0
+    places = _turned(window_length, periodic, dtype, device) - 1.0
+    half = (1.0 - places * places).clamp(min=0.0).sqrt()
     return _finished((half * beta).i0() / (half * 0.0 + beta).i0(), dtype, requires_grad)
 
 
-@function(static=True)
+@_static
 def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor:
     """A copy of an array, of its dtype: it does not see later changes of the array, whose memory torch shares.
 
@@ -497,11 +497,6 @@ def _of_numbers(dtype: DTypeLike | None) -> DType:
 
 def _or_float(dtype: DTypeLike | None) -> DType:
     return _FLOAT32 if dtype is None else as_dtype(dtype)
-
-
-def _length(steps: range) -> int:
-    """`len`, of a range of any length."""
-    return max(0, -(-(steps.stop - steps.start) // steps.step))
 
 
 def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:

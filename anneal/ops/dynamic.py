@@ -6,20 +6,19 @@ many there are at most, and `fill_value` stands in the places that are left.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from anneal.backend import Array
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.logic import truth
-from anneal.ops.nodes import Number, broadcast, iota
+from anneal.ops.nodes import Number, iota
 from anneal.uop import dtypes
 
 # -- positions --------------------------------------------------------------------------------------------------------
@@ -59,15 +58,13 @@ def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:
         raise ShapeError(f"nonzero: size must not be negative, not {size}")
     places, count = _true_first(truth(x).reshape(-1), size)
     inside = x._new_plain(iota(size)) < count
-    parts = list[Any]()
+    parts: list[Tensor] = []
     for n in reversed(x.shape):
-        parts.append(choose(inside, places % n, fill_value))
+        parts.insert(0, choose(inside, places % n, fill_value))
         places = places // n
     if not parts:
-        return x._new_plain(broadcast(nodes.reshape(inside.cast(dtypes.int32).uop, (size, 1)), (size, 1)))[:, :0]
-    first, *rest = reversed(parts)
-    out: Tensor = first.stack(*rest, dim=1)
-    return out
+        return inside.cast(dtypes.int32).reshape(size, 1)[:, :0]
+    return parts[0].stack(*parts[1:], dim=1)
 
 
 def _true_first(mask: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -133,12 +130,8 @@ def masked_select(x: Tensor, mask: Any, *, size: int | None = None, fill_value: 
 # -- distinct elements ------------------------------------------------------------------------------------------------
 
 
-class _Distinct(NamedTuple):
-    """Distinct elements, the place among them of each element, and how often each occurs."""
-
-    values: Tensor
-    inverse: Tensor
-    counts: Tensor
+# Distinct elements, the place among them of each element, and how often each occurs.
+_Distinct = tuple[Tensor, Tensor, Tensor]
 
 
 @function
@@ -171,15 +164,13 @@ def unique(
     if size is not None:
         _flat_alone(dim, size)
         order = x.reshape(-1).argsort()
-        runs = _runs(x.reshape(-1)[order], size)
-        inverse = runs.inverse.scatter(0, order, runs.inverse).reshape(x.shape)
-        return _asked(runs._replace(inverse=inverse), return_inverse, return_counts)
-    values = _comparable(x)
-    at = None if dim is None else axis_of(dim, x.ndim)
-    found = np.unique(values, return_inverse=True, return_counts=True, axis=at, equal_nan=False)
-    return _asked(
-        _made(x, found[0], found[1].reshape(x.shape if at is None else -1), found[2]), return_inverse, return_counts
-    )
+        values, inverse, counts = _runs(x.reshape(-1)[order], size)
+        found = values, inverse.scatter(0, order, inverse), counts
+    else:
+        at = None if dim is None else axis_of(dim, x.ndim)
+        apart = np.unique(_comparable(x), return_inverse=True, return_counts=True, axis=at, equal_nan=False)
+        found = _made(x, *apart)
+    return _asked(x, dim, found, return_inverse, return_counts)
 
 
 @function
@@ -205,8 +196,7 @@ def unique_consecutive(
     """
     if size is not None:
         _flat_alone(dim, size)
-        runs = _runs(x.reshape(-1), size)
-        return _asked(runs._replace(inverse=runs.inverse.reshape(x.shape)), return_inverse, return_counts)
+        return _asked(x, dim, _runs(x.reshape(-1), size), return_inverse, return_counts)
     values = _comparable(x)
     at = None if dim is None else axis_of(dim, x.ndim)
     rows = values.reshape(-1) if at is None else np.moveaxis(values, at, 0)
@@ -215,9 +205,7 @@ def unique_consecutive(
     inverse = np.cumsum(new) - 1
     chosen = values.reshape(-1)[new] if at is None else np.compress(new, values, at)
     counts = np.bincount(inverse, minlength=int(new.sum()))
-    return _asked(
-        _made(x, chosen, inverse.reshape(x.shape if at is None else -1), counts), return_inverse, return_counts
-    )
+    return _asked(x, dim, _made(x, chosen, inverse, counts), return_inverse, return_counts)
 
 
 def _comparable(x: Tensor) -> Array:
@@ -226,12 +214,8 @@ def _comparable(x: Tensor) -> Array:
 
 
 def _made(x: Tensor, values: Array, inverse: Array, counts: Array) -> _Distinct:
-    kind = x.dtype
-    return _Distinct(
-        x._made(np.ascontiguousarray(values), device=x.device).cast(kind),
-        x._made(inverse.astype(np.int32), device=x.device),
-        x._made(counts.astype(np.int32), device=x.device),
-    )
+    made = x._made(np.ascontiguousarray(values), device=x.device).cast(x.dtype)
+    return made, *(x._made(a.reshape(-1).astype(np.int32), device=x.device) for a in (inverse, counts))  # type: ignore[return-value]
 
 
 def _flat_alone(dim: int | None, size: int) -> None:
@@ -251,9 +235,13 @@ def _runs(row: Tensor, size: int) -> _Distinct:
     inverse = new.cast(dtypes.int32).cumsum(0) - 1
     places, count = _true_first(new, size)
     at = choose(row._new_plain(iota(size)) < count, places, n - 1)
-    return _Distinct(gathered(row, 0, at.uop), inverse, inverse.bincount(size))
+    return gathered(row, 0, at.uop), inverse, inverse.bincount(size)
 
 
-def _asked(found: _Distinct, inverse: bool, counts: bool) -> Tensor | tuple[Tensor, ...]:
-    out = [found.values, *([found.inverse] if inverse else []), *([found.counts] if counts else [])]
+def _asked(
+    x: Tensor, dim: int | None, found: _Distinct, return_inverse: bool, return_counts: bool
+) -> Tensor | tuple[Tensor, ...]:
+    values, inverse, counts = found
+    inverse = inverse.reshape(x.shape) if dim is None else inverse
+    out = [values, *[inverse] * return_inverse, *[counts] * return_counts]
     return out[0] if len(out) == 1 else tuple(out)

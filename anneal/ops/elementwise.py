@@ -31,29 +31,30 @@ Operand = Any  # a tensor, an array or a Python number
 # functions of real numbers turn integers into float32 first.
 
 
-def operands(x: Tensor, other: Operand) -> tuple[UOp, UOp, Ints, Tensor]:
-    """Both operands with one dtype and one shape (or none), that shape, and the other tensor."""
-    a = x.uop
+def operands(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, Ints, Tensor]:
+    """Both operands with one dtype and one shape (or none), with `swap` the other one first; that shape, and the other
+    tensor.
+    """
+    a, o = x.uop, x
     if isinstance(other, _SCALARS):
         b = weak_const(a.dtype, other)
-        return (a if a.dtype is b.dtype else a.cast(b.dtype)), b, a.shape, x
-    o = x._lift(other)
-    b = o.uop
-    sa, sb = a.shape, b.shape
+    else:
+        o = x._lift(other)
+        b = o.uop
     if a.dtype is not b.dtype:
         a, b = common_dtype(a, b)
-    if sa == sb or not sb:
-        return a, b, sa, o
-    if not sa:
-        return a, b, sb, o
-    shape = broadcast_shapes(sa, sb)
-    return broadcast(a, shape), broadcast(b, shape), shape, o
+    shape, sb = a.shape, b.shape
+    if sb and shape != sb:
+        if shape:
+            shape = broadcast_shapes(shape, sb)
+            a, b = broadcast(a, shape), broadcast(b, shape)
+        else:
+            shape = sb
+    return (b, a, shape, o) if swap else (a, b, shape, o)
 
 
 def binary(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, o = operands(x, other)
-    if swap:
-        a, b = b, a
+    a, b, shape, o = operands(x, other, swap)
     if a.dtype is _INT32 and (op is _ADD or op is _MUL):
         check_growth(op, a, b)
     return x._new(elementwise(op, (a, b), shape), o)
@@ -120,11 +121,9 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, other)
+    a, b, shape, o = operands(x, other, swap)
     if a.dtype is _BOOL:
         raise DTypeError("sub: bools have no difference; use ^ (logical_xor), or .int() first")
-    if swap:
-        a, b = b, a
     if a.dtype is _INT32:
         check_growth(Op.SUB, a, b)
     return x._new(elementwise(Op.SUB, (a, b), shape), o)
@@ -153,21 +152,17 @@ def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     >>> Tensor([7, -7]) / 2, Tensor([7, -7]).div(2, rounding_mode="trunc")
     (Tensor([ 3.5, -3.5], dtype=float32), Tensor([ 3, -3], dtype=int32))
     """
-    if rounding_mode == "floor":
-        return x.floor_divide(other)
-    if rounding_mode == "trunc":
-        return _trunc_quotient(x, other)
+    if rounding_mode in ("floor", "trunc"):
+        return x.floor_divide(other) if rounding_mode == "floor" else _trunc_quotient(x, other)
     if rounding_mode is not None:
         raise DTypeError(f'div: rounding_mode is None, "floor" or "trunc", not {rounding_mode!r}')
     return quotient(x, other, False)
 
 
 def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, other)
+    a, b, shape, o = operands(x, other, swap)
     if not a.dtype.is_float:
         a, b = a.cast(_FLOAT32), b.cast(_FLOAT32)
-    if swap:
-        a, b = b, a
     u = elementwise(Op.DIV, (a, b), shape)
     below = (x if swap else o).uop
     if below.op in _EXPONENTIAL and (x._wants or o._wants):
@@ -177,9 +172,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 def _divisor(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, Ints, Tensor]:
     """The operands of a division of integers, or of floats. Raises RangeError for a 0 that is known."""
-    a, b, shape, o = operands(x, other)
-    if swap:
-        a, b = b, a
+    a, b, shape, o = operands(x, other, swap)
     need(a.dtype, a.dtype is not _BOOL, "integers or floats")
     if a.dtype.is_int and b.vmin == b.vmax == 0 and 0 not in shape:
         raise RangeError("integers have no quotient by 0; use floats, or where() to leave those elements out")
@@ -207,9 +200,8 @@ def floor_divide(x: Tensor, other: Operand) -> Tensor:
 def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
     a, b, shape, o = _divisor(x, other)
     if a.dtype.is_float:
-        below = _below_zero(a) ^ _below_zero(b)
         quotient = _size(a) // _size(b)
-        return x._new(broadcast(where_node(below, -quotient, quotient), shape), o)
+        return x._new(broadcast(((a < 0) ^ (b < 0)).where(-quotient, quotient), shape), o)
     quotient = elementwise(Op.IDIV, (a, b), shape)
     if a.dtype.kind == "int":
         quotient = quotient + _off_by_one(a, b).cast(a.dtype)
@@ -245,7 +237,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     a, b, shape, o = _divisor(x, other)
     if a.dtype.is_float:
         rest = _size(a) % _size(b)
-        out = x._new(broadcast(where_node(_has_sign(a), -rest, rest), shape), o)
+        out = x._new(broadcast(_has_sign(a).where(-rest, rest), shape), o)
         if not out._wants:
             return out
         times = Op.TRUNC(elementwise(Op.DIV, (a, b), shape))
@@ -274,21 +266,19 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             return one_over(x)
         u = _power(x.uop, int(other))
         if u is not None:
-            if x.uop.dtype is _BOOL and isinstance(other, bool):
+            if x.dtype is _BOOL and isinstance(other, bool):
                 u = u.cast(_BOOL)
-            if u.dtype is _INT32 and x.uop.dtype is _INT32:
+            if u.dtype is x.dtype is _INT32:
                 check_growth(Op.POW, x.uop, const(_INT32, min(int(other), _INT32.max)))
             return x._new(beside(broadcast(u, x.shape), x) if u.is_const else u)
-    if isinstance(other, float) and not swap and x.uop.dtype.is_float:
+    if isinstance(other, float) and not swap and x.dtype.is_float:
         if other == 0.5:
             return unary(x, Op.SQRT)
         if other == -0.5:
             return unary(x, Op.RSQRT)
         if other.is_integer() and builtins.abs(other) <= 4:
             return power(x, int(other), False)
-    a, b, shape, o = operands(x, other)
-    if swap:
-        a, b = b, a
+    a, b, shape, o = operands(x, other, swap)
     if a.dtype.is_float:
         return x._new(elementwise(Op.POW, (a, b), shape), o)
     need(a.dtype, a.dtype.is_int, "integers or floats")
@@ -352,8 +342,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
     Tensor([2.5], dtype=float32)
     """
-    apart = x._lift(end) - x
-    return x + apart.mul(weight)
+    return x + (x._lift(end) - x).mul(weight)
 
 
 @function(in_place=True, autocast="widest")
@@ -365,7 +354,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     Tensor([ 81., 151.], dtype=float32)
     """
     product = x._lift(a).mul(b)
-    if isinstance(value, float) and x.uop.dtype.is_int and product.uop.dtype.is_int:
+    if isinstance(value, float) and x.dtype.is_int and product.dtype.is_int:
         value = int(value)
     return x + product.mul(value)
 
@@ -434,34 +423,26 @@ def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
     total = None
     for x, slope in pairs:
         if x._wants:
-            u, s = (broadcast(t.uop.cast(out.uop.dtype), out.uop.shape) for t in (x, slope))
+            u, s = (broadcast(t.uop.cast(out.dtype), out.shape) for t in (x, slope))
             part = by_rule("slope", u, u, s)
             total = part if total is None else total + part
-    if total is None:
-        return out
-    return out._new(by_rule("equal", out.uop, total))
+    return out if total is None else out._new(by_rule("equal", out.uop, total))
 
 
 def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
     """`a` where this bool tensor is true, else `b`: both broadcast and promote."""
     p = x.uop
     if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
-        first = weak_const(dtypes.bool_, a)
-        second = weak_const(dtypes.bool_, b)
-        ua, ub = common_dtype(first, second)
+        ua, ub = common_dtype(weak_const(_BOOL, a), weak_const(_BOOL, b))
         return x._new_plain(elementwise(Op.WHERE, (p, ua, ub), p.shape))
     if isinstance(a, _SCALARS):
-        tb = x._lift(b)
-        ub = tb.uop
-        ua = weak_const(ub.dtype, a)
-        ub = ub.cast(ua.dtype)
-        ta = tb
+        ta = tb = x._lift(b)
+        ua = weak_const(tb.dtype, a)
+        ub = tb.uop.cast(ua.dtype)
     elif isinstance(b, _SCALARS):
-        ta = x._lift(a)
-        ua = ta.uop
-        ub = weak_const(ua.dtype, b)
-        ua = ua.cast(ub.dtype)
-        tb = ta
+        ta = tb = x._lift(a)
+        ub = weak_const(ta.dtype, b)
+        ua = ta.uop.cast(ub.dtype)
     else:
         ta, tb = x._lift(a), x._lift(b)
         ua, ub = common_dtype(ta.uop, tb.uop)
@@ -509,72 +490,50 @@ def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
     return by_rule("equal", u, product)
 
 
-def where_node(p: UOp, a: UOp, b: UOp) -> UOp:
-    return p.where(a, b)
-
-
-def _below_zero(u: UOp) -> UOp:
-    return u < 0
-
-
 def _has_sign(u: UOp) -> UOp:
     """True for each float that is negative, -0.0 too."""
     wide = u if u.dtype.bits >= 32 else u.cast(_FLOAT32)
     bits = dtypes.int32 if wide.dtype.bits == 32 else dtypes.int64
-    return _below_zero(UOp(Op.BITCAST, bits, (wide,)))
+    return UOp(Op.BITCAST, bits, (wide,)) < 0
 
 
 def _size(u: UOp) -> UOp:
     """|u|, with slope 1 at 0: it stands for u with its sign taken away and given back."""
-    return where_node(_below_zero(u), -u, u)
+    return (u < 0).where(-u, u)
 
 
 def _off_by_one(a: UOp, b: UOp) -> UOp:
     """True where the floor and the truncated quotient of signed integers differ: signs differ and there is a
     remainder.
     """
-    rest = a % b
-    zero = const(a.dtype, 0)
-    apart = (a < zero) ^ (b < zero)
-    return rest.ne(zero) & apart
+    return (a % b).ne(0) & ((a < 0) ^ (b < 0))
 
 
 def _power(x: UOp, n: int) -> UOp | None:
     """x ** n by repeated multiplication, where that is exact or as good as a power; None where it is not."""
     if x.dtype is _BOOL:
         x = x.cast(dtypes.int32)
-    if x.dtype.is_float:
-        if not 0 <= n <= 4:
-            return None
-    elif n < 0:
+    if n < 0 or (x.dtype.is_float and n > 4):
         return None
-    if n == 0:
-        return const(x.dtype, 1)
-    result: UOp | None = None
-    square = x
-    while True:
-        if n & 1:
-            result = square if result is None else result * square
+    result = square = const(x.dtype, 1) if n == 0 else x
+    while n > 1 and not n & 1:
         n >>= 1
-        if not n:
-            assert result is not None
-            return result
+        result = square = square * square
+    while n := n >> 1:
         square = square * square
+        result = result * square if n & 1 else result
+    return result
 
 
 def _int_power(x: UOp, n: UOp) -> UOp:
     """x ** n for integer nodes: square and multiply over the bits of n."""
     one, zero = const(x.dtype, 1), const(x.dtype, 0)
-    result: UOp = one
-    square = x
+    result, square = one, x
     for bit in range(x.dtype.bits - (x.dtype.kind == "int")):
-        odd = (n & (1 << bit)).ne(zero)
-        result = where_node(odd, result * square, result)
+        result = (n & (1 << bit)).ne(zero).where(result * square, result)
         square = square * square
     if x.dtype.kind == "int":
         # 1 / x**|n| truncates to 0 unless x is 1 or -1, whose powers depend on the parity of n alone.
-        odd = (n & one).ne(zero)
-        unit = where_node(x.eq(one), one, where_node(odd, const(x.dtype, -1), one))
-        small = where_node(Op.ABS(x).eq(one), unit, zero)
-        result = where_node(n < zero, small, result)
+        unit = x.eq(one).where(one, (n & one).ne(zero).where(const(x.dtype, -1), one))
+        result = (n < zero).where(Op.ABS(x).eq(one).where(unit, zero), result)
     return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +20,6 @@ from anneal.ops.nodes import (  # isort: skip
     Number, broadcast, detached, elementwise, inverse, iota, named, pad, permute, reduce_axis, reduce_node, reshape,
     shrink,
 )  # fmt: skip
-from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes, folded, reduced
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes, reduce_identity
 from anneal.uop.sizes import Size, most
@@ -30,8 +28,8 @@ _INT32 = dtypes.int32
 
 
 def _extreme(x: Tensor, op: Op, where: Any, keepdim: bool) -> Tensor:
-    s = x.uop.shape
-    if 0 in s and builtins.any(s[a] == 0 for a in axes_of(where, len(s))):
+    s = x.shape
+    if 0 in [s[a] for a in axes_of(where, len(s))]:
         raise PositionError(f"shape {s} has nothing to choose from along axis {where}")
     return reduced(x, op, x._kept(), where, keepdim)
 
@@ -165,22 +163,17 @@ nanmax, nanmin = family(
 
 def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
     u = x._kept()
+    shape = u.shape
     if axis is None:
-        shape = u.shape
         u = reshape(u, (math.prod(shape),))
-        at = 0
-    else:
-        at = axis_of(axis, len(u.shape))
-        shape = u.shape
+    at = axis_of(axis or 0, len(u.shape))
     if not u.shape:
         return x._new_plain(const(_INT32, 0))
     n = u.shape[at]
     if n == 0:
         raise PositionError(f"shape {shape} has nothing to choose from along axis {axis}")
     best = broadcast(reduce_axis(u, op, (at,)), u.shape)
-    hit = u.eq(best)
-    if u.dtype.is_float:
-        hit = hit | u.ne(u)
+    hit = u.eq(best) | u.ne(u) if u.dtype.is_float else u.eq(best)
     place = broadcast(iota(n, at, len(u.shape)), u.shape)
     none = n if isinstance(n, UOp) else const(_INT32, n)
     first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
@@ -259,8 +252,7 @@ def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
     if not values.requires_grad:
         return values
     same = gathered(x, at, indices.uop)
-    read = reshape(same.uop, values.shape)
-    return values._new(by_rule("equal", values.uop, read), same)
+    return values._new(by_rule("equal", values.uop, reshape(same.uop, values.shape)), same)
 
 
 # -- running results along an axis: sums, products, extremes, differences ---------------------------------------------
@@ -269,8 +261,7 @@ def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
 _BLOCK = 32
 
 
-@function(in_place=True, autocast="float32", neutral=0)
-@in_single()
+@function(in_place=True, autocast="float32", neutral=0, single=True)
 def cumsum(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
     of `sum`.
@@ -282,8 +273,7 @@ def cumsum(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None
     return _total(x, "cumsum", Op.ADD, axis, dtype)
 
 
-@function(in_place=True, autocast="float32", neutral=1)
-@in_single()
+@function(in_place=True, autocast="float32", neutral=1, single=True)
 def cumprod(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
     of `sum`.
@@ -299,8 +289,7 @@ def _total(x: Tensor, name: str, op: Op, axis: int | None, dtype: DTypeLike | No
     return folded(x, name, op, axis, dtype, lambda u: _running(x, _fold(op), u, axis).uop)
 
 
-@function
-@in_single()
+@function(single=True)
 def logcumsumexp(x: Tensor, axis: int | None = None) -> Tensor:
     """The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape.
 
@@ -311,10 +300,31 @@ def logcumsumexp(x: Tensor, axis: int | None = None) -> Tensor:
     return _running(x, _LOG_SUM_EXP, real_node(x), axis)
 
 
-@function
-def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | ValuesIndices:
-    """The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on.
+def _running_extreme(
+    name: str, op: Op, x: Tensor, dim: Any = None, *, axis: int | None = None
+) -> Tensor | ValuesIndices:
+    if dim is None:
+        return _running(x, _fold(op), x.uop, axis)
+    at = one_dim(dim, axis, x.ndim)
+    u = x._kept()
+    values = _running(x, _fold(op), u, at)
+    if not u.shape:
+        return ValuesIndices(values, x._new_plain(const(dtypes.int32, 0)))
+    # The last place up to here that was the extreme when its turn came: a running maximum of places.
+    hit = u.eq(values.uop)
+    hit = hit | u.ne(u) if u.dtype.is_float else hit
+    places = hit.where(broadcast(iota(u.shape[at], at, len(u.shape)), u.shape), 0)
+    indices = _running(x._new_plain(places), _fold(Op.MAX), places, at)
+    return ValuesIndices(selected(x, values, indices, at), indices)
+
+
+cummax, cummin = family(
+    _running_extreme,
+    {
+        "cummax": (
+            Op.MAX,
+            """The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on.
 
     Args:
         dim: the axis, by position or by name as in torch: gives `(values, indices)`, of several largest the last, to
@@ -328,40 +338,22 @@ def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | V
     ValuesIndices(values=Tensor([1, 3, 3], dtype=int32), indices=Tensor([0, 1, 1], dtype=int32))
     >>> Tensor([1, 3, 2]).cummax(axis=0)
     Tensor([1, 3, 3], dtype=int32)
-    """
-    return _running_extreme(x, Op.MAX, dim, axis)
-
-
-@function
-def cummin(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | ValuesIndices:
-    """The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan from
-    the first nan on.
+    """,
+        ),
+        "cummin": (
+            Op.MIN,
+            """The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    from the first nan on.
 
     Arguments, results and errors as for `cummax`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3, 1, 2]).cummin(dim=0).values
     Tensor([3, 1, 1], dtype=int32)
-    """
-    return _running_extreme(x, Op.MIN, dim, axis)
-
-
-def _running_extreme(x: Tensor, op: Op, dim: Any, axis: int | None) -> Tensor | ValuesIndices:
-    if dim is None:
-        return _running(x, _fold(op), x.uop, axis)
-    at = one_dim(dim, axis, x.ndim)
-    u = x._kept()
-    values = _running(x, _fold(op), u, at)
-    if not u.shape:
-        return ValuesIndices(values, x._new_plain(const(dtypes.int32, 0)))
-    # The last place up to here that was the extreme when its turn came: a running maximum of places.
-    hit = u.eq(values.uop)
-    if u.dtype.is_float:
-        hit = hit | u.ne(u)
-    place = broadcast(iota(u.shape[at], at, len(u.shape)), u.shape)
-    places = hit.where(place, 0)
-    indices = _running(x._new_plain(places), _fold(Op.MAX), places, at)
-    return ValuesIndices(selected(x, values, indices, at), indices)
+    """,
+        ),
+    },
+)
 
 
 @function
@@ -385,7 +377,7 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
         if not length:
             break
         after, before = slice_axis(out, at, 1, length), slice_axis(out, at, 0, length - 1)
-        out = after ^ before if x.uop.dtype is dtypes.bool_ else after - before
+        out = after ^ before if x.dtype is dtypes.bool_ else after - before
     return out.clone()
 
 
@@ -398,12 +390,9 @@ def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
     order = [i for i in range(len(u.shape)) if i != at] + [at]
     moved = permute(u, order)
     n, rows = moved.shape[-1], u.shape
-    if isinstance(n, UOp):  # what follows the end changes nothing before it
-        moved = _filled(moved, (0, most(n) - n), fold.nothing(u.dtype))
-        scanned = shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
-    else:
-        scanned = _scan(moved, fold)
-    out = permute(scanned, inverse(order))
+    # what follows the end changes nothing before it
+    scanned = _scan(_filled(moved, (0, most(n) - n), fold.nothing(u.dtype)), fold)
+    out = permute(shrink(scanned, tuple([(0, m) for m in moved.shape])), inverse(order))
     sized = isinstance(fold.join, Op) and all(isinstance(m, int) for m in rows)
     return x._new(by_rule("running", out, u, arguments=(fold.join, n, math.prod(rows[at + 1 :]))) if sized else out)
 
@@ -445,48 +434,32 @@ def _scan(u: UOp, fold: _Fold) -> UOp:
     Work and memory stay at 32 times the length, where the plain triangle would need its square.
     """
     fill = fold.nothing(u.dtype)
-    levels: list[tuple[UOp, int]] = []  # what runs inside the blocks of each level, and the level's length
-    while True:
-        n = u.shape[-1]
-        rest = u.shape[:-1]
-        blocks = -(-n // _BLOCK)
-        if blocks == 1:
-            done = _triangle(u, fold, fill)
-            break
-        u = _filled(u, (0, blocks * _BLOCK - n), fill)
-        inside = _triangle(reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
-        levels.append((inside, n))
-        last = tuple([(0, m) for m in (*rest, blocks)])
-        u = reshape(shrink(inside, (*last, (_BLOCK - 1, _BLOCK))), (*rest, blocks))
-    for inside, n in reversed(levels):
-        *rest_, blocks, _ = inside.shape
-        rest = tuple(rest_)
-        # each block goes on from the total of the blocks before it
-        whole = tuple([(0, m) for m in rest])
-        before = _filled(shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
-        carried = broadcast(reshape(before, (*rest, blocks, 1)), inside.shape)
-        done = reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK))
-        done = shrink(done, (*whole, (0, n)))
-    return done
+    *rest, n = u.shape
+    blocks = -(-n // _BLOCK)
+    if blocks == 1:
+        return _triangle(u, fold, fill)
+    u = _filled(u, (0, blocks * _BLOCK - n), fill)
+    inside = _triangle(reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
+    last = shrink(inside, ((_BLOCK - 1, _BLOCK),))
+    done = _scan(reshape(last, (*rest, blocks)), fold)
+    # each block goes on from the total of the blocks before it
+    before = _filled(shrink(done, ((0, blocks - 1),)), (1, 0), fill)
+    carried = broadcast(reshape(before, (*rest, blocks, 1)), inside.shape)
+    return shrink(reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK)), ((0, n),))
 
 
 def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
     """`u` with elements of value `fill` before and after on its last axis."""
-    pairs = (*((0, 0) for _ in u.shape[:-1]), border)
-    padded = pad(u, pairs)
+    padded = pad(u, (border,))
     if not fill or padded is u:
         return padded
-    inside = pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
-    return inside.where(padded, fill)
+    return pad(broadcast(const(dtypes.bool_, True), u.shape), (border,)).where(padded, fill)
 
 
 def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
     """Running `fold` along a short last axis: each position reduces what stands at or before it."""
-    n = u.shape[-1]
-    shape = (*u.shape[:-1], n, n)
-    row = broadcast(iota(n, 0, 2), (n, n))
-    column = broadcast(iota(n, 1, 2), (n, n))
-    kept = broadcast(row >= column, shape)
-    spread = broadcast(reshape(u, (*u.shape[:-1], 1, n)), shape)
-    chosen = kept.where(spread, fill)
-    return fold.along(chosen, len(shape) - 1)
+    *rest, n = u.shape
+    shape = (*rest, n, n)
+    row, column = [broadcast(iota(n, axis, 2), (n, n)) for axis in (0, 1)]
+    spread = broadcast(reshape(u, (*rest, 1, n)), shape)
+    return fold.along(broadcast(row >= column, shape).where(spread, fill), len(shape) - 1)

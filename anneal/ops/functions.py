@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from anneal.doors import named
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor, number_first
@@ -14,67 +15,38 @@ from anneal.ops.elementwise import (  # isort: skip
     beside, by_slopes, choose, floats_of, one_over, operands, power, real_node, real_unary, unary,
 )  # fmt: skip
 from anneal.ops.nodes import broadcast
-from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, by_rule, dtypes
 
 _FLOAT32 = dtypes.float32
 Operand = Any  # a tensor, an array or a Python number
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """The numbers of a table."""
+    return tuple(map(float, text.split()))
+
+
 _ARTANH = tuple([2 / (2 * n + 1) for n in range(11, -1, -1)])  # 2 artanh(s) / s by powers of s * s
 _EXPM1 = tuple([1 / math.factorial(n) for n in range(9, 0, -1)])  # (exp(x) - 1) / x by powers of x
 # erfc(x) = t exp(-x * x + T(4t - 2)) with t = 2 / (2 + x), for x >= 0: the Chebyshev series T (Numerical Recipes).
-_ERFC = (
-    -1.3026537197817094,
-    6.4196979235649026e-1,
-    1.9476473204185836e-2,
-    -9.561514786808631e-3,
-    -9.46595344482036e-4,
-    3.66839497852761e-4,
-    4.2523324806907e-5,
-    -2.0278578112534e-5,
-    -1.624290004647e-6,
-    1.303655835580e-6,
-    1.5626441722e-8,
-    -8.5238095915e-8,
-    6.529054439e-9,
-    5.059343495e-9,
-    -9.91364156e-10,
-    -2.27365122e-10,
-    9.6467911e-11,
-    2.394038e-12,
-    -6.886027e-12,
-    8.94487e-13,
-    3.13092e-13,
-    -1.12708e-13,
-    3.81e-16,
-    7.106e-15,
-    -1.523e-15,
-    -9.4e-17,
-    1.21e-16,
-    -2.8e-17,
-)
+_ERFC = numbers("""
+    -1.3026537197817094 6.4196979235649026e-1 1.9476473204185836e-2 -9.561514786808631e-3 -9.46595344482036e-4
+    3.66839497852761e-4 4.2523324806907e-5 -2.0278578112534e-5 -1.624290004647e-6 1.303655835580e-6
+    1.5626441722e-8 -8.5238095915e-8 6.529054439e-9 5.059343495e-9 -9.91364156e-10 -2.27365122e-10 9.6467911e-11
+    2.394038e-12 -6.886027e-12 8.94487e-13 3.13092e-13 -1.12708e-13 3.81e-16 7.106e-15 -1.523e-15 -9.4e-17
+    1.21e-16 -2.8e-17
+""")
 # erfinv(x) = x P(w - 2.5), or x P(sqrt(w) - 3) from w = 5, with w = -log(1 - x * x), to a float32 (Giles, 2010).
-_ERFINV = (
-    2.81022636e-08,
-    3.43273939e-07,
-    -3.5233877e-06,
-    -4.39150654e-06,
-    0.00021858087,
-    -0.00125372503,
-    -0.00417768164,
-    0.246640727,
-    1.50140941,
-)
-_ERFINV_FAR = (
-    -0.000200214257,
-    0.000100950558,
-    0.00134934322,
-    -0.00367342844,
-    0.00573950773,
-    -0.0076224613,
-    0.00943887047,
-    1.00167406,
-    2.83297682,
-)
+_ERFINV = numbers("""
+    2.81022636e-08 3.43273939e-07 -3.5233877e-06 -4.39150654e-06 0.00021858087 -0.00125372503 -0.00417768164
+    0.246640727 1.50140941
+""")
+_ERFINV_FAR = numbers("""
+    -0.000200214257 0.000100950558 0.00134934322 -0.00367342844 0.00573950773 -0.0076224613 0.00943887047
+    1.00167406 2.83297682
+""")
+_standard = function(in_place=True, array_api=True)
+_special = function(in_place=True, special=True)
 
 
 # -- functions of real numbers ----------------------------------------------------------------------------------------
@@ -84,7 +56,24 @@ _ERFINV_FAR = (
 # section 4).
 
 
-@function(in_place=True, autocast="float32", array_api=True)
+class _Op(Protocol):
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+def by_slope(function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> _Op:
+    """A function given as its value and its slope, both made of its tensor as float32 or wider."""
+
+    def op(x: Tensor) -> Tensor:
+        u = real_node(x)
+        floats = x._new(u if u.dtype.bits >= 32 else u.cast(_FLOAT32))
+        value, slope = function(floats)
+        return x._new(by_rule("slope", value.uop, floats.uop, slope.uop).cast(u.dtype))
+
+    op.__doc__, op.__module__ = function.__doc__, function.__module__
+    return named(op, function.__name__)
+
+
+@_standard(autocast="float32")
 def exp(x: Tensor) -> Tensor:
     """e ** x.
 
@@ -95,7 +84,7 @@ def exp(x: Tensor) -> Tensor:
     return real_unary(x, Op.EXP)
 
 
-@function(in_place=True, special=True)
+@_special
 def exp2(x: Tensor) -> Tensor:
     """2 ** x.
 
@@ -106,8 +95,7 @@ def exp2(x: Tensor) -> Tensor:
     return real_unary(x, Op.EXP2)
 
 
-@function(in_place=True, special=True, autocast="float32", array_api=True)
-@in_single()
+@_standard(special=True, autocast="float32", single=True)
 def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1, exact for small values too.
 
@@ -128,7 +116,7 @@ def expm1(x: Tensor) -> Tensor:
     return choose(near, inner * polynomial(inner, _EXPM1), x.exp() - 1.0)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
+@_standard(autocast="float32")
 def log(x: Tensor) -> Tensor:
     """The natural logarithm; -inf at 0, nan below.
 
@@ -139,7 +127,7 @@ def log(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
+@_standard(autocast="float32")
 def log2(x: Tensor) -> Tensor:
     """The logarithm to base 2.
 
@@ -150,8 +138,7 @@ def log2(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
-@in_single()
+@_standard(autocast="float32", single=True)
 def log10(x: Tensor) -> Tensor:
     """The logarithm to base 10.
 
@@ -162,8 +149,7 @@ def log10(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2) * math.log10(2)
 
 
-@function(in_place=True, special=True, autocast="float32", array_api=True)
-@in_single()
+@_standard(special=True, autocast="float32", single=True)
 def log1p(x: Tensor) -> Tensor:
     """log(1 + x), exact for small values too.
 
@@ -181,7 +167,7 @@ def log1p(x: Tensor) -> Tensor:
     return choose(near, series, (1.0 + x).log())
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def sqrt(x: Tensor) -> Tensor:
     """The square root; nan below 0.
 
@@ -203,7 +189,7 @@ def rsqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.RSQRT)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
+@_standard(autocast="float32")
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x.
 
@@ -214,7 +200,7 @@ def reciprocal(x: Tensor) -> Tensor:
     return one_over(x)
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def square(x: Tensor) -> Tensor:
     """x * x; of bools as int32.
 
@@ -225,7 +211,7 @@ def square(x: Tensor) -> Tensor:
     return power(x, 2, False)
 
 
-@function(in_place=True, special=True)
+@_special
 def erf(x: Tensor) -> Tensor:
     """The error function.
 
@@ -236,52 +222,45 @@ def erf(x: Tensor) -> Tensor:
     return real_unary(x, Op.ERF)
 
 
-@function(in_place=True, special=True)
-def erfc(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def erfc(x: Tensor) -> tuple[Tensor, Tensor]:
     """1 - erf(x), which keeps its digits where erf is near 1.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).erfc().round(4)
     Tensor([1.    , 0.1573], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        tail = _upper_tail(x.abs().minimum(40.0))
-        return choose(x < 0.0, 2.0 - tail, tail), (x * x).neg().exp() * (-2 / math.sqrt(math.pi))
-
-    return by_slope(x, both)
+    tail = _upper_tail(x.abs().minimum(40.0))
+    return choose(x < 0.0, 2.0 - tail, tail), (x * x).neg().exp() * (-2 / math.sqrt(math.pi))
 
 
-@function(in_place=True, special=True, autocast="float32")
-def erfinv(x: Tensor) -> Tensor:
+@_special(autocast="float32")
+@by_slope
+def erfinv(x: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of erf: infinite at -1 and 1, nan beyond.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.5]).erfinv().round(4)
     Tensor([0.    , 0.4769], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        end = x.abs().eq(1.0)
-        inner = choose(end, 0.0, x)
-        w = -((1.0 - inner) * (1.0 + inner)).log()
-        far = w >= 5.0
-        near = polynomial(choose(far, 0.0, w) - 2.5, _ERFINV)
-        y = inner * choose(far, polynomial(choose(far, w, 5.0).sqrt() - 3.0, _ERFINV_FAR), near)
-        if x.uop.dtype.bits == 64:
-            for _ in range(2):  # Newton's steps, from the side that keeps its digits
-                size, flat = y.abs(), (y * y).exp() * (math.sqrt(math.pi) / 2)
-                lower, upper = size.erf() - inner.abs(), (1.0 - inner.abs()) - _upper_tail(size)
-                step = choose(size < 0.5, lower, upper) * flat
-                y = choose(y < 0.0, y + step, y - step)
-        slope = (y * y).exp() * (math.sqrt(math.pi) / 2)
-        return choose(end, x * math.inf, y), choose(end, math.inf, slope)
-
-    return by_slope(x, both)
+    end = x.abs().eq(1.0)
+    inner = choose(end, 0.0, x)
+    w = -((1.0 - inner) * (1.0 + inner)).log()
+    far = w >= 5.0
+    near = polynomial(choose(far, 0.0, w) - 2.5, _ERFINV)
+    y = inner * choose(far, polynomial(choose(far, w, 5.0).sqrt() - 3.0, _ERFINV_FAR), near)
+    if x.uop.dtype.bits == 64:
+        for _ in range(2):  # Newton's steps, from the side that keeps its digits
+            size, flat = y.abs(), (y * y).exp() * (math.sqrt(math.pi) / 2)
+            lower, upper = size.erf() - inner.abs(), (1.0 - inner.abs()) - _upper_tail(size)
+            step = choose(size < 0.5, lower, upper) * flat
+            y = choose(y < 0.0, y + step, y - step)
+    slope = (y * y).exp() * (math.sqrt(math.pi) / 2)
+    return choose(end, x * math.inf, y), choose(end, math.inf, slope)
 
 
-@function(array_api=True)
-@in_single()
+@function(array_api=True, single=True)
 def logaddexp(x: Tensor, other: Operand) -> Tensor:
     """log(exp(x) + exp(other)), without overflow.
 
@@ -302,32 +281,21 @@ def logaddexp(x: Tensor, other: Operand) -> Tensor:
 # -- inverse and further functions ------------------------------------------------------------------------------------
 
 
-def by_slope(x: Tensor, function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
-    """A function given as its value and its slope, both made of this tensor as float32 or wider."""
-    u = real_node(x)
-    floats = x._new(u if u.dtype.bits >= 32 else u.cast(_FLOAT32))
-    value, slope = function(floats)
-    return x._new(by_rule("slope", value.uop, floats.uop, slope.uop).cast(u.dtype))
-
-
 @function
-def cbrt(x: Tensor) -> Tensor:
+@by_slope
+def cbrt(x: Tensor) -> tuple[Tensor, Tensor]:
     """The cube root, of negative numbers too.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([27.0, -8.0]).cbrt().round(4)
     Tensor([ 3., -2.], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        size = x.abs()
-        plain = size.eq(0.0) | ~x.isfinite()
-        a = choose(plain, 1.0, size)
-        root = (a.log2() * (1 / 3)).exp2()
-        root = root - (root - a / (root * root)) * (1 / 3)  # one step of Newton's: exact to the last bits
-        return choose(plain, x, choose(x < 0.0, -root, root)), size ** (-2 / 3) * (1 / 3)
-
-    return by_slope(x, both)
+    size = x.abs()
+    plain = size.eq(0.0) | ~x.isfinite()
+    a = choose(plain, 1.0, size)
+    root = (a.log2() * (1 / 3)).exp2()
+    root = root - (root - a / (root * root)) * (1 / 3)  # one step of Newton's: exact to the last bits
+    return choose(plain, x, choose(x < 0.0, -root, root)), size ** (-2 / 3) * (1 / 3)
 
 
 def as_reals(x: Tensor, other: Operand) -> tuple[Tensor, Tensor, DType]:
@@ -350,7 +318,7 @@ def signbit(x: Tensor) -> Tensor:
     return x._new_plain(has_sign_bit(x).uop) if x.uop.dtype.is_float else x < 0
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def copysign(x: Tensor, other: Operand) -> Tensor:
     """The size of x with the sign of other.
 
@@ -359,14 +327,14 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
     Tensor([-1., -2.], dtype=float32)
     """
     x, y, dtype = as_reals(x, other)
-    apart: Tensor = has_sign_bit(x) ^ has_sign_bit(y)
+    apart = has_sign_bit(x) ^ has_sign_bit(y)
     # at 0 the size has no slope, as in torch
-    slope: Tensor = choose(x.eq(0.0), 0.0, choose(apart, -1.0, 1.0))
+    slope = choose(x.eq(0.0), 0.0, choose(apart, -1.0, 1.0))
     u = by_rule("slope", choose(apart, -x, x).uop, x.uop, slope.uop)
     return x._new(beside(u, y), y).cast(dtype)
 
 
-@function(in_place=True, special=True)
+@_special
 @number_first
 def xlogy(x: Tensor, other: Operand) -> Tensor:
     """x * log(other), 0 where x is 0.
@@ -381,8 +349,7 @@ def xlogy(x: Tensor, other: Operand) -> Tensor:
     return choose(still, 0.0, x * choose(still, 1.0, y).log()).cast(dtype)
 
 
-@function(in_place=True, special=True)
-@in_single()
+@_special(single=True)
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of sigmoid; with `eps`, x is clipped to [eps, 1 - eps] first.
 

@@ -15,7 +15,6 @@ from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, ne
 from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.made import DTypeLike
 from anneal.ops.nodes import Number, common_dtype
-from anneal.ops.precision import in_single
 from anneal.uop import by_rule, dtypes, promote
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -23,7 +22,7 @@ from anneal.uop import by_rule, dtypes, promote
 
 def _not_nan(before: Any, bound: str, x: Tensor, other: Any) -> Tensor:
     o = x._lift(other)
-    out: Tensor = choose(before(x, o) | o.isnan(), x, o)
+    out = choose(before(x, o) | o.isnan(), x, o)
     return out._new(by_rule("equal", out.uop, getattr(x, bound)(o).uop)) if out.requires_grad else out
 
 
@@ -67,8 +66,7 @@ def float_power(x: Tensor, exponent: Any) -> Tensor:
     return x.cast(wide) ** (exponent.cast(wide) if is_tensor(exponent) else exponent)
 
 
-@function
-@in_single()
+@function(single=True)
 def logaddexp2(x: Tensor, other: Any) -> Tensor:
     """log2(2**x + 2**other), without overflow; shapes broadcast.
 
@@ -153,18 +151,13 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     bits = wide.bitcast(kind)
     up = (wide < y).eq(bits >= 0)  # away from 0: more bits
     grown = bits + up.cast(kind) * 2 - 1
-    tiny = (choose(y < 0, -1.0, 1.0) * 0.0 + _least(x)).copysign(y)
+    least = (x.detach().ne(math.inf) | True).cast(kind).bitcast(x.dtype)  # the smallest denormal number, from its bits
+    tiny = (choose(y < 0, -1.0, 1.0) * 0.0 + least).copysign(y)
     moved = choose(wide.eq(0.0), tiny, grown.bitcast(x.dtype))
     out = choose(wide.isnan() | y.isnan(), math.nan, choose(wide.eq(y), y, moved))
     slope = wide.ne(y).cast(x.dtype).detach()  # torch's
     moved_on = by_rule("slope", out.uop, wide.uop, slope.uop)
     return wide._new(by_rule("beside", moved_on, y.uop), y)
-
-
-def _least(x: Tensor) -> Tensor:
-    """The smallest denormal number, from its bits."""
-    kind = dtypes.int32 if x.dtype.bits == 32 else dtypes.int64
-    return (x.detach().ne(math.inf) | True).cast(kind).bitcast(x.dtype)
 
 
 @function

@@ -9,50 +9,27 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import is_tensor, need_tensor
 from anneal.ops.elementwise import by_slopes, choose, floats_of, real_node
-from anneal.ops.functions import by_slope, polynomial
-from anneal.ops.precision import in_single
+from anneal.ops.functions import by_slope, numbers, polynomial
 from anneal.uop import dtypes
 
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
 # Chebyshev's points, off by 3e-9 and 6e-18.
-_NEAR_32 = (
-    -2.90524285e-6,
-    9.55759631e-6,
-    -2.45135657e-5,
-    8.32186249e-5,
-    -0.000294762859,
-    0.00105050611,
-    -0.00391353415,
-    0.0157277635,
-    -0.0729799485,
-    0.483128952,
-)
-_NEAR_64 = (
-    1.12733549551650479e-11,
-    -3.53389816227587917e-11,
-    5.18198984494435975e-11,
-    -1.63938160099989034e-10,
-    6.53326852843441649e-10,
-    -2.07328278423982132e-9,
-    6.43415235729120174e-9,
-    -2.05776116337301297e-8,
-    6.62360193972509949e-8,
-    -2.13884356116115898e-7,
-    6.9484401875500963e-7,
-    -2.27424097113204102e-6,
-    7.51139153172965753e-6,
-    -0.0000250943298484944584,
-    0.0000851009037846805146,
-    -0.000294550701400926531,
-    0.00104981866445087185,
-    -0.00391356093763165898,
-    0.0157278502686412116,
-    -0.072979947957152969,
-    0.483128950540980889,
-)
+_NEAR_32 = numbers("""
+    -2.90524285e-6 9.55759631e-6 -2.45135657e-5 8.32186249e-5 -0.000294762859 0.00105050611 -0.00391353415
+    0.0157277635 -0.0729799485 0.483128952
+""")
+_NEAR_64 = numbers("""
+    1.12733549551650479e-11 -3.53389816227587917e-11 5.18198984494435975e-11 -1.63938160099989034e-10
+    6.53326852843441649e-10 -2.07328278423982132e-9 6.43415235729120174e-9 -2.05776116337301297e-8
+    6.62360193972509949e-8 -2.13884356116115898e-7 6.9484401875500963e-7 -2.27424097113204102e-6
+    7.51139153172965753e-6 -0.0000250943298484944584 0.0000851009037846805146 -0.000294550701400926531
+    0.00104981866445087185 -0.00391356093763165898 0.0157278502686412116 -0.072979947957152969
+    0.483128950540980889
+""")
 # Bernoulli's numbers b over 2k(2k-1), and over 2k: the series in 1/x^2, the highest first.
 _STIRLING = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _ASYMPTOTIC = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
+_special = function(special=True, method=False)
 
 # `lgamma` has `digamma` for its slope; `digamma` is a formula that can be differentiated as it stands, so that
 # polygamma needs nothing else. Bessel's functions, of orders 0 and 1, plain and modified, are the polynomials of
@@ -61,14 +38,15 @@ _ASYMPTOTIC = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -
 
 
 @function(in_place=True, special="gammaln")
-def lgamma(x: Tensor) -> Tensor:
+@by_slope
+def lgamma(x: Tensor) -> tuple[Tensor, Tensor]:
     """log(|gamma(x)|): gamma(n + 1) is the factorial of n. inf at 0, -1, -2, ...
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 5.0, 0.5]).lgamma().round(4)
     Tensor([0.    , 3.1781, 0.5724], dtype=float32)
     """
-    return by_slope(x, lambda x: (_value(x), _slope(x)))
+    return _value(x), _slope(x)
 
 
 @function(in_place=True, special="digamma psi")
@@ -138,10 +116,10 @@ def _slope(x: Tensor) -> Tensor:
 
 
 # log(erfcx(x) * (1 + x/2)) by powers of 1 / (1 + x/2), the highest first: Press and others, Numerical Recipes, 6.2.
-_ERFCX = (
-    *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196),
-    *(1.00002368, -1.26551223),
-)
+_ERFCX = numbers("""
+    0.17087277 -0.82215223 1.48851587 -1.13520398 0.27886807 -0.18628806 0.09678418 0.37409196 1.00002368
+    -1.26551223
+""")
 # Quantiles of the normal distribution, numerators and denominators: Wichura (1988), PPND7; the highest power first.
 _MIDDLE = (59.109374720, 159.29113202, 50.434271938, 3.3871327179), (67.187563600, 78.757757664, 17.895169469, 1.0)
 _TAIL = (0.17023821103, 1.3067284816, 2.7568153900, 1.4234372777), (0.12021132975, 0.73700164250, 1.0)
@@ -161,96 +139,80 @@ def _below(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return low, t, _scaled_tail(t)
 
 
-@function(special=True, method=False)
-def erfcx(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def erfcx(x: Tensor) -> tuple[Tensor, Tensor]:
     """exp(x**2) * erfc(x), which does not vanish for large x.
 
     >>> from anneal.tensor import Tensor
     >>> erfcx(Tensor([0.0, 100.0]))
     Tensor([1.    , 0.0056], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        tail, below = _scaled_tail(x.abs()), x < 0.0
-        value = choose(below, choose(below, x * x, 0.0).exp() * 2.0 - tail, tail)
-        return value, x * value * 2.0 - 2 / math.sqrt(math.pi)
-
-    return by_slope(x, both)
+    tail, below = _scaled_tail(x.abs()), x < 0.0
+    value = choose(below, choose(below, x * x, 0.0).exp() * 2.0 - tail, tail)
+    return value, x * value * 2.0 - 2 / math.sqrt(math.pi)
 
 
-@function(special=True, method=False)
-def ndtr(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
     """The fraction of a normal distribution that lies below x.
 
     >>> from anneal.tensor import Tensor
     >>> ndtr(Tensor([0.0, 1.0])).round(4)
     Tensor([0.5   , 0.8413], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        low, t, tail = _below(x)
-        value = choose(low, tail * (-t * t).exp(), (x * -math.sqrt(0.5)).erfc()) * 0.5
-        return value, (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
-
-    return by_slope(x, both)
+    low, t, tail = _below(x)
+    value = choose(low, tail * (-t * t).exp(), (x * -math.sqrt(0.5)).erfc()) * 0.5
+    return value, (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
 
 
-@function(special=True, method=False)
-def log_ndtr(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def log_ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
     """log(ndtr(x)), far below 0 too.
 
     >>> from anneal.tensor import Tensor
     >>> log_ndtr(Tensor([0.0, -10.0]))
     Tensor([ -0.6931, -53.2313], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        low, t, tail = _below(x)
-        high = choose(low, 0.0, x)
-        upper = (high * math.sqrt(0.5)).erfc() * -0.5
-        value = choose(low, (tail * 0.5).log() - t * t, upper.log1p())
-        slope = choose(
-            low,
-            math.sqrt(2 / math.pi) / tail,
-            (high * high * -0.5).exp() * (1 / math.sqrt(2 * math.pi)) / (upper + 1.0),
-        )
-        return value, slope
-
-    return by_slope(x, both)
+    low, t, tail = _below(x)
+    high = choose(low, 0.0, x)
+    upper = (high * math.sqrt(0.5)).erfc() * -0.5
+    value = choose(low, (tail * 0.5).log() - t * t, upper.log1p())
+    slope = choose(
+        low,
+        math.sqrt(2 / math.pi) / tail,
+        (high * high * -0.5).exp() * (1 / math.sqrt(2 * math.pi)) / (upper + 1.0),
+    )
+    return value, slope
 
 
-@function(special=True, method=False)
-def ndtri(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def ndtri(x: Tensor) -> tuple[Tensor, Tensor]:
     """The number below which a fraction x of a normal distribution lies: -inf at 0, inf at 1, nan outside.
 
     >>> from anneal.tensor import Tensor
     >>> ndtri(Tensor([0.5, 0.975])).round(3)
     Tensor([0.  , 1.96], dtype=float32)
     """
-
-    def both(p: Tensor) -> tuple[Tensor, Tensor]:
-        q = p - 0.5
-        middle = q.abs() <= 0.425
-        r = 0.180625 - choose(middle, q, 0.0) * choose(middle, q, 0.0)
-        inner = q * polynomial(r, _MIDDLE[0]) / polynomial(r, _MIDDLE[1])
-        inside = (p > 0.0) & (p < 1.0)
-        rest = choose(inside, p.minimum(1.0 - p), 0.25)
-        s = (-rest.log()).sqrt()
-        outer: Any = None
-        for far, start, tables in ((False, 1.6, _TAIL), (True, 5.0, _FAR)):
-            t = s - start
-            value = polynomial(t, tables[0]) / polynomial(t, tables[1])
-            outer = value if not far else choose(s > 5.0, value, outer)
-        outer = choose(q < 0.0, -outer, outer)
-        ends = choose(p.eq(0.0), -math.inf, choose(p.eq(1.0), math.inf, math.nan))
-        out = choose(inside, choose(middle, inner, outer), ends)
-        return out, (out * out * 0.5).exp() * math.sqrt(2 * math.pi)
-
-    return by_slope(x, both)
+    q = x - 0.5
+    middle = q.abs() <= 0.425
+    r = 0.180625 - choose(middle, q, 0.0) * choose(middle, q, 0.0)
+    inner = q * polynomial(r, _MIDDLE[0]) / polynomial(r, _MIDDLE[1])
+    inside = (x > 0.0) & (x < 1.0)
+    rest = choose(inside, x.minimum(1.0 - x), 0.25)
+    s = (-rest.log()).sqrt()
+    tails = [polynomial(s - start, p) / polynomial(s - start, q) for start, (p, q) in ((1.6, _TAIL), (5.0, _FAR))]
+    outer = choose(s > 5.0, tails[1], tails[0])
+    outer = choose(q < 0.0, -outer, outer)
+    ends = choose(x.eq(0.0), -math.inf, choose(x.eq(1.0), math.inf, math.nan))
+    out = choose(inside, choose(middle, inner, outer), ends)
+    return out, (out * out * 0.5).exp() * math.sqrt(2 * math.pi)
 
 
-@function(special=True, method=False)
-@in_single()
+@_special(single=True)
 def entr(x: Tensor) -> Tensor:
     """-x * log(x): 0 at 0, -inf below.
 
@@ -265,8 +227,7 @@ def entr(x: Tensor) -> Tensor:
     return by_slopes(out, (x, -x.log() - 1.0)) if out.requires_grad else out
 
 
-@function(special=True)
-@in_single()
+@function(special=True, single=True)
 def xlog1py(x: Any, other: Any) -> Tensor:
     """x * log1p(other), 0 where x is 0 and `other` is no nan; one of both may be a number.
 
@@ -281,27 +242,27 @@ def xlog1py(x: Any, other: Any) -> Tensor:
     return choose(zero, 0.0, a * choose(zero, 0.0, b).log1p())
 
 
-# fmt: off
 # The highest power first: near 0, by powers of (x / limit)**2; far, of limit / x.
-_I0_NEAR = (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0)
-_I0_FAR = (0.00392377, -0.01647633, 0.02635537, -0.02057706, 0.00916281, -0.00157565,
-           0.00225319, 0.01328592, 0.39894228)
-_I1_NEAR = (0.00032411, 0.00301532, 0.02658733, 0.15084934, 0.51498869, 0.87890594, 0.5)
-_I1_FAR = (-0.00420059, 0.01787654, -0.02895312, 0.02282967, -0.01031555, 0.00163801,
-           -0.00362018, -0.03988024, 0.39894228)
-_K0_NEAR = (0.00000740, 0.00010750, 0.00262698, 0.03488590, 0.23069756, 0.42278420, -0.57721566)
-_K0_FAR = (0.00053208, -0.00251540, 0.00587872, -0.01062446, 0.02189568, -0.07832358, 1.25331414)
-_K1_NEAR = (-0.00004686, -0.00110404, -0.01919402, -0.18156897, -0.67278579, 0.15443144, 1.0)
-_K1_FAR = (-0.00068245, 0.00325614, -0.00780353, 0.01504268, -0.03655620, 0.23498619, 1.25331414)
-_J0_NEAR = (0.0002100, -0.0039444, 0.0444479, -0.3163866, 1.2656208, -2.2499997, 1.0)
-_J1_NEAR = (0.00001109, -0.00031761, 0.00443319, -0.03954289, 0.21093573, -0.56249985, 0.5)
-_Y0_NEAR = (-0.00024846, 0.00427916, -0.04261214, 0.25300117, -0.74350384, 0.60559366, 0.36746691)
-_Y1_NEAR = (0.0027873, -0.0400976, 0.3123951, -1.3164827, 2.1682709, 0.2212091, -0.6366198)
-_SIZE_0 = (0.00014476, -0.00072805, 0.00137237, -0.00009512, -0.00552740, -0.00000077, 0.79788456)
-_TURN_0 = (0.00013558, -0.00029333, -0.00054125, 0.00262573, -0.00003954, -0.04166397, -0.78539816)
-_SIZE_1 = (-0.00020033, 0.00113653, -0.00249511, 0.00017105, 0.01659667, 0.00000156, 0.79788456)
-_TURN_1 = (-0.00029166, 0.00079824, 0.00074348, -0.00637879, 0.00005650, 0.12499612, -2.35619449)
-# fmt: on
+_I0_NEAR = numbers("0.0045813 0.0360768 0.2659732 1.2067492 3.0899424 3.5156229 1.0")
+_I0_FAR = numbers("""
+    0.00392377 -0.01647633 0.02635537 -0.02057706 0.00916281 -0.00157565 0.00225319 0.01328592 0.39894228
+""")
+_I1_NEAR = numbers("0.00032411 0.00301532 0.02658733 0.15084934 0.51498869 0.87890594 0.5")
+_I1_FAR = numbers("""
+    -0.00420059 0.01787654 -0.02895312 0.02282967 -0.01031555 0.00163801 -0.00362018 -0.03988024 0.39894228
+""")
+_K0_NEAR = numbers("0.00000740 0.00010750 0.00262698 0.03488590 0.23069756 0.42278420 -0.57721566")
+_K0_FAR = numbers("0.00053208 -0.00251540 0.00587872 -0.01062446 0.02189568 -0.07832358 1.25331414")
+_K1_NEAR = numbers("-0.00004686 -0.00110404 -0.01919402 -0.18156897 -0.67278579 0.15443144 1.0")
+_K1_FAR = numbers("-0.00068245 0.00325614 -0.00780353 0.01504268 -0.03655620 0.23498619 1.25331414")
+_J0_NEAR = numbers("0.0002100 -0.0039444 0.0444479 -0.3163866 1.2656208 -2.2499997 1.0")
+_J1_NEAR = numbers("0.00001109 -0.00031761 0.00443319 -0.03954289 0.21093573 -0.56249985 0.5")
+_Y0_NEAR = numbers("-0.00024846 0.00427916 -0.04261214 0.25300117 -0.74350384 0.60559366 0.36746691")
+_Y1_NEAR = numbers("0.0027873 -0.0400976 0.3123951 -1.3164827 2.1682709 0.2212091 -0.6366198")
+_SIZE_0 = numbers("0.00014476 -0.00072805 0.00137237 -0.00009512 -0.00552740 -0.00000077 0.79788456")
+_TURN_0 = numbers("0.00013558 -0.00029333 -0.00054125 0.00262573 -0.00003954 -0.04166397 -0.78539816")
+_SIZE_1 = numbers("-0.00020033 0.00113653 -0.00249511 0.00017105 0.01659667 0.00000156 0.79788456")
+_TURN_1 = numbers("-0.00029166 0.00079824 0.00074348 -0.00637879 0.00005650 0.12499612 -2.35619449")
 
 
 # -- modified ---------------------------------------------------------------------------------------------------------
@@ -315,10 +276,12 @@ def _scaled_i(x: Tensor, order: int) -> Tensor:
     t = choose(small, size, 0.0) / 3.75
     near = polynomial(t * t, near_) * choose(small, -size, 0.0).exp()
     w = choose(small, 3.75, size)
-    far = polynomial(3.75 / w, far_) * w.rsqrt()
-    if order == 0:
-        return choose(small, near, far)
-    return choose(small, near * x, choose(x < 0, -far, far))
+    return _joined(x, order, small, near, polynomial(3.75 / w, far_) * w.rsqrt())
+
+
+def _joined(x: Tensor, order: int, small: Tensor, near: Tensor, far: Tensor) -> Tensor:
+    """The part near 0, or the one far from it, both of |x|: even, or of order 1 odd, with the near one over x."""
+    return choose(small, near * x, choose(x < 0, -far, far)) if order else choose(small, near, far)
 
 
 def _i(x: Tensor, order: int) -> Tensor:
@@ -333,52 +296,52 @@ def _over(value: Tensor, x: Tensor) -> Tensor:
 
 
 @function(function_alias="modified_bessel_i0", in_place=True, special="i0 modified_bessel_i0")
-def i0(x: Tensor) -> Tensor:
+@by_slope
+def i0(x: Tensor) -> tuple[Tensor, Tensor]:
     """The modified Bessel function of the first kind of order 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).i0().round(4)
     Tensor([1.    , 1.2661], dtype=float32)
     """
-    return by_slope(x, lambda x: (_i(x, 0), _i(x, 1)))
+    return _i(x, 0), _i(x, 1)
 
 
-@function(special=True, method=False)
-def i0e(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def i0e(x: Tensor) -> tuple[Tensor, Tensor]:
     """exp(-|x|) * i0(x), which does not overflow.
 
     >>> from anneal.tensor import Tensor
     >>> i0e(Tensor([0.5, 2.0]))
     Tensor([0.645 , 0.3085], dtype=float32)
     """
-    return by_slope(x, lambda x: (_scaled_i(x, 0), _scaled_i(x, 1) - x.sign() * _scaled_i(x, 0)))
+    return _scaled_i(x, 0), _scaled_i(x, 1) - x.sign() * _scaled_i(x, 0)
 
 
 @function(function_alias="modified_bessel_i1", special="i1 modified_bessel_i1", method=False)
-def i1(x: Tensor) -> Tensor:
+@by_slope
+def i1(x: Tensor) -> tuple[Tensor, Tensor]:
     """The modified Bessel function of the first kind of order 1.
 
     >>> from anneal.tensor import Tensor
     >>> i1(Tensor([0.0, 1.0])).round(4)
     Tensor([0.    , 0.5652], dtype=float32)
     """
-    return by_slope(x, lambda x: (_i(x, 1), _i(x, 0) - _over(_i(x, 1), x)))
+    return _i(x, 1), _i(x, 0) - _over(_i(x, 1), x)
 
 
-@function(special=True, method=False)
-def i1e(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def i1e(x: Tensor) -> tuple[Tensor, Tensor]:
     """exp(-|x|) * i1(x), which does not overflow.
 
     >>> from anneal.tensor import Tensor
     >>> i1e(Tensor([0.5, 2.0]))
     Tensor([0.1564, 0.2153], dtype=float32)
     """
-
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        value = _scaled_i(x, 1)
-        return value, _scaled_i(x, 0) - x.sign() * value - _over(value, x)
-
-    return by_slope(x, both)
+    value = _scaled_i(x, 1)
+    return value, _scaled_i(x, 0) - x.sign() * value - _over(value, x)
 
 
 def _k(x: Tensor, order: int, scaled: bool) -> Tensor:
@@ -394,48 +357,52 @@ def _k(x: Tensor, order: int, scaled: bool) -> Tensor:
     return choose(x < 0.0, math.nan, choose(x.eq(0.0), math.inf, choose(small, near, far)))
 
 
-@function(special=True, method=False)
-def modified_bessel_k0(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
     """The modified Bessel function of the second kind of order 0: inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
     >>> modified_bessel_k0(Tensor([1.0])).round(4)
     Tensor([0.421], dtype=float32)
     """
-    return by_slope(x, lambda x: (_k(x, 0, False), -_k(x, 1, False)))
+    return _k(x, 0, False), -_k(x, 1, False)
 
 
-@function(special=True, method=False)
-def modified_bessel_k1(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
     """The modified Bessel function of the second kind of order 1: inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
     >>> modified_bessel_k1(Tensor([0.5, 2.0]))
     Tensor([1.6564, 0.1399], dtype=float32)
     """
-    return by_slope(x, lambda x: (_k(x, 1, False), -_k(x, 0, False) - _k(x, 1, False) / x))
+    return _k(x, 1, False), -_k(x, 0, False) - _k(x, 1, False) / x
 
 
-@function(special=True, method=False)
-def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def scaled_modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
     """exp(x) * modified_bessel_k0(x).
 
     >>> from anneal.tensor import Tensor
     >>> scaled_modified_bessel_k0(Tensor([0.5, 2.0]))
     Tensor([1.5241, 0.8416], dtype=float32)
     """
-    return by_slope(x, lambda x: (_k(x, 0, True), _k(x, 0, True) - _k(x, 1, True)))
+    return _k(x, 0, True), _k(x, 0, True) - _k(x, 1, True)
 
 
-@function(special=True, method=False)
-def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
+@_special
+@by_slope
+def scaled_modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
     """exp(x) * modified_bessel_k1(x).
 
     >>> from anneal.tensor import Tensor
     >>> scaled_modified_bessel_k1(Tensor([0.5, 2.0]))
     Tensor([2.731 , 1.0335], dtype=float32)
     """
-    return by_slope(x, lambda x: (_k(x, 1, True), _k(x, 1, True) * (1.0 - 1.0 / x) - _k(x, 0, True)))
+    return _k(x, 1, True), _k(x, 1, True) * (1.0 - 1.0 / x) - _k(x, 0, True)
 
 
 # -- plain ------------------------------------------------------------------------------------------------------------
@@ -455,10 +422,7 @@ def _j(x: Tensor, order: int) -> Tensor:
     t = choose(small, size, 0.0) / 3.0
     near = polynomial(t * t, _J0_NEAR if order == 0 else _J1_NEAR)
     far = _wave(choose(small, 3.0, size), order, "j")
-    far = choose(size.eq(math.inf), 0.0, far)
-    if order == 0:
-        return choose(small, near, far)
-    return choose(small, near * x, choose(x < 0, -far, far))
+    return _joined(x, order, small, near, choose(size.eq(math.inf), 0.0, far))
 
 
 def _y(x: Tensor, order: int) -> Tensor:
@@ -474,12 +438,9 @@ def _y(x: Tensor, order: int) -> Tensor:
 def _bessel(kind: Any, order: int, x: Tensor) -> Tensor:
     def with_slope(x: Tensor) -> tuple[Tensor, Tensor]:
         zero, one = kind(x, 0), kind(x, 1)
-        if order == 0:
-            return zero, -one
-        at_0 = x.eq(0.0)
-        return one, zero - choose(at_0, 0.5, one / choose(at_0, 1.0, x))
+        return (zero, -one) if order == 0 else (one, zero - _over(one, x))
 
-    return by_slope(x, with_slope)
+    return by_slope(with_slope)(x)
 
 
 bessel_j0, bessel_j1, bessel_y0, bessel_y1 = family(
@@ -531,7 +492,7 @@ bessel_j0, bessel_j1, bessel_y0, bessel_y1 = family(
 )
 
 
-@function(special=True, method=False)
+@_special
 def spherical_bessel_j0(x: Tensor) -> Tensor:
     """sin(x) / x, 1 at 0.
 

@@ -16,7 +16,7 @@ from anneal.errors import DTypeError, ModeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
 from anneal.ops.indexing import gathered
-from anneal.ops.nodes import broadcast, expand, iota, reshape
+from anneal.ops.nodes import broadcast, expand, iota, reshape, row_shape, thin_out
 from anneal.ops.pooling import Sizes, per_axis, pooled
 from anneal.uop import DType, Op, UOp, const, dtypes
 
@@ -109,27 +109,19 @@ def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: b
     """The tensor with one axis resized to `m` elements, `step` inputs apart."""
     from fractions import Fraction
 
-    s = x.shape
-    n = s[axis]
+    n = x.shape[axis]
     if mode.startswith("nearest"):
         if m % n == 0 and step == Fraction(n, m):
-            # every element repeated
-            u = reshape(x.uop, (*s[: axis + 1], 1, *s[axis + 1 :]))
-            u = expand(u, (*s[: axis + 1], m // n, *s[axis + 1 :]))
-            return x._new(reshape(u, (*s[:axis], m, *s[axis + 1 :])))
+            return x.repeat_interleave(m // n, axis)
         first = step / 2 if mode == "nearest-exact" else Fraction(0)
-        place, _ = _places(m, first, step, dtypes.float32)
-        return _picked(x, axis, place, n)
+        return _picked(x, axis, _places(m, first, step, dtypes.float32)[0], n)
+    first = step / 2 - Fraction(1, 2)
     if corners:
-        step = Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
-        first = Fraction(0)
-    else:
-        first = step / 2 - Fraction(1, 2)
-    place, part = _places(m, first, step, x.uop.dtype)
-    rest = (1,) * axis + (m,) + (1,) * (len(s) - axis - 1)
-    t = x._new_plain(reshape(broadcast(part, (m,)), rest))
+        first, step = Fraction(0), Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
+    place, part = _places(m, first, step, x.dtype)
+    t = x._new_plain(reshape(broadcast(part, (m,)), row_shape(m, axis, x.ndim)))
     if mode == "bicubic":
-        taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), cubic(t), strict=True)]
+        taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), cubic(t))]
         out: Tensor = taps[0] + taps[1] + taps[2] + taps[3]
         return out
     # before the first input and after the last there is nothing to lean to: both neighbours are the end itself
@@ -155,7 +147,7 @@ def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, an
     place = apart * at if corners else apart * (at + 0.5) - 0.5
     place = np.maximum(place, 0.0) if mode == "bilinear" else place
     first = np.floor(place)
-    part: Any = place - first
+    part = place - first
     weights = np.zeros((m, n))
     for k, weight in enumerate((1 - part, part)) if mode == "bilinear" else enumerate(cubic(part), -1):
         np.add.at(weights, (at, np.clip(first.astype(int) + k, 0, n - 1)), weight)
@@ -193,10 +185,8 @@ def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     """The elements of an axis at `place`, the ends standing for what lies beyond them."""
     place = Op.MIN(Op.MAX(place, const(_INT32, 0)), const(_INT32, n - 1))
     m = place.shape[0] if place.shape else 1
-    s = x.shape
-    index = reshape(broadcast(place, (m,)), (1,) * axis + (m,) + (1,) * (len(s) - axis - 1))
-    index = expand(index, (*s[:axis], m, *s[axis + 1 :]))
-    return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, index), axis))
+    index = reshape(broadcast(place, (m,)), row_shape(m, axis, x.ndim))
+    return gathered(x, axis, expand(index, (*x.shape[:axis], m, *x.shape[axis + 1 :])))
 
 
 def keys_kernel(d: Any, near: bool, a: float = -0.75) -> Any:
@@ -273,8 +263,8 @@ def fold(
     out, k = per_axis("output_size", output_size, 2), per_axis("kernel_size", kernel_size, 2)
     d, s = per_axis("dilation", dilation, 2), per_axis("stride", stride, 2)
     p = per_axis("padding", padding, 2, 0)
-    whole = [a + 2 * b for a, b in zip(out, p, strict=True)]
-    counts = [(n - dd * (kk - 1) - 1) // ss + 1 for n, kk, dd, ss in zip(whole, k, d, s, strict=True)]
+    whole = [a + 2 * b for a, b in zip(out, p)]
+    counts = [(n - dd * (kk - 1) - 1) // ss + 1 for n, kk, dd, ss in zip(whole, k, d, s)]
     batch, columns, places = x.shape
     if columns % math.prod(k) or places != math.prod(counts):
         raise ShapeError(
@@ -297,30 +287,21 @@ def overlapped(windows: Tensor, sizes: Sequence[int], strides: Sequence[int], di
     kernel, counts = windows.shape[2 : 2 + axes], windows.shape[2 + axes :]
     pieces = []
     for place in itertools.product(*map(range, kernel)):
-        piece: Any = windows[(slice(None), slice(None), *place)]
-        firsts = [i * d for i, d in zip(place, dilations, strict=True)]
-        for axis, of in enumerate(zip(counts, strides, firsts, sizes, strict=True), 2):
-            piece = _spread(piece, axis, *of)
-        pieces.append(piece)
-    total: Tensor = functools.reduce(operator.add, pieces)
-    return total
-
-
-def _spread(x: Any, axis: int, n: int, step: int, first: int, size: int) -> Any:
-    """The `n` elements of an axis `step` apart, from `first` on, in zeros of `size`."""
-    shape = x.shape
-    if step > 1:
-        x = x.unsqueeze(axis + 1).pad(((0, 0),) * (axis + 1) + ((0, step - 1),) + ((0, 0),) * (len(shape) - axis - 1))
-        x = x.reshape(*shape[:axis], n * step, *shape[axis + 1 :]).narrow(axis, 0, (n - 1) * step + 1)
-    length = (n - 1) * step + 1
-    return x.pad(((0, 0),) * axis + ((first, size - first - length),) + ((0, 0),) * (len(shape) - axis - 1))
+        piece = windows[(slice(None), slice(None), *place)]
+        borders = [(0, 0)] * 2
+        for axis, (n, step, i, d, size) in enumerate(zip(counts, strides, place, dilations, sizes), 2):
+            length = (n - 1) * step + 1
+            piece = piece._new(thin_out(piece.uop, axis, step, length))
+            borders.append((i * d, size - i * d - length))
+        pieces.append(piece.pad(borders))
+    return functools.reduce(operator.add, pieces)
 
 
 def _line(n: int) -> Array:
     """torch's linspace(-1, 1, n) to the last bit: the grid of the identity lies on the kinks of `grid_sample`, where a
     last bit chooses the slope. Its product and sum are rounded once (an FMA), from whichever end is nearer."""
     i, step = np.arange(n), np.float64(np.float32(2.0) / np.float32(max(n - 1, 1)))
-    line: Array = np.where(i < n // 2, -1.0 + step * i, 1.0 - step * (n - 1 - i)) if n > 1 else np.zeros(n)
+    line = np.where(i < n // 2, -1.0 + step * i, 1.0 - step * (n - 1 - i)) if n > 1 else np.zeros(n)
     return line.astype(np.float32)
 
 
@@ -339,14 +320,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
             f"affine_grid: takes theta of shape (n, 2, 3) and a size (n, c, h, w), not {theta.shape}, {size}"
         )
     _, _, h, w = size
-    axes = []
-    for n in (w, h):
-        line = type(theta)(_line(n), device=theta.device).cast(theta.dtype)
-        axes.append(line if align_corners else line * (n - 1) / n)
-    x, y = axes[0].reshape(1, w).expand(h, w), axes[1].reshape(h, 1).expand(h, w)
-    points: Any = x.stack(y, x.ones_like(), dim=-1).reshape(1, h * w, 3)
-    out: Tensor = (points @ theta.mT).reshape(size[0], h, w, 2)
-    return out
+    lines = [(n, theta._made(_line(n), device=theta.device).cast(theta.dtype)) for n in (w, h)]
+    x, y = [line if align_corners else line * (n - 1) / n for n, line in lines]
+    x, y = x.expand(h, w), y.unsqueeze(1).expand(h, w)
+    points = x.stack(y, x.ones_like(), dim=-1).reshape(1, h * w, 3)
+    return (points @ theta.mT).reshape(size[0], h, w, 2)
 
 
 @function(functional=True, method=False, autocast="widest")
@@ -386,7 +364,7 @@ def grid_sample(
         empty = x.sum(axis=tuple(range(2, x.ndim)), keepdim=True)
         return empty.expand(*x.shape[:2], *grid.shape[1:-1]) + (grid * 0.0).sum(axis=-1).unsqueeze(1)
     places = list[Any]()
-    for k, size in zip(range(axes - 1, -1, -1), sizes, strict=True):
+    for k, size in zip(range(axes - 1, -1, -1), sizes):
         at: Any = grid[..., k].reshape(x.shape[0], -1)
         places.append((at + 1.0) * ((size - 1) / 2) if corners else (at + 1.0) * (size / 2) - 0.5)
     result: Tensor = sampled(x, places, mode, padding_mode, corners).reshape(*x.shape[:2], *grid.shape[1:-1])
@@ -409,7 +387,7 @@ def sampled(x: Tensor, places: Sequence[Any], mode: str, padding_mode: str, corn
         places = [read.inside(at, n) for at, n in zip(places, read.sizes, strict=True)]
     if mode == "nearest":
         return read.at([at.round() for at in places])
-    axes: list[Any] = []
+    axes = []
     for at, n in zip(places, read.sizes, strict=True):
         low = at.detach().floor()
         part = at - low
@@ -448,13 +426,10 @@ class _Reader:
 
     def at(self, places: list[Any]) -> Any:
         """The pixels (n, c, m) at whole places, 0 outside."""
-        inside: Any = None
-        index: Any = None
-        for at, n in zip(places, self.sizes, strict=True):
-            here = (at >= 0.0) & (at <= n - 1.0)
-            inside = here if inside is None else inside & here
-            step = at.detach().clip(0.0, n - 1.0).cast("int32")
-            index = step if index is None else index * n + step
+        inside = functools.reduce(operator.and_, [(at >= 0.0) & (at <= n - 1.0) for at, n in zip(places, self.sizes)])
+        index: Any = 0
+        for at, n in zip(places, self.sizes):
+            index = index * n + at.detach().clip(0.0, n - 1.0).cast("int32")
         index = inside.where(index, -1)  # out of range reads 0
         wide = index.unsqueeze(1).expand(*self.flat.shape[:2], index.shape[-1])
         return gathered(self.flat, 2, wide.uop)

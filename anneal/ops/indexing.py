@@ -59,10 +59,10 @@ def index_node(x: Tensor, index: Any) -> UOp:
     return i.uop
 
 
-def places(x: Tensor, name: str, index: UOp, axis: int) -> UOp:
+def places(x: Tensor, index: UOp, axis: int) -> UOp:
     """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
     shape = x.uop.shape or (1,)
-    check_places(name, index, axis, shape)
+    check_places("", index, axis, shape)
     return wrapped(index.cast(_INT32), shape[axis])
 
 
@@ -84,7 +84,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     if not x.ndim and len(i.shape) == 1:  # a row of one element
         return x.reshape(1).gather(dim, x._new_plain(i))
     at = _fits(dim, i.shape, x.uop.shape, "this tensor's")
-    return gathered(x, at, places(x, "gather", i, at))
+    return gathered(x, at, places(x, i, at))
 
 
 def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
@@ -98,7 +98,7 @@ def _fits(dim: int, small: Ints, big: Ints, whose: str) -> int:
     at = axis_of(dim, len(big))
     if len(small) != len(big):
         raise ShapeError(f"the index has shape {small} and {whose} is {big}; they need as many axes")
-    for a, (n, m) in enumerate(zip(small, big, strict=True)):
+    for a, (n, m) in enumerate(zip(small, big)):
         if a != at and n > m:
             raise ShapeError(f"the index has shape {small}, longer than {whose} {big} on axis {a}")
     return at
@@ -120,12 +120,11 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     s = x.shape
     if len(i.shape) != len(s):
         raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
-    i = places(x, "take_along_dim", i, at)
+    i = places(x, i, at)
     if not s:
         return gathered(x, at, i)
-    sizes = [i.shape[a] if a == at else n for a, n in enumerate(s)]
-    wide = broadcast_shapes(i.shape, tuple(sizes))
-    u = broadcast(x.uop, tuple([s[a] if a == at else n for a, n in enumerate(wide)]))
+    wide = broadcast_shapes(i.shape, (*s[:at], i.shape[at], *s[at + 1 :]))
+    u = broadcast(x.uop, (*wide[:at], s[at], *wide[at + 1 :]))
     return x._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
 
 
@@ -143,7 +142,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
     i = index_node(x, index)
     if len(i.shape) > 1:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
-    i = places(x, "index_select", i, at)
+    i = places(x, i, at)
     if not x.ndim:
         return x._new(reshape(elementwise_where(i, broadcast(x.uop, i.shape)), ()))
     order = [at, *[a for a in range(x.ndim) if a != at]]
@@ -159,10 +158,10 @@ def rows(x: Tensor, index: Any) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).rows(Tensor([[1, 0]])).shape
     (1, 2, 2)
     """
-    if not x.uop.shape:
+    if not x.shape:
         raise ShapeError("rows: a tensor of shape () has no rows")
     i = index_node(x, index)
-    check_places("rows", i, 0, x.uop.shape, 0)
+    check_places("rows", i, 0, x.shape, 0)
     return x._new(take_rows(x.uop, i.cast(_INT32)))
 
 
@@ -175,7 +174,7 @@ def take(x: Tensor, index: Any) -> Tensor:
     Tensor([1, 4], dtype=int32)
     """
     row = x.ravel()
-    return x._new(take_rows(row.uop, places(row, "take", index_node(x, index), 0)))
+    return x._new(take_rows(row.uop, places(row, index_node(x, index), 0)))
 
 
 # -- writing by position ----------------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     >>> Tensor.zeros(3).scatter_add(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
     Tensor([4., 0., 2.], dtype=float32)
     """
-    rows, i, value, given = scattered(x, "scatter_add", dim, index, src)
+    rows, i, value, given = scattered(x, dim, index, src)
     return x._new(added_rows(x, "scatter_add", x.uop, i, value, rows), given)
 
 
@@ -223,45 +222,43 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
         return x.scatter_reduce(dim, index, src, "prod")
     if reduce is not None:
         raise DTypeError(f'scatter: reduce is None, "add" or "multiply", not {reduce!r}')
-    rows, i, value, given = scattered(x, "scatter", dim, index, src)
+    rows, i, value, given = scattered(x, dim, index, src)
     width = math.prod(value.shape[1:])
     new = nodes.put_rows(reshape(x.uop, (rows, width)), i, value, given.requires_grad)
     return x._new(reshape(new, x.shape), given)
 
 
-def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
+def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
     """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
     i = index_node(x, index)
     s = x.uop.shape
     if not i.shape and len(s) == 1:
         i = reshape(i, (1,))  # one place of a row
     at = _fits(dim, i.shape, s, "this tensor's")
-    i = places(x, name, i, at)
+    i = places(x, i, at)
     given = written(x, src)
     value = given.uop.cast(x.uop.dtype)
     if not value.shape:
         value = broadcast(value, i.shape)
     _fits(dim, i.shape, value.shape, "the values'")
     if i.shape and i.shape[at] > value.shape[at]:
-        raise ShapeError(f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
+        raise ShapeError(f"the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
     value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
     n, total = math.prod(i.shape), math.prod(s)
     if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
         # the same row for a whole row of values: add rows, not elements
         return s[0], reshape(i.src[0], (n // s[1],)), value, given
-    position: UOp | None = None
+    position = None
     stride = total
     for a, m in enumerate(s):
         stride //= max(m, 1)
-        here = i if a == at else iota(i.shape[a], a, len(s))
         if m != 1 or a == at:
-            here = broadcast(here, i.shape)
+            here = broadcast(i if a == at else iota(i.shape[a], a, len(s)), i.shape)
             position = nodes.meet(Op.ADD, position, here * stride if stride != 1 else here)
     if position is None:
         position = i
     elif len(s) > 1:
-        inside = (i >= 0) & (i < s[at])
-        position = inside.where(position, -1)
+        position = ((i >= 0) & (i < s[at])).where(position, -1)
     return total, reshape(position, (n,)), reshape(value, (n, 1)), given
 
 
@@ -269,7 +266,7 @@ def written(x: Tensor, source: Any) -> Tensor:
     """Values to be written into `x`. Raises DTypeError for a tensor of another dtype, which would be rounded unseen, as
     torch does; integers of another width, which Python's int32 and torch's int64 make, are taken."""
     given = x._lift(source)
-    if given.uop.dtype is not x.uop.dtype and is_tensor(source) and not (given.dtype.is_int and x.dtype.is_int):
+    if given.dtype is not x.dtype and is_tensor(source) and not (given.dtype.is_int and x.dtype.is_int):
         kind = x.dtype.name
         raise DTypeError(f'a tensor of {kind} takes values of {kind}, not {given.dtype.name}; use .to("{kind}")')
     return given
@@ -291,22 +288,20 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
         i = reshape(i, (1,))
         given = given if given.ndim == x.ndim else given.unsqueeze(at)
     given = given * alpha if alpha != 1 else given
-    return by_rows(x, "index_add", at, i, given, ShapeError, lambda *rows: added_rows(x, "index_add", *rows))
+    return by_rows(x, at, i, given, ShapeError, lambda *rows: added_rows(x, "index_add", *rows))
 
 
-def by_rows(
-    x: Tensor, name: str, at: int, i: UOp, given: Tensor, error: type[ShapeError], write: Callable[..., UOp]
-) -> Tensor:
+def by_rows(x: Tensor, at: int, i: UOp, given: Tensor, error: type[ShapeError], write: Callable[..., UOp]) -> Tensor:
     """This tensor with values at the positions `i` of an axis: `write` takes its rows along that axis, the positions
     and the values' rows, and gives the new rows. Raises `error` for a shape of the values that does not fit.
     """
     if not x.ndim:  # a row of one element
         i = reshape(i, (math.prod(i.shape),))
-        return by_rows(x.reshape(1), name, 0, i, given.reshape(-1), error, write).reshape(())
+        return by_rows(x.reshape(1), 0, i, given.reshape(-1), error, write).reshape(())
     wanted = (*x.shape[:at], *i.shape, *x.shape[at + 1 :])
     if len(i.shape) != 1 or given.shape != wanted:
-        raise error(f"{name}: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
-    i = places(x, name, i, at)
+        raise error(f"an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
+    i = places(x, i, at)
     order = [at, *[a for a in range(x.ndim) if a != at]]
     value = permute(given.uop.cast(x.uop.dtype), order)
     value = reshape(value, (i.shape[0], math.prod(value.shape[1:])))
@@ -359,11 +354,11 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     m = x._lift(mask)
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
-    if not x.uop.dtype.is_float and isinstance(value, float):
-        if value.is_integer() and (x.uop.dtype is not _BOOL or value in (0, 1)):
+    if not x.dtype.is_float and isinstance(value, float):
+        if value.is_integer() and (x.dtype is not _BOOL or value in (0, 1)):
             return masked_fill(x, m, int(value))
         raise DTypeError(f"masked_fill: {value} does not fit {x.dtype.name}; cast the tensor first")
-    return choose(m, value, x).cast(x.uop.dtype)
+    return choose(m, value, x).cast(x.dtype)
 
 
 @function(functional=True)
@@ -393,10 +388,8 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
 def out_of_range(name: str, x: Any, axis: int, shape: Shape, least: int | None = None) -> str:
     n = shape[axis]
-    if n == 0:
-        return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}, which has no elements"
-    first = -n if least is None else least
-    return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}: it runs from {first} to {n - 1}"
+    runs = f": it runs from {-n if least is None else least} to {n - 1}" if n != 0 else ", which has no elements"
+    return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}{runs}"
 
 
 def as_array(x: Any, name: str = "") -> Array:
@@ -435,15 +428,9 @@ def host_values(u: UOp) -> Array | None:
     if u.op is not Op.BUFFER or here.assigned:
         return None
     storage = u.arg
-    values, buffer = storage.host, storage.buffer
-    if values is None and buffer is not None:
-        values = get_device(storage.device).host_view(buffer, storage.size, storage.dtype)
-    return values  # type: ignore[no-any-return]
-
-
-def _check_again(name: str, index: UOp, axis: int, shape: Shape, least: int | None, but: int | None) -> None:
-    """`check_places` for a call that was made before with another index."""
-    check_places(name, index, axis, shape, least, but)
+    if storage.host is None and storage.buffer is not None:
+        return get_device(storage.device).host_view(storage.buffer, storage.size, storage.dtype)
+    return storage.host  # type: ignore[no-any-return]
 
 
 def check_places(
@@ -458,21 +445,18 @@ def check_places(
     n = shape[axis]
     high = most(n) - 1
     low = -high - 1 if least is None else least
-    if index.vmin is not None and index.vmax is not None and low <= index.vmin and index.vmax <= high:
+    if index.vmin is not None and index.vmax is not None and low <= index.vmin <= index.vmax <= high:
         return
     if here.checks is not None:
-        here.checks.append((_check_again, index, (name, axis, shape, least, but)))
+        here.checks.append((check_places, index, (name, axis, shape, least, but)))
     values = host_values(index)
     if values is None:
         return
     for extreme in (int(values.min()), int(values.max())):
         if not low <= extreme <= high:
             if but is not None:
-                rest = values[values != but]
-                if not rest.size:
+                outside = values[(values != but) & ((values < low) | (values > high))]
+                if not outside.size:
                     return
-                inside = (rest >= low) & (rest <= high)
-                if inside.all():
-                    return
-                extreme = int(rest[~inside][0])
+                extreme = int(outside[0])
             raise PositionError(out_of_range(name, extreme, axis, shape, least))

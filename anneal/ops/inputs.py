@@ -5,6 +5,7 @@ number would take, the op means the same; and places in an index, where the part
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ def computes(function: F) -> F:
 
 def compares(function: F) -> F:
     """The op computes with its number, and of integers with one of those: no sum of them is to be looked at."""
-    function.inputs = _of_tensors(function, _compared)  # type: ignore[attr-defined]
+    function.inputs = _of_tensors(function, partial(_filled, whole=True))  # type: ignore[attr-defined]
     return function
 
 
@@ -103,12 +104,8 @@ def _filled(varies: Varies, again: Again, args: Args, options: Options, whole: b
 
     given = tuple([filled(n, x) for n, x in enumerate(args)])
     named = {k: filled(k, x) for k, x in options.items()}
-    same = all(a is b for a, b in zip((*given, *named.values()), (*args, *options.values()), strict=True))
+    same = all(a is b for a, b in zip((*given, *named.values()), (*args, *options.values())))
     return None if same else (again(given, named),)
-
-
-def _compared(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
-    return _filled(varies, again, args, options, True)
 
 
 def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
@@ -119,7 +116,7 @@ def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> tuple
         return None
     if not _fits(alpha, x._looks.dtype, False) or not varies("alpha", alpha):
         return None
-    scaled: Any = other
+    scaled = other
     return (again((x, scaled * _memory(alpha, x._looks.dtype, other)), {}),)
 
 
@@ -161,11 +158,11 @@ def placed(varies: Varies, x: Any, index: Any) -> Placed | None:
     items += [slice(None)] * (len(shape) - len(items))
     if len(items) > len(shape):
         return None
-    given: list[Any] = []
-    bounds: list[tuple[int, int]] = []
-    kept: list[int] = []
-    moved: list[type] = []
-    for axis, (item, n) in enumerate(zip(items, shape, strict=True)):
+    given = []
+    bounds = []
+    kept = []
+    moved = []
+    for axis, (item, n) in enumerate(zip(items, shape)):
         if (item.__class__ is int or isinstance(item, np.integer)) and -n <= item < n:
             begin, end = int(item) % n, int(item) % n + 1
         elif item.__class__ is slice and item.step in (None, 1) and _plain(item.start) and _plain(item.stop):
@@ -206,11 +203,11 @@ def _plain(x: Any) -> bool:
 def at_places(x: Tensor, index: tuple[Any, ...]) -> Tensor:
     """The part of `x` at places that are counted from 0 and are there: for each axis an int or a slice that is known,
     the place in memory, or that of a slice's begin, with the slice's length."""
-    bounds: list[tuple[int, int]] = []
-    shape: list[int] = []
+    bounds = []
+    shape = []
     picks: dict[int, nodes.Pick] = {}
     front = 0  # axes of the result before that of the slice
-    for item, n in zip(index, x.uop.shape, strict=True):
+    for item, n in zip(index, x.uop.shape):
         if item.__class__ is int:
             bounds.append((item, item + 1))
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,19 +17,17 @@ from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
 from anneal.ops.nodes import broadcast, every, pad, permute, reshape, row_shape, shrink
-from anneal.uop import Op, UOp, dtypes, promote
+from anneal.uop import Op, dtypes, promote
 
 _BOOL = dtypes.bool_
 
 
 def join(parts: Sequence[Tensor], axis: int) -> Tensor:
     """`parts`, whose other sizes agree, one after the other: each padded with zeros, and added up."""
-    dtype = parts[0].dtype
-    for p in parts[1:]:
-        dtype = promote(dtype, p.dtype)
+    dtype = functools.reduce(promote, [p.dtype for p in parts])
     op = Op.OR if dtype is _BOOL else Op.ADD
     total = sum(p.shape[axis] for p in parts)
-    out: UOp | None = None
+    out = None
     begin = 0
     empty = []
     for p in parts:
@@ -110,11 +109,8 @@ def split(x: Tensor, split_size: int | Sequence[int], dim: int | None = None) ->
         sizes = list(split_size)
         if sum(sizes) != n or any(s < 0 for s in sizes):
             raise ShapeError(f"split: sizes {sizes} add up to {sum(sizes)}, but axis {a} of {x.shape} has {n}")
-    out, begin = [], 0
-    for s in sizes:
-        out.append(slice_axis(x, a, begin, begin + s))
-        begin += s
-    return tuple(out)
+    ends = itertools.accumulate(sizes)
+    return tuple([slice_axis(x, a, end - s, end) for s, end in zip(sizes, ends)])
 
 
 @function(alias="unsafe_chunk", view=True)
@@ -172,9 +168,8 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     # `size` copies laid end to end and read back in rows one longer: row j starts j elements further on
     copies = size + 1
     u = reshape(broadcast(reshape(u, (*rest, 1, n)), (*rest, copies, n)), (*rest, copies * n))
-    whole = tuple([(0, m) for m in rest])
-    u = reshape(shrink(u, (*whole, (0, size * (n + 1)))), (*rest, size, n + 1))
-    u = shrink(u, (*whole, (0, size), (0, (out - 1) * step + 1)))
+    u = reshape(shrink(u, ((0, size * (n + 1)),)), (*rest, size, n + 1))
+    u = shrink(u, ((0, (out - 1) * step + 1),))
     u = every(u, len(rest) + 1, step)
     order = [*range(a), len(rest) + 1, *range(a, len(rest)), len(rest)]
     return x._new(permute(u, order))
@@ -182,19 +177,11 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
 
 def members_of(first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Tensor], int]:
     """The tensors of `Tensor.cat([a, b], dim)`, `Tensor.cat(a, b)` and `a.cat(b, dim=)` alike, and the axis."""
-    if isinstance(first, (list, tuple)):
-        parts = list(first)
-        if others:
-            if len(others) > 1 or not isinstance(others[0], int) or axis is not None:
-                raise ShapeError("takes a list of tensors and one axis")
-            axis = others[0]
-    else:
-        parts = [first]
-        for o in others:
-            if isinstance(o, (list, tuple)):
-                parts.extend(o)
-            else:
-                parts.append(o)
+    if isinstance(first, (list, tuple)) and others:
+        if len(others) > 1 or not isinstance(others[0], int) or axis is not None:
+            raise ShapeError("takes a list of tensors and one axis")
+        axis, others = others[0], ()
+    parts = [p for o in (first, *others) for p in (o if isinstance(o, (list, tuple)) else (o,))]
     if not parts:
         raise ShapeError("needs at least one tensor")
     for i, p in enumerate(parts):
@@ -206,8 +193,7 @@ def members_of(first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[l
 
 
 def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
-    s = x.uop.shape
-    pairs = tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(s)])
+    pairs = tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(x.shape)])
     return x._new(shrink(x.uop, pairs))
 
 
@@ -220,13 +206,12 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).select(1, 0)
     Tensor([1, 3], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
-    return x[(slice(None),) * at + (index,)]
+    return x[(slice(None),) * axis_of(dim, x.ndim) + (index,)]
 
 
-def _with(x: Tensor, index: Any, src: Any) -> Tensor:
+def _with(x: Tensor, dim: int, item: Any, src: Any) -> Tensor:
     out = x.clone() if not x.requires_grad else x + 0
-    out[index] = src
+    out[(slice(None),) * axis_of(dim, x.ndim) + (item,)] = src
     return out
 
 
@@ -239,8 +224,7 @@ def select_scatter(x: Tensor, src: Any, dim: int, index: int) -> Tensor:
     Tensor([[9, 9],
             [3, 4]], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
-    return _with(x, (slice(None),) * at + (index,), src)
+    return _with(x, dim, index, src)
 
 
 @function
@@ -253,8 +237,7 @@ def slice_scatter(
     >>> Tensor.zeros(4).slice_scatter(Tensor([1.0, 2.0]), start=1, end=3)
     Tensor([0., 1., 2., 0.], dtype=float32)
     """
-    at = axis_of(dim, x.ndim)
-    return _with(x, (slice(None),) * at + (slice(start, end, step),), src)
+    return _with(x, dim, slice(start, end, step), src)
 
 
 @function(view=True)
@@ -281,8 +264,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
             raise ShapeError(f"tensor_split: at least one part, not {parts}")
         ends = list(itertools.accumulate(n // parts + (i < n % parts) for i in range(parts)))[:-1]
     else:
-        places = [whole("a place", i) for i in indices_or_sections]
-        ends = [min(max(i + n if i < 0 else i, 0), n) for i in places]
+        ends = [min(max(whole("a place", i) + n * (i < 0), 0), n) for i in indices_or_sections]
     bounds = [0, *ends, n]
     return tuple([x.narrow(at, a, max(0, b - a)) for a, b in itertools.pairwise(bounds)])
 
@@ -344,7 +326,7 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     if len(new) > x.ndim or broadcast_shapes(new, x.shape) != x.shape:
         raise ShapeError(f"sum_to_size: shape {new} does not broadcast to {x.shape}")
     padded = (1,) * (x.ndim - len(new)) + new
-    axes = [i for i, (a, b) in enumerate(zip(padded, x.shape, strict=True)) if a == 1 != b]
+    axes = [i for i, (a, b) in enumerate(zip(padded, x.shape)) if a == 1 != b]
     return (x.sum(axes, keepdim=True) if axes else x).reshape(new)
 
 
@@ -357,15 +339,9 @@ def block_diag(x: Tensor, *others: Any) -> Tensor:
     Tensor([[1, 2, 0],
             [0, 0, 3]], dtype=int32)
     """
-    parts = [x, *[x._lift(o) for o in others]]
-    parts = [p.reshape((1,) * (2 - p.ndim) + p.shape) for p in parts]
-    width, at = sum(p.shape[1] for p in parts), 0
-    rows = list[Any]()
-    for p in parts:
-        rows.append(p.pad((at, width - at - p.shape[1])))
-        at += p.shape[1]
-    out: Tensor = rows[0].cat(*rows[1:], dim=0)
-    return out
+    parts = [p.reshape((1,) * (2 - p.ndim) + p.shape) for p in (x, *map(x._lift, others))]
+    ends = list(itertools.accumulate(p.shape[1] for p in parts))
+    return join([p.pad((end - p.shape[1], ends[-1] - end)) for p, end in zip(parts, ends)], 0)
 
 
 @function(itself=True)
@@ -376,17 +352,14 @@ def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
     >>> Tensor([1, 2]).cartesian_prod(Tensor([3, 4])).tolist()
     [[1, 3], [1, 4], [2, 3], [2, 4]]
     """
-    parts = [x, *[x._lift(o) for o in others]]
+    parts = [x, *map(x._lift, others)]
     if any(p.ndim != 1 for p in parts):
         raise ShapeError(f"cartesian_prod: takes vectors, not shapes {[p.shape for p in parts]}")
     if len(parts) == 1:
         return x
     whole = tuple([p.shape[0] for p in parts])
-    wide: list[Any] = [
-        p.reshape(row_shape(whole[i], i, len(parts))).expand(whole).reshape(-1) for i, p in enumerate(parts)
-    ]
-    out: Tensor = wide[0].stack(*wide[1:], dim=1)
-    return out
+    wide = [p.reshape(row_shape(whole[i], i, len(parts))).expand(whole).reshape(-1) for i, p in enumerate(parts)]
+    return wide[0].stack(*wide[1:], dim=1)
 
 
 @function
@@ -453,16 +426,47 @@ atleast_1d, atleast_2d, atleast_3d = family(
 )
 
 
-@function
-def hstack(tensors: Any, *others: Any) -> Tensor:
-    """Tensors side by side: along the second axis, vectors along their only one.
+def _stacked(widen: Callable[[Tensor], Tensor], dim: int, tensors: Any, *others: Any) -> Tensor:
+    parts = [widen(t) for t in members_of(tensors, others, None)[0]]
+    return parts[0].cat(*parts[1:], dim=min(dim, parts[0].ndim - 1))
+
+
+hstack, dstack, column_stack = family(
+    _stacked,
+    {
+        "hstack": (
+            lambda t: t.atleast_1d(),
+            1,
+            """Tensors side by side: along the second axis, vectors along their only one.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.hstack(Tensor([1]), Tensor([2, 3])).tolist()
     [1, 2, 3]
-    """
-    parts = [t.atleast_1d() for t in members_of(tensors, others, None)[0]]
-    return parts[0].cat(*parts[1:], dim=0 if parts[0].ndim == 1 else 1)
+    """,
+        ),
+        "dstack": (
+            lambda t: t.atleast_3d(),
+            2,
+            """Tensors one behind the other, along the third axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])])
+    Tensor([[[1, 3],
+             [2, 4]]], dtype=int32)
+    """,
+        ),
+        "column_stack": (
+            lambda t: t if t.ndim > 1 else t.reshape(-1, 1),
+            1,
+            """Tensors side by side, vectors as columns.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.column_stack(Tensor([1, 2]), Tensor([3, 4])).tolist()
+    [[1, 3], [2, 4]]
+    """,
+        ),
+    },
+)
 
 
 @function(alias="row_stack")
@@ -473,30 +477,4 @@ def vstack(tensors: Any, *others: Any) -> Tensor:
     >>> Tensor.vstack(Tensor([1, 2]), Tensor([3, 4])).tolist()
     [[1, 2], [3, 4]]
     """
-    parts = [t.atleast_2d() for t in members_of(tensors, others, None)[0]]
-    return parts[0].cat(*parts[1:], dim=0)
-
-
-@function
-def dstack(tensors: Any, *others: Any) -> Tensor:
-    """Tensors one behind the other, along the third axis.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])])
-    Tensor([[[1, 3],
-             [2, 4]]], dtype=int32)
-    """
-    parts = [t.atleast_3d() for t in members_of(tensors, others, None)[0]]
-    return parts[0].cat(*parts[1:], dim=2)
-
-
-@function
-def column_stack(tensors: Any, *others: Any) -> Tensor:
-    """Tensors side by side, vectors as columns.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.column_stack(Tensor([1, 2]), Tensor([3, 4])).tolist()
-    [[1, 3], [2, 4]]
-    """
-    parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in members_of(tensors, others, None)[0]]
-    return parts[0].cat(*parts[1:], dim=1)
+    return _stacked(lambda t: t.atleast_2d(), 0, tensors, *others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +13,12 @@ from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
-from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape, shrink
+from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape
 from anneal.ops.precision import largest_of, whole, whole_product
-from anneal.uop import Ints, Op, UOp, dtypes
+from anneal.uop import Ints, Op, UOp, dtypes, promote
 from anneal.uop.sizes import most
+
+_in_place = function(in_place=True, autocast="low")
 
 
 @function(alias="mm bmm mv", autocast="low", array_api=True, linalg=True)
@@ -33,7 +36,7 @@ def matmul(x: Tensor, other: Any) -> Tensor:
     return x._new(_matmul(x.device, x.uop, o.uop), o)
 
 
-@function(autocast="widest")
+@function(alias="vdot", autocast="widest")
 def dot(x: Tensor, other: Any) -> Tensor:
     """`matmul`; of two vectors, their inner product.
 
@@ -121,9 +124,9 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
         if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
             raise ShapeError(f"tensordot: an axis is named twice in {dims}")
     # an axis of size 1 is repeated beside a longer one, as torch does
-    fits = {a: o.shape[b] for a, b in zip(mine, theirs, strict=True) if x.shape[a] == 1}
+    fits = {a: o.shape[b] for a, b in zip(mine, theirs) if x.shape[a] == 1}
     x = x.expand([fits.get(i, n) for i, n in enumerate(x.shape)])
-    fits = {b: x.shape[a] for a, b in zip(mine, theirs, strict=True) if o.shape[b] == 1}
+    fits = {b: x.shape[a] for a, b in zip(mine, theirs) if o.shape[b] == 1}
     o = o.expand([fits.get(i, n) for i, n in enumerate(o.shape)])
     summed = [x.shape[a] for a in mine]
     if summed != [o.shape[a] for a in theirs]:
@@ -150,7 +153,7 @@ def kron(x: Tensor, other: Any) -> Tensor:
     a, b = (1,) * (n - x.ndim) + x.shape, (1,) * (n - o.ndim) + o.shape
     left = x.reshape([x for size in a for x in (size, 1)])
     right = o.reshape([x for size in b for x in (1, size)])
-    return (left * right).reshape([x * y for x, y in zip(a, b, strict=True)])
+    return (left * right).reshape([x * y for x, y in zip(a, b)])
 
 
 @function(autocast="widest")
@@ -177,7 +180,7 @@ def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
     return a.roll(-1, at) * b.roll(1, at) - a.roll(1, at) * b.roll(-1, at)
 
 
-@function(in_place=True, autocast="low")
+@_in_place
 def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (a @ b), of shape (n, m); with beta = 0 x counts for nothing, nan or not.
 
@@ -322,19 +325,17 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
     if len(terms) != len(operands):
         raise ShapeError(f"einsum: {formula!r} names {len(terms)} operands, but {len(operands)} are given")
     # `...` becomes numbered letters, aligned at the right as broadcasting is
-    spare = max(
-        [len(u.shape) - len(t.replace("...", "")) for t, u in zip(terms, operands, strict=True) if "..." in t] or [0]
-    )
+    spare = max((len(u.shape) - len(t.replace("...", "")) for t, u in zip(terms, operands) if "..." in t), default=0)
     dots = [f"<{i}>" for i in range(max(0, spare))]
     named = list[list[str]]()
     sizes = dict[str, int]()
     parts = list[UOp]()
-    for i, (t, u) in enumerate(zip(terms, operands, strict=True)):
+    for i, (t, u) in enumerate(zip(terms, operands)):
         letters = _letters(formula, t, dots, len(u.shape))
         if len(letters) != len(u.shape):
             raise ShapeError(f"einsum: operand {i} of {formula!r} has {len(letters)} axes named, but shape {u.shape}")
         u, letters = _unrepeat(formula, u, letters)
-        for letter, n in zip(letters, u.shape, strict=True):
+        for letter, n in zip(letters, u.shape):
             have = sizes.get(letter, 1)
             if n != have and n != 1 and have != 1:
                 raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {have} in one operand and {n} in another")
@@ -351,27 +352,21 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
     else:
         every = [x for t in terms for x in t.replace("...", "")]
         out = dots + sorted(x for x in set(every) if every.count(x) == 1)
-    dtype = parts[0]
-    for p in parts[1:]:
-        dtype, _ = common_dtype(dtype, p)
-    kind = dtypes.int32 if dtype.dtype is dtypes.bool_ else dtype.dtype
+    kind = functools.reduce(promote, [p.dtype for p in parts])
+    kind = dtypes.int32 if kind is dtypes.bool_ else kind
 
     def made(*parts: UOp) -> UOp:
         total, have_ = parts[0], named[0]
-        for i in range(1, len(parts) + 1):
-            later = set(out).union(*[set(x) for x in named[i + 1 :]])
-            if i == len(parts):
-                total, have_ = _contract(total, have_, None, [], set(out), sizes)
-            else:
-                total, have_ = _contract(total, have_, parts[i], named[i], later, sizes)
-        order = [have_.index(x) for x in out]
-        return broadcast(permute(total, order), tuple([sizes[x] for x in out]))
+        for i in range(1, len(parts)):
+            total, have_ = _contract(total, have_, parts[i], named[i], set(out).union(*named[i + 1 :]), sizes)
+        total, have_ = _summed(total, have_, set(out), sizes)
+        return broadcast(permute(total, [have_.index(x) for x in out]), tuple([sizes[x] for x in out]))
 
     parts = [p.cast(kind) for p in parts]
     if kind.is_float or kind.bits != 32:
         return made(*parts)
-    terms_ = math.prod([most(n) for x, n in sizes.items() if x not in out])
-    return whole("einsum", device, parts, terms_ * math.prod(map(largest_of, parts)), made)
+    largest = [*map(largest_of, parts), *[most(n) for x, n in sizes.items() if x not in out]]
+    return whole("einsum", device, parts, math.prod(largest), made)
 
 
 def _wider(a: int, b: int) -> int:
@@ -400,54 +395,41 @@ def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]
             if u.shape[j] != n:
                 raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {n} and {u.shape[j]} in one operand")
             rest = [k for k in range(len(letters)) if k not in (i, j)]
-            u = permute(u, [i, j, *rest])
-            tail = u.shape[2:]
-            whole = tuple([(0, m) for m in tail])
-            flat = nodes.pad(reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
-            u = shrink(reshape(flat, (n, n + 1, *tail)), ((0, n), (0, 1), *whole))
-            u = reshape(u, (n, *tail))
-            letters = [letter, *[letters[k] for k in rest]]
+            u = nodes.diagonal(permute(u, [*rest, i, j]))
+            letters = [*[letters[k] for k in rest], letter]
     return u, letters
 
 
 def _contract(
-    a: UOp, names_a: list[str], b: UOp | None, names_b: list[str], keep: set[str], sizes: dict[str, int]
+    a: UOp, names_a: list[str], b: UOp, names_b: list[str], keep: set[str], sizes: dict[str, int]
 ) -> tuple[UOp, list[str]]:
     """a * b over all their letters, summed over those that are not kept."""
-    if b is None:
-        drop = tuple([i for i, x in enumerate(names_a) if x not in keep])
-        wide = tuple([sizes[x] if x not in keep else n for x, n in zip(names_a, a.shape, strict=True)])
-        return reduce_node(broadcast(a, wide), Op.ADD, drop, False), [x for x in names_a if x in keep]
     # Letters of one operand alone that nobody needs are summed before they can make the product larger.
-    a, names_a = _presum(a, names_a, keep | set(names_b), sizes)
-    b, names_b = _presum(b, names_b, keep | set(names_a), sizes)
-    shared = [x for x in names_a if x in names_b]
-    batch = [x for x in shared if x in keep]
-    summed = [x for x in shared if x not in keep]
-    only_a = [x for x in names_a if x not in names_b]
-    only_b = [x for x in names_b if x not in names_a]
+    a, names_a = _summed(a, names_a, keep.union(names_b), sizes)
+    b, names_b = _summed(b, names_b, keep.union(names_a), sizes)
+    mine, theirs = dict(zip(names_a, a.shape)), dict(zip(names_b, b.shape))
+    batch = [x for x in mine if x in theirs and x in keep]
+    summed = [x for x in mine if x in theirs and x not in keep]
+    only_a = [x for x in mine if x not in theirs]
+    only_b = [x for x in theirs if x not in mine]
     names = batch + only_a + summed + only_b
-    space = tuple([_wider(_size(x, names_a, a), _size(x, names_b, b)) for x in names])
+    space = tuple([_wider(mine.get(x, 1), theirs.get(x, 1)) for x in names])
     u = elementwise(Op.MUL, (_place(a, names_a, names, space), _place(b, names_b, names, space)), space)
     first = len(batch) + len(only_a)
     u = reduce_node(u, Op.ADD, tuple(range(first, first + len(summed))), False)
     return u, batch + only_a + only_b
 
 
-def _size(letter: str, names: list[str], u: UOp) -> int:
-    return u.shape[names.index(letter)] if letter in names else 1
-
-
-def _presum(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> tuple[UOp, list[str]]:
-    if all(x in keep for x in names):
-        return u, names
-    return _contract(u, names, None, [], keep, sizes)
+def _summed(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> tuple[UOp, list[str]]:
+    """The sum over the letters that are not kept."""
+    wide = tuple([n if x in keep else sizes[x] for x, n in zip(names, u.shape)])
+    drop = tuple([i for i, x in enumerate(names) if x not in keep])
+    return reduce_node(broadcast(u, wide), Op.ADD, drop, False), [x for x in names if x in keep]
 
 
 def _place(u: UOp, names: list[str], order: list[str], space: Ints) -> UOp:
     """`u` with its axes in the order of the common space, and expanded to it."""
-    mine = [x for x in order if x in names]
-    u = permute(u, [names.index(x) for x in mine])
+    u = permute(u, [names.index(x) for x in order if x in names])
     sizes = iter(u.shape)
     return expand(reshape(u, tuple([next(sizes) if x in names else 1 for x in order])), space)
 
@@ -464,18 +446,7 @@ def inner(x: Tensor, other: Any) -> Tensor:
     return x * o if not (x.ndim and o.ndim) else x.tensordot(o, ([-1], [-1]))
 
 
-@function(autocast="widest")
-def vdot(x: Tensor, other: Any) -> Tensor:
-    """The inner product of two vectors.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([1.0, 2.0]).vdot(Tensor([3.0, 4.0]))
-    Tensor(11., dtype=float32)
-    """
-    return x.dot(other)
-
-
-@function(in_place=True, autocast="low")
+@_in_place
 def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (mat @ vec), of shape (n,).
 
@@ -486,7 +457,7 @@ def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1)
     return added(x, x._lift(mat).matmul(vec), beta, alpha)
 
 
-@function(in_place=True, autocast="low")
+@_in_place
 def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * outer(vec1, vec2).
 
@@ -498,7 +469,7 @@ def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1
     return added(x, x._lift(vec1).outer(vec2), beta, alpha)
 
 
-@function(in_place=True, autocast="low")
+@_in_place
 def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (batch1 @ batch2), of shape (batch, n, m).
 
@@ -509,7 +480,7 @@ def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Num
     return added(x, x._lift(batch1).matmul(batch2), beta, alpha)
 
 
-@function(in_place=True, autocast="low")
+@_in_place
 def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m).
 

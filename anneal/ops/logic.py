@@ -8,33 +8,29 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import number_first
-from anneal.ops.elementwise import choose, floats_of, need, operands, unary, where_node
+from anneal.ops.elementwise import choose, need, operands, unary
 from anneal.ops.functions import Operand, by_slope
 from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.precision import check_growth
-from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop import Op, const, dtypes
 
 _BOOL = dtypes.bool_
+_standard = function(in_place=True, array_api=True)
 
 
 # -- comparison -------------------------------------------------------------------------------------------------------
 
 
 def comparison(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other)
-    return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+    a, b, shape, _ = operands(x, other, swap)
+    return x._new_plain(elementwise(op, (a, b), shape))
 
 
 def at_most(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, _ = operands(x, other)
-    if swap:
-        a, b = b, a
-    if a.dtype.is_float:
-        # nan is neither less, equal nor greater
-        u = (a < b) | a.eq(b)
-    else:
-        u = b >= a
+    a, b, shape, _ = operands(x, other, swap)
+    # nan is neither less, equal nor greater
+    u = (a < b) | a.eq(b) if a.dtype.is_float else b >= a
     return x._new_plain(broadcast(u, shape))
 
 
@@ -162,25 +158,23 @@ def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: boo
 
 
 def bitwise(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other)
+    a, b, shape, _ = operands(x, other, swap)
     if a.dtype.is_float:
         raise DTypeError(f"takes integers or bools, not {a.dtype.name}; use .int() or .bool() first")
-    return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+    return x._new_plain(elementwise(op, (a, b), shape))
 
 
 def shift(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other)
+    a, b, shape, _ = operands(x, other, swap)
     need(a.dtype, a.dtype.is_int, "integers")
-    if b.is_const and not swap and b.arg < 0:
+    if not swap and b.is_const and b.arg < 0:
         raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
-    if swap:
-        a, b = b, a
     if op is Op.SHL and a.dtype is dtypes.int32:
         check_growth(op, a, b, "bitwise_left_shift")
     return x._new_plain(elementwise(op, (a, b), shape))
 
 
-@function(in_place=True, array_api=True)
+@_standard
 @number_first
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     """The bitwise and; logical and on bools. Raises DTypeError for floats.
@@ -192,7 +186,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, Op.AND, other)
 
 
-@function(in_place=True, array_api=True)
+@_standard
 @number_first
 def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     """The bitwise or; logical or on bools. Raises DTypeError for floats.
@@ -204,7 +198,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, Op.OR, other)
 
 
-@function(in_place=True, array_api=True)
+@_standard
 @number_first
 def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
@@ -229,7 +223,7 @@ def bitwise_not(x: Tensor) -> Tensor:
     return x._new_plain(Op.NOT(x.uop))
 
 
-@function(in_place=True, array_api=True)
+@_standard
 @number_first
 def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     """x << other, for shifts from 0 to the width minus one.
@@ -241,7 +235,7 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     return shift(x, Op.SHL, other)
 
 
-@function(in_place=True, array_api=True)
+@_standard
 @number_first
 def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
     """x >> other, for shifts from 0 to the width minus one; the sign is kept.
@@ -254,10 +248,10 @@ def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
 
 
 def truth(x: Tensor) -> Tensor:
-    return x._new_plain(_true(x.uop))
+    return x._new_plain(x.uop if x.dtype is _BOOL else x.uop.ne(0))
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def logical_not(x: Tensor) -> Tensor:
     """True for each element that is 0 (or False).
 
@@ -265,10 +259,10 @@ def logical_not(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 2.0]).logical_not()
     Tensor([ True, False], dtype=bool)
     """
-    return x._new_plain(Op.NOT(_true(x.uop)))
+    return x._new_plain(Op.NOT(truth(x).uop))
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def logical_and(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which both elements differ from 0.
 
@@ -279,7 +273,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
     return bitwise(truth(x), Op.AND, truth(x._lift(other)))
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def logical_or(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which either element differs from 0.
 
@@ -290,7 +284,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
     return bitwise(truth(x), Op.OR, truth(x._lift(other)))
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def logical_xor(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which exactly one element differs from 0.
 
@@ -299,10 +293,6 @@ def logical_xor(x: Tensor, other: Operand) -> Tensor:
     Tensor([False,  True], dtype=bool)
     """
     return bitwise(truth(x), Op.XOR, truth(x._lift(other)))
-
-
-def _true(u: UOp) -> UOp:
-    return u if u.dtype is _BOOL else u.ne(0)
 
 
 # -- signs, rounding and what is finite, element by element -----------------------------------------------------------
@@ -330,7 +320,7 @@ def _turned(x: Tensor, op: Op) -> Tensor:
     return unary(x, op)
 
 
-@function(alias="absolute", in_place=True, array_api=True)
+@_standard(alias="absolute")
 def abs(x: Tensor) -> Tensor:
     """The distance from 0; the lowest signed integer stays itself. Gives x's shape.
 
@@ -341,7 +331,7 @@ def abs(x: Tensor) -> Tensor:
     return _turned(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x.clone()
 
 
-@function(in_place=True, array_api=True)
+@_standard(alias="sgn")
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1; nan stays nan. Gives x's shape.
 
@@ -356,7 +346,7 @@ def _rounded(x: Tensor, op: Op) -> Tensor:
     return unary(x, op) if x.uop.dtype.is_float else x.clone()
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def floor(x: Tensor) -> Tensor:
     """The whole number at or below; integers are themselves. Gives x's shape.
 
@@ -367,7 +357,7 @@ def floor(x: Tensor) -> Tensor:
     return _rounded(x, Op.FLOOR)
 
 
-@function(in_place=True, array_api=True)
+@_standard
 def ceil(x: Tensor) -> Tensor:
     """The whole number at or above; integers are themselves. Gives x's shape.
 
@@ -378,7 +368,7 @@ def ceil(x: Tensor) -> Tensor:
     return _rounded(x, Op.CEIL)
 
 
-@function(alias="fix", in_place=True, array_api=True)
+@_standard(alias="fix")
 def trunc(x: Tensor) -> Tensor:
     """The whole number towards 0; integers are themselves. Gives x's shape.
 
@@ -389,7 +379,7 @@ def trunc(x: Tensor) -> Tensor:
     return _rounded(x, Op.TRUNC)
 
 
-@function(in_place=True, special=True, array_api=True)
+@_standard(special=True)
 def round(x: Tensor, decimals: int = 0) -> Tensor:
     """The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape.
 
@@ -490,9 +480,9 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
         return x.clone()
     top = u.dtype.largest
     high, low = top if posinf is None else posinf, -top if neginf is None else neginf
-    u = where_node(u.ne(u), const(u.dtype, nan), u)
-    u = where_node(u.eq(math.inf), const(u.dtype, high), u)
-    return x._new(where_node(u.eq(-math.inf), const(u.dtype, low), u))
+    u = u.ne(u).where(const(u.dtype, nan), u)
+    u = u.eq(math.inf).where(const(u.dtype, high), u)
+    return x._new(u.eq(-math.inf).where(const(u.dtype, low), u))
 
 
 # -- torch's functions of complex numbers, for real ones --------------------------------------------------------------
@@ -509,26 +499,13 @@ def conj(x: Tensor) -> Tensor:
     return x
 
 
-@function(in_place=True)
-def sgn(x: Tensor) -> Tensor:
-    """`sign`, of x's shape.
-
-    >>> from anneal.tensor import Tensor
-    >>> sgn(Tensor([-1.5, 0.0, 2.0]))
-    Tensor([-1.,  0.,  1.], dtype=float32)
-    """
-    return x.sign()
-
-
 @function
-def angle(x: Tensor) -> Tensor:
+@by_slope
+def angle(x: Tensor) -> tuple[Tensor, Tensor]:
     """0 for numbers from 0 on, pi below, nan for nan; the gradient is 0. Gives x's shape.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2.0, -2.0]).angle().round(4)
     Tensor([0.    , 3.1416], dtype=float32)
     """
-    floats = floats_of(x)
-    return by_slope(
-        floats, lambda x: (choose(x.isnan(), x, choose(x < 0, x._lift(math.pi), 0.0)).detach(), x.detach() * 0.0)
-    )
+    return choose(x.isnan(), x, choose(x < 0, x._lift(math.pi), 0.0)).detach(), x.detach() * 0.0

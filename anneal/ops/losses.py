@@ -13,10 +13,11 @@ from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, detached, expand, iota, reduce_axis, reshape, row_shape
-from anneal.ops.precision import in_single, warn_user
+from anneal.ops.precision import warn_user
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
-_INT32 = dtypes.int32
+_loss = function(functional=True, autocast="float32", single=True)
+_plain_loss = function(functional=True, method=False, autocast="float32", single=True)  # no method
 
 
 def reduce_loss(x: Tensor, reduction: str) -> Tensor:
@@ -26,13 +27,9 @@ def reduce_loss(x: Tensor, reduction: str) -> Tensor:
     >>> reduce_loss(Tensor([1.0, 3.0]), "mean").item()
     2.0
     """
-    if reduction == "mean":
-        return x.mean()
-    if reduction == "sum":
-        return x.sum()
-    if reduction == "none":
-        return x
-    raise ShapeError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
+    if reduction not in ("mean", "sum", "none"):
+        raise ShapeError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
+    return x if reduction == "none" else x.mean() if reduction == "mean" else x.sum()
 
 
 def _sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
@@ -93,20 +90,20 @@ def _class_axis(x: Tensor) -> int:
 
 
 def _target_shape(x: Tensor, target: Tensor, axis: int, ignored: int | None = None) -> None:
-    expected = (*x.shape[:axis], *x.shape[axis + 1 :])
+    expected = x.shape[:axis] + x.shape[axis + 1 :]
     if target.shape != expected:
         raise ShapeError(
             f"for an input of shape {x.shape} (classes on axis {axis}) class targets have shape {expected}, "
             f"not {target.shape}"
         )
-    if not target.uop.dtype.is_int:
-        raise DTypeError(f"class targets are integers, not {target.uop.dtype.name}")
+    if not target.dtype.is_int:
+        raise DTypeError(f"class targets are integers, not {target.dtype.name}")
     check_places("loss", target.uop, axis, x.shape, 0, ignored)
 
 
 def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
     """A mask that is true where the position along `axis` is the target's; its gradient is elementwise and exact."""
-    index = reshape(target.cast(_INT32), (*shape[:axis], 1, *shape[axis + 1 :]))
+    index = reshape(target.cast(dtypes.int32), (*shape[:axis], 1, *shape[axis + 1 :]))
     return expand(iota(shape[axis], axis, len(shape)), shape).eq(expand(index, shape))
 
 
@@ -120,32 +117,30 @@ def _weighted(
 ) -> tuple[UOp, UOp | None]:
     """Losses (class axis kept) times their class's weight, ignored ones 0; and what a mean divides by, if no count."""
     shape = hits.shape
-    share: UOp | None = None
+    share = None
     if weight is not None:
         if weight.shape != (shape[axis],):
             raise ShapeError(f"weight has shape {weight.shape}, but there are {shape[axis]} classes")
         share = _pick(_by_class(weight, losses.dtype, shape, axis), hits, axis)
         losses = losses * share
     # An unsigned target cannot hold a negative ignore_index.
-    low, high = target.vmin, target.vmax
-    if ignore_index is not None and low is not None and high is not None and low <= ignore_index <= high:
+    if ignore_index is not None and target.vmin <= ignore_index <= target.vmax:  # type: ignore[operator]
         kept = reshape(target.ne(ignore_index), losses.shape)
         zero = const(losses.dtype, 0)
         losses = kept.where(losses, zero)
-        share = kept.cast(losses.dtype) if share is None else kept.where(share, zero)
+        share = kept.cast(zero.dtype) if share is None else kept.where(share, zero)
     return losses, share
 
 
 def _class_loss(x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction: str, *others: Any) -> Tensor:
-    flat = reshape(losses, (*losses.shape[:axis], *losses.shape[axis + 1 :]))
+    flat = reshape(losses, losses.shape[:axis] + losses.shape[axis + 1 :])
     out = result(flat, x, *others)
     if reduction == "mean" and share is not None:
         return out.sum() / out._new_plain(reshape(share, flat.shape)).sum()
     return reduce_loss(out, reduction)
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_loss
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -189,12 +184,11 @@ def cross_entropy(
         if weight is not None:
             t = t * _by_class(weight, x.dtype, x.shape, axis)
         losses = reduce_axis(t * (expand(normaliser, x.shape) - z), Op.ADD, (axis,))
-        out = _class_loss(input, losses, None, axis, "none" if reduction == "mean" else reduction, target, weight)
-        return out.sum() / max(1, out.numel()) if reduction == "mean" else out
+        out = _class_loss(input, losses, None, axis, "none", target, weight)
+        return out.sum() / max(1, out.numel()) if reduction == "mean" else reduce_loss(out, reduction)
     _target_shape(input, target, axis, ignore_index)
     hits = _hits(t, x.shape, axis)
-    losses = normaliser - _pick(z, hits, axis)
-    losses, share = _weighted(losses, hits, t, weight, ignore_index, axis)
+    losses, share = _weighted(normaliser - _pick(z, hits, axis), hits, t, weight, ignore_index, axis)
     if label_smoothing:
         spread = expand(normaliser, x.shape) - z
         if weight is not None:
@@ -209,8 +203,7 @@ def _by_class(weight: Tensor, dtype: DType, shape: Shape, axis: int) -> UOp:
     return broadcast(reshape(weight.uop.cast(dtype), row_shape(shape[axis], axis, len(shape))), shape)
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_loss
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -227,14 +220,12 @@ def nll_loss(
     _check_input(input, target, weight)
     axis = _class_axis(input)
     _target_shape(input, target, axis, ignore_index)
-    hits = _hits(target.uop, input.uop.shape, axis)
-    losses = -_pick(input.uop, hits, axis)
-    losses, share = _weighted(losses, hits, target.uop, weight, ignore_index, axis)
+    hits = _hits(target.uop, input.shape, axis)
+    losses, share = _weighted(-_pick(input.uop, hits, axis), hits, target.uop, weight, ignore_index, axis)
     return _class_loss(input, losses, share, axis, reduction, weight)
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_loss
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared error. Shapes that broadcast are warned of, as in torch.
 
@@ -247,8 +238,7 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return reduce_loss(d * d, reduction)
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_loss
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The absolute error. Shapes that broadcast are warned of, as in torch.
 
@@ -260,8 +250,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return reduce_loss((input - target).abs(), reduction)
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_loss
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere. Shapes that
     broadcast are warned of, as in torch.
@@ -280,8 +269,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return reduce_loss(by_slopes(loss, (signed, near.where(signed, signed.sign() * delta))), reduction)
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_loss
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere. Shapes that
     broadcast are warned of, as in torch.
@@ -303,8 +291,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     return reduce_loss(by_slopes(loss, (signed, slope)), reduction)
 
 
-@function(functional=True)
-@in_single()
+@function(functional=True, single=True)
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -330,8 +317,7 @@ def binary_cross_entropy(
     return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_loss
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -357,8 +343,7 @@ def binary_cross_entropy_with_logits(
     return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
-@function(functional=True, autocast="float32")
-@in_single()
+@_loss
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """`target * (log(target) - input)` for log-probabilities `input`; "batchmean" divides the sum by the batch.
 
@@ -379,8 +364,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     return reduce_loss(losses, reduction)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@_plain_loss
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """`log(1 + exp(-t*x))` for targets t of 1 and -1, without overflow.
 
@@ -392,8 +376,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     return reduce_loss(_ramps(input * -target)[0], reduction)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@_plain_loss
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """The input itself where the target is 1, `max(0, margin - input)` where it is -1; their sum where it is
     neither.
@@ -408,8 +391,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     return reduce_loss(losses, reduction)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@_plain_loss
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -424,8 +406,7 @@ def margin_ranking_loss(
     return reduce_loss((margin - target * (input1 - input2)).clamp(min=0.0), reduction)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@_plain_loss
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -442,13 +423,12 @@ def cosine_embedding_loss(
             f"not {target.shape}"
         )
     tiny = 1e-12
-    dot = (input1 * input2).sum(-1)
-    cos = dot / (((input1 * input1).sum(-1) + tiny) * ((input2 * input2).sum(-1) + tiny)).sqrt()
+    sizes = [(x * x).sum(-1) + tiny for x in (input1, input2)]
+    cos = (input1 * input2).sum(-1) / (sizes[0] * sizes[1]).sqrt()
     return reduce_loss((target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@_plain_loss
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -471,18 +451,13 @@ def triplet_margin_loss(
         raise ShapeError(f"triplet_margin_loss: margin must be positive, not {margin}")
     _same_shape(anchor, positive)
     _same_shape(anchor, negative)
-
-    def distance(a: Tensor, b: Tensor) -> Tensor:
-        return (a - b + eps).norm(p, -1)
-
-    far = distance(anchor, negative)
+    far = (anchor - negative + eps).norm(p, -1)
     if swap:
-        far = far.minimum(distance(positive, negative))
-    return reduce_loss((distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
+        far = far.minimum((positive - negative + eps).norm(p, -1))
+    return reduce_loss(((anchor - positive + eps).norm(p, -1) - far + margin).clamp(min=0.0), reduction)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@_plain_loss
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -505,7 +480,7 @@ def multi_margin_loss(
     if input.ndim != 2 or p not in (1, 2):
         raise ShapeError(f"the input has shape (n, classes) and p is 1 or 2, not {input.shape} and {p}")
     _target_shape(input, target, 1)
-    hits = _hits(target.uop, input.uop.shape, 1)
+    hits = _hits(target.uop, input.shape, 1)
     mine = input._new(_pick(input.uop, hits, 1))
     room = (margin - mine + input).relu()
     lost = room * room if p == 2 else room
@@ -517,8 +492,7 @@ def multi_margin_loss(
     return reduce_loss(losses, reduction)
 
 
-@function(functional=True, method=False)
-@in_single()
+@function(functional=True, method=False, single=True)
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -528,12 +502,10 @@ def multilabel_soft_margin_loss(
     >>> multilabel_soft_margin_loss(Tensor([[0.0, 2.0]]), Tensor([[0.0, 1.0]]))
     Tensor(0.41, dtype=float32)
     """
-    losses = binary_cross_entropy_with_logits(input, target, weight, "none").mean(-1)
-    return reduce_loss(losses, reduction)
+    return reduce_loss(binary_cross_entropy_with_logits(input, target, weight, "none").mean(-1), reduction)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@_plain_loss
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -558,8 +530,7 @@ def poisson_nll_loss(
     return reduce_loss(losses, reduction)
 
 
-@function(functional=True, method=False)
-@in_single()
+@function(functional=True, method=False, single=True)
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
@@ -576,7 +547,7 @@ def gaussian_nll_loss(
     broadcast_shapes(input.shape, target.shape)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
-    if var.ndim != input.ndim or any(m not in (1, n) for m, n in zip(var.shape, input.shape, strict=True)):
+    if var.ndim != input.ndim or any(m not in (1, n) for m, n in zip(var.shape, input.shape)):
         raise ShapeError(
             f"for an input of shape {input.shape} var has that shape, perhaps with sizes of 1, or shape "
             f"{input.shape[:-1]}, not {var.shape}"
@@ -584,6 +555,4 @@ def gaussian_nll_loss(
     var = var + (var.maximum(eps) - var).detach()
     d = input - target
     losses = (var.log() + d * d / var) * 0.5
-    if full:
-        losses = losses + 0.5 * math.log(2 * math.pi)
-    return reduce_loss(losses, reduction)
+    return reduce_loss(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)

@@ -12,7 +12,7 @@ from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.checks import is_tensor, said
-from anneal.runtime import at_once, buffer_leaf, here, host_storage, register_late, tensor_class
+from anneal.runtime import at_once, buffer_leaf, here, host_storage, tensor_class
 from anneal.uop import DTYPES, DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most, symbolic_arg
 
@@ -65,7 +65,7 @@ def check_device_dtype(device: str, dtype: DType) -> None:
 
 def _ragged(data: Any) -> str | None:
     """The place, in words, at which a nested list stops being a box; None if it is one."""
-    level: list[tuple[str, Any]] = [("", data)]
+    level = [("", data)]
     while level and any(isinstance(x, (list, tuple)) for _, x in level):
         sizes: dict[int | None, str] = {}
         for where, x in level:
@@ -204,11 +204,6 @@ def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) ->
 #
 # An op gives tensors by way of those that it takes (`x._new(node)`). What takes none asks here, since no file of ops
 # imports the class: the class says what it is when it is defined.
-
-
-def register(cls: type[Tensor]) -> None:
-    """`cls` is the class of tensors, or one below it."""
-    register_late(cls)
 
 
 def tensor(data: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:

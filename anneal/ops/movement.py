@@ -16,7 +16,7 @@ from anneal.ops.checks import axes_of, axis_of, int_args, is_tensor, need_axes, 
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
-from anneal.uop import DType, const, dtypes
+from anneal.uop import const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 _BOOL = dtypes.bool_
@@ -36,16 +36,14 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
             [3, 4, 5]], dtype=int32)
     """
     new = int_args(shape)
-    old = x.uop.shape
+    old = x.shape
     if new == old:
         return x
     if -1 in new:
-        known = -product(new)
         total = product(old)
         if new.count(-1) > 1:
             raise ShapeError(f"reshape: only one size of {new} can be -1")
-        left = divided_size(total, size(known))
-        if left is None:
+        if (left := divided_size(total, size(-product(new)))) is None:
             raise ShapeError(f"reshape: {total} elements of shape {old} do not divide into {new}")
         new = tuple([left if n == -1 else n for n in new])
     if product(new) != product(old) or (len(new) > 1 and any(n < 0 for n in new)):
@@ -86,13 +84,12 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).flatten(1).shape
     (2, 12)
     """
-    n = x.ndim
-    if not n:
-        return x.reshape(1)
-    a, b = axis_of(start_dim, n), axis_of(end_dim, n)
-    if a > b:
-        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {x.shape}")
     s = x.shape
+    if not s:
+        return x.reshape(1)
+    a, b = axis_of(start_dim, len(s)), axis_of(end_dim, len(s))
+    if a > b:
+        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {s}")
     return x.reshape((*s[:a], product(s[a : b + 1]), *s[b + 1 :]))
 
 
@@ -103,7 +100,7 @@ def ravel(x: Tensor) -> Tensor:
     >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).ravel()
     Tensor([1, 2, 3, 4], dtype=int32)
     """
-    return x.reshape(-1) if x.numel() else x.reshape(0)
+    return x.reshape(-1 if x.numel() else 0)
 
 
 @function(view=True)
@@ -143,8 +140,7 @@ def unsqueeze(x: Tensor, dim: int | None = None) -> Tensor:
     """
     if dim is None:
         raise ShapeError("unsqueeze: say where, as dim=")
-    a = axis_of(dim, x.ndim + 1)
-    s = x.shape
+    a, s = axis_of(dim, x.ndim + 1), x.shape
     return x.reshape((*s[:a], 1, *s[a:]))
 
 
@@ -210,7 +206,7 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
     if len(frm) != len(to) or len(set(frm)) != len(frm) or len(set(to)) != len(to):
         raise ShapeError(f"movedim: {source} and {destination} must name equally many axes, each once")
     rest = iter([a for a in range(n) if a not in frm])
-    placed = dict(zip(to, frm, strict=True))
+    placed = dict(zip(to, frm))
     return x._new(nodes.permute(x.uop, [placed[i] if i in placed else next(rest) for i in range(n)]))
 
 
@@ -250,14 +246,14 @@ def roll(
     if len(amounts) != len(axes):
         raise ShapeError(f"roll: {len(amounts)} shifts for {len(axes)} axes; give one each")
     u = x.uop
-    for shift, a in zip(amounts, axes, strict=True):
+    for shift, a in zip(amounts, axes):
         at = axis_of(a, x.ndim)
         s = u.shape
         n = s[at] if s else 1
         if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
             continue
         if isinstance(n, int):
-            begin: Size = n - shift % n
+            begin = n - shift % n
         elif abs(shift) <= least(n):
             begin = n - shift if shift > 0 else -shift
         else:
@@ -272,7 +268,7 @@ def roll(
 # -- repetition -------------------------------------------------------------------------------------------------------
 
 
-@function(function_alias="expand_copy", view=True)
+@function(alias="broadcast_to", function_alias="expand_copy", view=True)
 def expand(x: Tensor, *shape: Any) -> Tensor:
     """The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size.
 
@@ -281,14 +277,13 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
             [2, 2, 2]], dtype=int32)
     """
     new = int_args(shape)
-    old = x.uop.shape
+    old = x.shape
     lead = len(new) - len(old)
     if lead < 0:
         raise ShapeError(f"expand: shape {old} has more axes than {new}")
-    full = tuple([(old[i - lead] if i >= lead else -1) if n == -1 else n for i, n in enumerate(new)])
-    for i, n in enumerate(full):
-        have = old[i - lead] if i >= lead else 1
-        if n < 0 or (have != n and have != 1):
+    full = (*new[:lead], *[m if n == -1 else n for n, m in zip(new[lead:], old)])
+    for i, (n, have) in enumerate(zip(full, (1,) * lead + old)):
+        if n < 0 or have not in (n, 1):
             raise ShapeError(
                 f"expand: shape {old} does not expand to {new}: axis {i - len(new)} is {have} and only size 1 repeats"
             )
@@ -303,17 +298,6 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
     [[1, 1, 1], [2, 2, 2]]
     """
     return x.expand(other.shape)
-
-
-@function(view=True)
-def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
-    """`expand`, NumPy's name for it.
-
-    >>> from anneal.tensor import Tensor; Tensor([1, 2]).broadcast_to(2, 2)
-    Tensor([[1, 2],
-            [1, 2]], dtype=int32)
-    """
-    return x.expand(*shape)
 
 
 @function
@@ -331,13 +315,10 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
     if len(times) < x.ndim:
         raise ShapeError(f"repeat: shape {x.shape} needs at least {x.ndim} counts, not {times}")
     s = (1,) * (len(times) - x.ndim) + x.shape
-    split = list[int]()
-    spread = list[int]()
-    for t, n in zip(times, s, strict=True):
-        split += [n] if t == 1 else [1, n]
-        spread += [n] if t == 1 else [t, n]
+    split = [m for t, n in zip(times, s) for m in ((n,) if t == 1 else (1, n))]
+    spread = [m for t, n in zip(times, s) for m in ((n,) if t == 1 else (t, n))]
     u = nodes.expand(nodes.reshape(x.uop, tuple(split)), tuple(spread))
-    return x._new(nodes.reshape(u, tuple([t * n for t, n in zip(times, s, strict=True)])))
+    return x._new(nodes.reshape(u, tuple([t * n for t, n in zip(times, s)])))
 
 
 @function
@@ -363,10 +344,10 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
     >>> Tensor([1, 2]).repeat_interleave(2)
     Tensor([1, 1, 2, 2], dtype=int32)
     """
-    if is_tensor(repeats) or isinstance(repeats, (list, tuple)):
-        return _repeated(
-            x, repeats if is_tensor(repeats) else x._made(list(repeats), device=x.device), dim, output_size
-        )
+    if isinstance(repeats, (list, tuple)):
+        repeats = x._made(list(repeats), device=x.device)
+    if is_tensor(repeats):
+        return _repeated(x, repeats, dim, output_size)
     repeats = whole("repeats", repeats)
     if isinstance(repeats, int) and repeats < 0:
         raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
@@ -382,9 +363,8 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
 def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> Tensor:
     """The tensor with each position of an axis repeated as `counts` says."""
     name = "repeat_interleave"
-    if at is None:
-        x, at = x.ravel(), 0
-    at = axis_of(at, x.ndim)
+    x = x.ravel() if at is None else x
+    at = axis_of(at or 0, x.ndim)
     n = x.shape[at] if x.ndim else 1
     if not counts.dtype.is_int or counts.ndim > 1 or counts.numel() not in (1, n):
         raise ShapeError(f"{name}: repeats are {n} integers, one for each position, or one, not {said(counts)}")
@@ -418,7 +398,7 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     if mode != "constant":
         return pad_from_inside(x, pairs, mode).clone()
     u = x.uop
-    cut = tuple([(_above(-b), n - _above(-a)) for (b, a), n in zip(pairs, u.shape, strict=True)])
+    cut = tuple([(_above(-b), n - _above(-a)) for (b, a), n in zip(pairs, u.shape)])
     for i, (begin, end) in enumerate(cut):
         if begin > end:
             raise ShapeError(f"pad: {pairs[i]} cuts more than the {u.shape[i]} elements of axis {i}")
@@ -426,8 +406,12 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     grown = tuple([(_above(b), _above(a)) for b, a in pairs])
     padded = nodes.pad(u, grown)
     if value and padded is not u:
-        if not u.dtype.is_float:
-            value = whole_fill(u.dtype, value)
+        if u.dtype is _BOOL:
+            value = bool(value)
+        elif not u.dtype.is_float:
+            if not math.isfinite(value):
+                raise RangeError(f"{u.dtype.name} does not hold {value}; give a whole number, or use .float() first")
+            value = int(value)  # without its fraction
         fill = weak_const(u.dtype, value)
         inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
         padded = inside.where(padded, fill)
@@ -447,7 +431,7 @@ def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     given = [b if b is None else int_args((several("each of bounds", b),)) for b in several("bounds", bounds)]
     if len(given) != len(s) or any(b is not None and len(b) != 2 for b in given):
         raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {said(bounds)}")
-    pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(given, s, strict=True)])
+    pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(given, s)])
     for i, (b, e) in enumerate(pairs):
         check_inside(b, e, i, s)
     return x._new(nodes.shrink(x.uop, pairs))
@@ -483,15 +467,6 @@ def _above(n: Size) -> Size:
 # What `pad` is given, and borders that take values from inside the tensor.
 
 
-def whole_fill(dtype: DType, value: Number) -> Number:
-    """A number in the dtype of the bools or integers that it stands beside, without its fraction."""
-    if dtype is dtypes.bool_:
-        return bool(value)
-    if not math.isfinite(value):
-        raise RangeError(f"pad: {dtype.name} does not hold {value}; give a whole number, or use .float() first")
-    return int(value)
-
-
 def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     """The borders of each axis, of torch's flat list or of pairs."""
     n = x.ndim
@@ -501,7 +476,7 @@ def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     padding = several("padding", padding)
     if any(p is None or isinstance(p, (tuple, list)) for p in padding):
         padding = [(0, 0) if p is None else p for p in padding]
-        given: list[tuple[int, ...]] = [int_args((p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding]
+        given = [int_args((p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding]
         if len(given) != n or any(len(p) != 2 for p in given):
             raise ShapeError(f"pad: shape {x.shape} needs {n} (before, after) pairs, not {tuple(padding)}")
         return tuple([(p[0], p[1]) for p in given])
@@ -521,7 +496,7 @@ def pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) ->
     out = x
     for axis, (before, after) in enumerate(pairs):
         n = out.shape[axis]
-        if not before and not after:
+        if before == after == 0:
             continue
         # a negative border cuts off: in a circle first, else what was added, as in torch
         cut = (max(0, -before), max(0, -after))
@@ -534,21 +509,18 @@ def pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) ->
         if max(before, after) > room:
             kind = ModeError if n < x.shape[axis] else ShapeError  # torch's result is not of the tensor then
             raise kind(f"pad: {mode} of {pairs[axis]} needs at most {room} on axis {axis} of shape {x.shape}")
-        parts = []
+        row = [out]
         for width, left in ((before, True), (after, False)):
             if not width:
                 continue
+            first, last = {"replicate": (0, n - 1), "reflect": (1, n - 1 - width), "circular": (n - width, 0)}[mode]
+            begin = first if left else last
+            part = slice_axis(out, axis, begin, begin + (1 if mode == "replicate" else width))
             if mode == "replicate":
-                edge = slice_axis(out, axis, 0, 1) if left else slice_axis(out, axis, n - 1, n)
-                part = edge._new(broadcast(edge.uop, (*out.shape[:axis], width, *out.shape[axis + 1 :])))
+                part = part._new(broadcast(part.uop, (*out.shape[:axis], width, *out.shape[axis + 1 :])))
             elif mode == "reflect":
-                part = (
-                    slice_axis(out, axis, 1, width + 1) if left else slice_axis(out, axis, n - 1 - width, n - 1)
-                ).flip(axis)
-            else:
-                part = slice_axis(out, axis, n - width, n) if left else slice_axis(out, axis, 0, width)
-            parts.append((left, part))
-        row = [p for left, p in parts if left] + [out] + [p for left, p in parts if not left]
+                part = part.flip(axis)
+            row = [part, *row] if left else [*row, part]
         out = join(row, axis) if len(row) > 1 else out
         if cut != (0, 0):
             out = slice_axis(out, axis, cut[0], out.shape[axis] - cut[1])

@@ -67,14 +67,17 @@ def permute(x: UOp, order: Sequence[int]) -> UOp:
 
 
 def pad(x: UOp, pairs: Pairs) -> UOp:
-    """`x` with zeros before and after on each axis."""
+    """`x` with zeros before and after on each axis, or on each of the last ones."""
+    pairs = ((0, 0),) * (len(x.shape) - len(pairs)) + pairs
     if SYMBOLIC.seen:
         pairs = tuple([sizes(p) for p in pairs])
     return x if all(p == (0, 0) for p in pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
 
 
 def shrink(x: UOp, pairs: Pairs) -> UOp:
-    """The part [begin, end) of `x` on each axis."""
+    """The part [begin, end) of `x` on each axis, or on each of the last ones."""
+    if len(pairs) < len(x.shape):
+        pairs = (*[(0, n) for n in x.shape[: -len(pairs)]], *pairs)
     if SYMBOLIC.seen:
         pairs = tuple([sizes(p) for p in pairs])
     if all(b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)):
@@ -114,11 +117,8 @@ def reduce_axis(x: UOp, op: Op, axes: Ints) -> UOp:
 def reduce_node(u: UOp, op: Op, axes: Ints, keepdim: bool) -> UOp:
     """`u` reduced along `axes`; axes of size 1 only disappear."""
     s = u.shape
-    long = tuple([a for a in axes if s[a] != 1])
-    u = reduce_axis(u, op, long)
-    if keepdim:
-        return u
-    return reshape(u, tuple([n for i, n in enumerate(s) if i not in axes]))
+    u = reduce_axis(u, op, tuple([a for a in axes if s[a] != 1]))
+    return u if keepdim else reshape(u, tuple([n for i, n in enumerate(s) if i not in axes]))
 
 
 def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
@@ -138,11 +138,29 @@ def every(u: UOp, axis: int, step: int) -> UOp:
         return u
     s = u.shape
     out = -(-s[axis] // step)
-    extra = out * step - s[axis]
-    u = pad(u, tuple([(0, extra) if i == axis else (0, 0) for i in range(len(s))]))
+    u = pad(u, tuple([(0, out * step - n if i == axis else 0) for i, n in enumerate(s)]))
     u = reshape(u, (*s[:axis], out, step, *s[axis + 1 :]))
-    u = shrink(u, tuple([(0, 1) if i == axis + 1 else (0, n) for i, n in enumerate(u.shape)]))
+    u = shrink(u, tuple([(0, 1 if i == axis + 1 else n) for i, n in enumerate(u.shape)]))
     return reshape(u, (*s[:axis], out, *s[axis + 1 :]))
+
+
+def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
+    """`u` along one axis with step-1 zeros after each element, `length` long: the reverse of `every`."""
+    if step == 1:
+        return u
+    s = u.shape
+    u = reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
+    u = pad(u, tuple([(0, step - 1 if i == axis + 1 else 0) for i in range(len(s) + 1)]))
+    u = reshape(u, (*s[:axis], s[axis] * step, *s[axis + 1 :]))
+    return shrink(u, tuple([(0, length if i == axis else n) for i, n in enumerate(u.shape)]))
+
+
+def diagonal(u: UOp) -> UOp:
+    """The diagonal of the last two axes, which are of one size."""
+    *rest, n, _ = u.shape
+    # rows one longer put the diagonal under itself
+    u = pad(reshape(u, (*rest, n * n)), ((0, n),))
+    return reshape(shrink(reshape(u, (*rest, n, n + 1)), ((0, 1),)), (*rest, n))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -195,11 +213,9 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, Ints, list[int]]:
     axes = sorted(picks)
     others = [i for i in range(len(s)) if i not in picks]
     shape = broadcast_shapes(*[picks[a][0].shape for a in axes], name="index")
-    total = math.prod([s[a] for a in axes])
-    rows = reshape(permute(u, [*axes, *others]), (total, *[s[i] for i in others]))
-    position: UOp | None = None
-    inside: UOp | None = None
-    stride = total
+    stride = math.prod([s[a] for a in axes])
+    rows = reshape(permute(u, [*axes, *others]), (stride, *[s[i] for i in others]))
+    position = inside = None
     for a in axes:
         n = s[a]
         stride //= max(n, 1)
@@ -213,9 +229,7 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, Ints, list[int]]:
     position = broadcast(position, shape)
     if inside is not None:
         position = broadcast(inside, shape).where(position, -1)
-    together = axes[-1] - axes[0] == len(axes) - 1
-    at = axes[0] if together else 0
-    k = len(shape)
+    at, k = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0, len(shape)
     front = [*range(at, at + k), *range(at), *range(at + k, k + len(others))]
     return rows, position, shape, front
 
@@ -353,16 +367,12 @@ def first_by_blocks(ranked: UOp, k: int) -> UOp:
     width = math.isqrt(n // k)  # as many blocks as elements in k blocks
     count = -(-n // width)
     filled = pad(ranked, ((0, count * width - n),))
-    known = iota(count * width, 0, 1) < n
-    filled = known.where(filled, _INT32.max)
-    blocks = reshape(filled, (count, width))
+    blocks = reshape((iota(count * width) < n).where(filled, _INT32.max), (count, width))
     first = UOp(Op.ARGSORT, _INT32, (reduce_node(blocks, Op.MIN, (1,), False),))
     chosen = shrink(first, ((0, k),))
     chosen = take_rows(chosen, UOp(Op.ARGSORT, _INT32, (chosen,)))  # as they lie in the row
     order = UOp(Op.ARGSORT, _INT32, (reshape(take_rows(blocks, chosen), (k * width,)),))
-    inside = broadcast(iota(width, 0, 1), (k, width))
-    starts = chosen * width
-    places = broadcast(reshape(starts, (k, 1)), (k, width)) + inside
+    places = broadcast(reshape(chosen * width, (k, 1)), (k, width)) + broadcast(iota(width), (k, width))
     return take_rows(reshape(places, (k * width,)), shrink(order, ((0, k),)))
 
 
@@ -370,37 +380,33 @@ def sorted_places(ranked: UOp, first: int | None = None) -> UOp:
     """The positions that sort each row (the last axis) of integers, or the `first` ones of them: equal ones keep their
     order."""
     *rest, n = ranked.shape
-    if rest:
-        place = _sorted_together(ranked) if isinstance(n, int) and n > COUNTED else _counted(ranked)
-    else:
+    if not rest:
         place = UOp(Op.ARGSORT, _INT32, (ranked,))
+    else:
+        place = _sorted_together(ranked) if isinstance(n, int) and n > COUNTED else _counted(ranked)
     k = n if first is None else first
-    place = place if k is n else shrink(place, (*[(0, m) for m in rest], (0, k)))
+    place = shrink(place, ((0, k),))
     return by_rule("sorted", place, ranked, arguments=(n, k)) if rest else place
 
 
 def _counted(ranked: UOp) -> UOp:
     """`sorted_places` of short rows."""
-    shape = ranked.shape
-    n = shape[-1]
-    square = (*shape, n)
-    mine = broadcast(reshape(ranked, (*shape, 1)), square)
-    other = broadcast(reshape(ranked, (*shape[:-1], 1, n)), square)
-    i = broadcast(iota(n, 0, 2), square)
-    j = broadcast(iota(n, 1, 2), square)
-    tie = other.eq(mine) & (j < i)
-    before = ((other < mine) | tie).cast(_INT32)
-    rank = reduce_node(before, Op.ADD, (len(square) - 1,), False)
+    *rest, n = ranked.shape
+    square, last = (*rest, n, n), (len(rest) + 1,)
+    mine = broadcast(reshape(ranked, (*rest, n, 1)), square)
+    other = broadcast(reshape(ranked, (*rest, 1, n)), square)
+    i, j = [broadcast(iota(n, axis, 2), square) for axis in (0, 1)]
+    before = (other < mine) | (other.eq(mine) & (j < i))
+    rank = reduce_node(before.cast(_INT32), Op.ADD, last, False)
     # position r of the result holds the one element whose rank is r
-    here = broadcast(reshape(rank, (*shape[:-1], 1, n)), square).eq(i)
-    return reduce_node(here.where(j, 0), Op.ADD, (len(square) - 1,), False)
+    here = broadcast(reshape(rank, (*rest, 1, n)), square).eq(i)
+    return reduce_node(here.where(j, 0), Op.ADD, last, False)
 
 
 def _sorted_together(ranked: UOp) -> UOp:
     """`sorted_places` of rows by one sort of all, and another that brings the rows together again."""
-    shape, n = ranked.shape, ranked.shape[-1]
+    shape, length = ranked.shape, const(_INT32, ranked.shape[-1])
     order = UOp(Op.ARGSORT, _INT32, (reshape(ranked, (math.prod(shape),)),))
-    length = const(_INT32, n)
     order = take_rows(order, UOp(Op.ARGSORT, _INT32, (order // length,)))
     return reshape(order % length, shape)
 
@@ -508,12 +514,8 @@ def check_inside(begin: Size, end: Size, axis: int, shape: Shape, name: str = ""
     """Raise PositionError unless [begin, end) is inside an axis of `shape` for all values of their variables."""
     for small, large in ((0, begin), (begin, end), (end, shape[axis])):
         if range_of(large - small)[0] < 0:
-            sized = [n for n in (small, large) if isinstance(n, UOp)]
-            why = (
-                f": {small} may be more than {large} for other values of the Variable; give it narrower bounds"
-                if sized
-                else ""
-            )
+            why = f": {small} may be more than {large} for other values of the Variable; give it narrower bounds"
+            why = why if isinstance(small, UOp) or isinstance(large, UOp) else ""
             raise PositionError(f"{name}: {begin} to {end} is not inside axis {axis} of shape {shape}{why}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,21 +101,14 @@ def write_places(x: Tensor, index: tuple[Any, ...], value: Any) -> Tensor:
     """Write values where an index says that some places are memory (`Placed`)."""
     given = x._lift(value, "index")
     if x._wants or given._wants:
-        whole = [i if i.__class__ is not tuple else _steps(x, *i) for i in index]
-        return setitem(x, tuple(whole), given)
+        steps = [i if i.__class__ is not tuple else nodes.iota(i[1]) + broadcast(i[0].uop, (i[1],)) for i in index]
+        return setitem(x, tuple([x._new_plain(i) if isinstance(i, UOp) else i for i in steps]), given)
     begins = [i.start if i.__class__ is slice else i[0] if i.__class__ is tuple else i for i in index]
     sizes = [i.stop - i.start if i.__class__ is slice else i[1] if i.__class__ is tuple else 1 for i in index]
-    new = _fitted(
-        given, x.uop.dtype, tuple([n for i, n in zip(index, sizes, strict=True) if i.__class__ in (slice, tuple)])
-    )
+    new = _fitted(given, x.uop.dtype, tuple([n for i, n in zip(index, sizes) if i.__class__ in (slice, tuple)]))
     places = [reshape(p.uop, ()) for p in begins if is_tensor(p)]
     begin = tuple([None if is_tensor(p) else p for p in begins])
     return _put(x, UOp(Op.UPDATE, x.uop.dtype, (x.uop, reshape(new, tuple(sizes)), *places), begin), given)
-
-
-def _steps(x: Tensor, begin: Tensor, count: int) -> Tensor:
-    """The places of a slice that begins at one in memory."""
-    return x._new_plain(nodes.iota(count) + broadcast(begin.uop, (count,)))
 
 
 def _fitted(given: Tensor, dtype: DType, chosen: Ints) -> UOp:
@@ -170,7 +163,7 @@ def _put(x: Tensor, new: UOp, given: Tensor) -> Tensor:
     return x
 
 
-def iterate(x: Tensor) -> Iterator[Tensor]:
+def __iter__(x: Tensor) -> Iterator[Tensor]:
     if not x.uop.shape:
         raise TypeError("iter: a tensor of shape () has no rows")
     n = x.uop.shape[0]
@@ -201,10 +194,10 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
             f"update_slice: a value of shape {part} and {len(starts)} starts for a tensor of shape {shape}; it takes "
             "as many axes, and as many starts"
         )
-    for axis, (n, whole) in enumerate(zip(part, shape, strict=True)):
+    for axis, (n, whole) in enumerate(zip(part, shape)):
         if most(n) > most(whole):
             raise ShapeError(f"update_slice: axis {axis} of a value of shape {part} does not fit into {shape}")
-    begins: list[Any] = []
+    begins = []
     looked_up = []
     for axis, start in enumerate(starts):
         if not is_tensor(start):
@@ -239,7 +232,7 @@ def resolved(x: Tensor, index: Any) -> tuple[Any, ...]:
     if at_once(vars(here)) or not any(map(_is_data, items)):
         return (index,)
     found: list[Any] = []
-    known: list[tuple[int, bool]] = []
+    known = []
     try:
         for item in items:
             parts = _item(x, item) if _is_data(item) else [item]
@@ -317,7 +310,7 @@ def parsed(t: Tensor, index: Any, known: Known = ()) -> tuple[_Basic, dict[int, 
             out.append(n)
         bounds.append((begin, end))
         steps.append(step)
-    return _Basic(bounds, flips, steps, out), picks
+    return _Basic(tuple(bounds), tuple(flips), steps, tuple(out)), picks
 
 
 def _slice_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int]:
@@ -338,11 +331,8 @@ def _slice_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int
 def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int]:
     if s.step not in (None, 1, -1) or (s.step == -1 and (s.start, s.stop) != (None, None)):
         raise ShapeError(f"index: {s} on axis {axis} of shape {x.shape}: symbolic slices go by steps of 1")
-    ends = []
-    for given, default in ((s.start, 0), (s.stop, n)):
-        place = default if given is None else given
-        ends.append(size(n + place if range_of(place)[1] < 0 else place))
-    begin, end = ends
+    places = 0 if s.start is None else s.start, n if s.stop is None else s.stop
+    begin, end = (size(n + p if range_of(p)[1] < 0 else p) for p in places)
     check_inside(begin, end, axis, x.shape, "index")
     return begin, end, s.step or 1
 
@@ -398,24 +388,21 @@ def _item(t: Tensor, x: Any) -> list[Any]:
 def _places(mask: np.ndarray[Any, Any]) -> list[Any]:
     if not mask.ndim:
         return [bool(mask)]
-    return [_Known(a, n) for a, n in zip(np.nonzero(mask), mask.shape, strict=True)]
+    return [_Known(a, n) for a, n in zip(np.nonzero(mask), mask.shape)]
 
 
-class _Basic:
+class _Basic(NamedTuple):
     """The basic part of an index, axis by axis: what is kept of each, and what becomes of the axis."""
 
-    __slots__ = ("bounds", "flips", "shape", "steps")
-
-    def __init__(self, bounds: list[tuple[Any, Any]], flips: list[int], steps: list[int], shape: list[Any]) -> None:
-        self.bounds = tuple(bounds)
-        self.flips = tuple(flips)
-        self.steps = steps
-        self.shape = tuple(shape)
+    bounds: nodes.Pairs
+    flips: Ints
+    steps: Sequence[int]
+    shape: Ints
 
     @property
     def is_box(self) -> bool:
         """True if neighbours stay neighbours, in order."""
-        return not self.flips and all(s == 1 for s in self.steps)
+        return not self.flips and set(self.steps) <= {1}
 
     def read(self, u: UOp) -> UOp:
         """The chosen part: cut, turned round, thinned, reshaped."""
@@ -426,43 +413,25 @@ class _Basic:
 
     def write(self, u: UOp, shape: Ints) -> UOp:
         """The reverse of `read`: `u` in its places in an array of `shape`, zeros elsewhere."""
-        kept = [-(-(e - b) // s) if s != 1 else e - b for (b, e), s in zip(self.bounds, self.steps, strict=True)]
+        kept = [-(-(e - b) // s) if s != 1 else e - b for (b, e), s in zip(self.bounds, self.steps)]
         u = reshape(u, tuple(kept))
-        for axis, step in enumerate(self.steps):
-            if step > 1:
-                length = self.bounds[axis][1] - self.bounds[axis][0]
-                u = _thin_out(u, axis, step, length)
+        for axis, (step, (begin, end)) in enumerate(zip(self.steps, self.bounds)):
+            u = nodes.thin_out(u, axis, step, end - begin)
         u = flip(u, self.flips)
-        return pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape, strict=True)]))
+        return pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape)]))
 
 
-def _thin_out(u: UOp, axis: int, step: int, length: int) -> UOp:
-    """`u` along one axis with step-1 zeros after each element, `length` long: the reverse of `every`."""
-    s = u.shape
-    n = s[axis]
-    u = reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
-    u = pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
-    u = reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
-    return shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
-
-
-class _Position:
+class _Position(NamedTuple):
     """A symbolic position in an index."""
 
-    __slots__ = ("size",)
-
-    def __init__(self, size: UOp) -> None:
-        self.size = size
+    size: UOp
 
 
-class _Known:
+class _Known(NamedTuple):
     """An integer array of an index, known now: checked and wrapped here. `size` is what a mask says the axis has."""
 
-    __slots__ = ("array", "size")
-
-    def __init__(self, array: np.ndarray[Any, Any], size: int | None = None) -> None:
-        self.array = array
-        self.size = size
+    array: np.ndarray[Any, Any]
+    size: int | None = None
 
 
 # -- python's operators -----------------------------------------------------------------------------------------------
@@ -479,74 +448,62 @@ def _of(function: Callable[..., Tensor], op: Op) -> Compute:
 _over = casts(quotient, "float32")  # as a reciprocal
 
 
-def _plain(function: Fun) -> Fun:
-    return function
-
-
-def _itself(function: Fun) -> Fun:
-    function.is_itself = True  # type: ignore[attr-defined]
-    return function
-
-
-# operator: the op's name, what it computes, and what its numbers are
-PAIRS: dict[str, tuple[str, Compute, Fun]] = {
-    "add": ("add", _of(binary, Op.ADD), computes),
-    "sub": ("sub", difference, computes),
-    "mul": ("mul", _of(binary, Op.MUL), computes),
-    "truediv": ("div", lambda x, other, swap: (_over if swap else quotient)(x, other, swap), computes),
-    "floordiv": ("floor_divide", floor_quotient, _plain),
-    "mod": ("remainder", modulo, _plain),
-    "pow": ("pow", casts(power, "float32"), _plain),
-    "and": ("bitwise_and", _of(bitwise, Op.AND), _plain),
-    "or": ("bitwise_or", _of(bitwise, Op.OR), _plain),
-    "xor": ("bitwise_xor", _of(bitwise, Op.XOR), _plain),
-    "lshift": ("bitwise_left_shift", _of(shift, Op.SHL), _plain),
-    "rshift": ("bitwise_right_shift", _of(shift, Op.SHR), _plain),
+# operator: the op's name, and what it computes
+PAIRS: dict[str, tuple[str, Compute]] = {
+    "add": ("add", _of(binary, Op.ADD)),
+    "sub": ("sub", difference),
+    "mul": ("mul", _of(binary, Op.MUL)),
+    "truediv": ("div", lambda x, other, swap: (_over if swap else quotient)(x, other, swap)),
+    "floordiv": ("floor_divide", floor_quotient),
+    "mod": ("remainder", modulo),
+    "pow": ("pow", casts(power, "float32")),
+    "and": ("bitwise_and", _of(bitwise, Op.AND)),
+    "or": ("bitwise_or", _of(bitwise, Op.OR)),
+    "xor": ("bitwise_xor", _of(bitwise, Op.XOR)),
+    "lshift": ("bitwise_left_shift", _of(shift, Op.SHL)),
+    "rshift": ("bitwise_right_shift", _of(shift, Op.SHR)),
 }
-_OTHERS: dict[str, tuple[Fun, Fun]] = {
-    "neg": (lambda x: x.neg(), _plain),
-    "pos": (lambda x: x, _itself),
-    "abs": (lambda x: x.abs(), _plain),
-    "invert": (lambda x: x.bitwise_not(), _plain),
-    "round": (lambda x, ndigits=None: x.round(ndigits or 0), _plain),
-    "matmul": (lambda x, other: x.matmul(other), _plain),
-    "imatmul": (lambda x, other: x.matmul(other), _plain),  # a new tensor, as in torch, which has no such method
-    "rmatmul": (lambda x, other: x._lift(other, "matmul").matmul(x), _plain),
-    "eq": (lambda x, other: x.eq(other) if _comparable(other) else NotImplemented, compares),
-    "ne": (lambda x, other: x.ne(other) if _comparable(other) else NotImplemented, compares),
-    "lt": (lambda x, other: x.lt(other), compares),
-    "gt": (lambda x, other: x.gt(other), compares),
-    "le": (lambda x, other: x.le(other), compares),
-    "ge": (lambda x, other: x.ge(other), compares),
+_OTHERS: dict[str, Fun] = {
+    "neg": lambda x: x.neg(),
+    "pos": lambda x: x,
+    "abs": lambda x: x.abs(),
+    "invert": lambda x: x.bitwise_not(),
+    "round": lambda x, ndigits=None: x.round(ndigits or 0),
+    "matmul": lambda x, other: x.matmul(other),
+    "imatmul": lambda x, other: x.matmul(other),  # a new tensor, as in torch, which has no such method
+    "rmatmul": lambda x, other: x._lift(other, "matmul").matmul(x),
+    "eq": lambda x, other: x.eq(other) if _comparable(other) else NotImplemented,
+    "ne": lambda x, other: x.ne(other) if _comparable(other) else NotImplemented,
+    "lt": lambda x, other: x.lt(other),
+    "gt": lambda x, other: x.gt(other),
+    "le": lambda x, other: x.le(other),
+    "ge": lambda x, other: x.ge(other),
 }
+# what the numbers of an operator are
+_MARKS = dict.fromkeys(("add", "sub", "mul", "truediv"), computes) | dict.fromkeys(list(_OTHERS)[-6:], compares)
 
 
-def _operators(title: str, compute: Compute) -> tuple[Fun, Fun, Fun]:
-    """`x + y`, `y + x` where only x is a tensor, and `x += y`."""
+def _operator(title: str, compute: Compute, swap: bool) -> Fun:
+    """`x + y`, or `y + x` where only x is a tensor."""
 
     def operate(x: Tensor, other: Operand) -> Tensor:
         try:
-            return compute(x, other, False)
+            return compute(x, other, swap)
         except UserError as error:
             rename(error, title)
             raise
 
-    def reflected(x: Tensor, other: Operand) -> Tensor:
-        try:
-            return compute(x, other, True)
-        except UserError as error:
-            rename(error, title)
-            raise
+    return operate
 
-    def in_place(x: Tensor, other: Operand) -> Tensor:
-        need_changeable(x, f"{title}_")
-        try:
-            return changed(x, f"{title}_", compute(x, other, False))
-        except UserError as error:
-            rename(error, f"{title}_")
-            raise
 
-    return operate, reflected, in_place
+def _in_place(title: str, compute: Compute) -> Fun:
+    """`x += y`."""
+
+    def change(x: Tensor, other: Operand, _: bool) -> Tensor:
+        need_changeable(x, title)
+        return changed(x, title, compute(x, other, False))
+
+    return _operator(title, change, False)
 
 
 def _comparable(other: object) -> bool:
@@ -554,15 +511,18 @@ def _comparable(other: object) -> bool:
     return isinstance(other, (Handle, bool, int, float, np.generic, np.ndarray, list, tuple))
 
 
-def _define(name: str, function: Fun, mark: Fun, late: Fun) -> None:
-    globals()[f"__{name}__"] = late(mark(named(function, name)))
+def _define(prefix: str, name: str, function: Fun, late: Fun = deferred) -> None:
+    function = named(function, prefix + name)
+    globals()[f"__{prefix}{name}__"] = late(_MARKS[name](function) if name in _MARKS else function)
 
 
-for _name, (_title, _compute, _mark) in PAIRS.items():
-    for _prefix, _function in zip(("", "r", "i"), _operators(_title, _compute), strict=True):
-        _define(_prefix + _name, _function, _mark, changing if _prefix == "i" else deferred)
-for _name, (_function, _mark) in _OTHERS.items():
-    _define(_name, _function, _mark, deferred)
+for _name, (_title, _compute) in PAIRS.items():
+    _define("", _name, _operator(_title, _compute, False))
+    _define("r", _name, _operator(_title, _compute, True))
+    _define("i", _name, _in_place(f"{_title}_", _compute), changing)
+_OTHERS["pos"].is_itself = True  # type: ignore[attr-defined]
+for _name, _function in _OTHERS.items():
+    _define("", _name, _function)
 
 
 def __divmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
@@ -576,7 +536,6 @@ def __rdivmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
 __rdiv__ = globals()["__rtruediv__"]  # of Python 2, which torch has still
 _get = deferred(places(lambda x, index, known=(): index, write_places)(getitem))
 _set = changing(setitem)
-__iter__ = iterate
 
 
 def __getitem__(x: Tensor, *given: Any) -> Tensor:

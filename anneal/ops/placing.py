@@ -10,7 +10,7 @@ from typing import Any
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, number_first, said
 from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
@@ -26,6 +26,7 @@ from anneal.uop.sizes import most
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
 _WAYS = ("sum", "prod", "mean", "amax", "amin")
+_in_place = function(in_place=True)
 
 # Every result is a new tensor. Repeated positions are settled in a fixed order, so results are the same every time.
 
@@ -42,7 +43,7 @@ def take_along_axis(x: Tensor, index: Any, axis: int | None = None) -> Tensor:
     return x.take_along_dim(index, axis)
 
 
-@function(in_place=True)
+@_in_place
 def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Tensor:
     """This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0).
 
@@ -60,7 +61,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
         x._kept()
         if is_tensor(src):
             src._kept()
-    rows, index_node, value, given = scattered(x, "scatter_reduce", dim, index, src)
+    rows, index_node, value, given = scattered(x, dim, index, src)
     u, i, value = _elements(x, rows, index_node, value)
     v, n, dtype = u.shape[0], i.shape[0], u.dtype
     if dtype is _BOOL:
@@ -110,7 +111,7 @@ def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, U
     return flat, reshape(index, (n * width,)), reshape(value, (n * width,))
 
 
-@function(in_place=True, autocast="widest")
+@_in_place(autocast="widest")
 def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """This tensor with `values` at the places that the index tensors name, as in x[indices] = values.
 
@@ -134,14 +135,13 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
     chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
     if broadcast_shapes(given.shape, chosen) != chosen:
         raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
-    n, width = math.prod(shape), math.prod(rows.shape[1:])
-    value = permute(broadcast(given.uop.cast(x.uop.dtype), chosen), front)
-    value = reshape(value, (n, width))
+    n = math.prod(shape)
+    value = reshape(permute(broadcast(given.uop.cast(x.dtype), chosen), front), (n, math.prod(rows.shape[1:])))
     added = added_rows(x, "index_put", rows, reshape(position, (n,)), value)
     return x._new(nodes.lay_back(added, x.shape, picks), given)
 
 
-@function(in_place=True)
+@_in_place
 def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """This tensor with the positions `index` of an axis replaced by those of `source`; of several the last stays.
 
@@ -151,10 +151,10 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """
     at, i, given = axis_of(dim, x.ndim), index_node(x, index), written(x, source)
     write = functools.partial(put_rows, slopes=given.requires_grad)
-    return by_rows(x, "index_copy", at, i, given, PositionError, write)
+    return by_rows(x, at, i, given, PositionError, write)
 
 
-@function(in_place=True)
+@_in_place
 def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """This tensor with `value` at the positions `index` of an axis.
 
@@ -163,14 +163,14 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     Tensor([9, 2, 9], dtype=int32)
     """
     at = axis_of(dim, x.ndim)
-    i = places(x, "index_fill", index_node(x, index), at)
+    i = places(x, index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
     count = _sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
     hit = x._new_plain(reshape(const(_INT32, 0) < count, row_shape(n, at, x.ndim) if x.ndim else ()))
     return x.masked_fill(hit, value)
 
 
-@function(in_place=True)
+@_in_place
 def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     """This tensor with the elements of `source`, in order, where the mask is true; 0 where they run out.
 
@@ -217,17 +217,15 @@ def _places(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int |
     first = offset or 0
     if len(size) != len(stride) or any(n < 0 for n in (*size, *stride, first)):
         raise ShapeError(f"takes as many sizes as strides, none negative, not {tuple(size)}, {tuple(stride)}, {first}")
-    last = first + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    last = first + sum((n - 1) * s for n, s in zip(size, stride))
     if 0 not in size and last >= x.numel():
         raise ShapeError(
             f"sizes {tuple(size)} with strides {tuple(stride)} from {first} on reach element {last} of {x.numel()}"
         )
-    places: Any = x._new_plain(iota(1)).reshape(()) + first
-    for axis, (n, s) in enumerate(zip(size, stride, strict=True)):
-        steps = x._new_plain(iota(n, axis, len(size)))
-        places = places + steps * s
-    out: Tensor = places.expand(tuple(size))
-    return out
+    places = x._new_plain(iota(1)).reshape(()) + first
+    for axis, (n, s) in enumerate(zip(size, stride)):
+        places = places + x._new_plain(iota(n, axis, len(size))) * s
+    return places.expand(tuple(size))
 
 
 @function(function_alias="as_strided_copy", view=True)
@@ -241,8 +239,7 @@ def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_of
     >>> Tensor([1, 2, 3, 4]).as_strided((3, 2), (1, 1)).tolist()
     [[1, 2], [2, 3], [3, 4]]
     """
-    places = _places(x, size, stride, storage_offset)
-    return x.reshape(-1)[places.reshape(-1)].reshape(tuple(size))
+    return x.reshape(-1)[_places(x, size, stride, storage_offset).reshape(-1)].reshape(tuple(size))
 
 
 @function
@@ -260,7 +257,7 @@ def as_strided_scatter(
     places = _places(x, size, stride, storage_offset)
     if src.shape != tuple(size):
         raise ShapeError(f"as_strided_scatter: src has shape {src.shape}, not {tuple(size)}")
-    return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(x.dtype)).reshape(x.shape)
+    return x.put(places, src.to(x.dtype))
 
 
 @function
@@ -277,10 +274,10 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
     places = x._new_plain(iota(x.numel())).reshape(x.shape).diagonal(offset, dim1, dim2)
     if src.shape != places.shape:
         raise ShapeError(f"diagonal_scatter: the diagonal has shape {places.shape}, and src {src.shape}")
-    return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(x.dtype)).reshape(x.shape)
+    return x.put(places, src.to(x.dtype))
 
 
-@function(in_place=True)
+@_in_place
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """This tensor with the elements of `source` at the places `index` of its flat row; added with `accumulate`.
 
@@ -295,7 +292,7 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
     return how(0, index.reshape(-1), source.reshape(-1)).reshape(x.shape)
 
 
-@function(in_place=True)
+@_in_place
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -333,11 +330,10 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
         raise DTypeError(f"unravel_index: places are integers, not {said(indices)}")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     broadcast_shapes(sizes)
-    out = list[Any]()
-    rest: Any = indices
+    out = []
     for n in reversed(sizes):
-        out.append(rest % n)
-        rest = rest // n
+        out.append(indices % n)
+        indices = indices // n
     if math.prod(sizes) <= 0:
         raise ShapeError(f"unravel_index: shape {sizes} has no places")
     return tuple(out[::-1])
@@ -346,31 +342,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 # -- triangles and diagonals, and turns by right angles ---------------------------------------------------------------
 
 
-@function(in_place=True)
-def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The lower triangle of the last two axes; 0 above the diagonal.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.ones(2, 2).tril()
-    Tensor([[1., 0.],
-            [1., 1.]], dtype=float32)
-    """
-    return _triangle(x, diagonal, True)
-
-
-@function(in_place=True)
-def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle of the last two axes; 0 below the diagonal.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 2], [3, 4]]).triu()
-    Tensor([[1, 2],
-            [0, 4]], dtype=int32)
-    """
-    return _triangle(x, diagonal, False)
-
-
-def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
+def _triangle(name: str, lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
     s = x.shape
     if len(s) < 2:
         raise PositionError(f"needs two axes or more, not shape {s}")
@@ -379,8 +351,35 @@ def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
     diagonal = max(-most(s[-2]), min(diagonal, most(s[-1])))  # further off there is none, and sums may not fit int32
     edge = row + diagonal if diagonal else row
     keep = edge >= column if lower else column >= edge
-    u = x.uop
-    return x._new(broadcast(keep, s).where(u, 0))
+    return x._new(broadcast(keep, s).where(x.uop, 0))
+
+
+tril, triu = family(
+    _triangle,
+    {
+        "tril": (
+            True,
+            """The lower triangle of the last two axes; 0 above the diagonal.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(2, 2).tril()
+    Tensor([[1., 0.],
+            [1., 1.]], dtype=float32)
+    """,
+        ),
+        "triu": (
+            False,
+            """The upper triangle of the last two axes; 0 below the diagonal.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).triu()
+    Tensor([[1, 2],
+            [0, 4]], dtype=int32)
+    """,
+        ),
+    },
+    in_place=True,
+)
 
 
 @function(function_alias="diagonal_copy", view=True)
@@ -401,14 +400,9 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     rest, (rows, columns) = u.shape[:-2], u.shape[-2:]
     top, left = max(0, -offset), max(0, offset)
     d = max(0, min(rows - top, columns - left))
-    whole = tuple([(0, m) for m in rest])
     if not d:
         return x._new(beside(broadcast(const(u.dtype, 0), (*rest, 0)), x))
-    u = shrink(u, (*whole, (top, top + d), (left, left + d)))
-    # rows one longer put the diagonal under itself
-    u = pad(reshape(u, (*rest, d * d)), (*((0, 0) for _ in rest), (0, d)))
-    u = shrink(reshape(u, (*rest, d, d + 1)), (*whole, (0, d), (0, 1)))
-    return x._new(reshape(u, (*rest, d)))
+    return x._new(nodes.diagonal(shrink(u, ((top, top + d), (left, left + d)))))
 
 
 @function
@@ -442,12 +436,11 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     if a == b:
         raise ShapeError(f"diag_embed: dim1 and dim2 are both axis {a}; name two different ones")
     n, rest = s[-1], s[:-1]
-    plain = [(0, 0)] * len(rest)
-    u = pad(reshape(x.uop, (*rest, n, 1)), (*plain, (0, 0), (0, n)))
-    u = shrink(reshape(u, (*rest, n * (n + 1))), (*[(0, m) for m in rest], (0, n * n)))
+    u = pad(reshape(x.uop, (*rest, n, 1)), ((0, n),))
+    u = shrink(reshape(u, (*rest, n * (n + 1))), ((0, n * n),))
     off = abs(offset)
     border = ((0, off), (off, 0)) if offset > 0 else ((off, 0), (0, off))
-    u = pad(reshape(u, (*rest, n, n)), (*plain, *border))
+    u = pad(reshape(u, (*rest, n, n)), border)
     order = [i for i in range(len(s) + 1) if i not in (a, b)] + [a, b]
     return x._new(permute(u, inverse(order)))
 

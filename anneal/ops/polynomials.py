@@ -15,7 +15,6 @@ from anneal.ops.checks import is_bool, is_tensor, said, whole
 from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.indexing import values_now
-from anneal.ops.precision import in_single
 
 _HIGHEST = 1024  # a graph of more steps is not worth its kernel
 
@@ -36,7 +35,7 @@ def _polynomial(
         degrees = values_now(n, "give the degree as an int")
         whole = np.trunc(degrees.astype(np.float64))
         highest = int(whole.max(initial=0.0, where=np.isfinite(whole)))
-        chosen: Any = n.detach().trunc() if n.dtype.is_float else n
+        chosen = n.detach().trunc() if n.dtype.is_float else n
     elif isinstance(n, (int, float)) and not is_bool(n) and math.isfinite(n):
         highest, chosen = int(n), None
     else:
@@ -45,15 +44,13 @@ def _polynomial(
         raise ShapeError(f"degrees up to {_HIGHEST}, not {highest}")
     before, now = floats * 0.0 + 1.0, first(floats)
     if chosen is None and highest < 1:
-        constant: Tensor = before if highest == 0 else floats * 0.0
-        return constant
-    out: Any = None if chosen is None else choose(chosen < 0, 0.0, choose(chosen.eq(0), 1.0, now))
+        return before if highest == 0 else floats * 0.0
+    out = None if chosen is None else choose(chosen < 0, 0.0, choose(chosen.eq(0), 1.0, now))
     for k in range(2, highest + 1):
         before, now = now, step(floats, float(k), now, before)
         if chosen is not None:
             out = choose(chosen.eq(k), now, out)
-    result: Tensor = now if out is None else out
-    return result
+    return now if out is None else out
 
 
 def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
@@ -177,7 +174,6 @@ def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
     _shifted,
     {
         "shifted_chebyshev_polynomial_t": (
-            "shifted_chebyshev_polynomial_t",
             chebyshev_polynomial_t,
             """`chebyshev_polynomial_t` of 2x - 1: orthogonal between 0 and 1.
 
@@ -187,7 +183,6 @@ def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
     """,
         ),
         "shifted_chebyshev_polynomial_u": (
-            "shifted_chebyshev_polynomial_u",
             chebyshev_polynomial_u,
             """`chebyshev_polynomial_u` of 2x - 1.
 
@@ -197,7 +192,6 @@ def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
     """,
         ),
         "shifted_chebyshev_polynomial_v": (
-            "shifted_chebyshev_polynomial_v",
             chebyshev_polynomial_v,
             """`chebyshev_polynomial_v` of 2x - 1.
 
@@ -207,7 +201,6 @@ def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
     """,
         ),
         "shifted_chebyshev_polynomial_w": (
-            "shifted_chebyshev_polynomial_w",
             chebyshev_polynomial_w,
             """`chebyshev_polynomial_w` of 2x - 1.
 
@@ -242,8 +235,7 @@ def _rest(s: Any, w: Tensor) -> Tensor:
     return out
 
 
-@function(special=True)
-@in_single()
+@function(special=True, single=True)
 def zeta(x: Any, q: Any) -> Tensor:
     """Hurwitz's zeta function, the sum of (q + k)**-x over k = 0, 1, ...
 
@@ -288,7 +280,7 @@ def polygamma(n: Any, x: Any) -> Tensor:
         raise ShapeError(f"polygamma: n is 0 to 30, not {order}")
     if order == 0:
         return x.digamma()
-    return by_slope(x, lambda x: (_derivative(x, order), _derivative(x, order + 1)))
+    return by_slope(lambda x: (_derivative(x, order), _derivative(x, order + 1)))(x)
 
 
 def _derivative(x: Tensor, n: int) -> Tensor:
@@ -312,12 +304,11 @@ def _cotangent(n: int) -> tuple[float, ...]:
     now = [0.0, 1.0]  # the lowest first
     for _ in range(n):
         slope = [i * c for i, c in enumerate(now)][1:]
-        now = [-(a + b) for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope], strict=True)]
+        now = [-(a + b) for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope])]
     return tuple(now[::-1])
 
 
-@function(special="multigammaln")
-@in_single()
+@function(special="multigammaln", single=True)
 def mvlgamma(x: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p: a sum of `lgamma(x - j / 2)` for j below p,
     of x's shape.

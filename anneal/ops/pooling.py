@@ -43,7 +43,7 @@ def windows_of(x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
     lead, sizes = x.shape[:-k], x.shape[-k:]
     m = len(lead)
     out = []
-    for axis, (n, size, s, d) in enumerate(zip(sizes, kernel, stride, dilation, strict=True)):
+    for axis, (n, size, s, d) in enumerate(zip(sizes, kernel, stride, dilation)):
         reach = d * (size - 1) + 1
         if n < reach:
             raise ShapeError(
@@ -52,41 +52,33 @@ def windows_of(x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
             )
         out.append((n - reach) // s + 1)
     # of one window the stride does not matter, and may be longer than any row
-    stride = tuple([size if o == 1 and s > size else s for o, size, s in zip(out, kernel, stride, strict=True)])
-    whole = tuple([(0, n) for n in lead])
-    if all(size == s and d == 1 for size, s, d in zip(kernel, stride, dilation, strict=True)):
+    stride = tuple([size if o == 1 and s > size else s for o, size, s in zip(out, kernel, stride)])
+    if all(size == s and d == 1 for size, s, d in zip(kernel, stride, dilation)):
         # Windows that do not overlap are rows and columns of blocks.
-        x = shrink(x, (*whole, *[(0, o * size) for o, size in zip(out, kernel, strict=True)]))
+        x = shrink(x, tuple([(0, o * size) for o, size in zip(out, kernel)]))
         x = reshape(x, (*lead, *woven(out, kernel)))
         return permute(x, (*range(m), *[m + 2 * i + j for i in range(k) for j in (1, 0)]))
     # Along one axis: copies of the row laid end to end and read back in rows d longer, so that row j starts j*d further
     # on.
-    lengths = []
-    for i, (s, d) in enumerate(zip(stride, dilation, strict=True)):
-        lengths.append(max(sizes[i] + d, out[i] * s))
-        # A longer row than n + d needs a longer input; what is added is never looked at.
-        if lengths[i] > sizes[i] + d:
-            extra = lengths[i] - sizes[i] - d
-            x = pad(x, (*[(0, 0)] * m, *[(0, extra if j == i else 0) for j in range(k)]))
+    lengths = [max(n + d, o * s) for n, d, o, s in zip(sizes, dilation, out, stride)]
+    # A longer row than n + d needs a longer input; what is added is never looked at.
+    x = pad(x, tuple([(0, length - n - d) for length, n, d in zip(lengths, sizes, dilation)]))
     sizes = x.shape[-k:]
-    copies = [-(-size * n // length) for size, n, length in zip(kernel, lengths, sizes, strict=True)]
+    copies = [-(-size * n // length) for size, n, length in zip(kernel, lengths, sizes)]
     x = expand(reshape(x, (*lead, *woven((1,) * k, sizes))), (*lead, *woven(copies, sizes)))
-    x = reshape(x, (*lead, *[c * n for c, n in zip(copies, sizes, strict=True)]))
-    x = shrink(x, (*whole, *[(0, size * n) for size, n in zip(kernel, lengths, strict=True)]))
+    x = reshape(x, (*lead, *[c * n for c, n in zip(copies, sizes)]))
+    x = shrink(x, tuple([(0, size * n) for size, n in zip(kernel, lengths)]))
     x = reshape(x, (*lead, *woven(kernel, lengths)))
-    spans = [o * s for o, s in zip(out, stride, strict=True)]
-    x = shrink(x, (*whole, *[(0, n) for n in woven(kernel, spans)]))
-    if any(s != 1 for s in stride):
-        split = [n for group in zip(kernel, out, stride, strict=True) for n in group]
-        x = reshape(x, (*lead, *split))
-        x = shrink(x, (*whole, *[(0, 1 if i % 3 == 2 else n) for i, n in enumerate(split)]))
-        x = reshape(x, (*lead, *woven(kernel, out)))
-    return x
+    spans = [o * s for o, s in zip(out, stride)]
+    x = shrink(x, tuple([(0, n) for n in woven(kernel, spans)]))
+    x = reshape(x, (*lead, *[n for group in zip(kernel, out, stride) for n in group]))
+    x = shrink(x, tuple([(0, n) for size, o in zip(kernel, out) for n in (size, o, 1)]))
+    return reshape(x, (*lead, *woven(kernel, out)))
 
 
 def woven(a: Sequence[int], b: Sequence[int]) -> Ints:
     """a0, b0, a1, b1, ..."""
-    return tuple([n for pair in zip(a, b, strict=True) for n in pair])
+    return tuple([n for pair in zip(a, b) for n in pair])
 
 
 # -- pools by their output --------------------------------------------------------------------------------------------
@@ -111,12 +103,9 @@ def im2col(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 
         raise ShapeError(f"unfold: x is (batch, channels, h, w) or (channels, h, w), not {x.shape}")
     k, d = per_axis("kernel_size", kernel_size, 2), per_axis("dilation", dilation, 2)
     p, s = per_axis("padding", padding, 2, 0), per_axis("stride", stride, 2)
-    u = windows_of(pad(x.uop, ((0, 0), (0, 0), *[(v, v) for v in p])), k, s, d)
+    u = windows_of(pad(x.uop, tuple([(v, v) for v in p])), k, s, d)
     n, c, kh, oh, kw, ow = u.shape
     return x._new(reshape(permute(u, (0, 1, 2, 4, 3, 5)), (n, c * kh * kw, oh * ow)))
-
-
-_BOOL = dtypes.bool_
 
 
 def _pool_args(
@@ -128,10 +117,10 @@ def _pool_args(
     k, d = per_axis("kernel_size", kernel, axes), per_axis("dilation", dilation, axes)
     p = per_axis("padding", padding, axes, 0)
     s = k if stride is None or stride == () else per_axis("stride", stride, axes)
-    if any(2 * b > a for a, b in zip(k, p, strict=True)):
+    if any(2 * b > a for a, b in zip(k, p)):
         raise ShapeError(f"padding {p} is more than half the kernel {k}")
     sides = []
-    for n, a, st, b, e in zip(x.shape[-axes:], k, s, p, d, strict=True):
+    for n, a, st, b, e in zip(x.shape[-axes:], k, s, p, d):
         extra = 0
         room = n + 2 * b - e * (a - 1) - 1
         # A last window, or the only one, may hang over the end, but not start in the padding.
@@ -167,9 +156,8 @@ def _max_pool(
     k, s, _, d, sides = _pool_args(axes, x, kernel_size, stride, padding, ceil_mode, dilation)
     u = whole = x._kept()
     if any(side != (0, 0) for side in sides):
-        pairs = (*[(0, 0)] * (x.ndim - axes), *sides)
-        inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)
-        u = inside.where(pad(u, pairs), u.dtype.min)
+        inside = pad(broadcast(const(dtypes.bool_, True), u.shape), sides)
+        u = inside.where(pad(u, sides), u.dtype.min)
     top = _reduce_windows(windows_of(u, k, s, d), Op.MAX, axes, x.requires_grad)
     return x._new(named("max_pool", top, whole, arguments=(k, s, d, sides)))
 
@@ -219,23 +207,23 @@ def _avg_pool(
     if divisor_override == 0:
         raise ShapeError(f"{name}: divisor_override is not 0")
     k, s, p, d, sides = _pool_args(axes, x, kernel_size, stride, padding, ceil_mode, 1)
-    lead = x.ndim - axes
     u = x.uop
-    total = _reduce_windows(windows_of(pad(u, (*[(0, 0)] * lead, *sides)), k, s, d), Op.ADD, axes)
-    hangs = any(after != b for b, (_, after) in zip(p, sides, strict=True))
-    total = named("sum_pool", total, u, arguments=(k, s, (1,) * axes, sides))
-    if divisor_override is None and not (hangs or (any(p) and not count_include_pad)):
-        mean = total * (1.0 / math.prod(k))
-        return x._new(named("avg_pool", mean, u, arguments=(k, s, (1,) * axes, sides)))
+    total = _reduce_windows(windows_of(pad(u, sides), k, s, d), Op.ADD, axes)
+    hangs = any(after != b for b, (_, after) in zip(p, sides))
+    told = (k, s, d, sides)
+    total = named("sum_pool", total, u, arguments=told)
     if divisor_override is not None:
         return x._new(total * (1.0 / divisor_override))
+    if not (hangs or (any(p) and not count_include_pad)):
+        return x._new(named("avg_pool", total * (1.0 / math.prod(k)), u, arguments=told))
     # What ceil_mode adds beyond the padding never counts.
-    size = u.shape[-axes:]
-    counted = size if not count_include_pad else tuple([n + 2 * b for n, b in zip(size, p, strict=True)])
-    border = sides if not count_include_pad else tuple([(0, after - b) for b, (_, after) in zip(p, sides, strict=True)])
+    counted, border = u.shape[-axes:], sides
+    if count_include_pad:
+        counted = tuple([n + 2 * b for n, b in zip(counted, p)])
+        border = tuple([(0, after - b) for b, (_, after) in zip(p, sides)])
     ones = pad(broadcast(const(u.dtype, 1), counted), border)
     counts = _reduce_windows(windows_of(ones, k, s, d), Op.ADD, axes)
-    return x._new(total / broadcast(reshape(counts, (1,) * lead + counts.shape), total.shape))
+    return x._new(total / broadcast(counts, total.shape))
 
 
 @function(functional=True)

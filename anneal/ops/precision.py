@@ -6,7 +6,6 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar
 
 from anneal.backend import HOST, get_device
@@ -20,27 +19,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FLOAT32 = dtypes.float32
 
 
-def in_single(keeps: bool = False) -> Callable[[F], F]:
-    """A decorator for functions of several ops: floats of 8 and 16 bits become float32 first, and the result is rounded
-    once.
+def in_single(function: F, keeps: bool) -> F:
+    """A function of several ops, whose floats of 8 and 16 bits become float32 first, and whose result is rounded once.
 
     The result has the dtype that the float tensors among the arguments promote to; with `keeps`, that of the first.
     """
 
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def in_float32(*args: Any, **options: Any) -> Any:
-            kinds = [a.uop.dtype for a in (*args, *options.values()) if isinstance(a, Handle)]
-            if not any(k.is_narrow for k in kinds) or options.get("dtype") is not None:
-                return function(*args, **options)
-            floats = [k for k in kinds if k.is_float]
-            kind = args[0].uop.dtype if keeps else functools.reduce(promote, floats)
-            out = function(*[_as_single(a) for a in args], **{n: _as_single(a) for n, a in options.items()})
-            return out.cast(kind)
+    @functools.wraps(function)
+    def in_float32(*args: Any, **options: Any) -> Any:
+        kinds = [a.uop.dtype for a in (*args, *options.values()) if isinstance(a, Handle)]
+        if not any(k.is_narrow for k in kinds) or options.get("dtype") is not None:
+            return function(*args, **options)
+        kind = kinds[0] if keeps else functools.reduce(promote, [k for k in kinds if k.is_float])
+        out = function(*[_as_single(a) for a in args], **{n: _as_single(a) for n, a in options.items()})
+        return out.cast(kind)
 
-        return in_float32  # type: ignore[return-value]
-
-    return decorate
+    return in_float32  # type: ignore[return-value]
 
 
 def _as_single(x: Any) -> Any:
@@ -63,7 +57,8 @@ def casts(function: F, rule: str) -> F:
         kinds = here.autocast
         if not kinds or options.get("dtype") is not None:
             return function(*args, **options)
-        floats = [t for x in (*args, *options.values()) for t in _tensors(x) if _may_change(t)]
+        given = [t for x in (*args, *options.values()) for t in (x if isinstance(x, (list, tuple)) else (x,))]
+        floats = [t for t in given if isinstance(t, Handle) and _may_change(t)]
         low = cast_dtype(kinds, floats[0].device) if floats else None
         here.autocast = ()
         try:
@@ -92,12 +87,8 @@ def cast_dtype(kinds: tuple[tuple[str, DType], ...], device: str) -> DType | Non
     return next((dtype for name, dtype in kinds if name == kind), None)
 
 
-def _tensors(x: Any) -> list[Any]:
-    return [t for t in (x if isinstance(x, (list, tuple)) else (x,)) if isinstance(t, Handle)]
-
-
 def _may_change(t: Any) -> bool:
-    kind: DType = t.uop.dtype
+    kind: DType = t.dtype
     return kind.is_float and kind.bits < 64
 
 
@@ -121,9 +112,7 @@ _INT32, _INT64 = dtypes.int32, dtypes.int64
 
 def largest_of(u: UOp) -> int:
     """The largest size of an element of integers or bools, as far as the bounds tell."""
-    assert u.vmin is not None
-    assert u.vmax is not None
-    return max(abs(int(u.vmin)), abs(int(u.vmax)))
+    return max(abs(int(u.vmin)), abs(int(u.vmax)))  # type: ignore[arg-type]
 
 
 def _known(u: UOp) -> bool:
@@ -205,11 +194,8 @@ def _reached(u: UOp) -> bool:
 
 def _exact(op: Op, a: UOp, b: UOp) -> tuple[float, float]:
     """The bounds of `op` if integers had no end."""
-    (al, ah), (bl, bh) = (a.vmin, a.vmax), (b.vmin, b.vmax)
-    assert al is not None
-    assert ah is not None
-    assert bl is not None
-    assert bh is not None
+    bounds: Any = a.vmin, a.vmax, b.vmin, b.vmax
+    al, ah, bl, bh = bounds
     if op is Op.ADD:
         return al + bl, ah + bh
     if op is Op.SUB:
@@ -234,10 +220,8 @@ def check_growth(op: Op, a: UOp, b: UOp, name: str = "") -> None:
     for u in (a, b):
         if u.vmin == d.min and u.vmax == d.max:
             return
-    if here.wraps or 0 in a.shape:
-        return
     low, high = _exact(op, a, b)
-    if d.min <= low and high <= d.max:
+    if here.wraps or 0 in a.shape or (d.min <= low and high <= d.max):
         return
     one = a.vmin == a.vmax or b.vmin == b.vmax or (a is b and a.vmin >= 0)  # type: ignore[operator]
     if low > d.max or high < d.min or (one and _reached(a) and _reached(b)):
@@ -280,7 +264,7 @@ class no_grad:
         here.grad = False
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         here.grad = self._before.pop()
 
     def __call__(self, function: F) -> F:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from anneal.backend import HOST, Array, Place, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import Integer, deferred, function, need_float
+from anneal.ops.arguments import Integer, deferred, family, function, need_float
 from anneal.ops.checks import int_args, need_tensor
 from anneal.ops.creation import arange
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
@@ -23,6 +23,7 @@ from anneal.uop import DType, Ints, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
 
 _U32 = dtypes.uint32
+_static = function(static=True)
 
 
 @dataclass(slots=True)
@@ -133,7 +134,7 @@ class Generator:
 
     def _counted(self, recorded: Any, device: str) -> Tensor:
         """The number of the next call of a jit function's run, as the counter on `device` tells it."""
-        run: Drawing | None = recorded.drawn.get(self)
+        run = recorded.drawn.get(self)
         if run is None:
             expected = recorded.expected[self].count if self in recorded.expected else 0
             run = recorded.drawn[self] = Drawing(expected, self._take(expected))
@@ -226,7 +227,7 @@ with Context():  # nobody seeds: a jit function may be the first to import this
     default_generator = Generator(0)
 
 
-@function(static=True)
+@_static
 def manual_seed(seed: Integer) -> Generator:
     """Make every later random number a function of `seed` and the calls since.
 
@@ -303,23 +304,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
 # -- distributions --------------------------------------------------------------------------------------------------
 
 
-@function(static=True)
-def rand(
-    *shape: Any,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
-    generator: Generator | None = None,
-) -> Tensor:
-    """Uniform floats in [0, 1): multiples of 2**-24 (of narrower floats, as fine as they are at 1/2).
-
-    >>> manual_seed(0) and rand(2, 3).shape
-    (2, 3)
-    """
-    return uniform(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
-
-
-@function(static=True)
+@_static
 def uniform(
     *shape: Any,
     low: float = 0.0,
@@ -343,29 +328,11 @@ def uniform(
 @deferred
 def _uniform(seed: Tensor, call: Tensor, shape: Ints, d: DType, low: float, high: float) -> Tensor:
     u = _unit(words(shape, seed, call)[0], d)
-    if high - low != 1:
-        u = u * (high - low)
+    u = u if high - low == 1 else u * (high - low)
     return fresh(u if low == 0 else u + low, seed.device)
 
 
-@function(static=True)
-def randn(
-    *shape: Any,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
-    generator: Generator | None = None,
-) -> Tensor:
-    """Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words).
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.randn(2, 3).shape
-    (2, 3)
-    """
-    return normal(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
-
-
-@function(static=True)
+@_static
 def normal(
     *shape: Any,
     mean: float = 0.0,
@@ -398,7 +365,44 @@ def _normal(seed: Tensor, call: Tensor, shape: Ints, d: DType, mean: float, std:
     return fresh((u if mean == 0 else u + mean).cast(d), seed.device)
 
 
-@function(static=True)
+def _unscaled(
+    name: str,
+    draw: Callable[..., Tensor],
+    *shape: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    return draw(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
+
+
+rand, randn = family(
+    _unscaled,
+    {
+        "rand": (
+            uniform,
+            """Uniform floats in [0, 1): multiples of 2**-24 (of narrower floats, as fine as they are at 1/2).
+
+    >>> manual_seed(0) and rand(2, 3).shape
+    (2, 3)
+    """,
+        ),
+        "randn": (
+            normal,
+            """Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.randn(2, 3).shape
+    (2, 3)
+    """,
+        ),
+    },
+    static=True,
+)
+
+
+@_static
 def randint(
     low: Integer,
     high: Integer | None = None,
@@ -445,15 +449,14 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
         if not 0 <= p <= 1:
             raise ShapeError(f"bernoulli: p lies in 0 to 1, not {p}")
         return (rand(*shape, device=device, generator=generator) < p).float()
-    chances: Tensor = need_tensor("p, unless it is a number,", p)
-    chances = chances.detach()
+    chances = need_tensor("p, unless it is a number,", p).detach()
     drawn = (rand(*chances.shape, device=chances.device, generator=generator) < chances).uop.cast(dtypes.int32)
     right = ((chances >= 0) & (chances <= 1)).uop
     drawn = refused("bernoulli", chances.device, drawn, right, "p lies in 0 to 1; these do not")
-    return chances._new_plain(drawn.cast(chances.dtype))
+    return chances._new_plain(drawn.cast(chances.dtype))  # type: ignore[no-any-return]
 
 
-@function(static=True)
+@_static
 def randperm(n: int, *, device: str | None = None, generator: Generator | None = None) -> Tensor:
     """The integers 0..n-1 in random order, int32: the stable sorting order of n random words.
 
@@ -462,16 +465,14 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
     [0, 1, 2, 3]
     """
     device = _device(device)
-    bits = _bits(_shape((n,)), device, generator)
-    keys = UOp(Op.BITCAST, dtypes.int32, (bits,))
+    keys = UOp(Op.BITCAST, dtypes.int32, (_bits(_shape((n,)), device, generator),))
     return fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
 
 
 def _gumbel(shape: Ints, device: str, generator: Generator | None) -> Tensor:
     """-log(-log(u)) with u strictly between 0 and 1."""
     u = _unit(_bits(shape, device, generator), dtypes.float32) + 2.0**-25
-    inner = -Op.LOG(u)
-    return fresh(-Op.LOG(inner), device)
+    return fresh(-Op.LOG(-Op.LOG(u)), device)
 
 
 @function(method=False)
@@ -569,31 +570,38 @@ def host_uniform(shape: Ints, bound: float, dtype: DType = dtypes.float32) -> Ar
     return x.astype(numpy_dtype(dtype), copy=False)
 
 
-@function
-def rand_like(
-    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool = False, device: str | None = None
+def _drawn_like(
+    name: str,
+    draw: Callable[..., Tensor],
+    x: Tensor,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool = False,
+    device: str | None = None,
 ) -> Tensor:
-    """`rand` in this tensor's shape, dtype and device.
+    kind = x.dtype if dtype is None else dtype
+    return draw(*x.shape, dtype=kind, device=device or x.device, requires_grad=requires_grad)
+
+
+rand_like, randn_like = family(
+    _drawn_like,
+    {
+        "rand_like": (
+            rand,
+            """`rand` in this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).rand_like().shape
     (2,)
-    """
-    return rand(*x.shape, dtype=_random_dtype(x, dtype), device=device or x.device, requires_grad=requires_grad)
-
-
-@function
-def randn_like(
-    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool = False, device: str | None = None
-) -> Tensor:
-    """`randn` in this tensor's shape, dtype and device.
+    """,
+        ),
+        "randn_like": (
+            randn,
+            """`randn` in this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).randn_like().shape
     (2,)
-    """
-    return randn(*x.shape, dtype=_random_dtype(x, dtype), device=device or x.device, requires_grad=requires_grad)
-
-
-def _random_dtype(x: Tensor, dtype: DTypeLike | None) -> DType:
-    return x.uop.dtype if dtype is None else as_dtype(dtype)
+    """,
+        ),
+    },
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +14,8 @@ from anneal.ops.elementwise import beside, choose, floats_of, real_node
 from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
-from anneal.ops.precision import in_single, largest_of, power, whole
-from anneal.uop import Op, UOp, by_rule, const
+from anneal.ops.precision import largest_of, power, whole
+from anneal.uop import Op, UOp, by_rule
 from anneal.uop.sizes import most, product
 
 Axes = int | Sequence[int] | None
@@ -83,7 +82,7 @@ def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> Tensor([[0, 1], [0, 0]]).any(axis=1)
     Tensor([ True, False], dtype=bool)
     """
-    return x._new_plain(reduced(x, Op.MAX, truth(x).uop, axis, keepdim).uop)
+    return x._new_plain(_along(Op.MAX, truth(x).uop, axis, keepdim))
 
 
 @function(array_api=True)
@@ -94,7 +93,7 @@ def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     >>> (Tensor([1, 2]) > 0).all().item()
     True
     """
-    return x._new_plain(reduced(x, Op.MIN, truth(x).uop, axis, keepdim).uop)
+    return x._new_plain(_along(Op.MIN, truth(x).uop, axis, keepdim))
 
 
 @function
@@ -112,13 +111,10 @@ def count_nonzero(x: Tensor, axis: Axes = None) -> Tensor:
 
 
 def _count(x: Tensor, axis: Axes) -> int:
-    s = x.uop.shape
-    count: int = product([s[a] for a in axes_of(axis, len(s))])
-    return count
+    return product([x.shape[a] for a in axes_of(axis, x.ndim)])  # type: ignore[no-any-return]
 
 
-@function(array_api=True)
-@in_single()
+@function(array_api=True, single=True)
 def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The mean along axes; nan over nothing. Integers give float32.
 
@@ -133,15 +129,12 @@ def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     total = reduce_node(u, Op.ADD, axes_of(axis, len(u.shape)), keepdim)
     if n == 1:
         return x._new(total)
-    if isinstance(n, UOp):
-        return x._new(elementwise(Op.MUL, (total, reciprocal(u.dtype, [n])), total.shape))
-    scale = 1 / n if n else math.nan
-    return x._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
+    return x._new(elementwise(Op.MUL, (total, reciprocal(u.dtype, [n])), total.shape))
 
 
-@function(array_api=True)
-@in_single()
-def var(
+def _spread(
+    name: str,
+    rooted: bool,
     x: Tensor,
     axis: Axes | bool = None,
     correction: Number | None = 1,
@@ -149,44 +142,47 @@ def var(
     *,
     unbiased: bool | None = None,
 ) -> Tensor:
-    """The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1.
-
-    A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0).item()
-    1.25
-    """
     axis, unbiased = _unbiased(axis, unbiased)
     if unbiased is not None or correction is None:
         correction = int(unbiased is not False)
     floats = floats_of(x)
     centred = floats - floats.mean(axis, True)
     left = _count(x, axis) - correction
-    total = (centred * centred).sum(axis, keepdim)
+    out = (centred * centred).sum(axis, keepdim)
     if isinstance(left, UOp):
-        return total / x._new_plain(Op.MAX(left, left.const_like(0)).cast(total.dtype))
-    left = builtins.max(0, left)
-    return total * (1 / left) if left else total / 0.0
+        out = out / x._new_plain(Op.MAX(left, left.const_like(0)).cast(out.dtype))
+    else:
+        out = out * (1 / left) if left > 0 else out / 0.0
+    return root(out, 2) if rooted else out
 
 
-@function(array_api=True)
-@in_single()
-def std(
-    x: Tensor,
-    axis: Axes | bool = None,
-    correction: Number | None = 1,
-    keepdim: bool = False,
-    *,
-    unbiased: bool | None = None,
-) -> Tensor:
-    """The square root of `var`. The gradient is 0 where it is 0.
+var, std = family(
+    _spread,
+    {
+        "var": (
+            False,
+            """The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1.
+
+    A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0).item()
+    1.25
+    """,
+        ),
+        "std": (
+            True,
+            """The square root of `var`. The gradient is 0 where it is 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 3.0], [5.0, 5.0]]).std(axis=1, correction=0)
     Tensor([1., 0.], dtype=float32)
-    """
-    return root(x.var(axis, correction, keepdim, unbiased=unbiased), 2)
+    """,
+        ),
+    },
+    array_api=True,
+    single=True,
+)
 
 
 def _with_mean(
@@ -248,8 +244,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     return x._new(by_rule("slope", value.uop, x.uop, slope.uop))
 
 
-@function(autocast="float32")
-@in_single()
+@function(autocast="float32", single=True)
 def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
 
@@ -291,8 +286,7 @@ def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeL
     return choose(x.isnan(), 0, x).sum(axis, keepdim, dtype=dtype)
 
 
-@function
-@in_single()
+@function(single=True)
 def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The mean of the elements that are not nan; nan where every element is.
 
@@ -305,8 +299,7 @@ def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return choose(nan, 0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
 
 
-@function
-@in_single()
+@function(single=True)
 def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False) -> Tensor:
     """The variance of the elements that are not nan; the divisor is their count less `correction`, nan where that is
     not above 0.
@@ -322,8 +315,7 @@ def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: b
     return choose(left > 0, (apart * apart).sum(axis, keepdim) / left, math.nan)
 
 
-@function
-@in_single()
+@function(single=True)
 def nanstd(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False) -> Tensor:
     """The square root of `nanvar`.
 
@@ -344,8 +336,7 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
     return reduced(x, Op.MAX, x.uop, axis, True)
 
 
-@function(special=True, autocast="float32", neutral="-inf")
-@in_single()
+@function(special=True, autocast="float32", neutral="-inf", single=True)
 def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
 
@@ -357,18 +348,31 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     top = _top(floats, axis)
     top = choose(top.isinf(), 0.0, top)
     total = (floats - top).exp().sum(axis, True).log() + top
-    return total if keepdim else _drop(total, axis)
+    return total if keepdim else total.squeeze(axis)
 
 
-def _drop(x: Tensor, axis: Axes) -> Tensor:
-    axes = axes_of(axis, x.ndim)
-    return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
+def _soft(name: str, logs: bool, x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    at = -1 if axis is None else axis
+    floats = floats_of(x) if dtype is None else x.cast(dtype)
+    place = axis_of(at, floats.ndim)
+    if not floats.ndim:
+        return floats * 0.0 if logs else floats * 0.0 + 1.0
+    if 0 in floats.shape:
+        return floats
+    shifted = floats - _top(floats, at)
+    e = shifted.exp()
+    total = e.sum(at, True)
+    u = (shifted - total.log() if logs else e / total).uop
+    return floats._new(named(name, u, floats.uop, arguments=place))
 
 
-@function(functional=True, special=True, autocast="float32", neutral="-inf")
-@in_single()
-def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
+softmax, log_softmax = family(
+    _soft,
+    {
+        "softmax": (
+            False,
+            """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+    1.
 
     Args:
         axis: the axis; -1, the last, if neither it nor `dim` is given.
@@ -377,21 +381,31 @@ def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmax(-1)
     Tensor([0.5, 0.5], dtype=float32)
-    """
-    at = -1 if axis is None else axis
-    floats = floats_of(x) if dtype is None else x.cast(dtype)
-    if not floats.ndim:
-        axis_of(at, 0)
-        return floats * 0.0 + 1.0
-    if 0 in floats.shape and axes_of(at, floats.ndim):
-        return floats
-    e = (floats - _top(floats, at)).exp()
-    shares = (e / e.sum(at, True)).uop
-    return floats._new(named("softmax", shares, floats.uop, arguments=axis_of(at, floats.ndim)))
+    """,
+        ),
+        "log_softmax": (
+            True,
+            """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
+
+    Args:
+        axis: the axis; -1, the last, if neither it nor `dim` is given.
+        dim: torch's name for `axis`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
+    Tensor([-0.6931, -0.6931], dtype=float32)
+    """,
+        ),
+    },
+    functional=True,
+    special=True,
+    autocast="float32",
+    neutral="-inf",
+    single=True,
+)
 
 
-@function(functional=True, autocast="float32", neutral="inf")
-@in_single()
+@function(functional=True, autocast="float32", neutral="inf", single=True)
 def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """`softmax` of -x, a tensor of x's shape.
 
@@ -404,31 +418,6 @@ def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     Tensor([0.5, 0.5], dtype=float32)
     """
     return x.neg().softmax(axis, dtype=dtype)
-
-
-@function(functional=True, special=True, autocast="float32", neutral="-inf")
-@in_single()
-def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
-
-    Args:
-        axis: the axis; -1, the last, if neither it nor `dim` is given.
-        dim: torch's name for `axis`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
-    Tensor([-0.6931, -0.6931], dtype=float32)
-    """
-    at = -1 if axis is None else axis
-    floats = floats_of(x) if dtype is None else x.cast(dtype)
-    if not floats.ndim:
-        axis_of(at, 0)
-        return floats * 0.0
-    if 0 in floats.shape and axes_of(at, floats.ndim):
-        return floats
-    shifted = floats - _top(floats, at)
-    logarithms = (shifted - shifted.exp().sum(at, True).log()).uop
-    return floats._new(named("log_softmax", logarithms, floats.uop, arguments=axis_of(at, floats.ndim)))
 
 
 def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, said
 from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.extremes import ValuesIndices, one_dim
@@ -116,9 +116,59 @@ def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
 
 
-@function
-def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
-    """The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone.
+def _median(
+    name: str, place: Callable[..., Tensor], x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None
+) -> Tensor | ValuesIndices:
+    if dim is not None:
+        at = one_dim(dim, axis, x.ndim)
+        rows = as_rows(x, at)
+        where = place(rows, rows.argsort())
+        values, indices = [from_rows(x, t.squeeze(-1), at, keepdim) for t in (taken(rows, where), where)]
+        return ValuesIndices(values, indices)
+    if axis is None and x.dtype.is_float and 0 in x.shape:
+        return x.sum(axis, keepdim) + math.nan
+    x._kept()
+    rows = as_rows(x, axis)
+    return from_rows(x, _shared(rows, taken(rows, place(rows, rows.argsort())).squeeze(-1)), axis, keepdim)
+
+
+def _middle(rows: Tensor, order: Tensor) -> Tensor:
+    """The place of the middle one in the order of each row, or of a nan. Raises ShapeError where the number of elements
+    is known only at the run.
+    """
+    n = rows.shape[-1]
+    if not isinstance(n, int):
+        raise ShapeError(
+            f"median: takes a number of elements, and here there are {n}; slice by numbers, or use nanmedian"
+        )
+    if not rows.dtype.is_float:
+        return order.narrow(-1, (n - 1) // 2, 1)
+    nans = rows.isnan().sum(-1, True)  # they are sorted last: the first of them stands for all
+    return taken(order, choose(nans > 0, n - nans, (n - 1) // 2))
+
+
+def _middle_of_numbers(rows: Tensor, order: Tensor) -> Tensor:
+    """The place of the middle one of what is not nan: nan is sorted last."""
+    return taken(order, ((~rows.isnan()).sum(-1, True) - 1).maximum(0) // 2)
+
+
+def _shared(rows: Tensor, value: Tensor) -> Tensor:
+    """A value of each row, whose gradient all elements equal to it share evenly."""
+    if not value.requires_grad:
+        return value
+    picked = value.detach().unsqueeze(-1)
+    hit = rows.eq(picked) | (rows.isnan() & picked.isnan())
+    same = choose(hit, rows, 0.0).sum(-1) / hit.sum(-1).cast(rows.dtype)
+    return value._new(by_rule("equal", value.uop, same.uop))
+
+
+median, nanmedian = family(
+    _median,
+    {
+        "median": (
+            _middle,
+            """The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+    alone.
 
     nan if there is one. `quantile(0.5)` is the mean of the middle two.
 
@@ -135,86 +185,21 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
     ValuesIndices(values=Tensor([2], dtype=int32), indices=Tensor([2], dtype=int32))
     >>> x.median(axis=1), x.median().item()
     (Tensor([2], dtype=int32), 2)
-    """
-    if dim is not None:
-        rows, order, at = _sorted_rows(x, dim, axis)
-        n = _count(rows)
-        if not x.dtype.is_float:
-            return _middle(x, rows, order.narrow(-1, (n - 1) // 2, 1), at, keepdim)
-        nans = rows.isnan().sum(-1, True)  # they are sorted last: the first of them stands for all
-        return _middle(x, rows, taken(order, choose(nans > 0, n - nans, (n - 1) // 2)), at, keepdim)
-    if axis is None and _is_nothing(x):
-        return x.sum(axis, keepdim) + math.nan
-    x._kept()
-    rows = as_rows(x, axis)
-    n = _count(rows)
-    middle = taken(rows, rows.argsort().narrow(-1, (n - 1) // 2, 1))
-    middle = choose(rows.isnan().any(-1), math.nan, middle.squeeze(-1)) if x.dtype.is_float else middle.squeeze(-1)
-    return from_rows(x, _shared(rows, middle), axis, keepdim)
-
-
-def _shared(rows: Tensor, value: Tensor) -> Tensor:
-    """A value of each row, whose gradient all elements equal to it share evenly."""
-    if not value.requires_grad:
-        return value
-    picked = value.detach().unsqueeze(-1)
-    hit = rows.eq(picked) | (rows.isnan() & picked.isnan())
-    same = choose(hit, rows, 0.0).sum(-1) / hit.sum(-1).cast(rows.dtype)
-    return value._new(by_rule("equal", value.uop, same.uop))
-
-
-@function
-def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
-    """The median of the elements that are not nan, the lower of two; nan where every element is.
+    """,
+        ),
+        "nanmedian": (
+            _middle_of_numbers,
+            """The median of the elements that are not nan, the lower of two; nan where every element is.
 
     Arguments, results and errors as for `median`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3.0, float("nan"), 1.0]).nanmedian().item()
     1.0
-    """
-    if dim is None:
-        if axis is None and _is_nothing(x):
-            return x.sum(axis, keepdim) + math.nan
-        x._kept()
-        rows = as_rows(x, axis)
-        values = taken(rows, taken(rows.argsort(), _middle_of_numbers(rows))).squeeze(-1)
-        return from_rows(x, _shared(rows, values), axis, keepdim)
-    rows, order, at = _sorted_rows(x, dim, axis)
-    return _middle(x, rows, taken(order, _middle_of_numbers(rows)), at, keepdim)
-
-
-def _is_nothing(x: Tensor) -> bool:
-    """True for floats of which there are none."""
-    return x.dtype.is_float and 0 in x.shape
-
-
-def _sorted_rows(x: Tensor, dim: Any, axis: Axes) -> tuple[Tensor, Tensor, int]:
-    """The rows along one axis, the places that sort them, and the axis."""
-    at = one_dim(dim, axis, x.ndim)
-    rows = as_rows(x, at)
-    return rows, rows.argsort(), at
-
-
-def _count(rows: Tensor) -> int:
-    """The number of elements of a row. Raises ShapeError if it is known only at the run."""
-    n = rows.shape[-1]
-    if not isinstance(n, int):
-        raise ShapeError(
-            f"median: takes a number of elements, and here there are {n}; slice by numbers, or use nanmedian"
-        )
-    return n
-
-
-def _middle_of_numbers(rows: Tensor) -> Tensor:
-    """The place of the middle one of what is not nan in sorted rows: nan is sorted last."""
-    return ((~rows.isnan()).sum(-1, True) - 1).maximum(0) // 2
-
-
-def _middle(x: Tensor, rows: Tensor, place: Tensor, at: int, keepdim: bool) -> ValuesIndices:
-    """The element at a place of each row, and the place."""
-    values, indices = taken(rows, place).squeeze(-1), place.squeeze(-1)
-    return ValuesIndices(from_rows(x, values, at, keepdim), from_rows(x, indices, at, keepdim))
+    """,
+        ),
+    },
+)
 
 
 @function
@@ -236,16 +221,12 @@ def quantile(
     Tensor([1.5, 2. ], dtype=float32)
     """
     rows = as_rows(floats_of(x), axis)
-    if is_tensor(q) or not isinstance(rows.shape[-1], int):
-        nan = rows.isnan().any(-1, True)
-        whole = choose(nan, math.nan, rows)
-        return quantiles(x, whole, rows.shape[-1] - 1, q, axis, keepdim, interpolation)
-    shares = _shares(q, interpolation)
-    order = rows.argsort()
     n = rows.shape[-1]
-    nan = rows.isnan().any(-1)
-    out = []
-    for share in shares:
+    if is_tensor(q) or not isinstance(n, int):
+        whole = choose(rows.isnan().any(-1, True), math.nan, rows)
+        return quantiles(x, whole, n - 1, q, axis, keepdim, interpolation)
+    order, nan, out = rows.argsort(), rows.isnan().any(-1), []
+    for share in _shares(q, interpolation):
         place = share * (n - 1)
         low, high = math.floor(place), math.ceil(place)
         weight = _BETWEEN[interpolation](place - low, low)
@@ -278,8 +259,7 @@ def quantiles(x: Tensor, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bo
             raise ShapeError(f"q is a float or a vector of floats, not {said(q)}")
         given = q.cast(rows.dtype).reshape(-1)
         shares = [given[i : i + 1] for i in range(given.shape[0])]
-    order = rows.argsort()
-    out = []
+    order, out = rows.argsort(), []
     for share in shares:
         place = share * last if is_tensor(last) else (rows[..., :1].isnan() * 0 + last) * share
         low = place.detach().floor()
@@ -326,15 +306,14 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
         raise ShapeError(f"bincount: minlength must not be negative, not {minlength}")
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"bincount: weights have the shape of the elements, {x.shape}, not {weights.shape}")
-    each = broadcast(const(_INT32, 1), (n, 1)) if weights is None else reshape(weights.uop, (n, 1))
     places = x.uop.cast(_INT32)
-    out = kept(
-        "bincount",
-        x.device if weights is not None else "",
-        (each,),
-        lambda each: reshape(UOp(Op.SCATTER_ADD, each.dtype, (places, each), (minlength,)), (minlength,)),
-    )
-    return x._new_plain(out) if weights is None else weights._new(out)
+
+    def made(each: UOp) -> UOp:
+        return reshape(UOp(Op.SCATTER_ADD, each.dtype, (places, reshape(each, (n, 1))), (minlength,)), (minlength,))
+
+    if weights is None:
+        return x._new_plain(made(broadcast(const(_INT32, 1), (n,))))
+    return weights._new(kept("bincount", x.device, (weights.uop,), made))
 
 
 @function
@@ -375,7 +354,7 @@ def searchsorted(
         return ((x <= wide if right else x < wide) | wide.ne(wide)).sum(-1)  # nan comes last
     flat = v.reshape(-1) if x.ndim == 1 else v
     nan = flat.ne(flat)
-    place: Tensor = (nan & False).cast(_INT32)
+    place = (nan & False).cast(_INT32)
     step = 1 << n.bit_length() - 1
     while step:  # so many elements further on, as long as what lies before is still smaller
         last = place + (step - 1)

@@ -15,14 +15,12 @@ from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, iota, row_shape
-from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, quantiles, taken
 from anneal.uop import by_rule, const, dtypes
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@function(functional=True, method=False, autocast="float32", single=True)
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; shapes broadcast first, norms below eps count as eps.
 
@@ -37,8 +35,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return (x * y).sum(dim)
 
 
-@function(functional=True, method=False, autocast="float32")
-@in_single()
+@function(functional=True, method=False, autocast="float32", single=True)
 def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
 
@@ -100,7 +97,7 @@ def cov(x: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights
 
 
 def _weights(x: Tensor, often: Tensor | None, much: Tensor | None) -> Tensor | None:
-    out: Any = None
+    out = None
     for name, given in (("fweights", often), ("aweights", much)):
         if given is not None:
             if given.shape != x.shape[-1:]:
@@ -110,8 +107,7 @@ def _weights(x: Tensor, often: Tensor | None, much: Tensor | None) -> Tensor | N
             if name == "fweights" and not given.dtype.is_int:
                 raise DTypeError(f"cov: fweights are integers, not {given.dtype.name}; aweights may be floats")
             out = given.cast(x.dtype) if out is None else out * given
-    weights: Tensor | None = out
-    return weights
+    return out
 
 
 @function
@@ -207,30 +203,25 @@ def histogram(
     if weight is not None and weight.shape != x.shape:
         raise ShapeError(f"histogram: weight has the shape of x, {x.shape}, not {weight.shape}")
     each = None if weight is None else weight.detach().reshape(-1)
-    counts: Any = index.bincount(parts, each).cast(row.dtype)
+    counts = index.bincount(parts, each).cast(row.dtype)
     if density:
         counts = counts / (edges.diff() * counts.sum())
     return Histogram(counts, edges)
-
-
-def _is_pair(x: Any) -> bool:
-    """True if the argument is two numbers."""
-    return isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(n, (int, float)) for n in x)
 
 
 def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
     """The ends of equal parts of a range."""
     if bins < 1:
         raise ShapeError(f"histogram: takes at least 1 bin, not {bins}")
-    if span is not None and not (_is_pair(span) and span[0] <= span[1]):
+    pair = isinstance(span, (tuple, list)) and len(span) == 2 and all(isinstance(n, (int, float)) for n in span)
+    if span is not None and not (pair and span[0] <= span[1]):
         raise ShapeError(f"histogram: range is two numbers, the lower first, not {said(span)}")
-    low: Any = row._lift(float(span[0])) if span else row.min() if row.numel() else row.sum()
-    high: Any = row._lift(float(span[1])) if span else row.max() if row.numel() else row.sum() + 1.0
+    low = row._lift(float(span[0])) if span else row.min() if row.numel() else row.sum()
+    high = row._lift(float(span[1])) if span else row.max() if row.numel() else row.sum() + 1.0
     same = low.eq(high)
     low, high = choose(same, low - 0.5, low), choose(same, high + 0.5, high)
     share = row._new_plain(iota(bins + 1)).cast(row.dtype) * (1.0 / bins)
-    edges: Tensor = low + (high - low) * share
-    return choose(share.eq(1.0), high, edges)
+    return choose(share.eq(1.0), high, low + (high - low) * share)
 
 
 @function(method=False)
@@ -257,7 +248,7 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int =
     if len(steps) != len(axes):
         raise ShapeError(f"gradient: {len(steps)} spacings for {len(axes)} axes")
     floats = floats_of(x)
-    return [_slopes(floats, at, step, edge_order) for at, step in zip(axes, steps, strict=True)]
+    return [_slopes(floats, at, step, edge_order) for at, step in zip(axes, steps)]
 
 
 def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
@@ -267,17 +258,17 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
     if is_tensor(spacing) and spacing.ndim:
         if spacing.shape != (n,):
             raise ShapeError(f"gradient: the places along axis {at} are {n}, not of shape {spacing.shape}")
-        gaps: Any = spacing.diff().reshape(row_shape(n - 1, at, x.ndim))
+        gaps = spacing.diff().reshape(row_shape(n - 1, at, x.ndim))
     else:
         gaps = x._lift(spacing if is_tensor(spacing) else float(spacing)).reshape([1] * x.ndim)
         gaps = gaps.expand(row_shape(n - 1, at, x.ndim))
 
-    def cut(t: Any, begin: int, end: int) -> Any:
+    def cut(t: Tensor, begin: int, end: int) -> Tensor:
         return slice_axis(t, at, begin, end)
 
     rises = x.diff(dim=at)
     ratio = rises / gaps
-    parts = list[Any]()
+    parts = []
     if n > 2:  # in the middle, each side's slope weighs by the other side's gap
         a, b = cut(gaps, 0, n - 2), cut(gaps, 1, n - 1)
         parts = [(cut(ratio, 0, n - 2) * b + cut(ratio, 1, n - 1) * a) / (a + b)]
@@ -287,8 +278,7 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
         first = first + (first - cut(ratio, 1, 2)) * a / (a + b)
         a, b = cut(gaps, n - 2, n - 1), cut(gaps, n - 3, n - 2)
         last = last + (last - cut(ratio, n - 3, n - 2)) * a / (a + b)
-    out: Tensor = first.cat(*parts, last, dim=at)
-    return out
+    return first.cat(*parts, last, dim=at)
 
 
 @function
@@ -387,16 +377,6 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
 
 
-def _steps(t: Tensor, x: Any, dx: Number, at: int) -> Tensor | float:
-    if x is None:
-        return float(dx)
-    places = t._lift(x)
-    if places.ndim == 1:
-        steps = places.diff()
-        return steps.reshape(row_shape(steps.shape[0], at, t.ndim))
-    return places.diff(dim=at)
-
-
 @function(function_alias="trapz")
 def trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
     """The integral along an axis by the trapezoidal rule, over places `x` or steps of `dx`.
@@ -424,8 +404,11 @@ def _trapezoids(t: Tensor, x: Any, dx: Number, dim: int) -> Tensor:
     need_axes(t.shape)
     n = t.shape[at]
     y = floats_of(t)
-    both: Tensor = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5
-    return both * _steps(t, x, dx, at)
+    both = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5
+    if x is None:
+        return both * float(dx)
+    places = t._lift(x)
+    return both * (places.diff().reshape(row_shape(-1, at, t.ndim)) if places.ndim == 1 else places.diff(dim=at))
 
 
 @function(functional=True, autocast="float32")
@@ -466,12 +449,10 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         exact = x.reshape(-1, 1).expand(x.shape[0], max(count - 1, 0)).cumprod(1)  # from the first power on
         exact = exact.new_ones(x.shape[0], min(count, 1)).cat(exact, dim=1)
         return exact if increasing else exact.flip(1)
-    powers: list[Any] = [x**k for k in range(count)]
-    if not powers:
+    if not count:
         return x.reshape(-1, 1)[:, :0]
-    first, *rest = powers if increasing else powers[::-1]
-    out: Tensor = first.stack(*rest, dim=1)
-    return out
+    first, *rest = [x**k for k in range(count)][:: 1 if increasing else -1]
+    return first.stack(*rest, dim=1)
 
 
 @function
@@ -488,7 +469,7 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
     if n < 0:
         raise DTypeError(f"matrix_power: there is no inverse here, so {n} must not be negative")
     side = x.shape[-1]
-    result: Tensor | None = None
+    result = None
     square = x
     while n:
         if n & 1:

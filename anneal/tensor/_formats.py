@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -257,19 +258,15 @@ def _shifted(q: Any, blocks: Any) -> Any:
     return q.astype(np.float32) * blocks["d"].astype(np.float32)[:, None] + blocks["m"].astype(np.float32)[:, None]
 
 
-def _block(*fields: tuple[Any, ...]) -> np.dtype[Any]:
-    return np.dtype(list(fields))
-
-
 _D, _M, _H, _Q = ("d", "<f2"), ("m", "<f2"), ("h", "<u4"), ("q", "u1", (16,))
 TYPES: dict[int, _Type] = {
     0: _Type("F32", np.dtype("<f4")),
     1: _Type("F16", np.dtype("<f2")),
-    2: _Type("Q4_0", _block(_D, _Q), lambda b: _scaled(_halves(b), b, 8)),
-    3: _Type("Q4_1", _block(_D, _M, _Q), lambda b: _shifted(_halves(b), b)),
-    6: _Type("Q5_0", _block(_D, _H, _Q), lambda b: _scaled(_with_fifth(b), b, 16)),
-    7: _Type("Q5_1", _block(_D, _M, _H, _Q), lambda b: _shifted(_with_fifth(b), b)),
-    8: _Type("Q8_0", _block(_D, ("q", "i1", (32,))), lambda b: _scaled(b["q"], b, 0)),
+    2: _Type("Q4_0", np.dtype([_D, _Q]), lambda b: _scaled(_halves(b), b, 8)),
+    3: _Type("Q4_1", np.dtype([_D, _M, _Q]), lambda b: _shifted(_halves(b), b)),
+    6: _Type("Q5_0", np.dtype([_D, _H, _Q]), lambda b: _scaled(_with_fifth(b), b, 16)),
+    7: _Type("Q5_1", np.dtype([_D, _M, _H, _Q]), lambda b: _shifted(_with_fifth(b), b)),
+    8: _Type("Q8_0", np.dtype([_D, ("q", "i1", (32,))]), lambda b: _scaled(b["q"], b, 0)),
     24: _Type("I8", np.dtype("i1")),
     25: _Type("I16", np.dtype("<i2")),
     26: _Type("I32", np.dtype("<i4")),
@@ -363,7 +360,7 @@ class _Reader:
         for what, count, least in (("tensors", tensors, 24), ("values", values, 13)):
             if count > (len(self.data) - self.at) // least:
                 raise self.fault(f"{count} {what} are announced, and {len(self.data)} bytes are too few for them")
-        metadata: dict[str, Any] = {}
+        metadata = {}
         for n in range(values):
             self.where = f"value {n}"
             key = self.text(MAX_NAME)
@@ -377,8 +374,8 @@ class _Reader:
             raise self.fault(f"{alignment!a} is no power of two up to 2**20")
         found = [self.tensor(n) for n in range(tensors)]
         base = -(-self.at // alignment) * alignment
-        entries: dict[str, MappedEntry] = {}
-        types: dict[str, _Type] = {}
+        entries = {}
+        types = {}
         for name, shape, kind, offset in found:
             self.where = f"tensor {name!a}"
             if name in entries:
@@ -470,24 +467,25 @@ _ZIP_ERRORS = (
 
 def read_npy(path: Path) -> Array:
     """The array of a .npy file. DataError names the file and the fault."""
+    fault = partial(_no_numpy, "load_npy", path)
     try:
         with files.opened(path) as f:
             if f.read(4)[:2] == b"PK":
-                raise _no_numpy("load_npy", path, "it has the other NumPy format; use load_npz")
-            f.seek(0, 2)
-            size = f.tell()
+                raise fault("it has the other NumPy format; use load_npz")
+            size = f.seek(0, 2)
             f.seek(0)
-            return _array(f, size, "load_npy", path)
+            return _array(f, size, fault)
     except OSError as e:
         raise DataError(f"load_npy: cannot read {path}: {e.strerror or e}") from e
 
 
 def read_npz(path: Path) -> dict[str, Array]:
     """The arrays of a .npz file by name. DataError names the file, the array and the fault."""
+    fault = partial(_no_numpy, "load_npz", path)
     try:
         with files.opened(path) as f:
             if f.read(6) == _MAGIC:
-                raise _no_numpy("load_npz", path, "it has the other NumPy format; use load_npy")
+                raise fault("it has the other NumPy format; use load_npy")
             size = f.seek(0, 2)
             room = max(SMALL, MAX_RATIO * size)
             f.seek(0)
@@ -495,29 +493,28 @@ def read_npz(path: Path) -> dict[str, Array]:
                 members = archive.infolist()
                 total = sum(m.file_size for m in members)
                 if total > room:
-                    raise _no_numpy(
-                        "load_npz", path,
+                    raise fault(
                         f"its arrays unpack to {total} bytes, and anneal unpacks up to {room} of such a file; if you "
-                        "know it, give what numpy.load finds to Tensor",
-                    )  # fmt: skip
-                found: dict[str, Array] = {}
+                        "know it, give what numpy.load finds to Tensor"
+                    )
+                found = {}
                 for m in members:
                     name = m.filename.removesuffix(".npy")
                     if name == m.filename or name in found:
-                        raise _no_numpy("load_npz", path, f"{m.filename!a} is no array, or there twice")
+                        raise fault(f"{m.filename!a} is no array, or there twice")
                     if m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                        raise _no_numpy("load_npz", path, f"{name!a} is packed in a way that NumPy does not use")
+                        raise fault(f"{name!a} is packed in a way that NumPy does not use")
                     if m.compress_size > size:
-                        raise _no_numpy("load_npz", path, f"{name!a} takes {m.compress_size} bytes of a file of {size}")
+                        raise fault(f"{name!a} takes {m.compress_size} bytes of a file of {size}")
                     with archive.open(m) as member:
-                        found[name] = _array(member, m.file_size, "load_npz", path, f"{name!a}: ")
+                        found[name] = _array(member, m.file_size, fault, f"{name!a}: ")
                         if member.read(1):  # at the end the checksum is compared
-                            raise _no_numpy("load_npz", path, f"{name!a}: more follows than its shape asks for")
+                            raise fault(f"{name!a}: more follows than its shape asks for")
                 return found
     except DataError:
         raise
     except _ZIP_ERRORS as e:
-        raise _no_numpy("load_npz", path, str(e) or type(e).__name__) from e
+        raise fault(str(e) or type(e).__name__) from e
     except OSError as e:
         raise DataError(f"load_npz: cannot read {path}: {e.strerror or e}") from e
 
@@ -535,11 +532,11 @@ def _no_numpy(what: str, path: Path, why: str) -> DataError:
     return DataError(f"{what}: {path} is corrupt, holds Python objects, or is no NumPy file: {why}")
 
 
-def _array(f: IO[bytes], size: int, what: str, path: Path, where: str = "") -> Array:
+def _array(f: IO[bytes], size: int, told: Callable[[str], DataError], where: str = "") -> Array:
     """The array that `f` has, of which `size` bytes are said to be there."""
 
     def fault(why: str) -> DataError:
-        return _no_numpy(what, path, where + why)
+        return told(where + why)
 
     start = f.read(8)
     if len(start) < 8 or start[:6] != _MAGIC or start[6] not in _LENGTH:
@@ -562,7 +559,7 @@ def _array(f: IO[bytes], size: int, what: str, path: Path, where: str = "") -> A
     data = f.read(nbytes)
     if len(data) < nbytes:
         raise fault(f"it ends after {len(data)} of {nbytes} bytes")
-    flat: Array = np.frombuffer(data, dtype)
+    flat = np.frombuffer(data, dtype)
     if dtype.kind == "b":
         flat = flat.view(np.uint8) != 0  # a byte in a file may be neither 0 nor 1
     elif not dtype.isnative:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, get_args, overload
 import numpy as np
 
 from anneal import runtime  # not its names: start-up does without the values of steps
+from anneal.doors import pairs
 from anneal.errors import DeviceError, DTypeError, GradientError, JitError, SettingError, ShapeError, UserError
 from anneal.names import Tensor
 
 from anneal.ops import (  # isort: skip
     DTypeLike, as_dtype, axis_of, called_on_host, checked, grad_enabled, is_tensor, made, said, whole, zeros,
 )  # fmt: skip
-from anneal.uop import DType, Nodes, Op, Some, UOp, dtypes
+from anneal.uop import DType, Nodes, Op, Some, UOp
 from anneal.uop.sizes import most, product, sizes
 
 if TYPE_CHECKING:
@@ -244,11 +245,13 @@ def to_index(x: Tensor) -> int:
 
 
 # torch's names of tensors of a dtype, as `x.type()` gives them and `x.type("torch.LongTensor")` takes them
-OLDER: dict[str, DType] = {
-    "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Float": dtypes.float32, "Double": dtypes.float64,
-    "Bool": dtypes.bool_, "Byte": dtypes.uint8, "Char": dtypes.int8, "Short": dtypes.int16, "Int": dtypes.int32,
-    "Long": dtypes.int64,
-}  # fmt: skip
+OLDER = {
+    name: as_dtype(dtype)
+    for name, dtype in pairs("""
+        Half=float16 BFloat16=bfloat16 Float=float32 Double=float64 Bool=bool Byte=uint8 Char=int8 Short=int16
+        Int=int32 Long=int64
+    """).items()
+}
 
 
 class Whole(int):
@@ -570,7 +573,7 @@ def _on_nodes(gradient: Gradient, name: str, device: str) -> runtime.HostGradien
         given = [
             [runtime.tensor_class()._from_uop(u, device) for u in nodes] for nodes in (inputs, outputs, cotangents)
         ]
-        made = gradient(given[0], given[1], given[2])
+        made = gradient(*given)
         several = list(made) if isinstance(made, (list, tuple)) else [made]
         for c in several:
             if c is not None and not is_tensor(c):
@@ -588,11 +591,8 @@ def carried(x: Tensor, y: Tensor) -> Tensor:
     there, back = y.device, x.device
     here.context.tensors.moved = True
 
-    def pull(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
-        return [None if g is None else g.to(back) for g in given]
+    def moved(device: str) -> Any:
+        return lambda _, __, ___, given: [None if t is None else t.to(device) for t in given]
 
-    def push(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
-        return [None if t is None else t.to(there) for t in given]
-
-    made: list[Tensor] = attached(f"to({there!r})", [x], [x.uop], [y], [], pull, push)
+    made = attached(f"to({there!r})", [x], [x.uop], [y], [], moved(back), moved(there))
     return made[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
 from anneal.backend import HOST, Array
+from anneal.doors import pairs
 from anneal.errors import SettingError
 from anneal.names import Tensor
 from anneal.runtime import here, storage_of
@@ -16,21 +17,13 @@ from anneal.uop import Op, Src, UOp, toposort
 _LARGE_GRAPH = 2000  # nodes: a layer or two
 
 
-class _Options(TypedDict):
-    precision: int
-    threshold: float
-    edgeitems: int
-    linewidth: int
-    sci_mode: bool | None
-
-
-_DEFAULT: _Options = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
-_PROFILES: dict[str, dict[str, Any]] = {
-    "default": dict(_DEFAULT),
+_DEFAULT: dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
+_PROFILES = {
+    "default": _DEFAULT,
     "short": {**_DEFAULT, "precision": 2, "edgeitems": 2},
     "full": {**_DEFAULT, "threshold": math.inf},
 }
-_options: _Options = _DEFAULT.copy()
+_options = _DEFAULT.copy()
 
 
 def set_printoptions(
@@ -61,7 +54,7 @@ def set_printoptions(
     """
     if profile is not None and profile not in _PROFILES:
         raise SettingError(f"set_printoptions: profile is one of {', '.join(_PROFILES)}, not {profile!r}")
-    given: dict[str, Any] = dict(_PROFILES[profile]) if profile is not None else {}
+    given = {} if profile is None else dict(_PROFILES[profile])
     numbers = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     for name, value in numbers.items():
         if value is not None:
@@ -70,7 +63,7 @@ def set_printoptions(
             given[name] = value
     if sci_mode is not None or profile is not None:
         given["sci_mode"] = sci_mode
-    _options.update(given)  # type: ignore[typeddict-item]
+    _options.update(given)
 
 
 def text(t: Tensor) -> str:
@@ -111,7 +104,7 @@ def _values(values: Array, prefix: str) -> str:
 
 def _is_large(u: UOp) -> bool:
     """True if more nodes than a layer's have to be computed for `u`."""
-    seen: set[UOp] = set()
+    seen = set()
     stack = [u]
     while stack:
         node = stack.pop()
@@ -135,12 +128,11 @@ def html(t: Tensor) -> str:
 
 
 # Our functions -> torch's, where that is not their own name.
-_NAMES = {
-    "cross_entropy": "NllLoss", "divide": "Div", "truediv": "Div", "true_divide": "Div", "rtruediv": "Div",
-    "linear": "Addmm", "matmul": "Mm", "rmatmul": "Mm", "multiply": "Mul", "rmul": "Mul", "radd": "Add", "rpow": "Pow",
-    "subtract": "Sub", "reshape": "View", "view_as": "View", "flatten": "View", "getitem": "Select", "cast": "ToCopy",
-    "float": "ToCopy", "conv1d": "Convolution", "conv2d": "Convolution", "concat": "Cat",
-}  # fmt: skip
+_NAMES = pairs("""
+    cross_entropy=NllLoss divide=Div truediv=Div true_divide=Div rtruediv=Div linear=Addmm matmul=Mm rmatmul=Mm
+    multiply=Mul rmul=Mul radd=Add rpow=Pow subtract=Sub reshape=View view_as=View flatten=View getitem=Select
+    cast=ToCopy float=ToCopy conv1d=Convolution conv2d=Convolution concat=Cat
+""")
 
 
 class GradFn:

@@ -17,14 +17,15 @@ from anneal.doors import methods_later, named
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 
 from anneal.ops import (  # isort: skip
-    HELD, Array, DTypeLike, Shape, array_of, as_dtype, check_device_dtype, checked, deferred, function, made,
+    HELD, Array, DTypeLike, Shape, array_of, as_dtype, check_device_dtype, checked, deferred, function,
     memory_of_constant, no_grad, viewing, wrap_array,
 )  # fmt: skip
 from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
 from anneal.runtime import (  # isort: skip
     SEEN, UNSEEN, Fun, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
-    is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, resolve_device, seen, storage_of,
+    is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, register_late,
+    resolve_device, seen, storage_of,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
 from anneal.tensor._shown import grad_fn, html, text
@@ -98,7 +99,7 @@ class Tensor(Methods):
 
     def __init_subclass__(cls) -> None:
         cls._made = vars(cls).get("_made", cls)
-        made.register(cls)
+        register_late(cls)
 
     def __init__(
         self,
@@ -517,7 +518,7 @@ class Tensor(Methods):
         late, computed = self.late, is_computed_late(self) and not self._leaf
         if late is not None and late.is_used():
             self._used = SEEN
-        old: Any = late.as_origin() if late is not None and computed else self.uop
+        old = late.as_origin() if late is not None and computed else self.uop
         self.uop, self.late = view, None
         if computed or storage_of(old) is None:
             if self._leaf:
@@ -739,7 +740,7 @@ class Tensor(Methods):
 
 
 Tensor._made = Tensor
-made.register(Tensor)
+register_late(Tensor)
 for _room, _names in {**METHODS, "anneal.ops.operators": names.OPERATORS, "anneal.ops": names.METHODS}.items():
     methods_later(Tensor, _room, _names.split())
 methods_later(Tensor, "anneal.ops", names.STATICS.split(), static=True)

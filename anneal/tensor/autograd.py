@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 from anneal.errors import DTypeError, GradientError, ShapeError
@@ -42,7 +41,7 @@ class set_grad_enabled:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         here.grad = self._before
 
 
@@ -59,7 +58,7 @@ class enable_grad:
     def __enter__(self) -> None:
         self._before, here.grad = here.grad, True
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         here.grad = self._before
 
     def __call__(self, function: F) -> F:
@@ -108,25 +107,23 @@ def grad(
     seeds = _seeds(results, grad_outputs)
     found: list[UOp | None] = [None] * len(targets)
     # What stands on the way to another input has its gradient by itself.
-    groups = (
-        [range(len(targets))] if all(t.is_leaf for t in targets) else [range(i, i + 1) for i in range(len(targets))]
-    )
+    places = range(len(targets))
+    groups = [places] if all(t.is_leaf for t in targets) else [places[i : i + 1] for i in places]
     retain = create_graph if retain_graph is None else retain_graph
     if here.recordings and not retain:
         for t in results:
             here.recordings[-1].note_passed(t)
     with releasing(retain, create_graph):
-        for result, seed in zip(results, seeds, strict=True):
+        for result, seed in zip(results, seeds):
             for group in groups:
                 nodes = [(i, n) for i in group for n in _nodes_of(targets[i])]
-                for (i, _), g in zip(nodes, gradient([(result.uop, seed)], [n for _, n in nodes]), strict=True):
+                for (i, _), g in zip(nodes, gradient([(result.uop, seed)], [n for _, n in nodes])):
                     if g is not None:
-                        before = found[i]
-                        found[i] = g if before is None else before + g
+                        found[i] = g if (before := found[i]) is None else before + g
         return tuple(
             [
                 _given(t, g if g is None else hooked(t, g), results, create_graph, allow_unused, materialize_grads)
-                for t, g in zip(targets, found, strict=True)
+                for t, g in zip(targets, found)
             ]
         )
 
@@ -146,7 +143,7 @@ def _batched(
     met: Sequence[Any] = [True] * len(targets)
     if not zeros:
         met = grad(results, targets, [w[0] for w in weights], True, create, True, unused)
-    rows = zip(zip(*each, strict=True), met, strict=True)
+    rows = zip(zip(*each), met)
     return tuple([None if m is None else Tensor.stack(list(gs), dim=0) for gs, m in rows])
 
 
@@ -185,7 +182,7 @@ def backward(
     if len(weights) != len(results):
         raise ShapeError(f"autograd.backward: {len(weights)} grad_tensors for {len(results)} tensors")
     kept = create_graph if retain_graph is None else retain_graph
-    for n, (t, w) in enumerate(zip(results, weights, strict=True)):
+    for n, (t, w) in enumerate(zip(results, weights)):
         t.backward(w, kept or n + 1 < len(results), create_graph, inputs)
 
 
@@ -203,14 +200,11 @@ def _given(
 
 
 def _seeds(results: list[Tensor], weights: Any) -> list[UOp]:
-    if weights is None:
-        given: list[Tensor | None] = [None] * len(results)
-    else:
-        given = [weights] if isinstance(weights, Tensor) else list(weights)
+    given: Sequence[Tensor | None] = [None] * len(results) if weights is None else _list(weights)
     if len(given) != len(results):
         raise ShapeError(f"autograd.grad: {len(given)} grad_outputs for {len(results)} outputs")
     seeds = []
-    for y, w in zip(results, given, strict=True):
+    for y, w in zip(results, given):
         if w is None:
             if y.numel() != 1:
                 raise GradientError(

@@ -30,11 +30,6 @@ Array = np.ndarray[Any, Any]
 # -- writing and reading whole files -----------------------------------------------------------------------------------
 
 
-def _need_path(what: str, path: Any) -> None:
-    if not isinstance(path, (str, bytes, os.PathLike)) or hasattr(path, "uop"):
-        raise DataError(f"{what}: path is the name of a file, not {said(path)}; what is saved comes first")
-
-
 def _write(path: StrPath | IO[bytes], what: str, write: Callable[[IO[bytes]], Any]) -> None:
     if not isinstance(path, (str, bytes, os.PathLike)):
         if not hasattr(path, "write"):
@@ -48,7 +43,8 @@ def _write(path: StrPath | IO[bytes], what: str, write: Callable[[IO[bytes]], An
 
 
 def _check_readable(path: StrPath, what: str) -> Path:
-    _need_path(what, path)
+    if not isinstance(path, (str, bytes, os.PathLike)) or hasattr(path, "uop"):
+        raise DataError(f"{what}: path is the name of a file, not {said(path)}; what is saved comes first")
     try:
         files.opened(path).close()
     except FileNotFoundError:
@@ -84,8 +80,7 @@ def save_text(text: str, path: StrPath) -> None:
     """Save text to `path` as UTF-8. Raises DataError if the file cannot be written."""
     if not isinstance(text, str):
         raise DataError(f"save_text: takes a text, and then the path, not a {type(text).__name__} first")
-    data = text.encode()
-    _write(path, "save_text", lambda f: f.write(data))
+    _write(path, "save_text", lambda f: f.write(text.encode()))
 
 
 def _source(path: StrPath | IO[bytes], what: str) -> Path | bytes:

@@ -38,7 +38,6 @@ INNER = {
         "host_normal",
         "host_uniform",
         "in_place",
-        "in_single",
     ),
     *("locate", "shorten"),
     *("int_args", "is_bool", "is_tensor", "need_changeable", "need_float", "need_tensor", "one_of", "pass_unseen"),

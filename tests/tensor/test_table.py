@@ -83,6 +83,30 @@ def test_a_function_of_no_declaration_is_refused() -> None:
     ]
 
 
+def test_functions_of_a_file_share_words() -> None:
+    from tools.names import functions
+
+    text = """
+_real = function(in_place=True, special=True)
+@_real
+def f(x: Tensor) -> Tensor: ...
+@_real(alias="h", special=False)
+@by_slope
+def g(x: Tensor) -> tuple[Tensor, Tensor]: ...
+"""
+    f, g = functions(text, "file")
+    assert (f.names, f.words("special"), g.names, g.words("special")) == (
+        ["f", "f_"],
+        ["f"],
+        ["g", "h", "g_", "h_"],
+        [],
+    )
+    assert g.node.returns is not None
+    assert ast.unparse(g.node.returns) == "Tensor"  # the slope is no result
+    with pytest.raises(SystemExit, match="@function does not take alais"):
+        functions('_real = function(alais="g")\n@_real\ndef f(x): ...\n', "file")
+
+
 def test_an_op_that_takes_a_tensor_first_is_a_method() -> None:
     ops_of_tensors = {name: f for _, name, f in listed() if takes_a_tensor(f)}
     missing = {name for name, f in ops_of_tensors.items() if getattr(Tensor, name, None) is not f}
