@@ -101,30 +101,20 @@ def backward(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was freed since"
         )
-    _call_after()
+    waiting, here.after_backward = here.after_backward, []  # what leaves' hooks have put behind this pass
+    for hook in waiting:
+        hook()
     if not retain:
         for call in passed:
             call.spend()
         if here.recordings:
             here.recordings[-1].note_passed(result)
         result._spent = True
-        _forget_graph(result)
+        # nobody goes this way again: a list of losses must not keep every step's graph and parameters alive
+        if result.late is None and (memory := storage_of(result.uop)) is not None:
+            memory.made_by = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
-
-
-def _forget_graph(result: Tensor) -> None:
-    """Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive."""
-    memory = None if result.late is not None else storage_of(result.uop)
-    if memory is not None:
-        memory.made_by = None
-
-
-def _call_after() -> None:
-    """Call, once each, what leaves' hooks have put behind this pass."""
-    waiting, here.after_backward = here.after_backward, []
-    for call in waiting:
-        call()
 
 
 def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> tuple[list[Tensor], list[Src]]:

@@ -15,11 +15,10 @@ from typing import Any
 
 from anneal import runtime
 from anneal.errors import GradientError, JitError
-from anneal.ops.nodes import spread
 from anneal.rewrite import over, rebuild, value_of
 from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, memory_of, over_memory, parameters_like
 from anneal.schedule import BUILDING
-from anneal.transforms.walks import Derivative, backward_phase, differentiated, number_of, paths, pull_back
+from anneal.transforms.walks import Derivative, backward_phase, differentiated, number_of, paths, pull_back, whole
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Known, Nodes, Op, Some, Src, UOp, arena, const, toposort
 from anneal.uop.sizes import Sizes
 
@@ -70,10 +69,7 @@ class Backward:
         seeds = [(u, c) for u, c in zip(self.results, cotangents, strict=True) if c is not None]
         with backward_phase():
             grads = pull_back(seeds, *paths(self._order, targets))
-            found = [grads.get(t) for t in targets]
-            return [
-                None if g is None else spread(g, t.shape).cast(t.dtype) for t, g in zip(targets, found, strict=True)
-            ]
+            return [whole(grads[t], t) if t in grads else None for t in targets]
 
     def begin(self, leaves: Nodes, kept: Nodes, sizes: Sizes) -> list[UOp]:
         """The nodes that the results of a call are to remember; the call read `leaves`, keeps what it `kept`, and its
@@ -115,15 +111,15 @@ class Backward:
     def _pass_for(self, given: Some) -> tuple[Again, list[int], list[int]]:
         """The backward pass for cotangents like these; see `_made`."""
         numbers = [None if g is None else number_of(g) for g in given]
-        key = _key(given, numbers)
-        if key not in self._passes and len(self._passes) >= _NUMBERS:
+        there = [g is not None for g in given]
+        if (*there, *numbers) not in self._passes and len(self._passes) >= _NUMBERS:
             numbers = [None] * len(given)
-            key = _key(given, numbers)
-        found = self._passes.get(key)
-        if found is None:
+        # which results have a cotangent, and which of those are which number
+        key = (*there, *numbers)
+        if key not in self._passes:
             with arena().untracked():
-                found = self._passes[key] = self._made(given, numbers)
-        return found
+                self._passes[key] = self._made(given, numbers)
+        return self._passes[key]
 
     def _made(self, given: Some, numbers: Sequence[Any]) -> tuple[Again, list[int], list[int]]:
         """A backward pass, the numbers of the cotangents that it reads, and of the inputs that it has gradients of."""
@@ -256,11 +252,6 @@ class PendingCall:
     def release(self) -> None:
         """No gradient comes again."""
         self._kept, self._leaves = None, []
-
-
-def _key(given: Some, numbers: Sequence[Any]) -> tuple[Any, ...]:
-    """The key that tells backward passes apart: which results have a cotangent, and which of those are which number."""
-    return tuple([None if g is None else ("number", x) for g, x in zip(given, numbers, strict=True)])
 
 
 def _plain(roots: Nodes) -> list[UOp]:

@@ -41,11 +41,9 @@ class RemovableHandle:
 
     def __init__(self, hooks: dict[int, Any], hook: Any, prepend: bool = False) -> None:
         self._hooks, self._number = hooks, unique()
-        others = dict(hooks) if prepend else {}
-        if prepend:
-            hooks.clear()
         hooks[self._number] = hook
-        hooks.update(others)
+        for n in list(hooks)[:-1] if prepend else ():
+            hooks[n] = hooks.pop(n)
         outdate_captures("a hook was registered")
 
     def remove(self) -> None:
@@ -112,9 +110,8 @@ def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
     Tensor([18., 36.], dtype=float32)
     """
     _check("register_hook", x, hook)
-    if x._leaf:
-        return RemovableHandle(_of_leaf(x).before, hook)
-    return RemovableHandle(_of_result(x).before, hook)
+    hooks = _of_leaf(x) if x._leaf else _of_result(x)
+    return RemovableHandle(hooks.before, hook)
 
 
 @checked
