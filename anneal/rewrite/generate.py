@@ -112,7 +112,7 @@ class _Writer:
         kids = [f"s{i}" if top else f"{path}_{i}" for i in range(len(p.src))]
         src = "src" if top and self.table.kind == "fold" else f"{path}.src"
         if p.op.arity is None:
-            if kids or not p.rest:
+            if p.op is not Op.CALL and (kids or not p.rest):  # a call has as many as its name says
                 tests.append(Step("test", f"len({src}) {'>=' if p.rest else '=='} {len(kids)}"))
         elif len(kids) != p.op.arity:
             raise CompilerError(f"{self.where}: {p.op.name} does not take {len(kids)} sources")
@@ -241,15 +241,8 @@ class _Writer:
             if e.id not in self.names:
                 raise CompilerError(f"{self.where}: `{e.id}` is not bound by the pattern")
             return self.names[e.id]
-        if isinstance(e, ast.BinOp) and type(e.op) in upat.BINARY_OPS:
-            return self._alu(upat.BINARY_OPS[type(e.op)], [e.left, e.right], dtype)
-        if isinstance(e, ast.UnaryOp) and type(e.op) in upat.UNARY_OPS:
-            return self._alu(upat.UNARY_OPS[type(e.op)], [e.operand], dtype)
-        if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in upat.COMPARE_OPS:
-            pair = [e.left, e.comparators[0]]
-            return self._alu(
-                upat.COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair, dtype
-            )
+        if (operation := upat.operation_of(e)) is not None:
+            return self._alu(*operation, dtype)
         if isinstance(e, ast.Call):
             return self._call(e, dtype)
         return self._python(e)
@@ -397,13 +390,16 @@ def _function(
     body = [re.sub(r"\bo\d\b", lambda m: once.get(m[0], m[0]), line) for line in body]
     body = [line for line in body if not _unused(line, words)]
     *before, comment, last = body
-    result = last.removeprefix("    return ")
-    if result == last or any(not line.startswith("    s") for line in before):
+    tests = [line.strip() for line in before if not re.fullmatch(r"\s+s0.* = [uy]\.src", line)]
+    result = last.strip().removeprefix("return ")
+    whole = result == last.strip() or len(lines) > 1 + bool(arity) or not all(t.startswith("if ") for t in tests)
+    if whole or len(tests) > 1:
         return [*lines, *body], f"    Op.{op.name}: {function},"
     given = re.sub(r": \w+", "", parameters)
     src = "src" if arity else f"{given[0]}.src"
-    value = re.sub(r"\bs(\d)\b", rf"{src}[\1]", result)
-    return [], f"    Op.{op.name}: lambda {given}: {f'({value})' if _is_tuple(value) else value},  {comment.strip()}"
+    value = f"({result})" if _is_tuple(result) else result
+    made = re.sub(r"\bs(\d)\b", rf"{src}[\1]", value + "".join(f" if {t[3:-1]} else None" for t in tests))
+    return [], f"    Op.{op.name}: lambda {given}: {made},  {comment.strip()}"
 
 
 def _unused(line: str, words: Counter[str]) -> bool:

@@ -186,7 +186,8 @@ def tracing() -> Iterator[list[Event]]:
 def _listen(f: Listener) -> None:
     with _lock:
         if not _LISTENERS:
-            _replace_functions()
+            _LISTENERS.plain = [(kind, functions, dict(functions)) for kind, functions, _ in _telling()]
+            _use(_telling())
         _LISTENERS.append(f)
 
 
@@ -194,13 +195,14 @@ def _stop(f: Listener) -> None:
     with _lock:
         _LISTENERS.remove(f)
         if not _LISTENERS:
-            _put_back()
+            _use(_LISTENERS.plain)
+            _LISTENERS.plain = ()
 
 
-def _replace_functions() -> None:
-    _LISTENERS.plain = [(kind, functions, dict(functions)) for kind, functions, _ in _telling()]
-    for kind, functions, telling in _telling():
-        functions.update(telling)
+def _use(tables: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]]) -> None:
+    """Put other functions into tables: each row is a kind, a table, and its functions from now on."""
+    for kind, functions, others in tables:
+        functions.update(others)
         if kind == "fold":
             fold_by(functions)
 
@@ -228,14 +230,6 @@ def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
             }
             found.append((table.kind, functions, telling))
     return found
-
-
-def _put_back() -> None:
-    for kind, functions, plain in _LISTENERS.plain:
-        functions.update(plain)
-        if kind == "fold":
-            fold_by(functions)
-    _LISTENERS.plain = ()
 
 
 def _tell(table: str, rule: str, places: Mapping[str, str], before: UOp, after: Result) -> None:
@@ -303,22 +297,21 @@ class Listed:
     line: int
 
 
-def _read() -> Iterator[Listed]:
-    from anneal.rewrite.generate import PACKAGE, targets
-    from anneal.rewrite.upat import mentioned, parse
-
-    for source, _ in targets():
-        name = source.relative_to(PACKAGE.parent).as_posix()
-        for table in parse(source.read_text(encoding="utf-8"), name).tables:
-            for rule in table.rules:
-                ops = [op.name for op in mentioned(rule, name)]
-                yield Listed(ops[0], frozenset(ops), table.kind, table.name, rule.text, rule.comment, name, rule.line)
-
-
 @cache
 def rules() -> tuple[Listed, ...]:
     """Every rule of the package, in the order of files and lines."""
-    return tuple(_read())
+    from anneal.rewrite.generate import PACKAGE, targets
+    from anneal.rewrite.upat import mentioned, parse
+
+    found = []
+    for source, _ in targets():
+        name = source.relative_to(PACKAGE.parent).as_posix()
+        for t in parse(source.read_text(encoding="utf-8"), name).tables:
+            for rule in t.rules:
+                ops = [op.name for op in mentioned(rule, name)]
+                row = Listed(ops[0], frozenset(ops), t.kind, t.name, rule.text, rule.comment, name, rule.line)
+                found.append(row)
+    return tuple(found)
 
 
 def explain(op_name: str) -> list[Listed]:

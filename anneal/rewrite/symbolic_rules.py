@@ -12,34 +12,6 @@ from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equ
 _CONST = Op.CONST
 _WHERE = Op.WHERE
 
-def _symbolic_add(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int + y -> ordered(u)
-        return ordered(u), 'x:int + y -> ordered(u)'
-
-
-def _symbolic_sub(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int - y -> ordered(u)
-        return ordered(u), 'x:int - y -> ordered(u)'
-
-
-def _symbolic_mul(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s1.op is _CONST and s0.dtype.is_int:
-        # x:int * c -> ordered(u)
-        return ordered(u), 'x:int * c -> ordered(u)'
-
-
-def _symbolic_neg(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if s0.dtype.is_int:
-        # -x:int -> ordered(u)
-        return ordered(u), '-x:int -> ordered(u)'
-
-
 def _symbolic_idiv(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s1.op is _CONST and s0.dtype.is_int:
@@ -71,41 +43,6 @@ def _symbolic_mod(u: Any, ctx: Any) -> Any:
         return leftover(s0, s1), 'x:int % y -> leftover(x, y)'
 
 
-def _symbolic_lt(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int < y -> compared(x, y)
-        return compared(s0, s1), 'x:int < y -> compared(x, y)'
-
-
-def _symbolic_eq(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int == y -> equated(x, y)
-        return equated(s0, s1), 'x:int == y -> equated(x, y)'
-
-
-def _symbolic_ne(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int != y -> unequal(x, y)
-        return unequal(s0, s1), 'x:int != y -> unequal(x, y)'
-
-
-def _symbolic_and(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype is dtypes.bool_:
-        # x:bool & y -> conjunction(u)
-        return conjunction(u), 'x:bool & y -> conjunction(u)'
-
-
-def _symbolic_or(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype is dtypes.bool_:
-        # x:bool | y -> disjunction(u)
-        return disjunction(u), 'x:bool | y -> disjunction(u)'
-
-
 def _symbolic_where(u: Any, ctx: Any) -> Any:
     s0, s1, s2 = u.src
     if s1.op is _WHERE:
@@ -121,16 +58,16 @@ def _symbolic_where(u: Any, ctx: Any) -> Any:
 
 
 SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {
-    Op.ADD: _symbolic_add,
-    Op.SUB: _symbolic_sub,
-    Op.MUL: _symbolic_mul,
-    Op.NEG: _symbolic_neg,
+    Op.ADD: lambda u, ctx: (ordered(u), 'x:int + y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int + y -> ordered(u)
+    Op.SUB: lambda u, ctx: (ordered(u), 'x:int - y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int - y -> ordered(u)
+    Op.MUL: lambda u, ctx: (ordered(u), 'x:int * c -> ordered(u)') if u.src[1].op is _CONST and u.src[0].dtype.is_int else None,  # x:int * c -> ordered(u)
+    Op.NEG: lambda u, ctx: (ordered(u), '-x:int -> ordered(u)') if u.src[0].dtype.is_int else None,  # -x:int -> ordered(u)
     Op.IDIV: _symbolic_idiv,
     Op.MOD: _symbolic_mod,
-    Op.LT: _symbolic_lt,
-    Op.EQ: _symbolic_eq,
-    Op.NE: _symbolic_ne,
-    Op.AND: _symbolic_and,
-    Op.OR: _symbolic_or,
+    Op.LT: lambda u, ctx: (compared(u.src[0], u.src[1]), 'x:int < y -> compared(x, y)') if u.src[0].dtype.is_int else None,  # x:int < y -> compared(x, y)
+    Op.EQ: lambda u, ctx: (equated(u.src[0], u.src[1]), 'x:int == y -> equated(x, y)') if u.src[0].dtype.is_int else None,  # x:int == y -> equated(x, y)
+    Op.NE: lambda u, ctx: (unequal(u.src[0], u.src[1]), 'x:int != y -> unequal(x, y)') if u.src[0].dtype.is_int else None,  # x:int != y -> unequal(x, y)
+    Op.AND: lambda u, ctx: (conjunction(u), 'x:bool & y -> conjunction(u)') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool & y -> conjunction(u)
+    Op.OR: lambda u, ctx: (disjunction(u), 'x:bool | y -> disjunction(u)') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool | y -> disjunction(u)
     Op.WHERE: _symbolic_where,
 }

@@ -14,7 +14,7 @@ from anneal.uop import ALL, ALU, COMPARE, Op
 KINDS = ("rewrite", "fold", "gradient", "forward")
 _COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
 ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it
-BINARY_OPS: dict[type[ast.operator], Op] = {
+_OPERATORS: dict[type[ast.AST], Op] = {
     ast.Add: Op.ADD,
     ast.Sub: Op.SUB,
     ast.Mult: Op.MUL,
@@ -27,9 +27,14 @@ BINARY_OPS: dict[type[ast.operator], Op] = {
     ast.BitXor: Op.XOR,
     ast.LShift: Op.SHL,
     ast.RShift: Op.SHR,
+    ast.USub: Op.NEG,
+    ast.Invert: Op.NOT,
+    ast.Not: Op.NOT,
+    ast.Lt: Op.LT,
+    ast.Gt: Op.LT,
+    ast.Eq: Op.EQ,
+    ast.NotEq: Op.NE,
 }
-UNARY_OPS: dict[type[ast.unaryop], Op] = {ast.USub: Op.NEG, ast.Invert: Op.NOT, ast.Not: Op.NOT}
-COMPARE_OPS: dict[type[ast.cmpop], Op] = {ast.Lt: Op.LT, ast.Gt: Op.LT, ast.Eq: Op.EQ, ast.NotEq: Op.NE}
 DTYPE_TESTS = {
     "int": "{}.dtype.is_int",
     "uint": "{}.dtype.kind == 'uint'",
@@ -192,6 +197,20 @@ def call_parts(e: ast.Call) -> tuple[Op | None, tuple[ast.expr, ...] | None]:
     return op_named(e.func), None
 
 
+def operation_of(e: ast.expr) -> tuple[Op, list[ast.expr]] | None:
+    """The op of one of Python's operators, and its operands."""
+    if isinstance(e, ast.Compare):
+        sign: ast.AST = e.ops[0]
+        operands = [e.left, *e.comparators]
+    elif isinstance(e, ast.BinOp | ast.UnaryOp):
+        sign = e.op
+        operands = [e.left, e.right] if isinstance(e, ast.BinOp) else [e.operand]
+    else:
+        return None
+    op = _OPERATORS.get(type(sign))
+    return None if op is None or len(operands) > 2 else (op, operands[::-1] if isinstance(sign, ast.Gt) else operands)
+
+
 def is_literal(e: ast.expr) -> bool:
     if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
         e = e.operand
@@ -207,20 +226,16 @@ def pattern_of(e: ast.expr, where: str) -> Pattern:
     if isinstance(e, ast.BinOp):
         if isinstance(e.op, ast.MatMult) and isinstance(e.left, ast.Name) and isinstance(e.right, ast.Name):
             return Var(e.left.id, e.right.id)
-        if type(e.op) in BINARY_OPS:
-            return TextNode(BINARY_OPS[type(e.op)], (pattern_of(e.left, where), pattern_of(e.right, where)))
-    if isinstance(e, ast.UnaryOp) and type(e.op) in UNARY_OPS:
-        return TextNode(UNARY_OPS[type(e.op)], (pattern_of(e.operand, where),))
-    if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in COMPARE_OPS:
-        pair = (pattern_of(e.left, where), pattern_of(e.comparators[0], where))
-        return TextNode(COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair)
+    if (operation := operation_of(e)) is not None:
+        op, operands = operation
+        return TextNode(op, tuple([pattern_of(x, where) for x in operands]))
     if isinstance(e, ast.Call):
-        op, arg = call_parts(e)
-        if op is not None:
+        named, arg = call_parts(e)
+        if named is not None:
             rest = e.args[-1] if e.args and isinstance(e.args[-1], ast.Starred) else None
             plain = e.args[:-1] if rest is not None else e.args
             name = rest.value.id if rest is not None and isinstance(rest.value, ast.Name) else ""
-            return TextNode(op, tuple(pattern_of(a, where) for a in plain), arg, name)
+            return TextNode(named, tuple(pattern_of(a, where) for a in plain), arg, name)
     raise CompilerError(f"{where}: `{ast.unparse(e)}` is no pattern")
 
 

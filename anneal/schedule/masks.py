@@ -13,6 +13,7 @@ from anneal.uop import ALU, MOVEMENT, Op, Src, UOp, alu, dtypes, toposort
 DEAD = ("dead if", "dead else")
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
 _OPAQUE = frozenset((Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM))  # they read memory as it lies
+_INDICES = ALU | MOVEMENT | {Op.IOTA, Op.CONST}
 _MOST = 64  # nodes of a condition, and ops on what it chooses
 
 
@@ -95,13 +96,7 @@ def _is_pattern(condition: UOp) -> bool:
     seen, stack = {condition}, [condition]
     while stack:
         u = stack.pop()
-        if (
-            u.op not in ALU
-            and u.op not in MOVEMENT
-            and u.op is not Op.IOTA
-            and u.op is not Op.CONST
-            or u.dtype.is_float
-        ):
+        if u.op not in _INDICES or u.dtype.is_float:
             return False
         for s in u.src:
             if s not in seen:

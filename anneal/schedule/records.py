@@ -104,6 +104,10 @@ class Schedule:
         """The same for another sink, with the order of its nodes."""
         return self if sink is self.sink else replace(self, sink=sink, order=toposort((sink,))[:-1])
 
+    def changed(self, change: Callable[[UOp, list[UOp], CostModel], UOp]) -> Schedule:
+        """The same for the sink that a pass makes of this one, and of the order of its nodes."""
+        return self.over(carried(self.places, self.sink, lambda: change(self.sink, self.order, self.cost_model)))
+
 
 def name_of(sink: UOp) -> str:
     """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more members of other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, Concatenate, Literal, TypeVar, TypeVarTuple, overload
 
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
@@ -325,28 +326,21 @@ def _typed_as(other: F) -> Callable[[Any], F]:
 
 def _units(like: list[Tensor]) -> list[Tensor]:
     """The unit vectors over several tensors, side by side: for each, shape (elements of all, *its)."""
-    total = sum(t.numel() for t in like)
-    out, before = [], 0
-    for t in like:
-        count = t.numel()
-        eye = t.eye(total, dtype=t.dtype, device=t.device)
-        out.append(eye[:, before : before + count].reshape(total, *t.shape))
-        before += count
-    return out
+    sizes = [t.numel() for t in like]
+    total = sum(sizes)
+    eyes = [t.eye(total, dtype=t.dtype, device=t.device) for t in like]
+    begins = accumulate(sizes, initial=0)
+    return [eye[:, b : b + n].reshape(total, *t.shape) for eye, b, n, t in zip(eyes, begins, sizes, like)]
 
 
 def _parts(rows: Tensor, like: list[Tensor], first: bool) -> list[Tensor]:
     """A matrix of derivatives by all of `like`, cut into one part for each, with its axes first or last."""
-    parts, before = [], 0
-    for t in like:
-        part = rows[before : before + t.numel()]
-        rest = rows.shape[1:]
-        if first:
-            parts.append(part.reshape(*t.shape, *rest))
-        else:
-            parts.append(part.permute(*range(1, len(rest) + 1), 0).reshape(*rest, *t.shape))
-        before += t.numel()
-    return parts
+    rest = rows.shape[1:]
+    parts = rows.split([t.numel() for t in like])
+    if first:
+        return [part.reshape(*t.shape, *rest) for part, t in zip(parts, like, strict=True)]
+    last = (*range(1, len(rest) + 1), 0)
+    return [part.permute(*last).reshape(*rest, *t.shape) for part, t in zip(parts, like, strict=True)]
 
 
 def _check_floats(name: str, tree: Any, what: str, tensors: Sequence[Tensor]) -> None:
@@ -374,8 +368,7 @@ def jacrev(
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         numbers = numbers_of("jacrev", argnums, args)
-        found = vjp(_of(f, numbers, args, kwargs), *[args[n] for n in numbers], has_aux=has_aux)
-        out, pull = found[0], found[1]
+        out, pull, *aux = vjp(_of(f, numbers, args, kwargs), *[args[n] for n in numbers], has_aux=has_aux)
         results = results_of("jacrev", out)
         _check_floats("jacrev", out, "the function's result", results)
         columns = vmap(lambda *units: pull(rebuild(out, iter(units))), randomness="same")(*_units(results))
@@ -383,7 +376,7 @@ def jacrev(
         matrices = [_parts(rows, results, True) for rows in flatten(columns)]
         trees = [rebuild(columns, iter([m[i] for m in matrices])) for i in range(len(results))]
         answer = rebuild(out, iter([t[0] if isinstance(argnums, int) else t for t in trees]))
-        return (answer, found[2]) if has_aux else answer
+        return (answer, *aux) if has_aux else answer
 
     return jacobian
 
@@ -415,7 +408,7 @@ def jacfwd(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction
         matrices = [_parts(rows, variables, False) for rows in flatten(found)]
         trees = [rebuild(primals, iter(parts)) for parts in matrices]
         answer = rebuild(found, iter([t[0] if isinstance(argnums, int) else t for t in trees]))
-        return (answer, aux[0]) if has_aux else answer
+        return (answer, *aux) if has_aux else answer
 
     return jacobian
 

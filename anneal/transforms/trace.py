@@ -205,17 +205,16 @@ class Trace:
         Args:
             argument: a tree. where: its name in messages.
         """
-        return rebuild(argument, iter([self._variable(v, p) for p, v in named_leaves(argument, where)]))
-
-    def _variable(self, value: Any, where: str) -> Tensor:
-        t = as_tensor(self.name, where, value)
-        if not t.uop.dtype.is_float:
-            raise GradientError(
-                f"{self.name}: {where} is {t.dtype.name}, and only floats have derivatives: use .float(), or let the "
-                "function capture it or take it as an argument that is not differentiated"
-            )
-        node = t.uop.then(Op.CONTIGUOUS, tag=("variable", unique()))
-        return self._add(t, node, True)
+        stands = []
+        for path, value in named_leaves(argument, where):
+            t = as_tensor(self.name, path, value)
+            if not t.uop.dtype.is_float:
+                raise GradientError(
+                    f"{self.name}: {path} is {t.dtype.name}, and only floats have derivatives: use .float(), or let "
+                    "the function capture it or take it as an argument that is not differentiated"
+                )
+            stands.append(self._add(t, t.uop.then(Op.CONTIGUOUS, tag=("variable", unique())), True))
+        return rebuild(argument, iter(stands))
 
     def example(
         self, original: Tensor, shape: tuple[int, ...], dtype: DType | None = None, wants: bool | None = None

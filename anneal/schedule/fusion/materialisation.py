@@ -144,7 +144,7 @@ def keep_shared(state: State, home: dict[UOp, UOp | None]) -> None:
     for u in state.order:
         if u.op in facts.LEAVES or not u.src:
             continue
-        inputs = state.within_limit(u, state.buffers_saved)
+        inputs = state.within_limit(u, saved=True)
         if u in done:
             continue
         state.cost[u] = price_of(MASK_COST if facts.is_slice(u) else _PRICES.get(u.op, 0), u.src, state.cost)
@@ -259,7 +259,7 @@ def segment_sum(state: State, u: UOp) -> None:
     state.materialise(starts, Reason.READ_ANYWHERE)
     if state.open_reduce[value] is not None or state.cost[value] > 0:
         state.materialise(value, Reason.READ_ANYWHERE)
-    inputs = state.within_limit(u, state.buffers_below)
+    inputs = state.within_limit(u)
     state.open_reduce[u], state.cost[u], state.leaves[u] = u, REDUCE_COST, inputs
 
 
@@ -274,7 +274,7 @@ def elementwise(state: State, u: UOp) -> None:
         rows_alone(state, u)
     if u.shape:
         no_scalar_again(state, u)
-    inputs = state.within_limit(u, state.buffers_below)
+    inputs = state.within_limit(u)
     reduce = of_row = None
     for s in src:
         reduce = reduce or reduce_of[s]
@@ -325,7 +325,7 @@ def gather(state: State, u: UOp) -> None:
     for s in u.src:
         if state.open_reduce[s] is not None or state.cost[s] > state.cost_model.recompute_cost:
             state.materialise(s, Reason.GATHERED)
-    inputs = state.within_limit(u, state.buffers_below)
+    inputs = state.within_limit(u)
     cost = (MASK_COST if facts.is_slice(u) else GATHER_COST) + sum([state.cost[s] for s in u.src])
     state.open_reduce[u], state.cost[u], state.leaves[u] = None, cost, inputs
 

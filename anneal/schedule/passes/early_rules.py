@@ -25,13 +25,6 @@ def _early_pad(u: Any, ctx: Any) -> Any:
         return s0, 'pad[a](x) -> x if x.shape == u.shape'
 
 
-def _early_gather(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if 0 in s0.shape:
-        # gather[a](x, i) -> zeros(u) if 0 in x.shape
-        return zeros(u), 'gather[a](x, i) -> zeros(u) if 0 in x.shape'
-
-
 def _early_scatter_add(u: Any, ctx: Any) -> Any:
     if len(u.src) == 2:
         s0, s1 = u.src
@@ -60,34 +53,6 @@ def _early_permute(u: Any, ctx: Any) -> Any:
     if is_identity(u.arg):
         # permute[p](x) -> x if is_identity(p)
         return s0, 'permute[p](x) -> x if is_identity(p)'
-
-
-def _early_expand(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if s0.shape == u.arg:
-        # expand[s](x) -> x if x.shape == s
-        return s0, 'expand[s](x) -> x if x.shape == s'
-
-
-def _early_shrink(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if s0.shape == u.shape:
-        # shrink[a](x) -> x if x.shape == u.shape
-        return s0, 'shrink[a](x) -> x if x.shape == u.shape'
-
-
-def _early_flip(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if not u.arg:
-        # flip[a](x) -> x if not a
-        return s0, 'flip[a](x) -> x if not a'
-
-
-def _early_contiguous(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if is_view(s0) and u.tag is None:
-        # contiguous(x) -> x if is_view(x) and u.tag is None
-        return s0, 'contiguous(x) -> x if is_view(x) and u.tag is None'
 
 
 def _early_reduce_axis(u: Any, ctx: Any) -> Any:
@@ -135,14 +100,14 @@ EARLY: dict[Op, Callable[[Any, Any], Any]] = {
     Op.DETACH: lambda u, ctx: (u.src[0], 'detach(x) -> x'),  # detach(x) -> x
     Op.CALL: lambda u, ctx: (value_of(u), 'call(*r) -> value_of(u)'),  # call(*r) -> value_of(u)
     Op.PAD: _early_pad,
-    Op.GATHER: _early_gather,
+    Op.GATHER: lambda u, ctx: (zeros(u), 'gather[a](x, i) -> zeros(u) if 0 in x.shape') if 0 in u.src[0].shape else None,  # gather[a](x, i) -> zeros(u) if 0 in x.shape
     Op.SCATTER_ADD: _early_scatter_add,
     Op.RESHAPE: _early_reshape,
     Op.PERMUTE: _early_permute,
-    Op.EXPAND: _early_expand,
-    Op.SHRINK: _early_shrink,
-    Op.FLIP: _early_flip,
-    Op.CONTIGUOUS: _early_contiguous,
+    Op.EXPAND: lambda u, ctx: (u.src[0], 'expand[s](x) -> x if x.shape == s') if u.src[0].shape == u.arg else None,  # expand[s](x) -> x if x.shape == s
+    Op.SHRINK: lambda u, ctx: (u.src[0], 'shrink[a](x) -> x if x.shape == u.shape') if u.src[0].shape == u.shape else None,  # shrink[a](x) -> x if x.shape == u.shape
+    Op.FLIP: lambda u, ctx: (u.src[0], 'flip[a](x) -> x if not a') if not u.arg else None,  # flip[a](x) -> x if not a
+    Op.CONTIGUOUS: lambda u, ctx: (u.src[0], 'contiguous(x) -> x if is_view(x) and u.tag is None') if is_view(u.src[0]) and u.tag is None else None,  # contiguous(x) -> x if is_view(x) and u.tag is None
     Op.REDUCE_AXIS: _early_reduce_axis,
     Op.ARGSORT: _early_argsort,
 }

@@ -178,7 +178,8 @@ def _chosen(
             and changed.isdisjoint(g.inputs)
         ):
             found.append((_moved(g) / memory_bytes(u), n, u, g))
-    left = sum(max(_moved(g), _operations(g) // _OPERATIONS_OF_BYTE) for g in groups) // _SHARE
+    operations = (2 * max([count(s) for s in g.reduces], default=0) for g in groups)
+    left = sum(max(_moved(g), n // _OPERATIONS_OF_BYTE) for g, n in zip(groups, operations)) // _SHARE
     needed: set[UOp] = set()
     chosen: dict[UOp, FusionGroup] = {}
     for _, _, u, g in sorted(found, key=lambda f: f[:2]):
@@ -207,10 +208,6 @@ def _is_forward(u: UOp) -> bool:
 def _moved(g: FusionGroup) -> int:
     """The bytes that a group reads and writes."""
     return sum(map(memory_bytes, (*g.roots, *g.inputs)))
-
-
-def _operations(g: FusionGroup) -> int:
-    return 2 * max([count(s) for s in g.reduces], default=0)
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------

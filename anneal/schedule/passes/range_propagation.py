@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import HERE, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
+from anneal.rewrite import HERE, both, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of
+from anneal.schedule.shared import WITH_PLANS
 from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, reduce_identity, toposort
-from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
+from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
 
 Index = Src
 Context = tuple[UOp, Index, UOp | None]
@@ -28,11 +29,7 @@ def run(s: Schedule) -> Schedule:
 
 _MAX_KERNELS = 2048  # and as many older ones
 _kernels: Recent[UOp, Kernel] = Recent(_MAX_KERNELS)
-
-
-def forget_kernels() -> None:
-    """Empty the cache of kernels by piece."""
-    _kernels.clear()
+WITH_PLANS.append(_kernels.clear)
 
 
 def kernel_graph(piece: UOp) -> UOp:
@@ -51,16 +48,6 @@ def _kernel_of(piece: UOp) -> Kernel:
     return found
 
 
-def _int(value: Size) -> UOp:
-    return value if isinstance(value, UOp) else const(_I32, value)
-
-
-def _both(a: UOp | None, b: UOp | None) -> UOp | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a & b
-
-
 class _Ranges:
     """Hands out range ids: siblings with equal extents at the same depth share them, nested ranges never do."""
 
@@ -70,12 +57,12 @@ class _Ranges:
 
     def loop(self, extent: Size) -> UOp:
         if extent == 1:
-            return _int(0)
-        return self.new(_int(extent), "loop")
+            return size_node(0)
+        return self.new(size_node(extent), "loop")
 
     def reduce(self, extent: UOp, open_ranges: int, position: int) -> UOp:
         if extent.is_const and extent.arg == 1:
-            return _int(0)
+            return size_node(0)
         if not extent.is_const and not is_symbolic(extent):
             return self.new(extent, "reduce")
         key = (open_ranges, position, extent.arg if extent.is_const else extent)
@@ -139,7 +126,7 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
             index = index_of(made)
             if root.op is Op.ARGSORT:
                 keys = lower.flat(root.src[0])
-                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if keys.arg[1][0] > 1 else _int(0)
+                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if keys.arg[1][0] > 1 else size_node(0)
             elif root.op is Op.SCAN:
                 at = linear_index(index, root.shape)
                 yield index, UOp(Op.SCAN, root.dtype, (lower.flat(root.src[0]), at), root.arg)
@@ -173,8 +160,8 @@ def _place(update: UOp, index: Index, lower: _Lower) -> tuple[Index, Index]:
         begin = b
         if b is None:  # what is looked up stays inside, whatever it says
             last = whole - n
-            begin = Op.MAX(lower.value(next(starts), ()), _int(0))
-            begin = Op.MIN(begin, last if isinstance(last, UOp) else _int(last))
+            begin = Op.MAX(lower.value(next(starts), ()), size_node(0))
+            begin = Op.MIN(begin, last if isinstance(last, UOp) else size_node(last))
         elif b.__class__ is int and b < 0:
             begin = lower.value(next(starts), ())
             at = i + begin
@@ -193,7 +180,7 @@ def _same_place(whole: Index, shape: tuple[Any, ...], other: tuple[Any, ...]) ->
     lead = _leading(shape, other)
     if lead is not None:
         return reshaped_index(whole[:lead], shape[:lead], other)
-    return unflatten(linear_index(whole, shape) // _int(row), other)
+    return unflatten(linear_index(whole, shape) // size_node(row), other)
 
 
 def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
@@ -282,13 +269,13 @@ class _Lower:
             return [(s, index if s.shape else (), predicate) for s in node.src], None
         if op in MOVEMENT:
             below, extra = source_index(node, index)
-            return [(node.src[0], below, _both(predicate, extra))], extra
+            return [(node.src[0], below, both(predicate, extra))], extra
         if op is Op.REDUCE_AXIS:
             src = node.src[0]
             open_ranges = predicate.ranges if predicate is not None else 0
             for i in index:
                 open_ranges |= i.ranges
-            new = [self.ranges.reduce(_int(src.shape[a]), open_ranges, n) for n, a in enumerate(node.arg[1])]
+            new = [self.ranges.reduce(size_node(src.shape[a]), open_ranges, n) for n, a in enumerate(node.arg[1])]
             inner = list(index)
             for a, r in zip(node.arg[1], new, strict=True):
                 inner[a] = r
@@ -315,12 +302,12 @@ class _Lower:
         axis, size = node.arg, node.src[0].shape[node.arg]
         inside: UOp | None = None
         if where.vmin is None or where.vmin < 0:
-            inside = _int(-1) < where
+            inside = size_node(-1) < where
         if where.vmax is None or size.__class__ is not int or where.vmax >= size:
-            inside = _both(inside, where < _int(size))
+            inside = both(inside, where < size_node(size))
         below = list(index)
-        below[axis] = where if size != 1 else _int(0)
-        return (node.src[0], tuple(below), _both(predicate, inside))
+        below[axis] = where if size != 1 else size_node(0)
+        return (node.src[0], tuple(below), both(predicate, inside))
 
     def combine(self, ctx: Context, values: list[UOp], extra: object) -> UOp:
         node, _index, predicate = ctx
@@ -340,7 +327,7 @@ class _Lower:
                 inner = None if source_predicate is predicate else source_predicate
             if inner is None or (inner.is_const and inner.arg):
                 return value
-            full = _both(predicate, inner) if op is Op.PAD else inner
+            full = both(predicate, inner) if op is Op.PAD else inner
             if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
                 return value  # the predicated load is zero there already
             return inner.where(value, 0)
@@ -366,7 +353,7 @@ def _reduce(kind: Op, value: UOp, ranges: Src, tag: Any) -> UOp:
         value = UOp(Op.REDUCE, value.dtype, (value, *[r for r in ranges if r not in used]), kind)
     elif idle != 1:
         if kind is Op.ADD:
-            value = value * (_int(idle).cast(value.dtype) if isinstance(idle, UOp) else const(value.dtype, idle))
+            value = value * (size_node(idle).cast(value.dtype) if isinstance(idle, UOp) else const(value.dtype, idle))
         elif kind is Op.MUL:
             power, result = value, const(value.dtype, 1)
             while idle:  # square and multiply
@@ -423,7 +410,7 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
         if parts is not None:
             total, stride = parts[-1], parts[-1].src[0].arg
             for p in reversed(parts[:-1]):
-                total = p * _int(stride) + total
+                total = p * size_node(stride) + total
                 stride *= p.src[0].arg
             return total
         if u.op is Op.REDUCE:
