@@ -12,7 +12,7 @@ from anneal.codegen.exact import by_exp2, by_inverse
 _BITCAST = Op.BITCAST
 _NOT = Op.NOT
 
-def _lowering_ne(u: Any, ctx: Any) -> Any:
+def _lowering_ne(u: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_float:
         if s1 is s0:
@@ -27,7 +27,7 @@ def _lowering_ne(u: Any, ctx: Any) -> Any:
         return s0 ^ s1, 'x:bool != y -> x ^ y'
 
 
-def _lowering_eq(u: Any, ctx: Any) -> Any:
+def _lowering_eq(u: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_float:
         if s1 is s0:
@@ -39,21 +39,21 @@ def _lowering_eq(u: Any, ctx: Any) -> Any:
                 return _NOT(const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64'
 
 
-LOWERING: dict[Op, Callable[[Any, Any], Any]] = {
+LOWERING: dict[Op, Callable[[Any], Any]] = {
     Op.NE: _lowering_ne,
     Op.EQ: _lowering_eq,
-    Op.ADD: lambda u, ctx: (u.src[0] | u.src[1], 'x:bool + y -> x | y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool + y -> x | y
-    Op.MUL: lambda u, ctx: (u.src[0] & u.src[1], 'x:bool * y -> x & y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool * y -> x & y
-    Op.SUB: lambda u, ctx: (u.src[0] ^ u.src[1], 'x:bool - y -> x ^ y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool - y -> x ^ y
-    Op.MAX: lambda u, ctx: (u.src[0] | u.src[1], 'max(x:bool, y) -> x | y') if u.src[0].dtype is dtypes.bool_ else None,  # max(x:bool, y) -> x | y
-    Op.MIN: lambda u, ctx: (u.src[0] & u.src[1], 'min(x:bool, y) -> x & y') if u.src[0].dtype is dtypes.bool_ else None,  # min(x:bool, y) -> x & y
-    Op.LT: lambda u, ctx: (_NOT(u.src[0]) & u.src[1], 'x:bool < y -> (not x) & y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool < y -> (not x) & y
-    Op.FLOOR: lambda u, ctx: (u.src[0], 'floor(x:int) -> x') if u.src[0].dtype.is_int else None,  # floor(x:int) -> x
-    Op.CEIL: lambda u, ctx: (u.src[0], 'ceil(x:int) -> x') if u.src[0].dtype.is_int else None,  # ceil(x:int) -> x
-    Op.ROUND: lambda u, ctx: (u.src[0], 'round(x:int) -> x') if u.src[0].dtype.is_int else None,  # round(x:int) -> x
-    Op.TRUNC: lambda u, ctx: (u.src[0], 'trunc(x:int) -> x') if u.src[0].dtype.is_int else None,  # trunc(x:int) -> x
-    Op.ABS: lambda u, ctx: (u.src[0], 'abs(x:uint) -> x') if u.src[0].dtype.kind == 'uint' else None,  # abs(x:uint) -> x
-    Op.NEG: lambda u, ctx: (const(u.src[0].dtype, 0) - u.src[0], '-x:uint -> 0 - x') if u.src[0].dtype.kind == 'uint' else None,  # -x:uint -> 0 - x
-    Op.DIV: lambda u, ctx: (by_inverse(u.src[0], u.src[1]), 'x:float / c -> by_inverse(x, c)') if u.src[1].op is Op.CONST and u.src[0].dtype.is_float else None,  # x:float / c -> by_inverse(x, c)
-    Op.EXP: lambda u, ctx: (by_exp2(u.src[0]), 'exp(x:float) -> by_exp2(x)') if u.src[0].dtype.is_float else None,  # exp(x:float) -> by_exp2(x)
+    Op.ADD: lambda u: (u.src[0] | u.src[1], 'x:bool + y -> x | y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool + y -> x | y
+    Op.MUL: lambda u: (u.src[0] & u.src[1], 'x:bool * y -> x & y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool * y -> x & y
+    Op.SUB: lambda u: (u.src[0] ^ u.src[1], 'x:bool - y -> x ^ y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool - y -> x ^ y
+    Op.MAX: lambda u: (u.src[0] | u.src[1], 'max(x:bool, y) -> x | y') if u.src[0].dtype is dtypes.bool_ else None,  # max(x:bool, y) -> x | y
+    Op.MIN: lambda u: (u.src[0] & u.src[1], 'min(x:bool, y) -> x & y') if u.src[0].dtype is dtypes.bool_ else None,  # min(x:bool, y) -> x & y
+    Op.LT: lambda u: (_NOT(u.src[0]) & u.src[1], 'x:bool < y -> (not x) & y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool < y -> (not x) & y
+    Op.FLOOR: lambda u: (u.src[0], 'floor(x:int) -> x') if u.src[0].dtype.is_int else None,  # floor(x:int) -> x
+    Op.CEIL: lambda u: (u.src[0], 'ceil(x:int) -> x') if u.src[0].dtype.is_int else None,  # ceil(x:int) -> x
+    Op.ROUND: lambda u: (u.src[0], 'round(x:int) -> x') if u.src[0].dtype.is_int else None,  # round(x:int) -> x
+    Op.TRUNC: lambda u: (u.src[0], 'trunc(x:int) -> x') if u.src[0].dtype.is_int else None,  # trunc(x:int) -> x
+    Op.ABS: lambda u: (u.src[0], 'abs(x:uint) -> x') if u.src[0].dtype.kind == 'uint' else None,  # abs(x:uint) -> x
+    Op.NEG: lambda u: (const(u.src[0].dtype, 0) - u.src[0], '-x:uint -> 0 - x') if u.src[0].dtype.kind == 'uint' else None,  # -x:uint -> 0 - x
+    Op.DIV: lambda u: (by_inverse(u.src[0], u.src[1]), 'x:float / c -> by_inverse(x, c)') if u.src[1].op is Op.CONST and u.src[0].dtype.is_float else None,  # x:float / c -> by_inverse(x, c)
+    Op.EXP: lambda u: (by_exp2(u.src[0]), 'exp(x:float) -> by_exp2(x)') if u.src[0].dtype.is_float else None,  # exp(x:float) -> by_exp2(x)
 }

@@ -3,9 +3,9 @@
 `python -m anneal.rewrite.generate` rewrites every `NAME_rules.py` under the package; `--check` only compares.
 
 >>> print(*generate("table t\\nx * 1 -> x\\nx - y -> y\\n", "t.upat").splitlines()[-4:], sep="\\n")
-T: dict[Op, Callable[[Any, Any], Any]] = {
+T: dict[Op, Callable[[Any], Any]] = {
     Op.MUL: _t_mul,
-    Op.SUB: lambda u, ctx: (u.src[1], 'x - y -> y'),  # x - y -> y
+    Op.SUB: lambda u: (u.src[1], 'x - y -> y'),  # x - y -> y
 }
 """
 
@@ -72,8 +72,8 @@ class _Writer:
                 where = "s0.dtype" if pattern.op in COMPARE else "dtype"
                 tests.append(Step("test", f"{where}.is_{self.operands}"))
         self._sources(pattern, self.root, tests, late, top=True)
-        for name in ("ctx",) if self.table.kind == "rewrite" else ("g",) if self.table.kind in _DERIVATIVES else ():
-            self.names.setdefault(name, name)
+        if self.table.kind in _DERIVATIVES:
+            self.names.setdefault("g", "g")
         if self.table.kind != "fold":
             self.names.setdefault(self.root, self.root)
         steps = tests + late
@@ -84,7 +84,7 @@ class _Writer:
             steps.append(Step("test", self._python(upat.expression_of(self.rule.guard, self.where))))
         self.end = ""
         result = _bare("\n".join(self._result()))
-        if self.table.shapes and upat.all_alu(pattern):
+        if self.table.kind == "fold" and upat.all_alu(pattern):
             kept = set(re.findall(r"\w+", result))
             free = (x.name for x in upat.variables_in(pattern) if x.name != "_" and not x.const)
             alive = list(dict.fromkeys(self.names[n] for n in free))
@@ -112,17 +112,12 @@ class _Writer:
         kids = [f"s{i}" if top else f"{path}_{i}" for i in range(len(p.src))]
         src = "src" if top and self.table.kind == "fold" else f"{path}.src"
         if p.op.arity is None:
-            if p.op is not Op.CALL and (kids or not p.rest):  # a call has as many as its name says
-                tests.append(Step("test", f"len({src}) {'>=' if p.rest else '=='} {len(kids)}"))
+            if p.op is not Op.CALL:  # which has as many as its name says
+                tests.append(Step("test", f"len({src}) == {len(kids)}"))
         elif len(kids) != p.op.arity:
             raise CompilerError(f"{self.where}: {p.op.name} does not take {len(kids)} sources")
         if kids and (self.table.kind != "fold" or not top):
-            if p.rest:
-                tests.extend(Step("bind", f"{k} = {src}[{i}]") for i, k in enumerate(kids))
-            else:
-                tests.append(Step("bind", f"{_tuple(kids)[1:-1]} = {src}"))
-        if p.rest and p.rest != "_":
-            self.names[p.rest] = f"{src}[{len(kids)}:]"
+            tests.append(Step("bind", f"{_tuple(kids)[1:-1]} = {src}"))
         # the right source first: it is the constant, if only one of them is
         pairs = list(zip(kids, p.src, strict=True))
         for k, s in pairs if all(isinstance(s, upat.Var) and s.const for s in p.src) else reversed(pairs):
@@ -167,8 +162,6 @@ class _Writer:
     def _result(self) -> list[str]:
         e = upat.expression_of(self.rule.result, self.where)
         if self.table.kind in _DERIVATIVES:
-            if isinstance(e, ast.Tuple) and len(e.elts) == 1 and isinstance(e.elts[0], ast.Starred):
-                return self._maybe(self._python(e.elts[0].value), self._named("r"))
             parts = e.elts if isinstance(e, ast.Tuple) else [e]
             code = ["None" if isinstance(p, ast.Name) and p.id == "_" else self._build(p, self.dtype) for p in parts]
             if self.table.kind == "forward" and len(code) > 1:
@@ -279,7 +272,7 @@ class _Writer:
             return self._alu(op, e.args, dtype)
         given = next((self._python(k.value) for k in e.keywords if k.arg == "dtype"), None)
         inner = given or next((d for a in e.args if (d := self._dtype_of(a, dtype))), dtype)
-        src = [f"*{self._python(a.value)}" if isinstance(a, ast.Starred) else self._build(a, inner) for a in e.args]
+        src = [self._build(a, inner) for a in e.args]
         parts = [self._arg_text(a) for a in arg or ()]
         text = "None" if arg is None else parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
         if len(src) == 1 and inner == f"{src[0]}.dtype":
@@ -347,7 +340,8 @@ def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str], l
         i = j
 
 
-_PARAMETERS = {  # of a table's functions; others take a node and the pass's context
+_PARAMETERS = {  # of a table's functions
+    "rewrite": "u: Any",
     "fold": "dtype: DType, src: Any",
     "gradient": "y: Any, g: Any",
     "forward": "y: Any, g: Any, place: int",
@@ -378,7 +372,7 @@ def _function(
             compiled.append((rule.text, _Writer(rule, table, helpers, where, named).steps(order)))
     function = f"_{table.name}_{op.name.lower()}"
     arity = (op.arity or 0) if table.kind == "fold" else 0
-    parameters = _PARAMETERS.get(table.kind, "u: Any, ctx: Any")
+    parameters = _PARAMETERS[table.kind]
     lines = [f"def {function}({parameters}) -> Any:"]
     if arity:
         lines.append(f"    {_tuple([f's{i}' for i in range(arity)])[1:-1]} = src")
@@ -439,7 +433,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
             lines, entry = _function(table, op, rules, helpers, name, named)
             body += ["", "", *lines] if lines else []
             entries.append(entry)
-        kind = {"fold": "DType, Any", "forward": "Any, Any, int"}.get(table.kind, "Any, Any")
+        kind = ", ".join(re.findall(r": (\w+)", _PARAMETERS[table.kind]))
         body += ["", "", f"{table.name.upper()}: dict[Op, Callable[[{kind}], Any]] = {{", *entries, "}"]
     code = "\n".join(body)
     counts = Counter(re.findall(r"\w+", code))

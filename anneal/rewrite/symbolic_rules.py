@@ -12,7 +12,7 @@ from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equ
 _CONST = Op.CONST
 _WHERE = Op.WHERE
 
-def _symbolic_idiv(u: Any, ctx: Any) -> Any:
+def _symbolic_idiv(u: Any) -> Any:
     s0, s1 = u.src
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int // c -> divided(x, c)
@@ -31,7 +31,7 @@ def _symbolic_idiv(u: Any, ctx: Any) -> Any:
             return s0_0 // s1 % (s0_1 // s1), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0'
 
 
-def _symbolic_mod(u: Any, ctx: Any) -> Any:
+def _symbolic_mod(u: Any) -> Any:
     s0, s1 = u.src
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int % c -> remainder(x, c)
@@ -43,7 +43,7 @@ def _symbolic_mod(u: Any, ctx: Any) -> Any:
         return leftover(s0, s1), 'x:int % y -> leftover(x, y)'
 
 
-def _symbolic_where(u: Any, ctx: Any) -> Any:
+def _symbolic_where(u: Any) -> Any:
     s0, s1, s2 = u.src
     if s1.op is _WHERE:
         s1_0, s1_1, s1_2 = s1.src
@@ -57,17 +57,17 @@ def _symbolic_where(u: Any, ctx: Any) -> Any:
             return _WHERE(s0 | s2_0, s1, s2_2), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)'
 
 
-SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {
-    Op.ADD: lambda u, ctx: (ordered(u), 'x:int + y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int + y -> ordered(u)
-    Op.SUB: lambda u, ctx: (ordered(u), 'x:int - y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int - y -> ordered(u)
-    Op.MUL: lambda u, ctx: (ordered(u), 'x:int * c -> ordered(u)') if u.src[1].op is _CONST and u.src[0].dtype.is_int else None,  # x:int * c -> ordered(u)
-    Op.NEG: lambda u, ctx: (ordered(u), '-x:int -> ordered(u)') if u.src[0].dtype.is_int else None,  # -x:int -> ordered(u)
+SYMBOLIC: dict[Op, Callable[[Any], Any]] = {
+    Op.ADD: lambda u: (ordered(u), 'x:int + y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int + y -> ordered(u)
+    Op.SUB: lambda u: (ordered(u), 'x:int - y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int - y -> ordered(u)
+    Op.MUL: lambda u: (ordered(u), 'x:int * c -> ordered(u)') if u.src[1].op is _CONST and u.src[0].dtype.is_int else None,  # x:int * c -> ordered(u)
+    Op.NEG: lambda u: (ordered(u), '-x:int -> ordered(u)') if u.src[0].dtype.is_int else None,  # -x:int -> ordered(u)
     Op.IDIV: _symbolic_idiv,
     Op.MOD: _symbolic_mod,
-    Op.LT: lambda u, ctx: (compared(u.src[0], u.src[1]), 'x:int < y -> compared(x, y)') if u.src[0].dtype.is_int else None,  # x:int < y -> compared(x, y)
-    Op.EQ: lambda u, ctx: (equated(u.src[0], u.src[1]), 'x:int == y -> equated(x, y)') if u.src[0].dtype.is_int else None,  # x:int == y -> equated(x, y)
-    Op.NE: lambda u, ctx: (unequal(u.src[0], u.src[1]), 'x:int != y -> unequal(x, y)') if u.src[0].dtype.is_int else None,  # x:int != y -> unequal(x, y)
-    Op.AND: lambda u, ctx: (conjunction(u), 'x:bool & y -> conjunction(u)') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool & y -> conjunction(u)
-    Op.OR: lambda u, ctx: (disjunction(u), 'x:bool | y -> disjunction(u)') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool | y -> disjunction(u)
+    Op.LT: lambda u: (compared(u.src[0], u.src[1]), 'x:int < y -> compared(x, y)') if u.src[0].dtype.is_int else None,  # x:int < y -> compared(x, y)
+    Op.EQ: lambda u: (equated(u.src[0], u.src[1]), 'x:int == y -> equated(x, y)') if u.src[0].dtype.is_int else None,  # x:int == y -> equated(x, y)
+    Op.NE: lambda u: (unequal(u.src[0], u.src[1]), 'x:int != y -> unequal(x, y)') if u.src[0].dtype.is_int else None,  # x:int != y -> unequal(x, y)
+    Op.AND: lambda u: (conjunction(u), 'x:bool & y -> conjunction(u)') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool & y -> conjunction(u)
+    Op.OR: lambda u: (disjunction(u), 'x:bool | y -> disjunction(u)') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool | y -> disjunction(u)
     Op.WHERE: _symbolic_where,
 }

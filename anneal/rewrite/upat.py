@@ -40,7 +40,6 @@ DTYPE_TESTS = {
     "uint": "{}.dtype.kind == 'uint'",
     "float": "{}.dtype.is_float",
     "bool": "{}.dtype is dtypes.bool_",
-    "index": "{}.dtype is dtypes.int32",
 }
 _CONST_NAME = re.compile(r"c\d*$")
 _ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(DTYPE_TESTS) + r")\b")
@@ -68,11 +67,10 @@ class Rule:
 
 @dataclass
 class Table:
-    """A named table: its kind, whether rules must keep shapes, its rules in order."""
+    """A named table: its kind, its rules in order."""
 
     name: str
     kind: str
-    shapes: bool
     rules: list[Rule] = field(default_factory=list)
 
 
@@ -124,10 +122,9 @@ def parse(text: str, name: str) -> File:
             words = line.split("#")[0].split()
             options = dict(w.split("=", 1) for w in words[2:])
             kind = options.pop("kind", "rewrite")
-            shapes = options.pop("shapes", "on" if kind == "fold" else "off") == "on"
             if kind not in KINDS or options:
-                raise CompilerError(f"{name}:{number}: table takes kind={'|'.join(KINDS)} and shapes=on|off: {line}")
-            out.tables.append(Table(words[1], kind, shapes))
+                raise CompilerError(f"{name}:{number}: table takes kind={'|'.join(KINDS)}: {line}")
+            out.tables.append(Table(words[1], kind))
             comment = []
         else:
             pattern, arrow, rest = line.partition("->")
@@ -167,12 +164,11 @@ class Lit:
 
 @dataclass(frozen=True)
 class TextNode:
-    """An op over sub-patterns. `arg` is the subscript's source text, `rest` the name that takes remaining sources."""
+    """An op over sub-patterns; `arg` is the subscript's source text."""
 
     op: Op
     src: tuple[Var | Lit | TextNode, ...]
     arg: tuple[ast.expr, ...] | None = None
-    rest: str = ""
 
 
 Pattern = Var | Lit | TextNode
@@ -232,10 +228,7 @@ def pattern_of(e: ast.expr, where: str) -> Pattern:
     if isinstance(e, ast.Call):
         named, arg = call_parts(e)
         if named is not None:
-            rest = e.args[-1] if e.args and isinstance(e.args[-1], ast.Starred) else None
-            plain = e.args[:-1] if rest is not None else e.args
-            name = rest.value.id if rest is not None and isinstance(rest.value, ast.Name) else ""
-            return TextNode(named, tuple(pattern_of(a, where) for a in plain), arg, name)
+            return TextNode(named, tuple([pattern_of(a, where) for a in e.args]), arg)
     raise CompilerError(f"{where}: `{ast.unparse(e)}` is no pattern")
 
 
@@ -266,9 +259,9 @@ def in_all_orders(p: Pattern) -> Iterator[Pattern]:
         yield p
         return
     for src in itertools.product(*(list(in_all_orders(s)) for s in p.src)):
-        yield TextNode(p.op, src, p.arg, p.rest)
+        yield TextNode(p.op, src, p.arg)
         if p.op in _COMMUTES and not any(isinstance(s, Lit) or (isinstance(s, Var) and s.const) for s in src):
-            yield TextNode(p.op, src[::-1], p.arg, p.rest)
+            yield TextNode(p.op, src[::-1], p.arg)
 
 
 def shape_of(p: Pattern, names: dict[str, str]) -> str:
@@ -279,7 +272,7 @@ def shape_of(p: Pattern, names: dict[str, str]) -> str:
     if isinstance(p, Lit):
         return p.value
     arg = "" if p.arg is None else repr([ast.unparse(a) for a in p.arg])
-    return f"{p.op.name}{arg}({','.join(shape_of(s, names) for s in p.src)}*{p.rest})"
+    return f"{p.op.name}{arg}({','.join(shape_of(s, names) for s in p.src)})"
 
 
 def operand_dtypes(p: Pattern) -> Iterator[str]:

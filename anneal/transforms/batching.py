@@ -189,9 +189,10 @@ def _function(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     last = count + inputs
     flags = [*batched[count:last], *[True] * count, *batched[last:-1]]
     values = [full(s, b, n) for s, b in zip(sources[:count], batched)]
-    token = derivative.token_of_each(
-        sources[-1].arg.device, (n, *flags), lambda: _derivative_of_each(derivative, inputs, count, tuple(flags), n)
-    )
+    token = derivative.each.get((n, *flags))
+    if token is None:
+        each = _derivative_of_each(derivative, inputs, count, tuple(flags), n)
+        token = derivative.each[n, *flags] = each.token(sources[-1].arg.device)
     return differentiated(values, sources[count:last], sources[last:-1], token)[number]
 
 
@@ -208,7 +209,6 @@ def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[boo
         return _of_each(of_one, shared, n)((*xs, *saved), ys, wide)[:inputs]
 
     def push(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
-        assert d.push is not None
         there = [t for t in given if t is not None]
         wide = [t if f else repeated(t, n) for t, f in zip(given, shared) if t is not None]
 

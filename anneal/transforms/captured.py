@@ -219,13 +219,10 @@ class PendingCall:
         if not self._lazy:
             b.history.launched(False)
         if here.creates or here.recordings or here.depth or here.tracing:
-            cotangents = [None if g is None else c for g, c in zip(given, b.cotangents, strict=True)]
-            holes = [*b.holes, *[c for c in cotangents if c is not None]]
-            nodes = [*self._leaves, *[g for g in given if g is not None]]
-            grads = b.gradients(cotangents)
-            made = iter(
-                over_memory([g for g in grads if g is not None], dict(zip(holes, nodes, strict=True)), self._sizes)
-            )
+            known = dict(zip(b.holes, self._leaves, strict=True))
+            known.update({c: g for c, g in zip(b.cotangents, given, strict=True) if g is not None})
+            grads = b.gradients([c if c in known else None for c in b.cotangents])
+            made = iter(over_memory([g for g in grads if g is not None], known, self._sizes))
             return [None if g is None else next(made) for g in grads]
         return (b.graphs if self._lazy else b.run)(self._leaves, self._kept, given, self._sizes)
 

@@ -354,20 +354,14 @@ class Derivative:
         self.name, self.pull, self.push = name, pull, push
         self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
         self.hooks: Any = None  # of a tensor with hooks: they
-        self._each: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
+        # tokens of calls of many examples, one for all results of each
+        self.each: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
 
     def token(self, device: str) -> UOp:
         """A node that stands for this call."""
         storage = Storage(1, dtypes.int32, device)
         storage.derivative = self
         return UOp(Op.BUFFER, dtypes.int32, (), storage)
-
-    def token_of_each(self, device: str, key: Any, make: Callable[[], Derivative]) -> UOp:
-        """The token of a call of many examples, one for all of its results."""
-        found = self._each.get(key)
-        if found is None:
-            found = self._each[key] = make().token(device)
-        return found
 
 
 def derivative_of(y: UOp) -> Derivative | None:

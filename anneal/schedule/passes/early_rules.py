@@ -13,7 +13,7 @@ from anneal.rewrite import value_of
 
 _ADD = Op.ADD
 
-def _early_pad(u: Any, ctx: Any) -> Any:
+def _early_pad(u: Any) -> Any:
     s0, = u.src
     if 0 in s0.shape:
         # pad[a](x) -> zeros(u) if 0 in x.shape
@@ -25,7 +25,7 @@ def _early_pad(u: Any, ctx: Any) -> Any:
         return s0, 'pad[a](x) -> x if x.shape == u.shape'
 
 
-def _early_scatter_add(u: Any, ctx: Any) -> Any:
+def _early_scatter_add(u: Any) -> Any:
     if len(u.src) == 2:
         s0, s1 = u.src
         if 0 in s1.shape:
@@ -33,7 +33,7 @@ def _early_scatter_add(u: Any, ctx: Any) -> Any:
             return zeros(u), 'scatter_add(i, x) -> zeros(u) if 0 in x.shape'
 
 
-def _early_reshape(u: Any, ctx: Any) -> Any:
+def _early_reshape(u: Any) -> Any:
     s0, = u.src
     if s0.op is Op.RESHAPE:
         s0_0, = s0.src
@@ -44,7 +44,7 @@ def _early_reshape(u: Any, ctx: Any) -> Any:
         return s0, 'reshape[s](x) -> x if x.shape == s'
 
 
-def _early_permute(u: Any, ctx: Any) -> Any:
+def _early_permute(u: Any) -> Any:
     s0, = u.src
     if s0.op is Op.PERMUTE:
         s0_0, = s0.src
@@ -55,7 +55,7 @@ def _early_permute(u: Any, ctx: Any) -> Any:
         return s0, 'permute[p](x) -> x if is_identity(p)'
 
 
-def _early_reduce_axis(u: Any, ctx: Any) -> Any:
+def _early_reduce_axis(u: Any) -> Any:
     if u.arg[0] is _ADD:
         s0, = u.src
         if s0.dtype.is_float and s0.dtype.is_narrow:
@@ -88,7 +88,7 @@ def _early_reduce_axis(u: Any, ctx: Any) -> Any:
                 return summed_apart(u), 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])'
 
 
-def _early_argsort(u: Any, ctx: Any) -> Any:
+def _early_argsort(u: Any) -> Any:
     if len(u.src) == 1:
         s0, = u.src
         if not is_view(s0):
@@ -96,18 +96,18 @@ def _early_argsort(u: Any, ctx: Any) -> Any:
             return UOp(Op.ARGSORT, u.dtype, (materialised(s0),), None), 'argsort(x) -> argsort(materialised(x)) if not is_view(x)'
 
 
-EARLY: dict[Op, Callable[[Any, Any], Any]] = {
-    Op.DETACH: lambda u, ctx: (u.src[0], 'detach(x) -> x'),  # detach(x) -> x
-    Op.CALL: lambda u, ctx: (value_of(u), 'call(*r) -> value_of(u)'),  # call(*r) -> value_of(u)
+EARLY: dict[Op, Callable[[Any], Any]] = {
+    Op.DETACH: lambda u: (u.src[0], 'detach(x) -> x'),  # detach(x) -> x
+    Op.CALL: lambda u: (value_of(u), 'call() -> value_of(u)'),  # call() -> value_of(u)
     Op.PAD: _early_pad,
-    Op.GATHER: lambda u, ctx: (zeros(u), 'gather[a](x, i) -> zeros(u) if 0 in x.shape') if 0 in u.src[0].shape else None,  # gather[a](x, i) -> zeros(u) if 0 in x.shape
+    Op.GATHER: lambda u: (zeros(u), 'gather[a](x, i) -> zeros(u) if 0 in x.shape') if 0 in u.src[0].shape else None,  # gather[a](x, i) -> zeros(u) if 0 in x.shape
     Op.SCATTER_ADD: _early_scatter_add,
     Op.RESHAPE: _early_reshape,
     Op.PERMUTE: _early_permute,
-    Op.EXPAND: lambda u, ctx: (u.src[0], 'expand[s](x) -> x if x.shape == s') if u.src[0].shape == u.arg else None,  # expand[s](x) -> x if x.shape == s
-    Op.SHRINK: lambda u, ctx: (u.src[0], 'shrink[a](x) -> x if x.shape == u.shape') if u.src[0].shape == u.shape else None,  # shrink[a](x) -> x if x.shape == u.shape
-    Op.FLIP: lambda u, ctx: (u.src[0], 'flip[a](x) -> x if not a') if not u.arg else None,  # flip[a](x) -> x if not a
-    Op.CONTIGUOUS: lambda u, ctx: (u.src[0], 'contiguous(x) -> x if is_view(x) and u.tag is None') if is_view(u.src[0]) and u.tag is None else None,  # contiguous(x) -> x if is_view(x) and u.tag is None
+    Op.EXPAND: lambda u: (u.src[0], 'expand[s](x) -> x if x.shape == s') if u.src[0].shape == u.arg else None,  # expand[s](x) -> x if x.shape == s
+    Op.SHRINK: lambda u: (u.src[0], 'shrink[a](x) -> x if x.shape == u.shape') if u.src[0].shape == u.shape else None,  # shrink[a](x) -> x if x.shape == u.shape
+    Op.FLIP: lambda u: (u.src[0], 'flip[a](x) -> x if not a') if not u.arg else None,  # flip[a](x) -> x if not a
+    Op.CONTIGUOUS: lambda u: (u.src[0], 'contiguous(x) -> x if is_view(x) and u.tag is None') if is_view(u.src[0]) and u.tag is None else None,  # contiguous(x) -> x if is_view(x) and u.tag is None
     Op.REDUCE_AXIS: _early_reduce_axis,
     Op.ARGSORT: _early_argsort,
 }
