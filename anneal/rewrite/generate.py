@@ -199,26 +199,20 @@ class _Writer:
             return f"{self.names.get(e.id, e.id)}.dtype"
         if self._number(e):
             return None
-        if isinstance(e, ast.BinOp):
-            return self._dtype_of(e.left, default) or self._dtype_of(e.right, default)
-        if isinstance(e, ast.UnaryOp):
-            return self._dtype_of(e.operand, default)
-        if isinstance(e, ast.Compare):
-            return "dtypes.bool_"
-        if isinstance(e, ast.Call):
-            op, _ = upat.call_parts(e)
-            if op in (Op.CAST, Op.BITCAST):
-                return self._python(e.args[1])
-            if op in COMPARE:
-                return "dtypes.bool_"
-            if op is Op.WHERE:
-                return self._dtype_of(e.args[1], default) or self._dtype_of(e.args[2], default)
-            if op is not None and e.args:
-                return self._dtype_of(e.args[0], default)
-            return default
         if isinstance(e, ast.Attribute | ast.Subscript):
             return f"{self._python(e)}.dtype"
-        return default
+        op, operands = upat.operation_of(e) or (None, [])
+        if isinstance(e, ast.Call):
+            op, operands = upat.call_parts(e)[0], e.args
+            if op in (Op.CAST, Op.BITCAST):
+                return self._python(operands[1])
+        if op in COMPARE:
+            return "dtypes.bool_"
+        return default if op is None or not operands else self._common(operands[op is Op.WHERE :], default)
+
+    def _common(self, several: Sequence[ast.expr], default: str) -> str | None:
+        """Source text of the dtype that the first of several expressions has that is no bare number."""
+        return next((d for e in several if (d := self._dtype_of(e, default))), None)
 
     def _number(self, e: ast.expr) -> str | None:
         """The text of a bare number, `2` or `{v(c) + 1}`; None for a node."""
@@ -241,12 +235,10 @@ class _Writer:
         return self._python(e)
 
     def _alu(self, op: Op, args: list[ast.expr], dtype: str) -> str:
+        inner = self._common(args[op is Op.WHERE :], dtype) or dtype
+        parts = [self._build(a, inner) for a in args]
         if op is Op.WHERE:
-            inner = next((d for a in args[1:] if (d := self._dtype_of(a, dtype))), dtype)
-            parts = [self._build(args[0], "dtypes.bool_"), *(self._build(a, inner) for a in args[1:])]
-        else:
-            inner = next((d for a in args if (d := self._dtype_of(a, dtype))), dtype)
-            parts = [self._build(a, inner) for a in args]
+            parts[0] = self._build(args[0], "dtypes.bool_")
         if op is Op.NEG:
             return f"(-{parts[0]})"
         if sign := _SIGNS.get(op.name):
@@ -271,7 +263,7 @@ class _Writer:
         if op in ALU:
             return self._alu(op, e.args, dtype)
         given = next((self._python(k.value) for k in e.keywords if k.arg == "dtype"), None)
-        inner = given or next((d for a in e.args if (d := self._dtype_of(a, dtype))), dtype)
+        inner = given or self._common(e.args, dtype) or dtype
         src = [self._build(a, inner) for a in e.args]
         parts = [self._arg_text(a) for a in arg or ()]
         text = "None" if arg is None else parts[0] if len(parts) == 1 else f"({', '.join(parts)})"

@@ -80,7 +80,6 @@ class File:
 
     uses: list[tuple[str, list[str]]] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    head: list[str] = field(default_factory=list)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -113,8 +112,6 @@ def parse(text: str, name: str) -> File:
             if after_rule:
                 comment = []
             comment.append(line[1:].strip())
-            if not out.tables:
-                out.head.append(line[1:].strip())
         elif line.startswith("use "):
             module, _, names = line[4:].partition(":")
             out.uses.append((module.strip(), [n.strip() for n in names.split("#")[0].split(",")]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from anneal.errors import GradientError, MissingMethodError, ShapeError, TransformError
@@ -474,8 +475,7 @@ def attached(
     token = Derivative(name, pulled, None if push is None else pushed).token(far)
     made = tensors(differentiated(values, nodes, [x.uop for x in others], token), [True] * len(values), far)
     if notes:
-        wanted = [(x, u) for x, u in zip(inputs, nodes, strict=True) if x.requires_grad]
-        note_call([x for x, _ in wanted], [u for _, u in wanted], made)
+        note_call(list(compress(inputs, wants)), list(compress(nodes, wants)), made)
     return made
 
 
