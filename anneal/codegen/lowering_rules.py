@@ -1,9 +1,7 @@
 """Generated from anneal/codegen/lowering.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
+# mypy: allow-untyped-defs
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, UOp, const, dtypes
@@ -12,7 +10,7 @@ from anneal.codegen.exact import by_exp2, by_inverse
 _BITCAST = Op.BITCAST
 _NOT = Op.NOT
 
-def _lowering_ne(u: Any) -> Any:
+def _lowering_ne(u):
     s0, s1 = u.src
     if s0.dtype.is_float:
         if s1 is s0:
@@ -27,7 +25,7 @@ def _lowering_ne(u: Any) -> Any:
         return s0 ^ s1, 'x:bool != y -> x ^ y'
 
 
-def _lowering_eq(u: Any) -> Any:
+def _lowering_eq(u):
     s0, s1 = u.src
     if s0.dtype.is_float:
         if s1 is s0:
@@ -39,7 +37,7 @@ def _lowering_eq(u: Any) -> Any:
                 return _NOT(const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64'
 
 
-LOWERING: dict[Op, Callable[[Any], Any]] = {
+LOWERING: dict[Op, Any] = {
     Op.NE: _lowering_ne,
     Op.EQ: _lowering_eq,
     Op.ADD: lambda u: (u.src[0] | u.src[1], 'x:bool + y -> x | y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool + y -> x | y

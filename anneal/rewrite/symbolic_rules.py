@@ -1,9 +1,7 @@
 """Generated from anneal/rewrite/symbolic.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
+# mypy: allow-untyped-defs
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, dtypes
@@ -12,7 +10,7 @@ from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equ
 _CONST = Op.CONST
 _WHERE = Op.WHERE
 
-def _symbolic_idiv(u: Any) -> Any:
+def _symbolic_idiv(u):
     s0, s1 = u.src
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int // c -> divided(x, c)
@@ -31,7 +29,7 @@ def _symbolic_idiv(u: Any) -> Any:
             return s0_0 // s1 % (s0_1 // s1), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0'
 
 
-def _symbolic_mod(u: Any) -> Any:
+def _symbolic_mod(u):
     s0, s1 = u.src
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int % c -> remainder(x, c)
@@ -43,7 +41,7 @@ def _symbolic_mod(u: Any) -> Any:
         return leftover(s0, s1), 'x:int % y -> leftover(x, y)'
 
 
-def _symbolic_where(u: Any) -> Any:
+def _symbolic_where(u):
     s0, s1, s2 = u.src
     if s1.op is _WHERE:
         s1_0, s1_1, s1_2 = s1.src
@@ -57,7 +55,7 @@ def _symbolic_where(u: Any) -> Any:
             return _WHERE(s0 | s2_0, s1, s2_2), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)'
 
 
-SYMBOLIC: dict[Op, Callable[[Any], Any]] = {
+SYMBOLIC: dict[Op, Any] = {
     Op.ADD: lambda u: (ordered(u), 'x:int + y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int + y -> ordered(u)
     Op.SUB: lambda u: (ordered(u), 'x:int - y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int - y -> ordered(u)
     Op.MUL: lambda u: (ordered(u), 'x:int * c -> ordered(u)') if u.src[1].op is _CONST and u.src[0].dtype.is_int else None,  # x:int * c -> ordered(u)

@@ -1,10 +1,8 @@
 """Generated from anneal/transforms/gradient.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
-
-from __future__ import annotations
+# mypy: allow-untyped-defs
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, const, dtypes
@@ -14,7 +12,7 @@ from anneal.transforms.adjoints import around, expanded, first, flipped, gathere
 _CONST = Op.CONST
 _WHERE = Op.WHERE
 
-def _gradient_mul(y: Any, g: Any) -> Any:
+def _gradient_mul(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # x * c -> g * c, _
@@ -26,7 +24,7 @@ def _gradient_mul(y: Any, g: Any) -> Any:
     return g * s1, g * s0
 
 
-def _gradient_div(y: Any, g: Any) -> Any:
+def _gradient_div(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # x / c -> g / c, _
@@ -35,7 +33,7 @@ def _gradient_div(y: Any, g: Any) -> Any:
     return g / s1, -(g / s1 * y)
 
 
-def _gradient_mod(y: Any, g: Any) -> Any:
+def _gradient_mod(y, g):
     s0, s1 = y.src
     if s1.op is _CONST and s0.dtype.is_float:
         # a:float % c -> g, _
@@ -45,7 +43,7 @@ def _gradient_mod(y: Any, g: Any) -> Any:
         return g, -(g * (s0 // s1))
 
 
-def _gradient_pow(y: Any, g: Any) -> Any:
+def _gradient_pow(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # x ** c -> power_base(g, x, c), _
@@ -54,7 +52,7 @@ def _gradient_pow(y: Any, g: Any) -> Any:
     return power_base(g, s0, s1), power_exponent(g, s0, s1, y)
 
 
-def _gradient_where(y: Any, g: Any) -> Any:
+def _gradient_where(y, g):
     s0, s1, s2 = y.src
     if s2.op is _CONST:
         # where(p, x, c) -> _, where(p, g, 0), _
@@ -66,7 +64,7 @@ def _gradient_where(y: Any, g: Any) -> Any:
     return None, _WHERE(s0, g, const(g.dtype, 0)), _WHERE(s0, const(g.dtype, 0), g)
 
 
-def _gradient_max(y: Any, g: Any) -> Any:
+def _gradient_max(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # max(x, c) -> where(y == c, 0, g), _
@@ -75,7 +73,7 @@ def _gradient_max(y: Any, g: Any) -> Any:
     return max_left(g, s0, s1), max_left(g, s1, s0)
 
 
-def _gradient_min(y: Any, g: Any) -> Any:
+def _gradient_min(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # min(x, c) -> where(y == c, 0, g), _
@@ -84,7 +82,7 @@ def _gradient_min(y: Any, g: Any) -> Any:
     return max_left(g, s1, s0), max_left(g, s0, s1)
 
 
-def _gradient_call(y: Any, g: Any) -> Any:
+def _gradient_call(y, g):
     y_function = y.arg[0]
     if y_function.name == 'slope':
         s0, s1, s2 = y.src
@@ -128,7 +126,7 @@ def _gradient_call(y: Any, g: Any) -> Any:
         return None, g * (s2 * y * y_function.arguments), None
 
 
-def _gradient_update(y: Any, g: Any) -> Any:
+def _gradient_update(y, g):
     if len(y.src) == 2:
         s0, s1 = y.src
         # update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)
@@ -143,7 +141,7 @@ def _gradient_update(y: Any, g: Any) -> Any:
         return updated(g, y, nothing(s1)), part_at(g, y), None, None
 
 
-GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {
+GRADIENT: dict[Op, Any] = {
     Op.ADD: lambda y, g: (g, g),  # a + b -> g, g
     Op.SUB: lambda y, g: (g, -g),  # a - b -> g, -g
     Op.MUL: _gradient_mul,

@@ -1,13 +1,11 @@
 """Generated from anneal/uop/fold.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
-
-from __future__ import annotations
+# mypy: allow-untyped-defs
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from anneal.uop.dtype import DType, dtypes
+from anneal.uop.dtype import dtypes
 from anneal.uop.node import const
 from anneal.uop.ops import Op
 from math import gcd
@@ -25,7 +23,7 @@ _EQ = Op.EQ
 _NE = Op.NE
 _WHERE = Op.WHERE
 
-def _fold_add(dtype: DType, src: Any) -> Any:
+def _fold_add(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -89,7 +87,7 @@ def _fold_add(dtype: DType, src: Any) -> Any:
         return s1 - s0_0
 
 
-def _fold_sub(dtype: DType, src: Any) -> Any:
+def _fold_sub(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -135,7 +133,7 @@ def _fold_sub(dtype: DType, src: Any) -> Any:
         return s0 + s1_0
 
 
-def _fold_mul(dtype: DType, src: Any) -> Any:
+def _fold_mul(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -171,7 +169,7 @@ def _fold_mul(dtype: DType, src: Any) -> Any:
                     return s0_0 * -s1.arg
 
 
-def _fold_div(dtype: DType, src: Any) -> Any:
+def _fold_div(dtype, src):
     s0, s1 = src
     o1 = s1.op
     if s0.op is _CONST and o1 is _CONST and s1.arg != 0:
@@ -186,7 +184,7 @@ def _fold_div(dtype: DType, src: Any) -> Any:
             return s0 * inverse(dtype, s1.arg)
 
 
-def _fold_idiv(dtype: DType, src: Any) -> Any:
+def _fold_idiv(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -242,7 +240,7 @@ def _fold_idiv(dtype: DType, src: Any) -> Any:
                         return s0_1_0 // (s1 // s0_1_1)
 
 
-def _fold_mod(dtype: DType, src: Any) -> Any:
+def _fold_mod(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -295,7 +293,7 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
                         return s0_1_0 % (s1 // s0_1_1) * s0_1_1 + s0_0
 
 
-def _fold_max(dtype: DType, src: Any) -> Any:
+def _fold_max(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -325,7 +323,7 @@ def _fold_max(dtype: DType, src: Any) -> Any:
             return _MAX(s0_0, _MAX(s0_1, s1))
 
 
-def _fold_min(dtype: DType, src: Any) -> Any:
+def _fold_min(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -355,7 +353,7 @@ def _fold_min(dtype: DType, src: Any) -> Any:
             return _MIN(s0_0, _MIN(s0_1, s1))
 
 
-def _fold_lt(dtype: DType, src: Any) -> Any:
+def _fold_lt(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -429,7 +427,7 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                 return const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1) < s1_0
 
 
-def _fold_eq(dtype: DType, src: Any) -> Any:
+def _fold_eq(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -464,7 +462,7 @@ def _fold_eq(dtype: DType, src: Any) -> Any:
                     return _EQ(s0_0, s1 // s0_1)
 
 
-def _fold_ne(dtype: DType, src: Any) -> Any:
+def _fold_ne(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -492,7 +490,7 @@ def _fold_ne(dtype: DType, src: Any) -> Any:
             return _NE(s0_0, const(s0_0.dtype, s1.arg - s0_1.arg))
 
 
-def _fold_and(dtype: DType, src: Any) -> Any:
+def _fold_and(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -538,7 +536,7 @@ def _fold_and(dtype: DType, src: Any) -> Any:
             return s0_0 & (s0_1 & s1)
 
 
-def _fold_or(dtype: DType, src: Any) -> Any:
+def _fold_or(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -579,7 +577,7 @@ def _fold_or(dtype: DType, src: Any) -> Any:
             return s0_0 | (s0_1 | s1)
 
 
-def _fold_xor(dtype: DType, src: Any) -> Any:
+def _fold_xor(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -611,7 +609,7 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
             return s0_0 ^ (s0_1 ^ s1)
 
 
-def _fold_shl(dtype: DType, src: Any) -> Any:
+def _fold_shl(dtype, src):
     s0, s1 = src
     o1 = s1.op
     if s0.op is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
@@ -622,7 +620,7 @@ def _fold_shl(dtype: DType, src: Any) -> Any:
         return s0
 
 
-def _fold_shr(dtype: DType, src: Any) -> Any:
+def _fold_shr(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -640,7 +638,7 @@ def _fold_shr(dtype: DType, src: Any) -> Any:
                 return s0_0 >> s0_1 + s1
 
 
-def _fold_neg(dtype: DType, src: Any) -> Any:
+def _fold_neg(dtype, src):
     s0, = src
     o0 = s0.op
     if o0 is _CONST:
@@ -656,7 +654,7 @@ def _fold_neg(dtype: DType, src: Any) -> Any:
         return s0_1 - s0_0
 
 
-def _fold_not(dtype: DType, src: Any) -> Any:
+def _fold_not(dtype, src):
     s0, = src
     o0 = s0.op
     if o0 is _CONST and s0.dtype is dtypes.bool_:
@@ -687,7 +685,7 @@ def _fold_not(dtype: DType, src: Any) -> Any:
         return _EQ(s0_0, s0_1)
 
 
-def _fold_abs(dtype: DType, src: Any) -> Any:
+def _fold_abs(dtype, src):
     s0, = src
     if s0.op is _CONST:
         # abs(c) -> {abs(v(c))}
@@ -699,7 +697,7 @@ def _fold_abs(dtype: DType, src: Any) -> Any:
         return s0
 
 
-def _fold_sign(dtype: DType, src: Any) -> Any:
+def _fold_sign(dtype, src):
     s0, = src
     if s0.op is _CONST:
         # sign(c) -> {sign(v(c))}
@@ -708,7 +706,7 @@ def _fold_sign(dtype: DType, src: Any) -> Any:
             return const(dtype, r)
 
 
-def _fold_where(dtype: DType, src: Any) -> Any:
+def _fold_where(dtype, src):
     s0, s1, s2 = src
     o0 = s0.op
     o1 = s1.op
@@ -746,7 +744,7 @@ def _fold_where(dtype: DType, src: Any) -> Any:
             return _WHERE(s0, s1, s2_2)
 
 
-FOLD: dict[Op, Callable[[DType, Any], Any]] = {
+FOLD: dict[Op, Any] = {
     Op.ADD: _fold_add,
     Op.SUB: _fold_sub,
     Op.MUL: _fold_mul,

@@ -1,10 +1,8 @@
 """Generated from anneal/schedule/passes/early.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
-
-from __future__ import annotations
+# mypy: allow-untyped-defs
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, UOp
@@ -13,7 +11,7 @@ from anneal.rewrite import value_of
 
 _ADD = Op.ADD
 
-def _early_pad(u: Any) -> Any:
+def _early_pad(u):
     s0, = u.src
     if 0 in s0.shape:
         # pad[a](x) -> zeros(u) if 0 in x.shape
@@ -25,7 +23,7 @@ def _early_pad(u: Any) -> Any:
         return s0, 'pad[a](x) -> x if x.shape == u.shape'
 
 
-def _early_scatter_add(u: Any) -> Any:
+def _early_scatter_add(u):
     if len(u.src) == 2:
         s0, s1 = u.src
         if 0 in s1.shape:
@@ -33,7 +31,7 @@ def _early_scatter_add(u: Any) -> Any:
             return zeros(u), 'scatter_add(i, x) -> zeros(u) if 0 in x.shape'
 
 
-def _early_reshape(u: Any) -> Any:
+def _early_reshape(u):
     s0, = u.src
     if s0.op is Op.RESHAPE:
         s0_0, = s0.src
@@ -44,7 +42,7 @@ def _early_reshape(u: Any) -> Any:
         return s0, 'reshape[s](x) -> x if x.shape == s'
 
 
-def _early_permute(u: Any) -> Any:
+def _early_permute(u):
     s0, = u.src
     if s0.op is Op.PERMUTE:
         s0_0, = s0.src
@@ -55,7 +53,7 @@ def _early_permute(u: Any) -> Any:
         return s0, 'permute[p](x) -> x if is_identity(p)'
 
 
-def _early_reduce_axis(u: Any) -> Any:
+def _early_reduce_axis(u):
     if u.arg[0] is _ADD:
         s0, = u.src
         if s0.dtype.is_float and s0.dtype.is_narrow:
@@ -88,7 +86,7 @@ def _early_reduce_axis(u: Any) -> Any:
                 return summed_apart(u), 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])'
 
 
-def _early_argsort(u: Any) -> Any:
+def _early_argsort(u):
     if len(u.src) == 1:
         s0, = u.src
         if not is_view(s0):
@@ -96,7 +94,7 @@ def _early_argsort(u: Any) -> Any:
             return UOp(Op.ARGSORT, u.dtype, (materialised(s0),), None), 'argsort(x) -> argsort(materialised(x)) if not is_view(x)'
 
 
-EARLY: dict[Op, Callable[[Any], Any]] = {
+EARLY: dict[Op, Any] = {
     Op.DETACH: lambda u: (u.src[0], 'detach(x) -> x'),  # detach(x) -> x
     Op.CALL: lambda u: (value_of(u), 'call() -> value_of(u)'),  # call() -> value_of(u)
     Op.PAD: _early_pad,
