@@ -171,7 +171,7 @@ class Sum:
         return self.with_terms(whole, self.constant // divisor), self.with_terms(rest, self.constant % divisor)
 
     def steps(self, divisor: int) -> list[int]:
-        """Divisors of `divisor` by which terms may group, largest first."""
+        """Divisors of `divisor` by which terms may group, largest first; of 0 all that they may group by."""
         return sorted({abs(k) for k in self.terms.values() if abs(k) > 1 and divisor % k == 0}, reverse=True)
 
 
@@ -316,7 +316,7 @@ def compared(x: UOp, y: UOp) -> UOp | None:
         if g > 1:
             s = s.with_terms({t: k // g for t, k in s.terms.items()}, 0)
             c = -(-c // g)
-        for g in sorted({abs(k) for k in s.terms.values() if abs(k) > 1}, reverse=True):
+        for g in s.steps(0):
             a, b = s.split(g)
             if not a.terms or not b.terms:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any, Concatenate, Literal, TypeVar, TypeVarTuple, overload
 
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
@@ -326,21 +325,28 @@ def _typed_as(other: F) -> Callable[[Any], F]:
 
 def _units(like: list[Tensor]) -> list[Tensor]:
     """The unit vectors over several tensors, side by side: for each, shape (elements of all, *its)."""
-    sizes = [t.numel() for t in like]
-    total = sum(sizes)
-    eyes = [t.eye(total, dtype=t.dtype, device=t.device) for t in like]
-    begins = accumulate(sizes, initial=0)
-    return [eye[:, b : b + n].reshape(total, *t.shape) for eye, b, n, t in zip(eyes, begins, sizes, like)]
+    total = sum(t.numel() for t in like)
+    out, before = [], 0
+    for t in like:
+        count = t.numel()
+        eye = t.eye(total, dtype=t.dtype, device=t.device)
+        out.append(eye[:, before : before + count].reshape(total, *t.shape))
+        before += count
+    return out
 
 
 def _parts(rows: Tensor, like: list[Tensor], first: bool) -> list[Tensor]:
     """A matrix of derivatives by all of `like`, cut into one part for each, with its axes first or last."""
-    rest = rows.shape[1:]
-    parts = rows.split([t.numel() for t in like])
-    if first:
-        return [part.reshape(*t.shape, *rest) for part, t in zip(parts, like, strict=True)]
-    last = (*range(1, len(rest) + 1), 0)
-    return [part.permute(*last).reshape(*rest, *t.shape) for part, t in zip(parts, like, strict=True)]
+    parts, before = [], 0
+    for t in like:
+        part = rows[before : before + t.numel()]
+        rest = rows.shape[1:]
+        if first:
+            parts.append(part.reshape(*t.shape, *rest))
+        else:
+            parts.append(part.permute(*range(1, len(rest) + 1), 0).reshape(*rest, *t.shape))
+        before += t.numel()
+    return parts
 
 
 def _check_floats(name: str, tree: Any, what: str, tensors: Sequence[Tensor]) -> None:

@@ -41,9 +41,11 @@ class RemovableHandle:
 
     def __init__(self, hooks: dict[int, Any], hook: Any, prepend: bool = False) -> None:
         self._hooks, self._number = hooks, unique()
+        others = dict(hooks) if prepend else {}
+        if prepend:
+            hooks.clear()
         hooks[self._number] = hook
-        for n in list(hooks)[:-1] if prepend else ():
-            hooks[n] = hooks.pop(n)
+        hooks.update(others)
         outdate_captures("a hook was registered")
 
     def remove(self) -> None:

@@ -219,7 +219,7 @@ class _Lower:
     def value(self, root: UOp, index: Index) -> UOp:
         memo = self.memo
         first: Context = (root, index, None)
-        waiting: dict[Context, tuple[list[Context], object]] = {}
+        waiting: dict[Context, tuple[list[Context], Any]] = {}
         stack = [first]
         while stack:
             ctx = stack[-1]
@@ -241,7 +241,8 @@ class _Lower:
                 stack.extend(missing)
                 continue
             if extra == "gather" and len(children) == 1:
-                children.append(self.gather_source(ctx, memo[children[0]]))
+                source, inside = self.gather_source(ctx, memo[children[0]])
+                waiting[ctx] = [*children, source], inside
                 continue
             memo[ctx] = self.combine(ctx, [memo[c] for c in children], extra)
             stack.pop()
@@ -262,7 +263,7 @@ class _Lower:
             return self.load(UOp(Op.PARAM, param.dtype, (), (param.arg[0], node.shape)), index, predicate)
         return None
 
-    def children(self, ctx: Context) -> tuple[list[Context], object]:
+    def children(self, ctx: Context) -> tuple[list[Context], Any]:
         node, index, predicate = ctx
         op = node.op
         if op in ALU:
@@ -297,7 +298,7 @@ class _Lower:
         flat = self.flat(leaf)
         return UOp(Op.PARAM, flat.dtype, (), (flat.arg[0], leaf.shape))
 
-    def gather_source(self, ctx: Context, where: UOp) -> Context:
+    def gather_source(self, ctx: Context, where: UOp) -> tuple[Context, UOp | None]:
         node, index, predicate = ctx
         axis, size = node.arg, node.src[0].shape[node.arg]
         inside: UOp | None = None
@@ -307,9 +308,9 @@ class _Lower:
             inside = both(inside, where < size_node(size))
         below = list(index)
         below[axis] = where if size != 1 else size_node(0)
-        return (node.src[0], tuple(below), both(predicate, inside))
+        return (node.src[0], tuple(below), both(predicate, inside)), inside
 
-    def combine(self, ctx: Context, values: list[UOp], extra: object) -> UOp:
+    def combine(self, ctx: Context, values: list[UOp], extra: Any) -> UOp:
         node, _index, predicate = ctx
         op = node.op
         if op is Op.WHERE:
@@ -318,21 +319,14 @@ class _Lower:
             return node.replace(src=tuple(values)) if node.op is not Op.BITCAST else UOp(op, node.dtype, tuple(values))
         value = values[-1]
         if op is Op.PAD or op is Op.GATHER:
-            inner: UOp | None
-            if op is Op.PAD:
-                assert extra is None or isinstance(extra, UOp)
-                inner = extra
-            else:
-                source_predicate = self.gather_source(ctx, values[0])[2]
-                inner = None if source_predicate is predicate else source_predicate
+            full = both(predicate, extra)
+            inner: UOp | None = extra if op is Op.PAD else None if full is predicate else full
             if inner is None or (inner.is_const and inner.arg):
                 return value
-            full = both(predicate, inner) if op is Op.PAD else inner
             if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
                 return value  # the predicated load is zero there already
             return inner.where(value, 0)
         if op is Op.REDUCE_AXIS or op is Op.SEGMENT_SUM:
-            assert isinstance(extra, tuple)
             kind = Op.ADD if op is Op.SEGMENT_SUM else node.arg[0]
             if not extra:
                 return value
