@@ -69,8 +69,9 @@ def decode_plan(data: dict[str, Any]) -> Plan:
     small.
     """
     kernels = [
-        Kernel(partial(_graph, rows, key), name, key)
-        for name, key, rows in [(str(name), bytes.fromhex(key), str(rows)) for name, key, rows in data["kernels"]]
+        Kernel(partial(_graph, str(rows), key), str(name), key)
+        for name, text, rows in data["kernels"]
+        for key in [bytes.fromhex(text)]
     ]
     values = tuple([Value(_number(size), by_name(dtype), _KINDS[kind]) for size, dtype, kind in data["values"]])
     temporaries = tuple([(_number(size), by_name(dtype)) for size, dtype in data["temporaries"]])

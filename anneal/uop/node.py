@@ -27,10 +27,6 @@ _BOOL = dtypes.bool_
 class _Slots:
     """The storage of a node. A node is filled in as a `_Draft` (plain, fast stores) and then becomes a UOp."""
 
-    __slots__ = (
-        "__weakref__", "_key", "arg", "dtype", "op", "provenance", "ranges", "shape", "src", "tag", "vmax", "vmin",
-        "weak",
-    )  # fmt: skip
     op: Op
     dtype: DType
     src: Src
@@ -43,6 +39,7 @@ class _Slots:
     weak: bool
     provenance: Provenance
     _key: bytes | None
+    __slots__ = ("__weakref__", *__annotations__)
 
 
 class _Draft(_Slots):

@@ -78,10 +78,14 @@ class State:
                 found = found | more if found else more
         return found
 
+    def put(self, u: UOp, reduce: UOp | None, cost: int, leaves: frozenset[UOp]) -> None:
+        """Note what a kernel that computes `u` holds."""
+        self.open_reduce[u], self.cost[u], self.leaves[u] = reduce, cost, leaves
+
     def keep(self, u: UOp, reason: Reason) -> None:
         """Materialise `u` itself."""
         self.materialised[u] = reason
-        self.open_reduce[u], self.cost[u], self.leaves[u] = None, 0, frozenset((u,))
+        self.put(u, None, 0, frozenset((u,)))
 
     def materialise(self, u: UOp, reason: Reason) -> None:
         """Materialise the value of which `u` is a view, not a repeated or shifted view of it.
@@ -109,7 +113,7 @@ class State:
             for c in chain:
                 self.row_of.pop(c, None)
         for c in chain:
-            self.open_reduce[c], self.cost[c], self.leaves[c] = None, 0, kept
+            self.put(c, None, 0, kept)
 
     def _as_seen(self, chain: list[UOp]) -> int:
         """The view of `chain`, from its last node up, that has the order in which the value is stored."""
