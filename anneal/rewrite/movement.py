@@ -54,8 +54,6 @@ def reshaped_index(index: Nodes, shape: Sequence[Size], other: Sequence[Size]) -
     Axes are matched in the smallest groups of equal product, so that a reshape that only splits, merges, adds or drops
     axes costs div and mod on the axes it touches alone.
     """
-    if 0 in other:
-        return tuple([size_node(0)] * len(other))
     out: list[UOp] = []
     for mine, its in matched_axes(shape, other):
         if not mine:

@@ -318,8 +318,6 @@ def compared(x: UOp, y: UOp) -> UOp | None:
             c = -(-c // g)
         for g in s.steps(0):
             a, b = s.split(g)
-            if not a.terms or not b.terms:
-                continue
             q, r = divmod(c, g)
             if b.lo >= r and b.hi < g + r:
                 # A * g + B < q * g + r -> A < q where r <= B < g + r
@@ -417,8 +415,6 @@ def conjunction(u: UOp) -> UOp:
         if hi < x.vmax:
             out.append(x < hi + 1)
     out += other
-    if not out:
-        return const(_BOOL, True)
     return reduce(u.op, sorted(dict.fromkeys(out), key=lambda p: (p.ranges, p.op.index, p.key)))
 
 

@@ -101,9 +101,7 @@ def backward(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was freed since"
         )
-    waiting, here.after_backward = here.after_backward, []  # what leaves' hooks have put behind this pass
-    for hook in waiting:
-        hook()
+    _call_after()
     if not retain:
         for call in passed:
             call.spend()
@@ -115,6 +113,13 @@ def backward(
             memory.made_by = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
+
+
+def _call_after() -> None:
+    """Call, once each, what leaves' hooks have put behind this pass."""
+    waiting, here.after_backward = here.after_backward, []
+    for call in waiting:
+        call()
 
 
 def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> tuple[list[Tensor], list[Src]]:

@@ -318,16 +318,6 @@ covering(
 )
 
 
-def batch(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
-    """The node of `n` examples for the node `y` of one. Raises TransformError for an op without a rule."""
-    rule = BATCHING.get(y.op)
-    if rule is None:
-        raise TransformError(
-            f"vmap: {y.op.name.lower()} has no rule for many examples at once; keep it outside the function"
-        )
-    return rule(y, sources, batched, n)
-
-
 def rewritten(
     roots: Nodes, fronts: Known, n: Size, different: bool = False, young: Collection[UOp] | None = None
 ) -> Flagged:
@@ -351,7 +341,7 @@ def rewritten(
                 made, has = calls[f, y.src][y.arg[1]]
                 (new if has else same)[y] = made
             elif any(flags):
-                new[y] = batch(y, sources, flags, n)
+                new[y] = BATCHING[y.op](y, sources, flags, n)
             elif different and y.op is Op.THREEFRY:
                 new[y] = drawn(y, n)
             elif any(s in same for s in y.src):

@@ -360,13 +360,11 @@ def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
     known = {p: _like(p) for p, t in zip(parameters, given[1:], strict=True) if t is not None}
     ways = [_pushed(body.results, known) for body in call.bodies]
     wanted = [k for k, both in enumerate(zip(*ways, strict=True)) if any(t is not None for t in both)]
-    if not wanted:
-        return [None] * len(call.results)
     results = call.bodies[0].results
     wide = [[whole(way[k], results[k]) for k in wanted] for way in ways]
     pairs = [*zip(parameters, src[1:], strict=True)]
     pairs += [(known[p], t) for p, t in zip(parameters, given[1:], strict=True) if t is not None]
-    found = dict(zip(wanted, chosen(call.name, src[0], pairs, wide), strict=True))
+    found = dict(zip(wanted, chosen(call.name, src[0], pairs, wide) if wanted else (), strict=True))
     return [found.get(k) for k in range(len(results))]
 
 
@@ -374,7 +372,7 @@ def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
 
 
 def _of_many(parameters: Nodes, n: Size) -> Known:
-    """What stands for parameters that have an axis of examples in front."""
+    """Parameters, each with what stands for it with an axis of examples in front."""
     return {p: stand_in(p.dtype, (n, *p.shape)) for p in parameters}
 
 

@@ -383,10 +383,8 @@ class Arena(Builder):
         there, so that a loop makes the same graph in each round. Of a node that is not weak it is one never used: those
         that are unused stay until the next sweep."""
         with self._lock:
-            for n in itertools.count() if src.weak else self.marks:
-                if self._is_free(op, src, (name, n)):
-                    return src.then(op, tag=(name, n))
-        raise AssertionError("unreachable: numbers do not end")
+            numbers = itertools.count() if src.weak else self.marks
+            return src.then(op, tag=next((name, n) for n in numbers if self._is_free(op, src, (name, n))))
 
     def own(self, op: Op, src: UOp, name: str) -> UOp:
         """`op` of a node, `fresh` if the plain one is there already, and may be in use."""

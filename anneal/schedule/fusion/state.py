@@ -166,6 +166,4 @@ class State:
                 return False
             frontier.remove(n)
             frontier.update(self.position[c] for c in self.consumers[node])
-            if not frontier:
-                return False
         return False

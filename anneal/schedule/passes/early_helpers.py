@@ -17,11 +17,6 @@ def everywhere(scalar: UOp, shape: Ints) -> UOp:
     return scalar.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
 
 
-def zeros(u: UOp) -> UOp:
-    """Zeros of the shape of `u`."""
-    return everywhere(const(u.dtype, 0), u.shape)
-
-
 def composed(outer: Ints, inner: Ints) -> Ints:
     """The order of PERMUTE(inner) followed by PERMUTE(outer)."""
     return tuple([inner[i] for i in outer])

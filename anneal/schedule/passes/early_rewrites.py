@@ -49,14 +49,11 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
         elif op is Op.UPDATE and 0 in src[1].shape:
             out = src[0]
         elif op in ALU:
-            shape = u.shape
-            if shape:
-                trimmed = tuple([_scalar(s) if s.shape == shape else s for s in src])
+            if u.shape:
+                trimmed = tuple([_scalar(s) if s.shape == u.shape else s for s in src])
                 if any(s.shape for s in trimmed):
                     src = trimmed
             out = u.replace(src=src)
-            if out.shape != shape:
-                out = helpers.everywhere(out, shape)
         elif op is Op.SINK:
             out = _distinct_outputs(u, src)
         elif op is Op.CALL and u.arg[0].results:

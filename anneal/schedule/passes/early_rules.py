@@ -6,30 +6,10 @@ import math
 from typing import Any
 
 from anneal.uop import Op, UOp
-from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, summed_apart, zeros
+from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, summed_apart
 from anneal.rewrite import value_of
 
 _ADD = Op.ADD
-
-def _early_pad(u):
-    s0, = u.src
-    if 0 in s0.shape:
-        # pad[a](x) -> zeros(u) if 0 in x.shape
-        r = zeros(u)
-        if r is not None and r is not u:
-            return r, 'pad[a](x) -> zeros(u) if 0 in x.shape'
-    if s0.shape == u.shape:
-        # pad[a](x) -> x if x.shape == u.shape
-        return s0, 'pad[a](x) -> x if x.shape == u.shape'
-
-
-def _early_scatter_add(u):
-    if len(u.src) == 2:
-        s0, s1 = u.src
-        if 0 in s1.shape:
-            # scatter_add(i, x) -> zeros(u) if 0 in x.shape
-            return zeros(u), 'scatter_add(i, x) -> zeros(u) if 0 in x.shape'
-
 
 def _early_reshape(u):
     s0, = u.src
@@ -97,14 +77,9 @@ def _early_argsort(u):
 EARLY: dict[Op, Any] = {
     Op.DETACH: lambda u: (u.src[0], 'detach(x) -> x'),  # detach(x) -> x
     Op.CALL: lambda u: (value_of(u), 'call() -> value_of(u)'),  # call() -> value_of(u)
-    Op.PAD: _early_pad,
-    Op.GATHER: lambda u: (zeros(u), 'gather[a](x, i) -> zeros(u) if 0 in x.shape') if 0 in u.src[0].shape else None,  # gather[a](x, i) -> zeros(u) if 0 in x.shape
-    Op.SCATTER_ADD: _early_scatter_add,
     Op.RESHAPE: _early_reshape,
     Op.PERMUTE: _early_permute,
     Op.EXPAND: lambda u: (u.src[0], 'expand[s](x) -> x if x.shape == s') if u.src[0].shape == u.arg else None,  # expand[s](x) -> x if x.shape == s
-    Op.SHRINK: lambda u: (u.src[0], 'shrink[a](x) -> x if x.shape == u.shape') if u.src[0].shape == u.shape else None,  # shrink[a](x) -> x if x.shape == u.shape
-    Op.FLIP: lambda u: (u.src[0], 'flip[a](x) -> x if not a') if not u.arg else None,  # flip[a](x) -> x if not a
     Op.CONTIGUOUS: lambda u: (u.src[0], 'contiguous(x) -> x if is_view(x) and u.tag is None') if is_view(u.src[0]) and u.tag is None else None,  # contiguous(x) -> x if is_view(x) and u.tag is None
     Op.REDUCE_AXIS: _early_reduce_axis,
     Op.ARGSORT: _early_argsort,

@@ -14,7 +14,7 @@ from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of
 from anneal.schedule.shared import WITH_PLANS
-from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, reduce_identity, toposort
+from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
 
 Index = Src
@@ -208,8 +208,6 @@ class _Lower:
     def flat(self, leaf: UOp) -> UOp:
         while leaf.op is Op.RESHAPE:
             leaf = leaf.src[0]
-        if leaf.op is not Op.PARAM:
-            raise CompilerError("an opaque kernel input must be a buffer", stage="rangeify", node=leaf)
         return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
 
     def load(self, leaf: UOp, index: Index, predicate: UOp | None) -> UOp:
@@ -290,8 +288,6 @@ class _Lower:
             r = self.ranges.reduce(last - first, 0, 0)
             row = self.load(self.shaped(order), (first + r,), predicate)
             return [(value, (row, *index[1:]), predicate)], (r,)
-        if op in (Op.CONTIGUOUS, Op.DETACH):
-            return [(node.src[0], index, predicate)], None
         raise CompilerError(f"{op.name} cannot stand in a kernel", stage="rangeify", node=node)
 
     def shaped(self, leaf: UOp) -> UOp:
@@ -330,8 +326,6 @@ class _Lower:
             kind = Op.ADD if op is Op.SEGMENT_SUM else node.arg[0]
             if not extra:
                 return value
-            if any(r.src[0].is_const and r.src[0].arg == 0 for r in extra):
-                return const(value.dtype, reduce_identity(kind, value.dtype))
             return _reduce(kind, value, extra, node.tag)
         return value
 
@@ -453,8 +447,6 @@ def _strides(position: UOp) -> dict[UOp, int]:
             stack.extend((s, k) for s in u.src)
         elif u.op is Op.MUL and u.src[1].is_const:
             stack.append((u.src[0], k * u.src[1].arg))
-        elif u.op is Op.MUL and u.src[0].is_const:
-            stack.append((u.src[1], k * u.src[0].arg))
         elif u.op is Op.MUL and is_symbolic(u.src[1]):
             stack.append((u.src[0], k * most(u.src[1])))
         elif u.op is Op.RANGE:
