@@ -400,8 +400,8 @@ def vmap(
         wanted = [t.uop for t in (*results, *[t for t, _, _ in changed])]
         many = rewritten(wanted, fronts, n, randomness == "different", set(trace.made()))
         trace.check_escapes()
-        for (t, whole, at), (u, differs) in zip(changed, many[len(results) :], strict=True):
-            whole.copy_(t._new_plain(_placed(u, differs, at, "an argument", n)))
+        for (t, of_all, at), (u, differs) in zip(changed, many[len(results) :], strict=True):
+            of_all.copy_(t._new_plain(_placed(u, differs, at, "an argument", n)))
         placed = [_placed(u, differs, at, name, n) for (u, differs), at, name in zip(many, places, names)]
         return rebuild(out, iter(flagged([t._new_plain(u) for t, u in zip(results, placed, strict=True)])))
 
