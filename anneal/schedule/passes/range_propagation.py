@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
@@ -52,13 +53,11 @@ class _Ranges:
     """Hands out range ids: siblings with equal extents at the same depth share them, nested ranges never do."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.numbers = itertools.count()
         self.shared: dict[tuple[int, int, Any], UOp] = {}
 
     def loop(self, extent: Size) -> UOp:
-        if extent == 1:
-            return size_node(0)
-        return self.new(size_node(extent), "loop")
+        return size_node(0) if extent == 1 else self.new(size_node(extent), "loop")
 
     def reduce(self, extent: UOp, open_ranges: int, position: int) -> UOp:
         if extent.is_const and extent.arg == 1:
@@ -72,8 +71,7 @@ class _Ranges:
         return found
 
     def new(self, extent: UOp, kind: str) -> UOp:
-        self.count += 1
-        return ranged(extent, (self.count - 1, kind))
+        return ranged(extent, (next(self.numbers), kind))
 
 
 def rangeify(cut: UOp) -> UOp:
@@ -373,7 +371,7 @@ def split_ranges(sink: UOp) -> UOp:
                 elif u.op is Op.MOD and x.op is Op.IDIV and x.src[0].op is Op.RANGE and x.src[1].is_const:
                     cuts.setdefault(x.src[0], set()).update((x.src[1].arg, x.src[1].arg * c.arg))
         mapping: dict[UOp, list[UOp]] = {}
-        fresh = 1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1)
+        fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
         for r, divisors in cuts.items():
             if not r.src[0].is_const:
                 continue
@@ -381,10 +379,7 @@ def split_ranges(sink: UOp) -> UOp:
             chain = [*sorted(d for d in divisors if 1 < d < extent), extent]
             if len(chain) == 1 or any(b % a for a, b in zip(chain, chain[1:])):
                 continue
-            parts = []
-            for low, high in zip([1, *chain], chain):
-                parts.append(ranged(high // low, (fresh, r.arg[1])))
-                fresh += 1
+            parts = [ranged(high // low, (next(fresh), r.arg[1])) for low, high in zip([1, *chain], chain)]
             mapping[r] = parts[::-1]
         if not mapping:
             return sink
@@ -415,11 +410,8 @@ def renumber(sink: UOp) -> UOp:
     """Give loop ranges the ids 0..n-1 in output order and reduce ranges those that follow, in first-use order."""
     order = toposort((sink,))
     position = {id(u): n for n, u in enumerate(order)}
-    loops: list[UOp] = []
-    reduces: list[UOp] = []
-    for u in order:
-        if u.op is Op.RANGE:
-            (loops if u.arg[1] == "loop" else reduces).append(u)
+    ranges = [u for u in order if u.op is Op.RANGE]
+    loops = [r for r in ranges if r.arg[1] == "loop"]
     rank: dict[UOp, tuple[int, int]] = {}
     for n, part in enumerate(members_of(sink)):
         strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
@@ -427,7 +419,7 @@ def renumber(sink: UOp) -> UOp:
             if any(s.varies_over(r) for s in part.src):
                 rank[r] = (n, -strides.get(r, 0))
     loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
-    number = {r: n for n, r in enumerate(loops + reduces)}
+    number = {r: n for n, r in enumerate([*loops, *[r for r in ranges if r.arg[1] != "loop"]])}
     if all(r.arg[0] == n for r, n in number.items()):
         return sink
 
