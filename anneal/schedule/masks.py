@@ -154,12 +154,7 @@ def nested(sink: UOp) -> UOp:
             note(u.src[1], mine | 1 << at)
             note(u.src[2], mine | 2 << at)
         else:
-            if u.op is Op.REDUCE and mine:
-                # its ranges take all their values below it: what holds of one turn outside says nothing about those
-                for c, at in twice.items():
-                    if any(c.varies_over(r) for r in u.src[1:]):
-                        mine &= ~(3 << 2 * at)
-            for s in u.src:
+            for s in u.src:  # of a reduction, too: no choice is below it
                 note(s, mine)
 
     def visit(u: UOp, src: Src) -> UOp:

@@ -98,10 +98,6 @@ class Op:
     `composed(*sources)` is the same in terms of other ops, for a dialect or a format whose table lacks the op.
     """
 
-    __slots__ = (
-        "arity", "bounds", "change", "compares", "composed", "cost", "index", "name", "numpy", "shape", "stages",
-        "takes", "ulps",
-    )  # fmt: skip
     name: str
     index: int
     stages: str
@@ -115,6 +111,7 @@ class Op:
     numpy: str | Callable[..., Any] | None
     ulps: float
     change: str | Callable[..., Any] | None
+    __slots__ = tuple(__annotations__)
     make: ClassVar[Callable[..., Any]]  # `alu`, which node.py puts here
 
     def __call__(self, *src: N) -> N:
