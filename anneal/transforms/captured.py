@@ -8,7 +8,7 @@ and where somebody looks at graphs, the gradient is the graph of what the call r
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -304,7 +304,7 @@ class _Cut:
 
     def __init__(self, below: Nodes, read: dict[UOp, None], there: set[UOp]) -> None:
         self.below, self.read = below, read
-        self.room: dict[Gate, dict[Gate, int]] = {}
+        self.room: dict[Gate, dict[Gate, int]] = defaultdict(dict)
         for u in below:
             self._add((u, False), (u, True), _INFINITE if u.op in _VIEWS else int(u.size) * u.dtype.itemsize)
             for s in u.src if u.op in _CHEAP else ():
@@ -312,8 +312,8 @@ class _Cut:
                     self._add((s, True), (u, False), _INFINITE)
 
     def _add(self, a: Gate, b: Gate, room: int) -> None:
-        self.room.setdefault(a, {})[b] = room
-        self.room.setdefault(b, {}).setdefault(a, 0)
+        self.room[a][b] = room
+        self.room[b].setdefault(a, 0)
 
     def nodes(self) -> list[UOp]:
         """The nodes of the cut, sources first."""

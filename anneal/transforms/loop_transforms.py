@@ -290,10 +290,10 @@ def _pull_choice(call: Choice, src: Nodes, given: Some, wants: Flags) -> Some:
     parameters = call.bodies[0].parameters
     targets = [p for p, wanted in zip(parameters, wants[1:], strict=True) if wanted and p.dtype.is_float]
     seeds = {k: _like(r) for k, r in enumerate(call.bodies[0].results) if given[k] is not None}
-    each = []
-    for body in call.bodies:
-        path = paths(_order(body.results), targets)
-        each.append(pull_back([(body.results[k], g) for k, g in seeds.items()], *path))
+    each = [
+        pull_back([(body.results[k], g) for k, g in seeds.items()], *paths(_order(body.results), targets))
+        for body in call.bodies
+    ]
     wanted = [p for p in parameters if any(p in grads for grads in each)]
     ways = [[whole(g.get(p), p) for p in wanted] for g in each]
     pairs = [*zip(parameters, src[1:], strict=True), *[(g, c) for k, g in seeds.items() if (c := given[k]) is not None]]
