@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.schedule.cost_model import CostModel
-from anneal.schedule.fusion.facts import COPY, cone, is_vector_product, pieces_of, row_length
+from anneal.schedule.fusion.facts import COPY, Consumers, cone, is_vector_product, pieces_of, row_length
 from anneal.schedule.fusion.state import Materialised
-from anneal.uop import Nodes, Op, UOp
+from anneal.uop import Nodes, Op, Src, UOp
 from anneal.uop.sizes import count, most
-
-if TYPE_CHECKING:
-    from anneal.schedule.records import Schedule
 
 _SHORT = 64  # elements of a reduce that one thread takes in
 
@@ -110,10 +107,14 @@ class Groups:
         self,
         groups: list[FusionGroup],
         owner: dict[UOp, FusionGroup],
-        s: Schedule,
+        materialised: Materialised,
+        outputs: Src,
+        cost_model: CostModel,
+        consumers: Consumers,
     ) -> None:
-        self.groups, self.owner, self.outputs = groups, owner, set(s.sink.src)
-        self.consumers, self.materialised, self.cost_model = s.consumers, s.materialised, s.cost_model
+        self.consumers = consumers
+        self.groups, self.owner, self.materialised, self.cost_model = groups, owner, materialised, cost_model
+        self.outputs = set(outputs)
         self.patient = False  # whether others who read a producer may be told to wait for the join
         self.gone: set[FusionGroup] = set()
         self.readers: dict[UOp, dict[FusionGroup, None]] = {}

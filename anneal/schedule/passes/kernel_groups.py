@@ -70,10 +70,11 @@ def group_kernels(s: Schedule) -> list[FusionGroup]:
     groups = by_level(groups, owner)
     if s.chained:
         groups = by_level(join_chained(groups, owner), owner)
-    groups = by_level(Joining(groups, owner, s).run(), owner)
+    of = (owner, materialised, s.sink.src, cost_model, s.consumers)
+    groups = by_level(Joining(groups, *of).run(), owner)
     # Once more with every group as late as its readers let it be: an update for the end hinders no join.
     as_late_as_possible(groups, owner)
-    joining = Joining(groups, owner, s)
+    joining = Joining(groups, *of)
     groups = by_level(joining.run(), owner)
     overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, s.sink.src)
     groups = by_level(siblings(joining, groups, overwriting), owner)
