@@ -14,7 +14,7 @@ from anneal.ops import nodes
 from anneal.rewrite import over, rebuild
 from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, looped, repeated_while
 from anneal.transforms.batching import Flagged, Flags, full, rewritten, swapped
-from anneal.transforms.walks import paths, pull_back, push_forward, stand_in, whole
+from anneal.transforms.walks import added, paths, pull_back, push_forward, stand_in, whole
 from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Some, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import Size
 
@@ -208,11 +208,11 @@ class _Sums:
         """The terms, with those as one that are carried, and no smaller than the sum."""
         apart = [t for t in terms if t[0] in self.after or t[0].size < size]
         rest = [_brought(*t) for t in terms if t not in apart]
-        return [*apart, (_added(rest), [])] if rest else apart
+        return [*apart, (added(rest), [])] if rest else apart
 
     def made(self, totals: Known) -> list[UOp]:
         """The sums of the parts, given those of the nodes that are carried, or summed up after the loop."""
-        return [_added([_brought(totals[u], moves) for u, moves in terms]) for terms in self._terms]
+        return [added([_brought(totals[u], moves) for u, moves in terms]) for terms in self._terms]
 
 
 _Term = tuple[UOp, list[UOp]]  # a node, and the movements and casts that follow it
@@ -234,10 +234,6 @@ def _terms(u: UOp) -> list[_Term]:
             seen.add(u)
             rest += [(s, moves) for s in reversed(u.src)]
     return found
-
-
-def _added(several: Nodes) -> UOp:
-    return sum(several[1:], start=several[0])
 
 
 def _brought(u: UOp, moves: list[UOp]) -> UOp:

@@ -49,6 +49,11 @@ def whole(g: UOp | None, u: UOp) -> UOp:
     return spread(const(u.dtype, 0) if g is None else g, u.shape).cast(u.dtype)
 
 
+def added(several: Nodes) -> UOp:
+    """The sum of some nodes."""
+    return sum(several[1:], start=several[0])
+
+
 # -- reverse mode -----------------------------------------------------------------------------------------------------
 
 
@@ -219,22 +224,15 @@ def push_forward(order: Iterable[tuple[UOp, Src]], roots: Nodes, tangents: Known
     for y, sources in path:
         if y not in needed or y.op in FLAT:
             continue
-        total: UOp | None = None
         if y.op is Op.HOST_CALL and isinstance(y.arg[0], DeviceCall):
             function, number = y.arg
             if (function, sources) not in calls:
                 calls[function, sources] = function.rules.push(function, sources, [tangents.get(s) for s in sources])
-            total, sources = calls[function, sources][number], ()
-        for place, s in enumerate(sources):
-            t = tangents.get(s)
-            if t is None:
-                continue
-            c = _contribution(y, place, t)
-            if c is not None:
-                c = whole(c, y)
-                total = c if total is None else total + c
-        if total is not None:
-            tangents[y] = total
+            given = [calls[function, sources][number]]
+        else:
+            given = [_contribution(y, place, tangents[s]) for place, s in enumerate(sources) if s in tangents]
+        if made := [whole(t, y) for t in given if t is not None]:
+            tangents[y] = added(made)
 
 
 def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
@@ -247,19 +245,19 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
         return _of_function(y, derivative, place, tangent)
     if y.op in MOVEMENT:
         return UOp(y.op, tangent.dtype, (tangent,), y.arg)
-    out: tuple[UOp | None, ...] | None = None
-    if y.op in FORWARD and (out := FORWARD[y.op](y, tangent, place)) is not None:
-        place = 0
-    elif y.op in ALU or (y.op is Op.CALL and tangent.shape in ((), y.shape)):
-        # the derivative is its own transpose; no rule of a call is by a source of another shape
-        out = GRADIENT[y.op](y, tangent) if y.op in GRADIENT else None
-    if out is None and y.op is Op.CALL:
+    out: Some | None = FORWARD[y.op](y, tangent, place) if y.op in FORWARD else None
+    if out is not None:
+        return out[0]
+    # the derivative is its own transpose; no rule of a call is by a source of another shape
+    own = y.op in ALU or (y.op is Op.CALL and tangent.shape in ((), y.shape))
+    each: Some | None = GRADIENT[y.op](y, tangent) if own and y.op in GRADIENT else None
+    if each is not None:
+        return each[place]
+    if y.op is Op.CALL:
         return _of_body(y, place, tangent)
-    if out is None:
-        raise GradientError(
-            f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
-        )
-    return out[place]
+    raise GradientError(
+        f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
+    )
 
 
 def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
