@@ -375,7 +375,7 @@ LBFGS ZeroRedundancyOptimizer""",
         "legality": """
 FLOATS INTEGERS STAGES check legalised""",
         "movement": """
-linear_index matched_axes reshaped_index source_index unflatten""",
+both linear_index matched_axes reshaped_index source_index unflatten""",
         "passes": """
 Event Hook Listed Pass Pipeline explain listening tracing""",
         "sums": """

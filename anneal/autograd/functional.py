@@ -132,7 +132,7 @@ def gradcheck(
     >>> gradcheck(lambda x: x * x, Tensor([1.0, 2.0], dtype="float64", requires_grad=True))
     True
     """
-    given = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    given = list(_several(inputs))
     at = [n for n, x in enumerate(given) if is_tensor(x) and x.requires_grad]
     if not at:
         raise GradientError("gradcheck: no input requires a gradient")
@@ -153,7 +153,7 @@ def gradgradcheck(func: Fun, inputs: Any, **options: Any) -> bool:
     >>> gradgradcheck(lambda x: x * x * x, Tensor([1.0, 2.0], dtype="float64", requires_grad=True))
     True
     """
-    given = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    given = list(_several(inputs))
     at = [n for n, x in enumerate(given) if is_tensor(x) and x.requires_grad]
 
     def slopes(*args: Any) -> tuple[Any, ...]:
@@ -166,8 +166,7 @@ def gradgradcheck(func: Fun, inputs: Any, **options: Any) -> bool:
 
 
 def _results(func: Fun, given: Sequence[Any]) -> list[Tensor]:
-    out = func(*given)
-    return [y for y in (out if isinstance(out, (tuple, list)) else [out]) if is_tensor(y) and y.dtype.is_float]
+    return [y for y in _several(func(*given)) if is_tensor(y) and y.dtype.is_float]
 
 
 def _fault(func: Fun, given: list[Any], m: int, n: int, eps: float, atol: float, rtol: float) -> str:

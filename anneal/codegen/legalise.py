@@ -99,5 +99,5 @@ _BOOL_REDUCE = {Op.ADD: Op.MAX, Op.MAX: Op.MAX, Op.MUL: Op.MIN, Op.MIN: Op.MIN}
 def _legal(u: UOp) -> UOp:
     """The node that the lowering rules make of one; itself if no rule matches."""
     rule = LOWERING.get(u.op)
-    found = rule(u, None) if rule is not None else None
+    found = rule(u) if rule is not None else None
     return u if found is None or found[0] is None else found[0]

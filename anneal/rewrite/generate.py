@@ -3,9 +3,9 @@
 `python -m anneal.rewrite.generate` rewrites every `NAME_rules.py` under the package; `--check` only compares.
 
 >>> print(*generate("table t\\nx * 1 -> x\\nx - y -> y\\n", "t.upat").splitlines()[-4:], sep="\\n")
-T: dict[Op, Callable[[Any, Any], Any]] = {
+T: dict[Op, Any] = {
     Op.MUL: _t_mul,
-    Op.SUB: lambda u, ctx: (u.src[1], 'x - y -> y'),  # x - y -> y
+    Op.SUB: lambda u: (u.src[1], 'x - y -> y'),  # x - y -> y
 }
 """
 
@@ -31,7 +31,7 @@ _SIGNS = {
     "SHL": "<<", "SHR": ">>", "LT": "<",
 }  # fmt: skip
 # Names that generated code may use, by module of anneal/uop.
-_OF_UOP = {"dtype": ("DType", "dtypes"), "node": ("UOp", "alu", "const"), "ops": ("Op",)}
+_OF_UOP = {"dtype": ("dtypes",), "node": ("UOp", "alu", "const"), "ops": ("Op",)}
 
 
 def _tuple(parts: Sequence[str]) -> str:
@@ -72,8 +72,8 @@ class _Writer:
                 where = "s0.dtype" if pattern.op in COMPARE else "dtype"
                 tests.append(Step("test", f"{where}.is_{self.operands}"))
         self._sources(pattern, self.root, tests, late, top=True)
-        for name in ("ctx",) if self.table.kind == "rewrite" else ("g",) if self.table.kind in _DERIVATIVES else ():
-            self.names.setdefault(name, name)
+        if self.table.kind in _DERIVATIVES:
+            self.names.setdefault("g", "g")
         if self.table.kind != "fold":
             self.names.setdefault(self.root, self.root)
         steps = tests + late
@@ -84,7 +84,7 @@ class _Writer:
             steps.append(Step("test", self._python(upat.expression_of(self.rule.guard, self.where))))
         self.end = ""
         result = _bare("\n".join(self._result()))
-        if self.table.shapes and upat.all_alu(pattern):
+        if self.table.kind == "fold" and upat.all_alu(pattern):
             kept = set(re.findall(r"\w+", result))
             free = (x.name for x in upat.variables_in(pattern) if x.name != "_" and not x.const)
             alive = list(dict.fromkeys(self.names[n] for n in free))
@@ -112,17 +112,12 @@ class _Writer:
         kids = [f"s{i}" if top else f"{path}_{i}" for i in range(len(p.src))]
         src = "src" if top and self.table.kind == "fold" else f"{path}.src"
         if p.op.arity is None:
-            if kids or not p.rest:
-                tests.append(Step("test", f"len({src}) {'>=' if p.rest else '=='} {len(kids)}"))
+            if p.op is not Op.CALL:  # which has as many as its name says
+                tests.append(Step("test", f"len({src}) == {len(kids)}"))
         elif len(kids) != p.op.arity:
             raise CompilerError(f"{self.where}: {p.op.name} does not take {len(kids)} sources")
         if kids and (self.table.kind != "fold" or not top):
-            if p.rest:
-                tests.extend(Step("bind", f"{k} = {src}[{i}]") for i, k in enumerate(kids))
-            else:
-                tests.append(Step("bind", f"{_tuple(kids)[1:-1]} = {src}"))
-        if p.rest and p.rest != "_":
-            self.names[p.rest] = f"{src}[{len(kids)}:]"
+            tests.append(Step("bind", f"{_tuple(kids)[1:-1]} = {src}"))
         # the right source first: it is the constant, if only one of them is
         pairs = list(zip(kids, p.src, strict=True))
         for k, s in pairs if all(isinstance(s, upat.Var) and s.const for s in p.src) else reversed(pairs):
@@ -167,8 +162,6 @@ class _Writer:
     def _result(self) -> list[str]:
         e = upat.expression_of(self.rule.result, self.where)
         if self.table.kind in _DERIVATIVES:
-            if isinstance(e, ast.Tuple) and len(e.elts) == 1 and isinstance(e.elts[0], ast.Starred):
-                return self._maybe(self._python(e.elts[0].value), self._named("r"))
             parts = e.elts if isinstance(e, ast.Tuple) else [e]
             code = ["None" if isinstance(p, ast.Name) and p.id == "_" else self._build(p, self.dtype) for p in parts]
             if self.table.kind == "forward" and len(code) > 1:
@@ -206,26 +199,20 @@ class _Writer:
             return f"{self.names.get(e.id, e.id)}.dtype"
         if self._number(e):
             return None
-        if isinstance(e, ast.BinOp):
-            return self._dtype_of(e.left, default) or self._dtype_of(e.right, default)
-        if isinstance(e, ast.UnaryOp):
-            return self._dtype_of(e.operand, default)
-        if isinstance(e, ast.Compare):
-            return "dtypes.bool_"
-        if isinstance(e, ast.Call):
-            op, _ = upat.call_parts(e)
-            if op in (Op.CAST, Op.BITCAST):
-                return self._python(e.args[1])
-            if op in COMPARE:
-                return "dtypes.bool_"
-            if op is Op.WHERE:
-                return self._dtype_of(e.args[1], default) or self._dtype_of(e.args[2], default)
-            if op is not None and e.args:
-                return self._dtype_of(e.args[0], default)
-            return default
         if isinstance(e, ast.Attribute | ast.Subscript):
             return f"{self._python(e)}.dtype"
-        return default
+        op, operands = upat.operation_of(e) or (None, [])
+        if isinstance(e, ast.Call):
+            op, operands = upat.call_parts(e)[0], e.args
+            if op in (Op.CAST, Op.BITCAST):
+                return self._python(operands[1])
+        if op in COMPARE:
+            return "dtypes.bool_"
+        return default if op is None or not operands else self._common(operands[op is Op.WHERE :], default)
+
+    def _common(self, several: Sequence[ast.expr], default: str) -> str | None:
+        """Source text of the dtype that the first of several expressions has that is no bare number."""
+        return next((d for e in several if (d := self._dtype_of(e, default))), None)
 
     def _number(self, e: ast.expr) -> str | None:
         """The text of a bare number, `2` or `{v(c) + 1}`; None for a node."""
@@ -241,26 +228,17 @@ class _Writer:
             if e.id not in self.names:
                 raise CompilerError(f"{self.where}: `{e.id}` is not bound by the pattern")
             return self.names[e.id]
-        if isinstance(e, ast.BinOp) and type(e.op) in upat.BINARY_OPS:
-            return self._alu(upat.BINARY_OPS[type(e.op)], [e.left, e.right], dtype)
-        if isinstance(e, ast.UnaryOp) and type(e.op) in upat.UNARY_OPS:
-            return self._alu(upat.UNARY_OPS[type(e.op)], [e.operand], dtype)
-        if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in upat.COMPARE_OPS:
-            pair = [e.left, e.comparators[0]]
-            return self._alu(
-                upat.COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair, dtype
-            )
+        if (operation := upat.operation_of(e)) is not None:
+            return self._alu(*operation, dtype)
         if isinstance(e, ast.Call):
             return self._call(e, dtype)
         return self._python(e)
 
     def _alu(self, op: Op, args: list[ast.expr], dtype: str) -> str:
+        inner = self._common(args[op is Op.WHERE :], dtype) or dtype
+        parts = [self._build(a, inner) for a in args]
         if op is Op.WHERE:
-            inner = next((d for a in args[1:] if (d := self._dtype_of(a, dtype))), dtype)
-            parts = [self._build(args[0], "dtypes.bool_"), *(self._build(a, inner) for a in args[1:])]
-        else:
-            inner = next((d for a in args if (d := self._dtype_of(a, dtype))), dtype)
-            parts = [self._build(a, inner) for a in args]
+            parts[0] = self._build(args[0], "dtypes.bool_")
         if op is Op.NEG:
             return f"(-{parts[0]})"
         if sign := _SIGNS.get(op.name):
@@ -285,8 +263,8 @@ class _Writer:
         if op in ALU:
             return self._alu(op, e.args, dtype)
         given = next((self._python(k.value) for k in e.keywords if k.arg == "dtype"), None)
-        inner = given or next((d for a in e.args if (d := self._dtype_of(a, dtype))), dtype)
-        src = [f"*{self._python(a.value)}" if isinstance(a, ast.Starred) else self._build(a, inner) for a in e.args]
+        inner = given or self._common(e.args, dtype) or dtype
+        src = [self._build(a, inner) for a in e.args]
         parts = [self._arg_text(a) for a in arg or ()]
         text = "None" if arg is None else parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
         if len(src) == 1 and inner == f"{src[0]}.dtype":
@@ -354,11 +332,8 @@ def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str], l
         i = j
 
 
-_PARAMETERS = {  # of a table's functions; others take a node and the pass's context
-    "fold": "dtype: DType, src: Any",
-    "gradient": "y: Any, g: Any",
-    "forward": "y: Any, g: Any, place: int",
-}
+# The parameters of a table's functions.
+_PARAMETERS = {"rewrite": "u", "fold": "dtype, src", "gradient": "y, g", "forward": "y, g, place"}
 
 
 def _function(
@@ -385,8 +360,8 @@ def _function(
             compiled.append((rule.text, _Writer(rule, table, helpers, where, named).steps(order)))
     function = f"_{table.name}_{op.name.lower()}"
     arity = (op.arity or 0) if table.kind == "fold" else 0
-    parameters = _PARAMETERS.get(table.kind, "u: Any, ctx: Any")
-    lines = [f"def {function}({parameters}) -> Any:"]
+    parameters = _PARAMETERS[table.kind]
+    lines = [f"def {function}({parameters}):"]
     if arity:
         lines.append(f"    {_tuple([f's{i}' for i in range(arity)])[1:-1]} = src")
     body: list[str] = []
@@ -397,13 +372,15 @@ def _function(
     body = [re.sub(r"\bo\d\b", lambda m: once.get(m[0], m[0]), line) for line in body]
     body = [line for line in body if not _unused(line, words)]
     *before, comment, last = body
-    result = last.removeprefix("    return ")
-    if result == last or any(not line.startswith("    s") for line in before):
+    tests = [line.strip() for line in before if not re.fullmatch(r"\s+s0.* = [uy]\.src", line)]
+    result = last.strip().removeprefix("return ")
+    whole = result == last.strip() or len(lines) > 1 + bool(arity) or not all(t.startswith("if ") for t in tests)
+    if whole or len(tests) > 1:
         return [*lines, *body], f"    Op.{op.name}: {function},"
-    given = re.sub(r": \w+", "", parameters)
-    src = "src" if arity else f"{given[0]}.src"
-    value = re.sub(r"\bs(\d)\b", rf"{src}[\1]", result)
-    return [], f"    Op.{op.name}: lambda {given}: {f'({value})' if _is_tuple(value) else value},  {comment.strip()}"
+    src = "src" if arity else f"{parameters[0]}.src"
+    value = f"({result})" if _is_tuple(result) else result
+    made = re.sub(r"\bs(\d)\b", rf"{src}[\1]", value + "".join(f" if {t[3:-1]} else None" for t in tests))
+    return [], f"    Op.{op.name}: lambda {parameters}: {made},  {comment.strip()}"
 
 
 def _unused(line: str, words: Counter[str]) -> bool:
@@ -443,8 +420,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
             lines, entry = _function(table, op, rules, helpers, name, named)
             body += ["", "", *lines] if lines else []
             entries.append(entry)
-        kind = {"fold": "DType, Any", "forward": "Any, Any, int"}.get(table.kind, "Any, Any")
-        body += ["", "", f"{table.name.upper()}: dict[Op, Callable[[{kind}], Any]] = {{", *entries, "}"]
+        body += ["", "", f"{table.name.upper()}: dict[Op, Any] = {{", *entries, "}"]
     code = "\n".join(body)
     counts = Counter(re.findall(r"\w+", code))
     for word in ALL:
@@ -455,11 +431,9 @@ def generate(text: str, name: str, named: bool = False) -> str:
     header = [
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",
-        "",
-        "from __future__ import annotations",
+        "# mypy: allow-untyped-defs",
         "",
         *(["import math"] if re.search(r"\bmath\.", code) else []),
-        "from collections.abc import Callable",
         "from typing import Any",
         "",
         *_uop_imports(name, words),

@@ -181,21 +181,6 @@ def _reduce(u: UOp) -> str:
     return "" if all(r.op is Op.RANGE for r in u.src[1:]) else "reduces over RANGEs"
 
 
-def _rank(u: UOp) -> str:
-    return "" if len(u.src) == 2 and u.src[0].op is Op.PARAM else "takes a PARAM and an index"
-
-
-def _sum_of_rows(u: UOp) -> str:
-    memory = len(u.src) > 2 and u.src[0].op is u.src[1].op is Op.PARAM
-    return "" if memory else "takes a PARAM of rows, one of values, and an index"
-
-
-def _stores(u: UOp) -> str:
-    if not all(s.op is Op.STORE for s in u.src):
-        return "ends a kernel: its sources are STOREs"
-    return ""
-
-
 _COMPUTED = {**FLOATS, **INTEGERS}
 _TESTS: dict[Op, Test] = {
     **dict.fromkeys(ALU, _alu),
@@ -209,14 +194,20 @@ _TESTS: dict[Op, Test] = {
     Op.LOAD: lambda u: _place(u, 0),
     Op.STORE: _rounding_store,
     Op.REDUCE: _reduce,
-    Op.SINK: _stores,
+    Op.SINK: lambda u: "" if all(s.op is Op.STORE for s in u.src) else "ends a kernel: its sources are STOREs",
 }
 # Where a stage asks for something else.
 _AT: dict[tuple[str, Op], Test] = {
     ("tensor", Op.ARGSORT): lambda u: "" if len(u.src) == 1 else "takes one source",
-    ("kernel", Op.ARGSORT): _rank,
-    ("kernel", Op.SCAN): _rank,
-    ("kernel", Op.SCATTER_ADD): _sum_of_rows,
+    **dict.fromkeys(
+        (("kernel", Op.ARGSORT), ("kernel", Op.SCAN)),
+        lambda u: "" if len(u.src) == 2 and u.src[0].op is Op.PARAM else "takes a PARAM and an index",
+    ),
+    ("kernel", Op.SCATTER_ADD): lambda u: (
+        ""
+        if len(u.src) > 2 and u.src[0].op is u.src[1].op is Op.PARAM
+        else "takes a PARAM of rows, one of values, and an index"
+    ),
     ("kernel", Op.STORE): lambda u: _place(u, 1),
     ("tensor", Op.SINK): _plain,
 }

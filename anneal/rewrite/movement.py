@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anneal.uop import Nodes, Op, Src, UOp, const, dtypes
-from anneal.uop.sizes import Size, divided_size, least, most, size
+from anneal.uop import Nodes, Op, Src, UOp
+from anneal.uop.sizes import Size, divided_size, least, most, size, size_node
 
 Index = Src
-
-
-def _int(value: Size) -> UOp:
-    return value if isinstance(value, UOp) else const(dtypes.int32, value)
 
 
 def linear_index(index: Nodes, shape: Sequence[Size]) -> UOp:
@@ -28,10 +24,10 @@ def linear_index(index: Nodes, shape: Sequence[Size]) -> UOp:
     stride: Size = 1
     for i, n in zip(reversed(index), reversed(shape), strict=True):
         if n != 1:
-            term = i if stride == 1 else i * _int(stride)
+            term = i if stride == 1 else i * size_node(stride)
             total = term if total is None else term + total
         stride = stride * n
-    return _int(0) if total is None else total
+    return size_node(0) if total is None else total
 
 
 def unflatten(position: UOp, shape: Sequence[Size]) -> Index:
@@ -41,14 +37,14 @@ def unflatten(position: UOp, shape: Sequence[Size]) -> Index:
     big = sum(s != 1 for s in shape)  # axes of more than one element still to produce
     for n in reversed(shape):
         if n == 1:
-            out.append(_int(0))
+            out.append(size_node(0))
             continue
         big -= 1
         if big == 0:
             out.append(rest)
         else:
-            out.append(rest % _int(n))
-            rest = rest // _int(n)
+            out.append(rest % size_node(n))
+            rest = rest // size_node(n)
     return tuple(reversed(out))
 
 
@@ -58,12 +54,10 @@ def reshaped_index(index: Nodes, shape: Sequence[Size], other: Sequence[Size]) -
     Axes are matched in the smallest groups of equal product, so that a reshape that only splits, merges, adds or drops
     axes costs div and mod on the axes it touches alone.
     """
-    if 0 in other:
-        return tuple([_int(0)] * len(other))
     out: list[UOp] = []
     for mine, its in matched_axes(shape, other):
         if not mine:
-            out.append(_int(0))
+            out.append(size_node(0))
         elif len(mine) == len(its) == 1:
             out.append(index[mine.start])
         else:
@@ -146,13 +140,13 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
             out[frm] = index[to]
         return tuple(out), None
     if op is Op.EXPAND:
-        zero = _int(0)
+        zero = size_node(0)
         return tuple([zero if s == 1 else i for i, s in zip(index, old, strict=True)]), None
     if op is Op.SHRINK:
         return tuple([i + b if b.__class__ is not int or b else i for i, (b, _) in zip(index, arg, strict=True)]), None
     if op is Op.FLIP:
         return tuple(
-            [_int(s - 1) - i if a in arg else i for a, (i, s) in enumerate(zip(index, old, strict=True))]
+            [size_node(s - 1) - i if a in arg else i for a, (i, s) in enumerate(zip(index, old, strict=True))]
         ), None
     assert op is Op.PAD, op
     gate: UOp | None = None
@@ -160,12 +154,13 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
     for i, s, (before, after) in zip(index, old, arg, strict=True):
         shifted = i
         if before.__class__ is not int or before:
-            gate, shifted = _both(gate, _int(before - 1) < i), i - before
+            gate, shifted = both(gate, size_node(before - 1) < i), i - before
         if after.__class__ is not int or after:
-            gate = _both(gate, i < _int(before + s))
-        moved.append(_int(0) if s == 1 and (shifted is not i or after != 0) else shifted)
+            gate = both(gate, i < size_node(before + s))
+        moved.append(size_node(0) if s == 1 and (shifted is not i or after != 0) else shifted)
     return tuple(moved), gate
 
 
-def _both(a: UOp | None, b: UOp) -> UOp:
-    return b if a is None else a & b
+def both(a: UOp | None, b: UOp | None) -> UOp | None:
+    """The gate that is open where two are; None is always open."""
+    return b if a is None else a if b is None else a & b

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from anneal import settings
 from anneal.errors import CompilerError, UserError
@@ -25,6 +25,9 @@ from anneal.progress import told
 from anneal.rewrite.legality import check
 from anneal.rewrite.walk import HERE
 from anneal.uop import ALL, Op, UOp, fold_by
+
+if TYPE_CHECKING:
+    from anneal.rewrite.upat import Table
 
 S = TypeVar("S")
 
@@ -186,7 +189,8 @@ def tracing() -> Iterator[list[Event]]:
 def _listen(f: Listener) -> None:
     with _lock:
         if not _LISTENERS:
-            _replace_functions()
+            _LISTENERS.plain = [(kind, functions, dict(functions)) for kind, functions, _ in _telling()]
+            _use(_telling())
         _LISTENERS.append(f)
 
 
@@ -194,13 +198,14 @@ def _stop(f: Listener) -> None:
     with _lock:
         _LISTENERS.remove(f)
         if not _LISTENERS:
-            _put_back()
+            _use(_LISTENERS.plain)
+            _LISTENERS.plain = ()
 
 
-def _replace_functions() -> None:
-    _LISTENERS.plain = [(kind, functions, dict(functions)) for kind, functions, _ in _telling()]
-    for kind, functions, telling in _telling():
-        functions.update(telling)
+def _use(tables: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]]) -> None:
+    """Put other functions into tables: each row is a kind, a table, and its functions from now on."""
+    for kind, functions, others in tables:
+        functions.update(others)
         if kind == "fold":
             fold_by(functions)
 
@@ -222,20 +227,9 @@ def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
         for table in parse(text, file).tables:
             functions: dict[Op, Any] = getattr(module, table.name.upper())
             places = {rule.text: f"{file}:{rule.line}" for rule in table.rules}
-            telling = {
-                op: (_rewrite if table.kind == "rewrite" else _other)(op, match, table.name, places)
-                for op, match in naming[table.name.upper()].items()
-            }
+            telling = {op: _and_tell(op, match, table, places) for op, match in naming[table.name.upper()].items()}
             found.append((table.kind, functions, telling))
     return found
-
-
-def _put_back() -> None:
-    for kind, functions, plain in _LISTENERS.plain:
-        functions.update(plain)
-        if kind == "fold":
-            fold_by(functions)
-    _LISTENERS.plain = ()
 
 
 def _tell(table: str, rule: str, places: Mapping[str, str], before: UOp, after: Result) -> None:
@@ -250,25 +244,16 @@ def _tell(table: str, rule: str, places: Mapping[str, str], before: UOp, after: 
         HERE.telling = False
 
 
-def _rewrite(_: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
-    def telling(u: UOp, ctx: Any) -> Any:
-        found = match(u, ctx)
-        if found is not None and found[0] is not None and found[0] is not u:
-            _tell(table, found[1], places, u, found[0])
-        return found
-
-    return telling
-
-
-def _other(op: Op, match: Any, table: str, places: Mapping[str, str]) -> Any:
-    """A match of a derivative, which is given a node, or a fold, which is given its dtype and sources."""
+def _and_tell(op: Op, match: Any, table: Table, places: Mapping[str, str]) -> Any:
+    """A match that tells of what it finds: of a rewrite or a derivative, which is given a node, or a fold, which is
+    given its dtype and sources."""
 
     def telling(first: Any, *rest: Any) -> Any:
         found = match(first, *rest)
-        if found is None:
-            return None
-        _tell(table, found[1], places, first if isinstance(first, UOp) else UOp(op, first, *rest), found[0])
-        return found[0]
+        if found is not None and found[0] is not None and found[0] is not first:
+            before = first if isinstance(first, UOp) else UOp(op, first, *rest)
+            _tell(table.name, found[1], places, before, found[0])
+        return found if found is None or table.kind == "rewrite" else found[0]
 
     return telling
 
@@ -303,22 +288,21 @@ class Listed:
     line: int
 
 
-def _read() -> Iterator[Listed]:
-    from anneal.rewrite.generate import PACKAGE, targets
-    from anneal.rewrite.upat import mentioned, parse
-
-    for source, _ in targets():
-        name = source.relative_to(PACKAGE.parent).as_posix()
-        for table in parse(source.read_text(encoding="utf-8"), name).tables:
-            for rule in table.rules:
-                ops = [op.name for op in mentioned(rule, name)]
-                yield Listed(ops[0], frozenset(ops), table.kind, table.name, rule.text, rule.comment, name, rule.line)
-
-
 @cache
 def rules() -> tuple[Listed, ...]:
     """Every rule of the package, in the order of files and lines."""
-    return tuple(_read())
+    from anneal.rewrite.generate import PACKAGE, targets
+    from anneal.rewrite.upat import mentioned, parse
+
+    found = []
+    for source, _ in targets():
+        name = source.relative_to(PACKAGE.parent).as_posix()
+        for t in parse(source.read_text(encoding="utf-8"), name).tables:
+            for rule in t.rules:
+                ops = [op.name for op in mentioned(rule, name)]
+                row = Listed(ops[0], frozenset(ops), t.kind, t.name, rule.text, rule.comment, name, rule.line)
+                found.append(row)
+    return tuple(found)
 
 
 def explain(op_name: str) -> list[Listed]:

@@ -8,6 +8,7 @@ as.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from math import gcd
 from typing import Any
 
@@ -16,6 +17,7 @@ from anneal.uop.sizes import Poly, is_symbolic, least, plus, poly, poly_node, po
 
 _BOOL = dtypes.bool_
 _ADD, _MUL, _CONST = Op.ADD, Op.MUL, Op.CONST
+_SHORT = 128  # nodes of an expression that is walked as a tree
 
 
 def linear(u: UOp) -> bool:
@@ -67,31 +69,25 @@ class Sum:
         terms: dict[UOp, int] = {}
         constant = 0
         stack = [(u, 1)]
-        budget = 64
-        while stack:
+        for _ in range(_SHORT):
+            if not stack:
+                return cls(dtype, {t: _wrapped(dtype, k) for t, k in terms.items()}, _wrapped(dtype, constant))
             n, k = stack.pop()
             op = n.op
             if op is _CONST:
                 constant += k * int(n.arg)
-            elif op is _ADD and signed:
-                budget -= 1
-                stack.append((n.src[1], k))
-                stack.append((n.src[0], k))
-            elif op is _MUL and n.src[1].op is _CONST and signed:
-                budget -= 1
+            elif not signed:
+                terms[n] = terms.get(n, 0) + k
+            elif op is _ADD or op is Op.SUB:
+                a, b = n.src
+                stack += ((b, k if op is _ADD else -k), (a, k))
+            elif op is _MUL and n.src[1].op is _CONST:
                 stack.append((n.src[0], k * int(n.src[1].arg)))
-            elif op is Op.SUB and signed:
-                budget -= 1
-                stack.append((n.src[1], -k))
-                stack.append((n.src[0], k))
-            elif op is Op.NEG and signed:
-                budget -= 1
+            elif op is Op.NEG:
                 stack.append((n.src[0], -k))
             else:
                 terms[n] = terms.get(n, 0) + k
-            if budget < 0:
-                return None
-        return cls(dtype, {t: _wrapped(dtype, k) for t, k in terms.items()}, _wrapped(dtype, constant))
+        return None
 
     @classmethod
     def combine(cls, dtype: DType, parts: Iterable[tuple[UOp, int]], constant: int = 0) -> Sum:
@@ -175,7 +171,7 @@ class Sum:
         return self.with_terms(whole, self.constant // divisor), self.with_terms(rest, self.constant % divisor)
 
     def steps(self, divisor: int) -> list[int]:
-        """Divisors of `divisor` by which terms may group, largest first."""
+        """Divisors of `divisor` by which terms may group, largest first; of 0 all that they may group by."""
         return sorted({abs(k) for k in self.terms.values() if abs(k) > 1 and divisor % k == 0}, reverse=True)
 
 
@@ -239,21 +235,24 @@ def divided(x: UOp, c: UOp) -> UOp | None:
     whole, rest = s.split(d)
     if not (whole.fits and rest.fits):
         return None
+    a, _, g, sign = _grouped(rest, d)
+    return a.node() // (d // g) * sign + whole.node()
+
+
+def _grouped(rest: Sum, d: int) -> tuple[Sum, Sum, int, int]:
+    """(A, B, g, sign) with which `rest` divided by d is `sign * (A // (d / g))`, and leaves `sign * g * (A % (d / g)) +
+    B`."""
     for g in rest.steps(d):
-        # (A * g + B) // c -> A // (c // g) where 0 <= B < g
         a, b = rest.split(g)
         if b.lo >= 0 and b.hi < g and a.fits:
-            return a.node() // (d // g) + whole.node()
+            return a, b, g, 1  # A * g + B where 0 <= B < g
     if rest.negative:
-        # (r - A) // c -> -((A + c - 1 - r) // c)
+        # (r - A) // d -> -((A + d - 1 - r) // d), (r - A) % d -> d - 1 - (A + d - 1 - r) % d
         flipped = rest.with_terms({t: -k for t, k in rest.terms.items()}, d - 1 - rest.constant)
         if flipped.fits:
-            return (flipped.node() // c) * -1 + whole.node()
+            return flipped, rest.with_terms({}, d - 1), 1, -1
     g = gcd(d, *rest.terms.values())
-    if g > 1:
-        a, _ = rest.split(g)
-        return a.node() // (d // g) + whole.node()
-    return rest.node() // c + whole.node()
+    return *rest.split(g), g, 1
 
 
 def remainder(x: UOp, c: UOp) -> UOp | None:
@@ -269,21 +268,8 @@ def remainder(x: UOp, c: UOp) -> UOp | None:
     _, rest = s.near(d)
     if not rest.fits:
         return None
-    for g in rest.steps(d):
-        # (A * g + B) % c -> (A % (c // g)) * g + B where 0 <= B < g
-        a, b = rest.split(g)
-        if b.lo >= 0 and b.hi < g and a.fits:
-            return (a.node() % (d // g)) * g + b.node()
-    if rest.negative:
-        # (r - A) % c -> c - 1 - (A + c - 1 - r) % c
-        flipped = rest.with_terms({t: -k for t, k in rest.terms.items()}, d - 1 - rest.constant)
-        if flipped.fits:
-            return (flipped.node() % c) * -1 + (d - 1)
-    g = gcd(d, *rest.terms.values())
-    if g > 1:
-        a, b = rest.split(g)
-        return (a.node() % (d // g)) * g + b.node()
-    return rest.node() % c
+    a, b, g, sign = _grouped(rest, d)
+    return a.node() % (d // g) * (g * sign) + b.node()
 
 
 # -- comparisons ----------------------------------------------------------------------------------------------------
@@ -330,10 +316,8 @@ def compared(x: UOp, y: UOp) -> UOp | None:
         if g > 1:
             s = s.with_terms({t: k // g for t, k in s.terms.items()}, 0)
             c = -(-c // g)
-        for g in sorted({abs(k) for k in s.terms.values() if abs(k) > 1}, reverse=True):
+        for g in s.steps(0):
             a, b = s.split(g)
-            if not a.terms or not b.terms:
-                continue
             q, r = divmod(c, g)
             if b.lo >= r and b.hi < g + r:
                 # A * g + B < q * g + r -> A < q where r <= B < g + r
@@ -397,19 +381,9 @@ def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
     return None
 
 
-def _same(u: UOp, parts: list[UOp]) -> UOp:
-    out = parts[0]
-    for p in parts[1:]:
-        out = u.op(out, p)
-    return out
-
-
-def conjunction(u: UOp) -> UOp:
-    """An AND of bools: each part once, one lower and one upper fence for each value, False if they exclude
-    each other.
-    """
-    parts = _flat(u)
-    fences: dict[UOp, list[Any]] = {}
+def _fenced(parts: Iterable[UOp]) -> tuple[dict[UOp, tuple[Any, Any]], list[UOp]]:
+    """The bounds that some comparisons promise, and the parts that are none."""
+    found: dict[UOp, tuple[Any, Any]] = {}
     other: list[UOp] = []
     for p in parts:
         fence = _fence(p)
@@ -417,16 +391,22 @@ def conjunction(u: UOp) -> UOp:
             other.append(p)
             continue
         x, lo, hi = fence
-        now = fences.setdefault(x, [x.vmin, x.vmax])
-        if lo is not None:
-            now[0] = max(now[0], lo)
-        if hi is not None:
-            now[1] = min(now[1], hi)
+        low, high = found.get(x, (x.vmin, x.vmax))
+        found[x] = (low if lo is None else max(low, lo), high if hi is None else min(high, hi))
+    return found, other
+
+
+def conjunction(u: UOp) -> UOp:
+    """An AND of bools: each part once, one lower and one upper fence for each value, False if they exclude
+    each other.
+    """
+    parts = _flat(u)
+    bounds, other = _fenced(parts)
     given = set(parts)
-    if any(lo > hi for lo, hi in fences.values()) or any(Op.NOT(p) in given for p in other):
+    if any(lo > hi for lo, hi in bounds.values()) or any(Op.NOT(p) in given for p in other):
         return const(_BOOL, False)
     out: list[UOp] = []
-    for x, (lo, hi) in fences.items():
+    for x, (lo, hi) in bounds.items():
         if lo == hi and x.vmin != x.vmax:
             out.append(x.eq(lo))
             continue
@@ -435,9 +415,7 @@ def conjunction(u: UOp) -> UOp:
         if hi < x.vmax:
             out.append(x < hi + 1)
     out += other
-    if not out:
-        return const(_BOOL, True)
-    return _same(u, sorted(dict.fromkeys(out), key=lambda p: (p.ranges, p.op.index, p.key)))
+    return reduce(u.op, sorted(dict.fromkeys(out), key=lambda p: (p.ranges, p.op.index, p.key)))
 
 
 def disjunction(u: UOp) -> UOp:
@@ -446,19 +424,13 @@ def disjunction(u: UOp) -> UOp:
     given = set(parts)
     if any(Op.NOT(p) in given for p in parts):
         return const(_BOOL, True)
-    return _same(u, parts)
+    return reduce(u.op, parts)
 
 
 def fences(predicate: UOp) -> dict[UOp, tuple[Any, Any]]:
     """The bounds that a predicate (an AND of comparisons) promises, narrower than the values' own."""
-    out: dict[UOp, tuple[Any, Any]] = {}
-    for p in _flat(predicate) if predicate.op is Op.AND else [predicate]:
-        fence = _fence(p)
-        if fence is not None:
-            x, lo, hi = fence
-            was = out.get(x, (x.vmin, x.vmax))
-            out[x] = (was[0] if lo is None else max(was[0], lo), was[1] if hi is None else min(was[1], hi))
-    return {x: (lo, hi) for x, (lo, hi) in out.items() if lo <= hi and x.op is not Op.CONST}
+    found, _ = _fenced(_flat(predicate) if predicate.op is Op.AND else [predicate])
+    return {x: (lo, hi) for x, (lo, hi) in found.items() if lo <= hi and x.op is not Op.CONST}
 
 
 # -- beside symbolic sizes: division by a size, and comparisons that hold for every value of the variables -------------
@@ -468,24 +440,18 @@ def fences(predicate: UOp) -> dict[UOp, tuple[Any, Any]]:
 
 def quotient(x: UOp, y: UOp) -> UOp | None:
     """`x // y` for a symbolic size y: what is a multiple of it leaves the quotient."""
-    found = _split(x, y)
-    if found is None:
+    if (found := _split(x, y)) is None:
         return None
     whole, rest, inside = found
-    if inside:
-        return poly_node(whole)
-    return poly_node(whole) + poly_node(rest) // y if whole else None
+    return poly_node(whole) if inside else poly_node(whole) + poly_node(rest) // y if whole else None
 
 
 def leftover(x: UOp, y: UOp) -> UOp | None:
     """`x % y` for a symbolic size y: what is a multiple of it goes."""
-    found = _split(x, y)
-    if found is None:
+    if (found := _split(x, y)) is None:
         return None
     whole, rest, inside = found
-    if inside:
-        return poly_node(rest)
-    return poly_node(rest) % y if whole else None
+    return poly_node(rest) if inside else poly_node(rest) % y if whole else None
 
 
 def _split(x: UOp, y: UOp) -> tuple[Poly, Poly, bool] | None:

@@ -1,9 +1,7 @@
 """Generated from anneal/rewrite/symbolic.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
+# mypy: allow-untyped-defs
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, dtypes
@@ -12,35 +10,7 @@ from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equ
 _CONST = Op.CONST
 _WHERE = Op.WHERE
 
-def _symbolic_add(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int + y -> ordered(u)
-        return ordered(u), 'x:int + y -> ordered(u)'
-
-
-def _symbolic_sub(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int - y -> ordered(u)
-        return ordered(u), 'x:int - y -> ordered(u)'
-
-
-def _symbolic_mul(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s1.op is _CONST and s0.dtype.is_int:
-        # x:int * c -> ordered(u)
-        return ordered(u), 'x:int * c -> ordered(u)'
-
-
-def _symbolic_neg(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if s0.dtype.is_int:
-        # -x:int -> ordered(u)
-        return ordered(u), '-x:int -> ordered(u)'
-
-
-def _symbolic_idiv(u: Any, ctx: Any) -> Any:
+def _symbolic_idiv(u):
     s0, s1 = u.src
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int // c -> divided(x, c)
@@ -59,7 +29,7 @@ def _symbolic_idiv(u: Any, ctx: Any) -> Any:
             return s0_0 // s1 % (s0_1 // s1), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0'
 
 
-def _symbolic_mod(u: Any, ctx: Any) -> Any:
+def _symbolic_mod(u):
     s0, s1 = u.src
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int % c -> remainder(x, c)
@@ -71,42 +41,7 @@ def _symbolic_mod(u: Any, ctx: Any) -> Any:
         return leftover(s0, s1), 'x:int % y -> leftover(x, y)'
 
 
-def _symbolic_lt(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int < y -> compared(x, y)
-        return compared(s0, s1), 'x:int < y -> compared(x, y)'
-
-
-def _symbolic_eq(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int == y -> equated(x, y)
-        return equated(s0, s1), 'x:int == y -> equated(x, y)'
-
-
-def _symbolic_ne(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype.is_int:
-        # x:int != y -> unequal(x, y)
-        return unequal(s0, s1), 'x:int != y -> unequal(x, y)'
-
-
-def _symbolic_and(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype is dtypes.bool_:
-        # x:bool & y -> conjunction(u)
-        return conjunction(u), 'x:bool & y -> conjunction(u)'
-
-
-def _symbolic_or(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if s0.dtype is dtypes.bool_:
-        # x:bool | y -> disjunction(u)
-        return disjunction(u), 'x:bool | y -> disjunction(u)'
-
-
-def _symbolic_where(u: Any, ctx: Any) -> Any:
+def _symbolic_where(u):
     s0, s1, s2 = u.src
     if s1.op is _WHERE:
         s1_0, s1_1, s1_2 = s1.src
@@ -120,17 +55,17 @@ def _symbolic_where(u: Any, ctx: Any) -> Any:
             return _WHERE(s0 | s2_0, s1, s2_2), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)'
 
 
-SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {
-    Op.ADD: _symbolic_add,
-    Op.SUB: _symbolic_sub,
-    Op.MUL: _symbolic_mul,
-    Op.NEG: _symbolic_neg,
+SYMBOLIC: dict[Op, Any] = {
+    Op.ADD: lambda u: (ordered(u), 'x:int + y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int + y -> ordered(u)
+    Op.SUB: lambda u: (ordered(u), 'x:int - y -> ordered(u)') if u.src[0].dtype.is_int else None,  # x:int - y -> ordered(u)
+    Op.MUL: lambda u: (ordered(u), 'x:int * c -> ordered(u)') if u.src[1].op is _CONST and u.src[0].dtype.is_int else None,  # x:int * c -> ordered(u)
+    Op.NEG: lambda u: (ordered(u), '-x:int -> ordered(u)') if u.src[0].dtype.is_int else None,  # -x:int -> ordered(u)
     Op.IDIV: _symbolic_idiv,
     Op.MOD: _symbolic_mod,
-    Op.LT: _symbolic_lt,
-    Op.EQ: _symbolic_eq,
-    Op.NE: _symbolic_ne,
-    Op.AND: _symbolic_and,
-    Op.OR: _symbolic_or,
+    Op.LT: lambda u: (compared(u.src[0], u.src[1]), 'x:int < y -> compared(x, y)') if u.src[0].dtype.is_int else None,  # x:int < y -> compared(x, y)
+    Op.EQ: lambda u: (equated(u.src[0], u.src[1]), 'x:int == y -> equated(x, y)') if u.src[0].dtype.is_int else None,  # x:int == y -> equated(x, y)
+    Op.NE: lambda u: (unequal(u.src[0], u.src[1]), 'x:int != y -> unequal(x, y)') if u.src[0].dtype.is_int else None,  # x:int != y -> unequal(x, y)
+    Op.AND: lambda u: (conjunction(u), 'x:bool & y -> conjunction(u)') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool & y -> conjunction(u)
+    Op.OR: lambda u: (disjunction(u), 'x:bool | y -> disjunction(u)') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool | y -> disjunction(u)
     Op.WHERE: _symbolic_where,
 }

@@ -14,7 +14,7 @@ from anneal.uop import ALL, ALU, COMPARE, Op
 KINDS = ("rewrite", "fold", "gradient", "forward")
 _COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
 ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it
-BINARY_OPS: dict[type[ast.operator], Op] = {
+_OPERATORS: dict[type[ast.AST], Op] = {
     ast.Add: Op.ADD,
     ast.Sub: Op.SUB,
     ast.Mult: Op.MUL,
@@ -27,15 +27,19 @@ BINARY_OPS: dict[type[ast.operator], Op] = {
     ast.BitXor: Op.XOR,
     ast.LShift: Op.SHL,
     ast.RShift: Op.SHR,
+    ast.USub: Op.NEG,
+    ast.Invert: Op.NOT,
+    ast.Not: Op.NOT,
+    ast.Lt: Op.LT,
+    ast.Gt: Op.LT,
+    ast.Eq: Op.EQ,
+    ast.NotEq: Op.NE,
 }
-UNARY_OPS: dict[type[ast.unaryop], Op] = {ast.USub: Op.NEG, ast.Invert: Op.NOT, ast.Not: Op.NOT}
-COMPARE_OPS: dict[type[ast.cmpop], Op] = {ast.Lt: Op.LT, ast.Gt: Op.LT, ast.Eq: Op.EQ, ast.NotEq: Op.NE}
 DTYPE_TESTS = {
     "int": "{}.dtype.is_int",
     "uint": "{}.dtype.kind == 'uint'",
     "float": "{}.dtype.is_float",
     "bool": "{}.dtype is dtypes.bool_",
-    "index": "{}.dtype is dtypes.int32",
 }
 _CONST_NAME = re.compile(r"c\d*$")
 _ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(DTYPE_TESTS) + r")\b")
@@ -63,11 +67,10 @@ class Rule:
 
 @dataclass
 class Table:
-    """A named table: its kind, whether rules must keep shapes, its rules in order."""
+    """A named table: its kind, its rules in order."""
 
     name: str
     kind: str
-    shapes: bool
     rules: list[Rule] = field(default_factory=list)
 
 
@@ -77,7 +80,6 @@ class File:
 
     uses: list[tuple[str, list[str]]] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    head: list[str] = field(default_factory=list)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -110,8 +112,6 @@ def parse(text: str, name: str) -> File:
             if after_rule:
                 comment = []
             comment.append(line[1:].strip())
-            if not out.tables:
-                out.head.append(line[1:].strip())
         elif line.startswith("use "):
             module, _, names = line[4:].partition(":")
             out.uses.append((module.strip(), [n.strip() for n in names.split("#")[0].split(",")]))
@@ -119,10 +119,9 @@ def parse(text: str, name: str) -> File:
             words = line.split("#")[0].split()
             options = dict(w.split("=", 1) for w in words[2:])
             kind = options.pop("kind", "rewrite")
-            shapes = options.pop("shapes", "on" if kind == "fold" else "off") == "on"
             if kind not in KINDS or options:
-                raise CompilerError(f"{name}:{number}: table takes kind={'|'.join(KINDS)} and shapes=on|off: {line}")
-            out.tables.append(Table(words[1], kind, shapes))
+                raise CompilerError(f"{name}:{number}: table takes kind={'|'.join(KINDS)}: {line}")
+            out.tables.append(Table(words[1], kind))
             comment = []
         else:
             pattern, arrow, rest = line.partition("->")
@@ -162,12 +161,11 @@ class Lit:
 
 @dataclass(frozen=True)
 class TextNode:
-    """An op over sub-patterns. `arg` is the subscript's source text, `rest` the name that takes remaining sources."""
+    """An op over sub-patterns; `arg` is the subscript's source text."""
 
     op: Op
     src: tuple[Var | Lit | TextNode, ...]
     arg: tuple[ast.expr, ...] | None = None
-    rest: str = ""
 
 
 Pattern = Var | Lit | TextNode
@@ -192,6 +190,20 @@ def call_parts(e: ast.Call) -> tuple[Op | None, tuple[ast.expr, ...] | None]:
     return op_named(e.func), None
 
 
+def operation_of(e: ast.expr) -> tuple[Op, list[ast.expr]] | None:
+    """The op of one of Python's operators, and its operands."""
+    if isinstance(e, ast.Compare):
+        sign: ast.AST = e.ops[0]
+        operands = [e.left, *e.comparators]
+    elif isinstance(e, ast.BinOp | ast.UnaryOp):
+        sign = e.op
+        operands = [e.left, e.right] if isinstance(e, ast.BinOp) else [e.operand]
+    else:
+        return None
+    op = _OPERATORS.get(type(sign))
+    return None if op is None or len(operands) > 2 else (op, operands[::-1] if isinstance(sign, ast.Gt) else operands)
+
+
 def is_literal(e: ast.expr) -> bool:
     if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
         e = e.operand
@@ -207,20 +219,13 @@ def pattern_of(e: ast.expr, where: str) -> Pattern:
     if isinstance(e, ast.BinOp):
         if isinstance(e.op, ast.MatMult) and isinstance(e.left, ast.Name) and isinstance(e.right, ast.Name):
             return Var(e.left.id, e.right.id)
-        if type(e.op) in BINARY_OPS:
-            return TextNode(BINARY_OPS[type(e.op)], (pattern_of(e.left, where), pattern_of(e.right, where)))
-    if isinstance(e, ast.UnaryOp) and type(e.op) in UNARY_OPS:
-        return TextNode(UNARY_OPS[type(e.op)], (pattern_of(e.operand, where),))
-    if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in COMPARE_OPS:
-        pair = (pattern_of(e.left, where), pattern_of(e.comparators[0], where))
-        return TextNode(COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair)
+    if (operation := operation_of(e)) is not None:
+        op, operands = operation
+        return TextNode(op, tuple([pattern_of(x, where) for x in operands]))
     if isinstance(e, ast.Call):
-        op, arg = call_parts(e)
-        if op is not None:
-            rest = e.args[-1] if e.args and isinstance(e.args[-1], ast.Starred) else None
-            plain = e.args[:-1] if rest is not None else e.args
-            name = rest.value.id if rest is not None and isinstance(rest.value, ast.Name) else ""
-            return TextNode(op, tuple(pattern_of(a, where) for a in plain), arg, name)
+        named, arg = call_parts(e)
+        if named is not None:
+            return TextNode(named, tuple([pattern_of(a, where) for a in e.args]), arg)
     raise CompilerError(f"{where}: `{ast.unparse(e)}` is no pattern")
 
 
@@ -251,9 +256,9 @@ def in_all_orders(p: Pattern) -> Iterator[Pattern]:
         yield p
         return
     for src in itertools.product(*(list(in_all_orders(s)) for s in p.src)):
-        yield TextNode(p.op, src, p.arg, p.rest)
+        yield TextNode(p.op, src, p.arg)
         if p.op in _COMMUTES and not any(isinstance(s, Lit) or (isinstance(s, Var) and s.const) for s in src):
-            yield TextNode(p.op, src[::-1], p.arg, p.rest)
+            yield TextNode(p.op, src[::-1], p.arg)
 
 
 def shape_of(p: Pattern, names: dict[str, str]) -> str:
@@ -264,7 +269,7 @@ def shape_of(p: Pattern, names: dict[str, str]) -> str:
     if isinstance(p, Lit):
         return p.value
     arg = "" if p.arg is None else repr([ast.unparse(a) for a in p.arg])
-    return f"{p.op.name}{arg}({','.join(shape_of(s, names) for s in p.src)}*{p.rest})"
+    return f"{p.op.name}{arg}({','.join(shape_of(s, names) for s in p.src)})"
 
 
 def operand_dtypes(p: Pattern) -> Iterator[str]:

@@ -194,24 +194,24 @@ def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | S
     return tuple([rebuild(r, over, known) for r in root])
 
 
-Match = Callable[[Any, Any], Any]  # (node, ctx) -> (node, rule text) | None; None or the node itself is no match
+Match = Callable[[Any], Any]  # node -> (node, rule text) | None; None or the node itself is no match
 Table = Mapping[Op, Match]
 _LONG = 10_000  # rewrites of one node after which its rules go round in circles
 
 
-def rewritten(u: UOp, table: Table, ctx: Any = None) -> UOp:
+def rewritten(u: UOp, table: Table) -> UOp:
     """The node that the rules make of `u` itself, one after another until none matches; nodes below are as they are.
 
     `graph_rewrite` does so at every node of a graph. Raises CompilerError for rules that do not end.
 
     >>> from anneal.uop import const, dtypes
     >>> x = UOp(Op.SPECIAL, dtypes.int32, (), ("x", 8))
-    >>> table = {Op.XOR: lambda u, ctx: (u.src[0] + u.src[1], "x ^ y -> x + y")}
+    >>> table = {Op.XOR: lambda u: (u.src[0] + u.src[1], "x ^ y -> x + y")}
     >>> rewritten(x ^ 5, table) is x + 5, graph_rewrite(((x ^ 5) * 3) ^ x, table) is (x + 5) * 3 + x
     (True, True)
     """
     for _ in range(_LONG):
-        if (match := table.get(u.op)) is None or (found := match(u, ctx)) is None:
+        if (match := table.get(u.op)) is None or (found := match(u)) is None:
             return u
         if found[0] is None or found[0] is u:
             return u
@@ -239,7 +239,6 @@ def graph_rewrite(
     parts: Callable[[UOp], Nodes | None] = _sources,
     remake: Callable[[UOp, Known], UOp] = _over_done,
     steps: int = 0,
-    ctx: Any = None,
 ) -> UOp:
     """The node that the rules make of `root` and of all below it, until none matches; sources come before their users,
     and the node that a rule returns is visited in its turn. `parts(u)` are the nodes to rewrite before `u` (None: `u`
@@ -279,7 +278,7 @@ def graph_rewrite(
         text = ""
         if n is u:
             match = table.get(u.op)
-            found = match(u, ctx) if match is not None else None
+            found = match(u) if match is not None else None
             if found is None or found[0] is None or found[0] is u:
                 done[u] = u
                 stack.pop()

@@ -13,6 +13,7 @@ from anneal.uop import ALU, MOVEMENT, Op, Src, UOp, alu, dtypes, toposort
 DEAD = ("dead if", "dead else")
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
 _OPAQUE = frozenset((Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM))  # they read memory as it lies
+_INDICES = ALU | MOVEMENT | {Op.IOTA, Op.CONST}
 _MOST = 64  # nodes of a condition, and ops on what it chooses
 
 
@@ -95,13 +96,7 @@ def _is_pattern(condition: UOp) -> bool:
     seen, stack = {condition}, [condition]
     while stack:
         u = stack.pop()
-        if (
-            u.op not in ALU
-            and u.op not in MOVEMENT
-            and u.op is not Op.IOTA
-            and u.op is not Op.CONST
-            or u.dtype.is_float
-        ):
+        if u.op not in _INDICES or u.dtype.is_float:
             return False
         for s in u.src:
             if s not in seen:
@@ -159,12 +154,7 @@ def nested(sink: UOp) -> UOp:
             note(u.src[1], mine | 1 << at)
             note(u.src[2], mine | 2 << at)
         else:
-            if u.op is Op.REDUCE and mine:
-                # its ranges take all their values below it: what holds of one turn outside says nothing about those
-                for c, at in twice.items():
-                    if any(c.varies_over(r) for r in u.src[1:]):
-                        mine &= ~(3 << 2 * at)
-            for s in u.src:
+            for s in u.src:  # of a reduction, too: no choice is below it
                 note(s, mine)
 
     def visit(u: UOp, src: Src) -> UOp:

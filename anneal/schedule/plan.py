@@ -13,15 +13,15 @@ from anneal.errors import AnnealError, CompilerError, TransformError
 from anneal.rewrite import rebuild, unfolded
 from anneal.schedule.fusion import CostModel, refusals
 from anneal.schedule.memory import nbytes, uses
-from anneal.schedule.passes import forget_kernels, run_passes
+from anneal.schedule.passes import run_passes
 from anneal.schedule.records import Call, Kernel, Origin, Plan, Value, live_order
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    SYMBOLIC, Ints, Nodes, Op, Recent, Src, UOp, Weighed, arena, by_name, const, decode_graph, dtypes, encode_graph,
+    SYMBOLIC, Ints, Op, Recent, Src, UOp, Weighed, arena, by_name, decode_graph, encode_graph,
     toposort, uncollected,
 )  # fmt: skip
-from anneal.uop.sizes import any_symbolic, mapped, symbolic_arg, unbound, variable
+from anneal.uop.sizes import any_symbolic, mapped, size_node, symbolic_arg, unbound, variable
 
 _WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
 
@@ -69,8 +69,9 @@ def decode_plan(data: dict[str, Any]) -> Plan:
     small.
     """
     kernels = [
-        Kernel(partial(_graph, rows, key), name, key)
-        for name, key, rows in [(str(name), bytes.fromhex(key), str(rows)) for name, key, rows in data["kernels"]]
+        Kernel(partial(_graph, str(rows), key), str(name), key)
+        for name, text, rows in data["kernels"]
+        for key in [bytes.fromhex(text)]
     ]
     values = tuple([Value(_number(size), by_name(dtype), _KINDS[kind]) for size, dtype, kind in data["values"]])
     temporaries = tuple([(_number(size), by_name(dtype)) for size, dtype in data["temporaries"]])
@@ -112,18 +113,16 @@ def _number(n: Any, end: int = 1 << 62) -> int:
 
 
 def _graph(rows: str, key: bytes) -> UOp:
+    wrong = None
     try:
         with arena().untracked():
             found = decode_graph(json.loads(rows))
+        if found.key == key:
+            return found
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, AnnealError) as e:
-        raise _forged() from e
-    if found.key != key:
-        raise _forged()
-    return found
-
-
-def _forged() -> CompilerError:
-    return CompilerError("a kernel in the cache differs from its entry; empty the cache: anneal cache prune --all")
+        wrong = e
+    message = "a kernel in the cache differs from its entry; empty the cache: anneal cache prune --all"
+    raise CompilerError(message) from wrong
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -134,7 +133,6 @@ _plans: Weighed[tuple[UOp, CostModel], Plan] = Weighed(256, 1 << 17)  # by progr
 
 def clear_cache() -> None:
     """Forget every plan and kernel."""
-    forget_kernels()
     _plans.clear()
     for forget in WITH_PLANS:
         forget()
@@ -181,7 +179,7 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.BIND or u.op is Op.VARIABLE:
             size = unbound(u, values)  # a number, if the variable has only one value
-            return size if isinstance(size, UOp) else const(dtypes.int32, size)
+            return size_node(size)
         arg = mapped(u.arg, lambda n: unbound(n, values)) if symbolic_arg(u.arg) else u.arg
         return u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
 
@@ -259,8 +257,8 @@ def origins(sink: UOp) -> list[Origin]:
 
 def graph(outputs: Iterable[UOp]) -> UOp:
     """`SINK` over distinct output nodes."""
-    src: Nodes = tuple(dict.fromkeys(outputs))
-    return UOp(Op.SINK, src[0].dtype, tuple(src))
+    src = tuple(dict.fromkeys(outputs))
+    return UOp(Op.SINK, src[0].dtype, src)
 
 
 # -- a plan in parts, and in stages ------------------------------------------------------------------------------------

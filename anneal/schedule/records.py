@@ -104,20 +104,20 @@ class Schedule:
         """The same for another sink, with the order of its nodes."""
         return self if sink is self.sink else replace(self, sink=sink, order=toposort((sink,))[:-1])
 
+    def changed(self, change: Callable[[UOp, list[UOp], CostModel], UOp]) -> Schedule:
+        """The same for the sink that a pass makes of this one, and of the order of its nodes."""
+        return self.over(carried(self.places, self.sink, lambda: change(self.sink, self.order, self.cost_model)))
+
 
 def name_of(sink: UOp) -> str:
     """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more members of other
     sizes it has, and a piece of its key."""
     parts = members_of(sink)
-    loops: list[tuple[int, str]] = []
-    reduces: list[tuple[int, str]] = []
-    for u in toposort((parts[0],)):
-        if u.op is Op.RANGE:
-            size = _size_word(u.src[0])
-            (loops if u.arg[1] == "loop" else reduces).append((u.arg[0], size))
-    words = ["r" if reduces else "e", *[n for _, n in sorted(loops)]]
+    ranges = sorted([u for u in toposort((parts[0],)) if u.op is Op.RANGE], key=lambda r: r.arg[0])
+    reduces = [_size_word(r.src[0]) for r in ranges if r.arg[1] != "loop"]
+    words = ["r" if reduces else "e", *[_size_word(r.src[0]) for r in ranges if r.arg[1] == "loop"]]
     if reduces:
-        words += ["by", *[n for _, n in sorted(reduces)]]
+        words += ["by", *reduces]
     if len(parts) > 1:
         words += ["and", str(len(parts) - 1)]
     return "_".join([*words, sink.key.hex()[:6]])

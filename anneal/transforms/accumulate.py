@@ -5,7 +5,6 @@ until a gradient is realised.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from anneal.runtime import Inside, Late, Numbering, base_of, here, is_call, is_r
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.trace import leaf_nodes, leaves
-from anneal.transforms.walks import ended, gradient as gradient_of, is_own, number_of
+from anneal.transforms.walks import added, ended, gradient as gradient_of, is_own, number_of
 from anneal.uop import Nodes, Op, Some, Src, UOp, const, toposort
 
 if TYPE_CHECKING:
@@ -108,16 +107,11 @@ def backward(
         if here.recordings:
             here.recordings[-1].note_passed(result)
         result._spent = True
-        _forget_graph(result)
+        # nobody goes this way again: a list of losses must not keep every step's graph and parameters alive
+        if result.late is None and (memory := storage_of(result.uop)) is not None:
+            memory.made_by = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
-
-
-def _forget_graph(result: Tensor) -> None:
-    """Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive."""
-    memory = None if result.late is not None else storage_of(result.uop)
-    if memory is not None:
-        memory.made_by = None
 
 
 def _call_after() -> None:
@@ -169,7 +163,7 @@ def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: list[
     for t, group in zip(live, nodes, strict=True):
         several = [g for g in itertools.islice(found, len(group)) if g is not None]
         if several:
-            made.append((t, functools.reduce(UOp.__add__, several)))
+            made.append((t, added(several)))
     # gradients of captured calls are in memory: sums of them are not put off until all of them are there
     sums = [t._grad for t, g in made if is_own(g) and t._grad is not None and not isinstance(t._grad, Inside)]
     if any(not is_realized(g.uop) for g in sums):

@@ -39,10 +39,7 @@ def permuted(g: UOp, axes: Ints) -> UOp:
 
 
 def _inverse(axes: Sequence[int]) -> list[int]:
-    inverse = [0] * len(axes)
-    for place, axis in enumerate(axes):
-        inverse[axis] = place
-    return inverse
+    return sorted(range(len(axes)), key=axes.__getitem__)
 
 
 def expanded(g: UOp, x: UOp, y: UOp) -> UOp:
@@ -120,11 +117,6 @@ def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
     nan.
     """
     return a.eq(b).where(g * 0.5, (a < b).where(g.const_like(0), g))
-
-
-def max_right(g: UOp, a: UOp, b: UOp) -> UOp:
-    """The adjoint of the right operand, as `max_left`."""
-    return max_left(g, b, a)
 
 
 def _keep(condition: UOp, g: UOp) -> UOp:
@@ -266,8 +258,8 @@ def gathered(g: UOp, x: UOp, index: UOp, axis: int) -> UOp:
         if i != axis and n == shape[i] and (n == 1 or (repeats and index.src[0].shape[i] == 1))
     ]
     outer = [i for i in range(len(x.shape)) if i != axis and i not in row]
-    if repeats and row:
-        index = _keep_axes(index, row)
+    if repeats and row:  # before it was repeated along those axes
+        index = expand(index.src[0], tuple([1 if i in row else n for i, n in enumerate(shape)]))
     lead = [*outer, axis]
     counts = [shape[i] for i in lead]
     rows = reshape(permute(index, [*lead, *row]), tuple(counts))
@@ -282,27 +274,16 @@ def gathered(g: UOp, x: UOp, index: UOp, axis: int) -> UOp:
     return permute(reshape(total, tuple([x.shape[i] for i in order])), _inverse(order))
 
 
-def _keep_axes(index: UOp, row: list[int]) -> UOp:
-    """The expanded index before it was repeated along the axes of `row`."""
-    shape = tuple([1 if i in row else n for i, n in enumerate(index.shape)])
-    return expand(index.src[0], shape)
-
-
 def _linear(index: UOp, sizes: list[int]) -> UOp:
     """Row numbers from an index over the last axis; -1 (which SCATTER_ADD ignores) where it is out of range."""
-    shape = index.shape
-    last = sizes[-1]
-    flat = index
+    shape, last, flat = index.shape, sizes[-1], index
     stride = last
-    for i in range(len(shape) - 2, -1, -1):
+    for i in reversed(range(len(shape) - 1)):
         flat = flat + expand(iota(shape[i], i, len(shape)) * stride, shape)
         stride *= sizes[i]
-    assert index.vmin is not None
-    assert index.vmax is not None
-    if index.vmin >= 0 and index.vmax < last:
+    if index.vmin is not None and index.vmax is not None and index.vmin >= 0 and index.vmax < last:
         return flat
-    inside = (index >= 0) & (index < last)
-    return inside.where(flat, -1)
+    return ((index >= 0) & (index < last)).where(flat, -1)
 
 
 def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
@@ -341,7 +322,7 @@ def at_first(g: UOp, x: UOp, y: UOp, axes: Ints) -> UOp:
     """The tangent of the first of the largest along `axes`."""
     place, chosen = first_of(x, y, axes)
     hit = place.eq(expand(chosen, x.shape))
-    return reshape(reduce_axis(hit.where(g, g.const_like(0)), Op.ADD, axes), y.shape)
+    return reshape(reduce_axis(_keep(hit, g), Op.ADD, axes), y.shape)
 
 
 def reduced_tangent(g: UOp, x: UOp, y: UOp) -> UOp:
@@ -351,4 +332,4 @@ def reduced_tangent(g: UOp, x: UOp, y: UOp) -> UOp:
         return reduce_axis(g * others_product(x, axes), Op.ADD, axes)
     hit = x.eq(expand(y, x.shape))
     ties = reduce_axis(hit.cast(g.dtype), Op.ADD, axes)
-    return reduce_axis(hit.where(g, g.const_like(0)), Op.ADD, axes) / ties
+    return reduce_axis(_keep(hit, g), Op.ADD, axes) / ties

@@ -7,7 +7,7 @@ with `n` examples each. A source that is the same for every example stays as it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from anneal.runtime import DeviceCall, HostGradient
 from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
-from anneal.transforms.walks import Derivative, derivative_of, differentiated, of_stand_ins, stand_in
+from anneal.transforms.walks import Derivative, derivative_of, differentiated, of_stand_ins, stand_in, whole
 from anneal.uop import ALL, ALU, Ints, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
@@ -34,9 +34,14 @@ def repeated(u: UOp, n: Size) -> UOp:
     return nodes.expand(nodes.reshape(core, (1, *core.shape)), (n, *u.shape))
 
 
-def _full(s: UOp, batched: bool, n: Size) -> UOp:
+def full(s: UOp, batched: bool, n: Size) -> UOp:
     """A source with its axis of examples, whether it has one or not."""
     return s if batched else repeated(s, n)
+
+
+def swapped(u: UOp) -> UOp:
+    """A node whose first two axes change places."""
+    return nodes.permute(u, (1, 0, *range(2, len(u.shape))))
 
 
 # -- elementwise ------------------------------------------------------------------------------------------------------
@@ -47,12 +52,9 @@ def _elementwise(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     shape = (n, *y.shape)
     wide = []
     for s, is_batched in zip(sources, batched, strict=True):
-        if is_batched:
-            if s.shape != shape:
-                s = nodes.expand(nodes.reshape(s, (n, *[1] * len(y.shape))), shape)
-        elif s.shape:
-            s = repeated(s, n)
-        wide.append(s)
+        if is_batched and s.shape != shape:
+            s = nodes.expand(nodes.reshape(s, (n, *[1] * len(y.shape))), shape)
+        wide.append(s if is_batched or not s.shape else repeated(s, n))
     return nodes.spread(y.replace(src=tuple(wide)), shape)
 
 
@@ -94,9 +96,9 @@ def _movement(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
 def _update(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """A batch of updates: where the places differ each element is looked up in its example's part."""
     if any(batched[2:]):
-        return _update_apart(y, [_full(s, b, n) for s, b in zip(sources, batched, strict=True)], n)
-    sources = [*[_full(s, b, n) for s, b in zip(sources[:2], batched)], *sources[2:]]
-    return UOp(y.op, y.dtype, tuple(sources), (0, *y.arg))
+        return _update_apart(y, [full(s, b, n) for s, b in zip(sources, batched, strict=True)], n)
+    wide = [full(s, b, n) for s, b in zip(sources[:2], batched)]
+    return UOp(y.op, y.dtype, (*wide, *sources[2:]), (0, *y.arg))
 
 
 def _update_apart(y: UOp, sources: Nodes, n: Size) -> UOp:
@@ -131,49 +133,41 @@ def _gather(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """A batch of gathers: if only the index differs, examples are more positions; else each reads its own part."""
     (x, index), axis = sources, y.arg
     if batched[0]:
-        return UOp(Op.GATHER, y.dtype, (x, _full(index, batched[1], n)), axis + 1)
+        return UOp(Op.GATHER, y.dtype, (x, full(index, batched[1], n)), axis + 1)
     rest = [a for a in range(len(x.shape)) if a != axis]
     # An index that repeats along an axis (rows of a table) is laid out before it repeats, so that its gradient sees it.
     core = index.src[0] if index.op is Op.EXPAND and index.src[0].shape[0] == n else index
-    core = nodes.permute(core, (0, axis + 1, *[a + 1 for a in rest]))
-    sizes = tuple([index.shape[a + 1] for a in rest])
+    order = (0, axis + 1, *[a + 1 for a in rest])
+    core = nodes.permute(core, order)
+    _, count, *sizes = [index.shape[a] for a in order]
     rows = nodes.reshape(core, (n * core.shape[1], *core.shape[2:]))
-    if core.shape[1] != index.shape[axis + 1]:  # it repeats along the axis itself
-        rows = nodes.expand(core, (n, index.shape[axis + 1], *core.shape[2:]))
-        rows = nodes.reshape(rows, (n * index.shape[axis + 1], *core.shape[2:]))
+    if core.shape[1] != count:  # it repeats along the axis itself
+        rows = nodes.expand(core, (n, count, *core.shape[2:]))
+        rows = nodes.reshape(rows, (n * count, *core.shape[2:]))
     rows = nodes.expand(rows, (rows.shape[0], *sizes))
     read = UOp(Op.GATHER, y.dtype, (nodes.permute(x, (axis, *rest)), rows), 0)
-    read = nodes.reshape(read, (n, index.shape[axis + 1], *sizes))
-    back = [0, *[0] * len(x.shape)]
-    for place, a in enumerate((axis, *rest)):
-        back[a + 1] = place + 1
-    return nodes.permute(read, back)
+    return nodes.permute(nodes.reshape(read, (n, count, *sizes)), [order.index(a) for a in range(len(order))])
 
 
 def _scatter_add(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """A batch of scatters: if only the values differ, examples are more columns; else more rows, one below another."""
     index, value = sources
-    rows = y.arg[0]
+    rows, width = y.arg[0], y.shape[1:]
     if not batched[0]:
-        m = index.shape[0]
-        width = value.shape[2:]
-        flat = nodes.reshape(nodes.permute(value, (1, 0, *range(2, len(value.shape)))), (m, n * product(width)))
+        flat = nodes.reshape(swapped(value), (index.shape[0], n * product(width)))
         total = UOp(Op.SCATTER_ADD, y.dtype, (index, flat), (rows,))
-        total = nodes.reshape(total, (rows, n, *width))
-        return nodes.permute(total, (1, 0, *range(2, len(total.shape))))
-    value = _full(value, batched[1], n)
+        return swapped(nodes.reshape(total, (rows, n, *width)))
+    value = full(value, batched[1], n)
     if most(n * rows) >= 1 << 31:
         raise TransformError(
             f"vmap: {n} examples of {rows} rows to add to are more rows than an index of 32 bits reaches"
         )
-    first = nodes.iota(n) * rows
-    inside = (index >= 0) & (index < rows)
-    below = index + nodes.expand(nodes.reshape(first, (n, 1)), index.shape)
-    below = inside.where(below, -1)
+    first = nodes.expand(nodes.reshape(nodes.iota(n) * rows, (n, 1)), index.shape)
+    below = ((index >= 0) & (index < rows)).where(index + first, -1)
     m = n * index.shape[1]
-    flat = nodes.reshape(value, (m, *value.shape[2:]))
+    flat = nodes.reshape(value, (m, *width))
     total = UOp(Op.SCATTER_ADD, y.dtype, (nodes.reshape(below, (m,)), flat), (n * rows,))
-    return nodes.reshape(total, (n, rows, *value.shape[2:]))
+    return nodes.reshape(total, (n, rows, *width))
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------
@@ -194,10 +188,11 @@ def _function(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
         raise TransformError(f"vmap: {derivative.name} is for a number of examples, and {n} of them are no number")
     last = count + inputs
     flags = [*batched[count:last], *[True] * count, *batched[last:-1]]
-    values = [_full(s, b, n) for s, b in zip(sources[:count], batched)]
-    token = derivative.token_of_each(
-        sources[-1].arg.device, (n, *flags), lambda: _derivative_of_each(derivative, inputs, count, tuple(flags), n)
-    )
+    values = [full(s, b, n) for s, b in zip(sources[:count], batched)]
+    token = derivative.each.get((n, *flags))
+    if token is None:
+        each = _derivative_of_each(derivative, inputs, count, tuple(flags), n)
+        token = derivative.each[n, *flags] = each.token(sources[-1].arg.device)
     return differentiated(values, sources[count:last], sources[last:-1], token)[number]
 
 
@@ -210,11 +205,10 @@ def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[boo
             made = d.pull(i[:inputs], o, i[inputs:], c)
             return [*made, *[None] * len(saved)]
 
-        zeros = [nodes.spread(const(y.dtype, 0), y.shape) if g is None else g for y, g in zip(ys, given, strict=True)]
-        return _of_each(of_one, shared, n)((*xs, *saved), ys, zeros)[:inputs]
+        wide = [whole(g, y) for y, g in zip(ys, given, strict=True)]
+        return _of_each(of_one, shared, n)((*xs, *saved), ys, wide)[:inputs]
 
     def push(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
-        assert d.push is not None
         there = [t for t in given if t is not None]
         wide = [t if f else repeated(t, n) for t, f in zip(given, shared) if t is not None]
 
@@ -236,16 +230,16 @@ def _call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     if function.name == "function":
         return _function(y, sources, batched, n)
     if function.results:
-        root = function.results[number]
-        fronts = {p: s for p, s, has in zip(function.parameters, sources, batched, strict=True) if has}
-        same = {p: s for p, s, has in zip(function.parameters, sources, batched, strict=True) if not has}
-        ((made, has),) = rewritten(set(toposort((root,))), [root], fronts, n, False)
-        return _full(substitute(made, same), has, n)
+        fronts, same = [
+            {p: s for p, s, has in zip(function.parameters, sources, batched, strict=True) if has is wanted}
+            for wanted in (True, False)
+        ]
+        ((made, has),) = rewritten([function.results[number]], fronts, n)
+        return full(substitute(made, same), has, n)
     if function.name not in _AXES | _ALIKE:
-        return _full(sources[number], batched[number], n)
-    wide = [_full(s, b, n) if b or s.shape else s for s, b in zip(sources, batched, strict=True)]
-    if not batched[0]:  # the value's own shape is the node's
-        wide[0] = repeated(sources[0], n)
+        return full(sources[number], batched[number], n)
+    # the value's own shape is the node's
+    wide = [s if b or (k and not s.shape) else repeated(s, n) for k, (s, b) in enumerate(zip(sources, batched))]
     arguments = _moved(function.arguments) if function.name in _AXES else function.arguments
     return by_rule(function.name, *wide, arguments=arguments)
 
@@ -296,18 +290,10 @@ def _mapped(function: Callable[[Nodes], Some], given: Nodes, batched: Flags, n: 
     """The nodes of a function of one example, mapped over all examples, and for each of them True if it has an axis of
     examples.
     """
-    mark = arena().watermark()
-    fronts: Known = {}
-
-    def one(u: UOp, has: bool) -> UOp:
-        if not has:
-            return u
-        example = stand_in(u.dtype, u.shape[1:])
-        fronts[example] = u
-        return example
-
-    made = of_stand_ins(function, [one(u, has) for u, has in zip(given, batched, strict=True)])
-    all_of = iter(rewritten(set(arena().since(mark)), [c for c in made if c is not None], fronts, n, False))
+    stands = [stand_in(u.dtype, u.shape[1:]) if has else u for u, has in zip(given, batched, strict=True)]
+    made, young = of_stand_ins(function, stands)
+    fronts = {s: u for s, u in zip(stands, given) if s is not u}
+    all_of = iter(rewritten([c for c in made if c is not None], fronts, n, young=set(young)))
     return [None if c is None else next(all_of) for c in made]
 
 
@@ -332,26 +318,19 @@ covering(
 )
 
 
-def batch(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
-    """The node of `n` examples for the node `y` of one. Raises TransformError for an op without a rule."""
-    rule = BATCHING.get(y.op)
-    if rule is None:
-        raise TransformError(
-            f"vmap: {y.op.name.lower()} has no rule for many examples at once; keep it outside the function"
-        )
-    return rule(y, sources, batched, n)
-
-
-def rewritten(young: set[UOp], roots: Nodes, fronts: Known, n: Size, different: bool) -> Flagged:
+def rewritten(
+    roots: Nodes, fronts: Known, n: Size, different: bool = False, young: Collection[UOp] | None = None
+) -> Flagged:
     """The node of all examples for each of `roots`, and whether it has an axis of them. `fronts` has all examples for
-    each stand-in; `young` are the nodes that may depend on one. `different`: random words are another for each example.
+    each stand-in. `different`: random words are another for each example. `young`: the nodes that may depend on a
+    stand-in, where not all do.
     """
     new = dict(fronts)
     calls: dict[Any, Flagged] = {}  # loops of all examples, by function and sources
     same: Known = {}  # results of such loops that are the same for all examples, and nodes over them
     a = arena()
     with a.untracked():
-        for y in toposort(roots, until=lambda u: u in fronts or u not in young):
+        for y in toposort(roots, until=lambda u: u in fronts or (young is not None and u not in young)):
             a.inherit(y)
             flags = [s in new for s in y.src]
             sources = [new[s] if s in new else same.get(s, s) for s in y.src]
@@ -362,7 +341,7 @@ def rewritten(young: set[UOp], roots: Nodes, fronts: Known, n: Size, different: 
                 made, has = calls[f, y.src][y.arg[1]]
                 (new if has else same)[y] = made
             elif any(flags):
-                new[y] = batch(y, sources, flags, n)
+                new[y] = BATCHING[y.op](y, sources, flags, n)
             elif different and y.op is Op.THREEFRY:
                 new[y] = drawn(y, n)
             elif any(s in same for s in y.src):
@@ -419,10 +398,10 @@ def vmap(
         results, names = results_of("vmap", out), paths_of(out, "the result")
         places = broadcast_prefix("vmap", out_axes, out, "out_axes", "the result")
         wanted = [t.uop for t in (*results, *[t for t, _, _ in changed])]
-        many = rewritten(set(trace.made()), wanted, fronts, n, randomness == "different")
+        many = rewritten(wanted, fronts, n, randomness == "different", set(trace.made()))
         trace.check_escapes()
-        for (t, whole, at), (u, differs) in zip(changed, many[len(results) :], strict=True):
-            whole.copy_(t._new_plain(_placed(u, differs, at, "an argument", n)))
+        for (t, of_all, at), (u, differs) in zip(changed, many[len(results) :], strict=True):
+            of_all.copy_(t._new_plain(_placed(u, differs, at, "an argument", n)))
         placed = [_placed(u, differs, at, name, n) for (u, differs), at, name in zip(many, places, names)]
         return rebuild(out, iter(flagged([t._new_plain(u) for t, u in zip(results, placed, strict=True)])))
 
@@ -491,8 +470,6 @@ def _placed(u: UOp, is_batched: bool, at: Any, name: str, n: Size) -> UOp:
         if is_batched:
             raise TransformError(f"vmap: out_axes is None for {name}, which differs between examples; give it an axis")
         return u
-    if not is_batched:
-        u = repeated(u, n)
-    rank = len(u.shape)
+    u = full(u, is_batched, n)
     axis = _axis("out_axes", name, at, u.shape)
-    return nodes.permute(u, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
+    return nodes.permute(u, [*range(1, axis + 1), 0, *range(axis + 1, len(u.shape))])

@@ -8,18 +8,17 @@ and where somebody looks at graphs, the gradient is the graph of what the call r
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from anneal import runtime
 from anneal.errors import GradientError, JitError
-from anneal.ops.nodes import spread
 from anneal.rewrite import over, rebuild, value_of
 from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, memory_of, over_memory, parameters_like
 from anneal.schedule import BUILDING
-from anneal.transforms.walks import Derivative, backward_phase, differentiated, number_of, paths, pull_back
+from anneal.transforms.walks import Derivative, backward_phase, differentiated, number_of, paths, pull_back, whole
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Known, Nodes, Op, Some, Src, UOp, arena, const, toposort
 from anneal.uop.sizes import Sizes
 
@@ -70,10 +69,7 @@ class Backward:
         seeds = [(u, c) for u, c in zip(self.results, cotangents, strict=True) if c is not None]
         with backward_phase():
             grads = pull_back(seeds, *paths(self._order, targets))
-            found = [grads.get(t) for t in targets]
-            return [
-                None if g is None else spread(g, t.shape).cast(t.dtype) for t, g in zip(targets, found, strict=True)
-            ]
+            return [whole(grads[t], t) if t in grads else None for t in targets]
 
     def begin(self, leaves: Nodes, kept: Nodes, sizes: Sizes) -> list[UOp]:
         """The nodes that the results of a call are to remember; the call read `leaves`, keeps what it `kept`, and its
@@ -115,15 +111,15 @@ class Backward:
     def _pass_for(self, given: Some) -> tuple[Again, list[int], list[int]]:
         """The backward pass for cotangents like these; see `_made`."""
         numbers = [None if g is None else number_of(g) for g in given]
-        key = _key(given, numbers)
-        if key not in self._passes and len(self._passes) >= _NUMBERS:
+        there = [g is not None for g in given]
+        if (*there, *numbers) not in self._passes and len(self._passes) >= _NUMBERS:
             numbers = [None] * len(given)
-            key = _key(given, numbers)
-        found = self._passes.get(key)
-        if found is None:
+        # which results have a cotangent, and which of those are which number
+        key = (*there, *numbers)
+        if key not in self._passes:
             with arena().untracked():
-                found = self._passes[key] = self._made(given, numbers)
-        return found
+                self._passes[key] = self._made(given, numbers)
+        return self._passes[key]
 
     def _made(self, given: Some, numbers: Sequence[Any]) -> tuple[Again, list[int], list[int]]:
         """A backward pass, the numbers of the cotangents that it reads, and of the inputs that it has gradients of."""
@@ -223,13 +219,10 @@ class PendingCall:
         if not self._lazy:
             b.history.launched(False)
         if here.creates or here.recordings or here.depth or here.tracing:
-            cotangents = [None if g is None else c for g, c in zip(given, b.cotangents, strict=True)]
-            holes = [*b.holes, *[c for c in cotangents if c is not None]]
-            nodes = [*self._leaves, *[g for g in given if g is not None]]
-            grads = b.gradients(cotangents)
-            made = iter(
-                over_memory([g for g in grads if g is not None], dict(zip(holes, nodes, strict=True)), self._sizes)
-            )
+            known = dict(zip(b.holes, self._leaves, strict=True))
+            known.update({c: g for c, g in zip(b.cotangents, given, strict=True) if g is not None})
+            grads = b.gradients([c if c in known else None for c in b.cotangents])
+            made = iter(over_memory([g for g in grads if g is not None], known, self._sizes))
             return [None if g is None else next(made) for g in grads]
         return (b.graphs if self._lazy else b.run)(self._leaves, self._kept, given, self._sizes)
 
@@ -256,11 +249,6 @@ class PendingCall:
     def release(self) -> None:
         """No gradient comes again."""
         self._kept, self._leaves = None, []
-
-
-def _key(given: Some, numbers: Sequence[Any]) -> tuple[Any, ...]:
-    """The key that tells backward passes apart: which results have a cotangent, and which of those are which number."""
-    return tuple([None if g is None else ("number", x) for g, x in zip(given, numbers, strict=True)])
 
 
 def _plain(roots: Nodes) -> list[UOp]:
@@ -316,7 +304,7 @@ class _Cut:
 
     def __init__(self, below: Nodes, read: dict[UOp, None], there: set[UOp]) -> None:
         self.below, self.read = below, read
-        self.room: dict[Gate, dict[Gate, int]] = {}
+        self.room: dict[Gate, dict[Gate, int]] = defaultdict(dict)
         for u in below:
             self._add((u, False), (u, True), _INFINITE if u.op in _VIEWS else int(u.size) * u.dtype.itemsize)
             for s in u.src if u.op in _CHEAP else ():
@@ -324,8 +312,8 @@ class _Cut:
                     self._add((s, True), (u, False), _INFINITE)
 
     def _add(self, a: Gate, b: Gate, room: int) -> None:
-        self.room.setdefault(a, {})[b] = room
-        self.room.setdefault(b, {}).setdefault(a, 0)
+        self.room[a][b] = room
+        self.room[b].setdefault(a, 0)
 
     def nodes(self) -> list[UOp]:
         """The nodes of the cut, sources first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from anneal.errors import GradientError, MissingMethodError, ShapeError, TransformError
@@ -433,8 +434,9 @@ def attached(
     used. What is saved comes back to the functions: an input or a result among it is that of the call.
     """
     kind, near, far = type(inputs[0]), inputs[0].device, results[0].device
-    others: list[Tensor] = []
-    kinds = [_kind(x, inputs, results, others) for x in saved]
+    own = {id(t): n for n, t in reversed(list(enumerate((*inputs, *results))))}
+    places = [own.get(id(x)) for x in saved]
+    others = [x for x, n in zip(saved, places, strict=True) if n is None]
     wants, flags = [x.requires_grad for x in inputs], [x.requires_grad for x in others]
 
     def tensors(u: Nodes, wanted: Sequence[bool], device: str = near) -> list[Tensor]:
@@ -444,9 +446,8 @@ def attached(
         return made
 
     def call(f: PullTensors | PushTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
-        xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o), far), tensors(s, flags)
-        place = {"input": xs, "result": ys, "other": rest}
-        back = [place[where][n] for where, n in kinds]
+        xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o), far), iter(tensors(s, flags))
+        back = [next(rest) if n is None else [*xs, *ys][n] for n in places]
         # their own derivatives are those of the nodes; to the function they are values, and constants in the last one
         where = far if f is pull else near
         values = [None if g is None else tensors([ended(g) if last else g], [not last], where)[0] for g in given]
@@ -474,19 +475,8 @@ def attached(
     token = Derivative(name, pulled, None if push is None else pushed).token(far)
     made = tensors(differentiated(values, nodes, [x.uop for x in others], token), [True] * len(values), far)
     if notes:
-        wanted = [(x, u) for x, u in zip(inputs, nodes, strict=True) if x.requires_grad]
-        note_call([x for x, _ in wanted], [u for _, u in wanted], made)
+        note_call(list(compress(inputs, wants)), list(compress(nodes, wants)), made)
     return made
-
-
-def _kind(x: Tensor, inputs: Tensors, results: Tensors, others: list[Tensor]) -> tuple[str, int]:
-    """The origin of a saved tensor, and its number there; one from elsewhere is added to `others`."""
-    for where, several in (("input", inputs), ("result", results)):
-        for n, t in enumerate(several):
-            if t is x:
-                return where, n
-    others.append(x)
-    return "other", len(others) - 1
 
 
 def _fitting(what: str, n: int, c: Any, x: UOp) -> UOp | None:

@@ -8,11 +8,10 @@ from typing import Any, Concatenate, Literal, TypeVar, TypeVarTuple, overload
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import is_tensor
-from anneal.ops.nodes import spread
 from anneal.runtime import Args, Fun, Options
 from anneal.transforms.batching import vmap
 from anneal.transforms.trace import P, R, Trace, TypedFunction, as_tensor, flatten, like, paths_of, rebuild, results_of
-from anneal.transforms.walks import Path, backward_phase, paths, pull_back, push_forward
+from anneal.transforms.walks import Path, backward_phase, paths, pull_back, push_forward, whole
 from anneal.uop import Known, UOp, const
 
 Numbers = int | Sequence[int]  # of arguments
@@ -182,7 +181,7 @@ def _pulled(trace: Trace, reach: set[UOp], path: Path, seeds: list[tuple[UOp, UO
     """The cotangents of the stand-ins, zero where none flows."""
     with backward_phase():
         grads = pull_back(seeds, reach, path)
-        return [spread(grads.get(n, const(n.dtype, 0)), n.shape).cast(n.dtype) for n in trace.nodes]
+        return [whole(grads.get(n), n) for n in trace.nodes]
 
 
 @overload
@@ -305,7 +304,7 @@ def jvp(f: Fun, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     out, aux = split("jvp", has_aux, trace.run(f, rebuild(primals, iter(stand_ins)), {}))
     inner, extra = results_of("jvp", out), results_of("jvp", aux, "aux")
     push_forward(trace.order(), [t.uop for t in inner], known)
-    pushed = [known.get(t.uop, spread(const(t.uop.dtype, 0), t.shape)) for t in inner]
+    pushed = [whole(known.get(t.uop), t.uop) for t in inner]
     results = trace.finish([*inner, *inner, *extra], [*[t.uop for t in inner], *pushed, *[t.uop for t in extra]])
     n = len(inner)
     answer = rebuild(out, iter(results)), rebuild(out, iter(results[n : 2 * n]))
@@ -375,8 +374,7 @@ def jacrev(
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         numbers = numbers_of("jacrev", argnums, args)
-        found = vjp(_of(f, numbers, args, kwargs), *[args[n] for n in numbers], has_aux=has_aux)
-        out, pull = found[0], found[1]
+        out, pull, *aux = vjp(_of(f, numbers, args, kwargs), *[args[n] for n in numbers], has_aux=has_aux)
         results = results_of("jacrev", out)
         _check_floats("jacrev", out, "the function's result", results)
         columns = vmap(lambda *units: pull(rebuild(out, iter(units))), randomness="same")(*_units(results))
@@ -384,7 +382,7 @@ def jacrev(
         matrices = [_parts(rows, results, True) for rows in flatten(columns)]
         trees = [rebuild(columns, iter([m[i] for m in matrices])) for i in range(len(results))]
         answer = rebuild(out, iter([t[0] if isinstance(argnums, int) else t for t in trees]))
-        return (answer, found[2]) if has_aux else answer
+        return (answer, *aux) if has_aux else answer
 
     return jacobian
 
@@ -416,7 +414,7 @@ def jacfwd(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction
         matrices = [_parts(rows, variables, False) for rows in flatten(found)]
         trees = [rebuild(primals, iter(parts)) for parts in matrices]
         answer = rebuild(found, iter([t[0] if isinstance(argnums, int) else t for t in trees]))
-        return (answer, aux[0]) if has_aux else answer
+        return (answer, *aux) if has_aux else answer
 
     return jacobian
 

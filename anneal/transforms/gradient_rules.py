@@ -1,20 +1,18 @@
 """Generated from anneal/transforms/gradient.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
-
-from __future__ import annotations
+# mypy: allow-untyped-defs
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, const, dtypes
 from anneal.ops.nodes import share
-from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, max_right, nothing, padded, part, part_at, permuted, power_base, power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, updated, widest
+from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, nothing, padded, part, part_at, permuted, power_base, power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, updated, widest
 
 _CONST = Op.CONST
 _WHERE = Op.WHERE
 
-def _gradient_mul(y: Any, g: Any) -> Any:
+def _gradient_mul(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # x * c -> g * c, _
@@ -26,7 +24,7 @@ def _gradient_mul(y: Any, g: Any) -> Any:
     return g * s1, g * s0
 
 
-def _gradient_div(y: Any, g: Any) -> Any:
+def _gradient_div(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # x / c -> g / c, _
@@ -35,7 +33,7 @@ def _gradient_div(y: Any, g: Any) -> Any:
     return g / s1, -(g / s1 * y)
 
 
-def _gradient_mod(y: Any, g: Any) -> Any:
+def _gradient_mod(y, g):
     s0, s1 = y.src
     if s1.op is _CONST and s0.dtype.is_float:
         # a:float % c -> g, _
@@ -45,7 +43,7 @@ def _gradient_mod(y: Any, g: Any) -> Any:
         return g, -(g * (s0 // s1))
 
 
-def _gradient_pow(y: Any, g: Any) -> Any:
+def _gradient_pow(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # x ** c -> power_base(g, x, c), _
@@ -54,7 +52,7 @@ def _gradient_pow(y: Any, g: Any) -> Any:
     return power_base(g, s0, s1), power_exponent(g, s0, s1, y)
 
 
-def _gradient_where(y: Any, g: Any) -> Any:
+def _gradient_where(y, g):
     s0, s1, s2 = y.src
     if s2.op is _CONST:
         # where(p, x, c) -> _, where(p, g, 0), _
@@ -66,76 +64,69 @@ def _gradient_where(y: Any, g: Any) -> Any:
     return None, _WHERE(s0, g, const(g.dtype, 0)), _WHERE(s0, const(g.dtype, 0), g)
 
 
-def _gradient_max(y: Any, g: Any) -> Any:
+def _gradient_max(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # max(x, c) -> where(y == c, 0, g), _
         return _WHERE(Op.EQ(y, s1), const(g.dtype, 0), g), None
-    # max(a, b) -> max_left(g, a, b), max_right(g, a, b)
-    return max_left(g, s0, s1), max_right(g, s0, s1)
+    # max(a, b) -> max_left(g, a, b), max_left(g, b, a)
+    return max_left(g, s0, s1), max_left(g, s1, s0)
 
 
-def _gradient_min(y: Any, g: Any) -> Any:
+def _gradient_min(y, g):
     s0, s1 = y.src
     if s1.op is _CONST:
         # min(x, c) -> where(y == c, 0, g), _
         return _WHERE(Op.EQ(y, s1), const(g.dtype, 0), g), None
-    # min(a, b) -> max_left(g, b, a), max_right(g, b, a)
-    return max_left(g, s1, s0), max_right(g, s1, s0)
+    # min(a, b) -> max_left(g, b, a), max_left(g, a, b)
+    return max_left(g, s1, s0), max_left(g, s0, s1)
 
 
-def _gradient_call(y: Any, g: Any) -> Any:
+def _gradient_call(y, g):
     y_function = y.arg[0]
-    if y_function.name == 'slope' and len(y.src) == 3:
+    if y_function.name == 'slope':
         s0, s1, s2 = y.src
         # call["slope", _](v, x, s) -> _, g * s, _
         return None, g * s2, None
-    if y_function.name == 'standardize' and len(y.src) == 3:
+    if y_function.name == 'standardize':
         s0, s1, s2 = y.src
         # call["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
         return None, standardized(g, y, s2, y_function.arguments), None
-    if y_function.name == 'equal' and len(y.src) == 2:
+    if y_function.name == 'equal':
         s0, s1 = y.src
         # call["equal", _](v, x) -> _, g
         return None, g
-    if y_function.name == 'first' and len(y.src) == 2:
+    if y_function.name == 'first':
         s0, s1 = y.src
         # call["first", axes](v, x) -> _, first(g, x, y, axes)
         return None, first(g, s1, y, y_function.arguments)
-    if y_function.name == 'chosen' and len(y.src) == 2:
+    if y_function.name == 'chosen':
         s0, s1 = y.src
         # call["chosen", _](v, x) -> g, where(False, g, 0)
         return g, _WHERE(const(dtypes.bool_, False), g, const(g.dtype, 0))
-    if y_function.name == 'beside' and len(y.src) == 2:
+    if y_function.name == 'beside':
         s0, s1 = y.src
         # call["beside", _](v, x) -> g, nothing(x)
         return g, nothing(s1)
-    if y_function.name == 'running' and len(y.src) == 2:
+    if y_function.name == 'running':
         s0, s1 = y.src
         # call["running", _](v, x) -> g, _
         return g, None
-    if y_function.name == 'exp' and len(y.src) == 3:
+    if y_function.name == 'exp':
         s0, s1, s2 = y.src
         # call["exp", _](v, x, p) -> _, g * y, _
         return None, g * y, None
-    if y_function.name == 'inverse' and len(y.src) == 3:
+    if y_function.name == 'inverse':
         s0, s1, s2 = y.src
         # call["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
         return None, -(g * y * share(y, s1, s2, y_function.arguments)), None
-    if y_function.name == 'share' and len(y.src) == 3:
+    if y_function.name == 'share':
         s0, s1, s2 = y.src
         # call["share", c](v, x, i) -> _, g * (i * y * {c}), _
         return None, g * (s2 * y * y_function.arguments), None
 
 
-def _gradient_cast(y: Any, g: Any) -> Any:
-    s0, = y.src
-    if s0.dtype.is_float:
-        # cast(x:float) -> widest(g, x, y)
-        return widest(g, s0, y),
-
-
-def _gradient_update(y: Any, g: Any) -> Any:
+def _gradient_update(y, g):
     if len(y.src) == 2:
         s0, s1 = y.src
         # update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)
@@ -150,14 +141,7 @@ def _gradient_update(y: Any, g: Any) -> Any:
         return updated(g, y, nothing(s1)), part_at(g, y), None, None
 
 
-def _gradient_scatter_add(y: Any, g: Any) -> Any:
-    if len(y.src) == 2:
-        s0, s1 = y.src
-        # scatter_add(i, x) -> _, scattered(g, i, x, y)
-        return None, scattered(g, s0, s1, y)
-
-
-GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {
+GRADIENT: dict[Op, Any] = {
     Op.ADD: lambda y, g: (g, g),  # a + b -> g, g
     Op.SUB: lambda y, g: (g, -g),  # a - b -> g, -g
     Op.MUL: _gradient_mul,
@@ -182,7 +166,7 @@ GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {
     Op.RSQRT: lambda y, g: (g * (y * y * y * -0.5),),  # rsqrt(x) -> g * (y * y * y * -0.5)
     Op.RECIP: lambda y, g: (-(g * y * y),),  # recip(x) -> -(g * y * y)
     Op.CALL: _gradient_call,
-    Op.CAST: _gradient_cast,
+    Op.CAST: lambda y, g: (widest(g, y.src[0], y),) if y.src[0].dtype.is_float else None,  # cast(x:float) -> widest(g, x, y)
     Op.RESHAPE: lambda y, g: (reshaped(g, y.src[0]),),  # reshape(x) -> reshaped(g, x)
     Op.PERMUTE: lambda y, g: (permuted(g, y.arg),),  # permute[axes](x) -> permuted(g, axes)
     Op.EXPAND: lambda y, g: (expanded(g, y.src[0], y),),  # expand(x) -> expanded(g, x, y)
@@ -193,5 +177,5 @@ GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {
     Op.UPDATE: _gradient_update,
     Op.REDUCE_AXIS: lambda y, g: (reduced(g, y.src[0], y),),  # reduce_axis(x) -> reduced(g, x, y)
     Op.GATHER: lambda y, g: (gathered(g, y.src[0], y.src[1], y.arg), None),  # gather[axis](x, i) -> gathered(g, x, i, axis), _
-    Op.SCATTER_ADD: _gradient_scatter_add,
+    Op.SCATTER_ADD: lambda y, g: (None, scattered(g, y.src[0], y.src[1], y)) if len(y.src) == 2 else None,  # scatter_add(i, x) -> _, scattered(g, i, x, y)
 }

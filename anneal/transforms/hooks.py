@@ -112,9 +112,8 @@ def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
     Tensor([18., 36.], dtype=float32)
     """
     _check("register_hook", x, hook)
-    if x._leaf:
-        return RemovableHandle(_of_leaf(x).before, hook)
-    return RemovableHandle(_of_result(x).before, hook)
+    hooks = _of_leaf(x) if x._leaf else _of_result(x)
+    return RemovableHandle(hooks.before, hook)
 
 
 @checked

@@ -7,15 +7,15 @@ rows: what is carried, and what was summed up or looped for; the rest is compute
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from anneal.errors import GradientError
 from anneal.ops import nodes
 from anneal.rewrite import over, rebuild
 from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, looped, repeated_while
-from anneal.transforms.batching import Flagged, Flags, repeated, rewritten
-from anneal.transforms.walks import paths, pull_back, push_forward, stand_in
-from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Some, Src, UOp, const, dtypes, toposort
+from anneal.transforms.batching import Flagged, Flags, full, rewritten, swapped
+from anneal.transforms.walks import added, paths, pull_back, push_forward, stand_in, whole
+from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Some, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import Size
 
 Pairs = list[tuple[UOp, UOp]]  # what stands for a value in a body, and the node that is passed for it
@@ -25,17 +25,12 @@ States = Sequence[tuple[UOp, UOp, UOp]]  # what stands for what is carried, its 
 _KEPT = frozenset((Op.REDUCE_AXIS, Op.HOST_CALL, Op.ARGSORT, Op.SCATTER_ADD, Op.SEGMENT_SUM))
 
 
-def _full(g: UOp | None, u: UOp) -> UOp:
-    """A cotangent, or a tangent, of a node, in its shape and dtype: zeros where there is none."""
-    return nodes.spread(const(u.dtype, 0) if g is None else g, u.shape).cast(u.dtype)
-
-
 def _like(u: UOp) -> UOp:
     return stand_in(u.dtype, u.shape)
 
 
 def _substituted(results: Nodes, known: Known) -> list[UOp]:
-    known = dict(known)
+    """The graphs over other nodes; `known` gets what those between become."""
     return [rebuild(r, over, known) for r in results]
 
 
@@ -54,85 +49,68 @@ class _Pulled:
     """
 
     def __init__(self, loop: Loop, given: Flags, wants: Flags) -> None:
-        body, n = loop.body, loop.carried
-        parameters = body.parameters[1:]
+        results, parameters, n = loop.body.results, loop.body.parameters[1:], loop.carried
         self.constants, self.carried, self.slices = loop.parts(parameters)
         self.largest = max([p.size for p in self.slices], default=0) if loop.again else math.inf
-        self.forward, self.inside, self.stacked = set(toposort(body.results)), loop.inside, set(body.results[n:])
+        order = _order(results)
+        self.forward, self.inside, self.stacked = {u for u, _ in order}, loop.inside, set(results[n:])
         targets = {p for p, wanted in zip(parameters, wants, strict=True) if wanted and p.dtype.is_float}
-        path = self._path(body.results, targets)
-        self.rows = {k: _like(r) for k, r in enumerate(body.results[n:]) if given[n + k]}
+        while True:  # what is carried is a target where it depends on one after a turn
+            path = paths(order, targets)
+            carried = {p for p, r in zip(self.carried, results) if r in path[0] and p.dtype.is_float}
+            if carried <= targets:
+                break
+            targets |= carried
+        self.rows = {k: _like(r) for k, r in enumerate(results[n:]) if given[n + k]}
         self.ends: dict[int, UOp] = {}  # of what is carried: what stands for a cotangent
         more = {k for k in range(n) if given[k] and self.carried[k] in targets}
         while True:  # what has a cotangent before a turn has one after it
             self.ends.update((k, _like(self.carried[k])) for k in sorted(more))
-            grads = self._walk(body.results, n, path)
+            seeds = [(results[k], g) for k, g in self.ends.items()]
+            grads = pull_back([*seeds, *[(results[n + k], g) for k, g in self.rows.items()]], *path)
             more = {k for k, p in enumerate(self.carried) if p in grads} - set(self.ends)
             if not more:
                 break
 
         self.sums = [p for p in self.constants if p in grads]
-        self.nexts = [_full(grads.get(p), p) for p in map(self.carried.__getitem__, self.ends)]
-        self.parts = [_full(grads.get(p), p) for p in self.sums]
         self.along = [p for p in self.slices if p in grads]
-        self.out = [_full(grads.get(p), p) for p in self.along]
-
-    def _path(self, results: Nodes, targets: set[UOp]) -> tuple[set[UOp], list[tuple[UOp, Src]]]:
-        """The nodes of a turn that depend on `targets`; carried values that depend on them after some turns are
-        added to `targets`."""
-        order = _order(results)
-        while True:
-            path = paths(order, targets)
-            more = {p for p, r in zip(self.carried, results) if r in path[0] and p.dtype.is_float} - targets
-            if not more:
-                return path
-            targets |= more
-
-    def _walk(self, results: Nodes, n: int, path: tuple[set[UOp], list[tuple[UOp, Src]]]) -> Known:
-        seeds = [(results[k], g) for k, g in self.ends.items()]
-        seeds += [(results[n + k], g) for k, g in self.rows.items()]
-        return pull_back(seeds, *path)
-
-    @property
-    def results(self) -> list[UOp]:
-        """All that a turn of the reverse computes."""
-        return [*self.nexts, *self.parts, *self.out]
+        # what a turn of the reverse computes
+        ends = [self.carried[k] for k in self.ends]
+        self.nexts, self.parts, self.out = [
+            [whole(grads.get(p), p) for p in ps] for ps in (ends, self.sums, self.along)
+        ]
 
     def kept(self, turn: UOp) -> list[UOp]:
         """The nodes of the forward turn that it reads beside constants and slices."""
-        cotangents = {*self.ends.values(), *self.rows.values()}
-        varies = {turn, *self.carried, *self.slices}
-        late, inside = set(cotangents), set(self.inside)
-        order = toposort(self.results)
-        readers: dict[UOp, list[UOp | None]] = {u: [None] for u in (*self.results, *self.stacked)}
+        late = {*self.ends.values(), *self.rows.values()}
+        varies, inside = {turn, *self.carried, *self.slices}, set(self.inside)
+        results = [*self.nexts, *self.parts, *self.out]
+        order = toposort(results)
+        readers: dict[UOp, list[UOp | None]] = {u: [None] for u in (*results, *self.stacked)}
         for u in order:
             for s in dict.fromkeys(u.src):
                 readers.setdefault(s, []).append(u)
-            if any(s in late for s in u.src):
-                late.add(u)
-            if any(s in varies for s in u.src):
-                varies.add(u)
-            if u not in self.forward and any(s in inside for s in u.src):
-                inside.add(u)
+            for found in (late, varies, *([] if u in self.forward else [inside])):
+                if not found.isdisjoint(u.src):
+                    found.add(u)
         stack = [s for u in order if u in late for s in u.src if s not in late]
-        stack += [u for u in self.results if u not in late]
-        found: dict[UOp, None] = {}
+        stack += [u for u in results if u not in late]
+        kept: dict[UOp, None] = {}
         carried, seen = set(self.carried), set[UOp]()
         while stack:
             u = stack.pop()
             if u in seen:
                 continue
             seen.add(u)
-            kept = u.op in _KEPT and u in varies and u not in inside and u.size <= self.largest
-            if kept:
-                found[_instead(u, readers, self.forward - late - inside)] = None
+            if u.op in _KEPT and u in varies and u not in inside and u.size <= self.largest:
+                kept[_instead(u, readers, self.forward - late - inside)] = None
             elif u in carried or (
                 u.op in (Op.GATHER, Op.SHRINK) and _moved(u.src[0]) in carried and 2 * u.size <= u.src[0].size
             ):
-                found[u] = None
+                kept[u] = None
             else:
                 stack += u.src
-        return list(found)
+        return list(kept)
 
 
 def _instead(u: UOp, readers: dict[UOp, list[UOp | None]], allowed: Collection[UOp]) -> UOp:
@@ -160,34 +138,35 @@ def rows_for_reverse(loop: Loop) -> Loop:
 def _with_rows(loop: Loop, pulled: _Pulled) -> tuple[Loop, dict[UOp, int]]:
     """The loop with what the reverse needs among its rows, and the numbers of those results."""
     kept = pulled.kept(loop.body.parameters[0])
-    n = loop.carried
-    place = {r: n + k for k, r in enumerate(loop.body.results[n:])}
-    missing = [u for u in kept if u not in place]
-    place.update((u, len(loop.body.results) + k) for k, u in enumerate(missing))
-    return extended(loop, missing) if missing else loop, {u: place[u] for u in kept}
+    missing = [u for u in kept if u not in pulled.stacked]
+    longer = extended(loop, missing) if missing else loop
+    place = {r: k for k, r in enumerate(longer.body.results) if k >= loop.carried}
+    return longer, {u: place[u] for u in kept}
 
 
 def _pull_loop(loop: Loop, src: Nodes, given: Some, wants: Flags) -> Some:
     n = loop.carried
     pulled = _Pulled(loop, [g is not None for g in given], wants)
-    whole, place = _with_rows(loop, pulled)
-    made = whole.nodes(tuple(src))
+    longer, place = _with_rows(loop, pulled)
+    made = longer.nodes(tuple(src))
     rows = {u: _like(u) for u in place}
-    swapped = _substituted([*pulled.results, *loop.inside], rows)
-    nexts, parts = swapped[: len(pulled.ends)], swapped[len(pulled.ends) : len(pulled.ends) + len(pulled.sums)]
-    out, inside = swapped[len(pulled.ends) + len(pulled.sums) : len(pulled.results)], swapped[len(pulled.results) :]
-    constants, carried, slices = loop.parts(src)
-    cotangents = [(g, end) for k, g in pulled.rows.items() if (end := given[n + k]) is not None]
-    along = [*zip(pulled.slices, slices, strict=True), *cotangents, *[(rows[u], made[k]) for u, k in place.items()]]
+    constants, _, slices = loop.parts(src)
+    fixed = dict(zip(pulled.constants, constants, strict=True))
+    along = [*zip(pulled.slices, slices, strict=True)]
+    along += [(g, end) for k, g in pulled.rows.items() if (end := given[n + k]) is not None]
+    along += [(rows[u], made[k]) for u, k in place.items()]
+    nexts, parts, out, inside = [
+        _substituted(us, rows) for us in (pulled.nexts, pulled.parts, pulled.out, list(loop.inside))
+    ]
     sums = _Sums(parts, {*pulled.constants, *[p for p, _ in along], *out})
-    states = [(g, _full(given[k], g), following) for (k, g), following in zip(pulled.ends.items(), nexts, strict=True)]
-    states += [(total, _full(None, u), total + u) for u, total in sums.carried.items()]
+    states = [(g, whole(given[k], g), following) for (k, g), following in zip(pulled.ends.items(), nexts, strict=True)]
+    states += [(total, whole(None, u), total + u) for u, total in sums.carried.items()]
     ends, stacked = looped(
         loop,
         loop.length,
         not loop.reverse,
         loop.body.parameters[0],
-        list(zip(pulled.constants, constants, strict=True)),
+        list(fixed.items()),
         states,
         along,
         [*out, *sums.rows],
@@ -196,7 +175,6 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some, wants: Flags) -> Some:
     found = dict(zip([pulled.carried[k] for k in pulled.ends], ends))
     found.update(zip(pulled.along, stacked))
     arrays = {**dict(along), **dict(zip([*out, *sums.rows], stacked, strict=True))}
-    fixed = dict(zip(pulled.constants, constants, strict=True))
     totals = dict(zip(sums.carried, ends[len(pulled.ends) :], strict=True))
     for u, read in sums.after.items():
         totals[u] = _over_all_turns(u, {v: arrays[v] for v in read if v in arrays}, fixed, loop.length)
@@ -230,11 +208,11 @@ class _Sums:
         """The terms, with those as one that are carried, and no smaller than the sum."""
         apart = [t for t in terms if t[0] in self.after or t[0].size < size]
         rest = [_brought(*t) for t in terms if t not in apart]
-        return [*apart, (_added(rest), [])] if rest else apart
+        return [*apart, (added(rest), [])] if rest else apart
 
     def made(self, totals: Known) -> list[UOp]:
         """The sums of the parts, given those of the nodes that are carried, or summed up after the loop."""
-        return [_added([_brought(totals[u], moves) for u, moves in terms]) for terms in self._terms]
+        return [added([_brought(totals[u], moves) for u, moves in terms]) for terms in self._terms]
 
 
 _Term = tuple[UOp, list[UOp]]  # a node, and the movements and casts that follow it
@@ -256,10 +234,6 @@ def _terms(u: UOp) -> list[_Term]:
             seen.add(u)
             rest += [(s, moves) for s in reversed(u.src)]
     return found
-
-
-def _added(several: Nodes) -> UOp:
-    return sum(several[1:], start=several[0])
 
 
 def _brought(u: UOp, moves: list[UOp]) -> UOp:
@@ -294,11 +268,10 @@ def _over_all_turns(u: UOp, arrays: Known, fixed: Known, length: Size) -> UOp:
     """The sum over all turns of a node whose values for each are in `arrays`: one product, or one look-up, after the
     loop."""
     wanted = u.src if u.op is Op.SCATTER_ADD else (u,)
-    each = rewritten(set(toposort(wanted)), wanted, arrays, length, False)
-    full = _substituted([made if many else repeated(made, length) for made, many in each], fixed)
+    each = _substituted([full(*made, length) for made in rewritten(wanted, arrays, length)], fixed)
     if u.op is not Op.SCATTER_ADD:
-        return nodes.reshape(full[0].then(Op.REDUCE_AXIS, (Op.ADD, (0,))), u.shape)
-    joined = [nodes.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in full]
+        return nodes.reshape(each[0].then(Op.REDUCE_AXIS, (Op.ADD, (0,))), u.shape)
+    joined = [nodes.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in each]
     return UOp(Op.SCATTER_ADD, u.dtype, tuple(joined), u.arg)
 
 
@@ -313,12 +286,12 @@ def _pull_choice(call: Choice, src: Nodes, given: Some, wants: Flags) -> Some:
     parameters = call.bodies[0].parameters
     targets = [p for p, wanted in zip(parameters, wants[1:], strict=True) if wanted and p.dtype.is_float]
     seeds = {k: _like(r) for k, r in enumerate(call.bodies[0].results) if given[k] is not None}
-    each = []
-    for body in call.bodies:
-        path = paths(_order(body.results), targets)
-        each.append(pull_back([(body.results[k], g) for k, g in seeds.items()], *path))
+    each = [
+        pull_back([(body.results[k], g) for k, g in seeds.items()], *paths(_order(body.results), targets))
+        for body in call.bodies
+    ]
     wanted = [p for p in parameters if any(p in grads for grads in each)]
-    ways = [[_full(g.get(p), p) for p in wanted] for g in each]
+    ways = [[whole(g.get(p), p) for p in wanted] for g in each]
     pairs = [*zip(parameters, src[1:], strict=True), *[(g, c) for k, g in seeds.items() if (c := given[k]) is not None]]
     made = chosen(call.name, src[0], pairs, ways) if wanted else []
     found = dict(zip(wanted, made, strict=True))
@@ -331,8 +304,8 @@ def _pull_choice(call: Choice, src: Nodes, given: Some, wants: Flags) -> Some:
 def _pushed(results: Nodes, tangents: Known) -> Some:
     """The tangents of graphs, given those of what they read."""
     known = dict(tangents)
-    push_forward(paths(_order(results), tangents)[1], list(results), known)
-    return [_full(known[r], r) if r in known else None for r in results]
+    push_forward(_order(results), results, known)
+    return [whole(known[r], r) if r in known else None for r in results]
 
 
 def _remade(
@@ -370,7 +343,7 @@ def _push_turns(loop: Loop | While, src: Nodes, given: Some) -> Some:
 
     states = [(p, of[p], after) for p, after in zip(carried, body.results)]
     moving = [k for k, p in enumerate(carried) if p in known]
-    states += [(known[p], _full(tangents[p], p), _full(made[k], p)) for k in moving for p in (carried[k],)]
+    states += [(known[p], whole(tangents[p], p), whole(made[k], p)) for k in moving for p in (carried[k],)]
     rows = {k: t for k, t in enumerate(made) if t is not None and k >= len(carried)}
     beside = _beside_results(loop)
     ends, out = _remade(loop, both(constants), states, both(slices), list(rows.values()), beside)
@@ -383,97 +356,62 @@ def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
     known = {p: _like(p) for p, t in zip(parameters, given[1:], strict=True) if t is not None}
     ways = [_pushed(body.results, known) for body in call.bodies]
     wanted = [k for k, both in enumerate(zip(*ways, strict=True)) if any(t is not None for t in both)]
-    if not wanted:
-        return [None] * len(call.results)
     results = call.bodies[0].results
-    full = [[_full(way[k], results[k]) for k in wanted] for way in ways]
+    wide = [[whole(way[k], results[k]) for k in wanted] for way in ways]
     pairs = [*zip(parameters, src[1:], strict=True)]
     pairs += [(known[p], t) for p, t in zip(parameters, given[1:], strict=True) if t is not None]
-    found = dict(zip(wanted, chosen(call.name, src[0], pairs, full), strict=True))
+    found = dict(zip(wanted, chosen(call.name, src[0], pairs, wide) if wanted else (), strict=True))
     return [found.get(k) for k in range(len(results))]
 
 
 # -- many examples ----------------------------------------------------------------------------------------------------
 
 
-class _Many:
-    """Parameters, those of which some have an axis of examples in front: what stands for them then."""
-
-    def __init__(self, parameters: Nodes, flags: Flags, n: Size, different: bool) -> None:
-        self.n, self.different = n, different
-        self.of = {p: stand_in(p.dtype, (n, *p.shape)) for p, f in zip(parameters, flags, strict=True) if f}
-
-    def add(self, p: UOp) -> None:
-        """One more has such an axis."""
-        self.of[p] = stand_in(p.dtype, (self.n, *p.shape))
-
-    def rewritten(self, results: Nodes) -> Flagged:
-        """Graphs of all examples, each with whether it has the axis."""
-        return rewritten(set(toposort(results)), results, self.of, self.n, self.different)
-
-    def at(self, p: UOp) -> UOp:
-        """The node that stands for a parameter."""
-        return self.of.get(p, p)
-
-    def full(self, made: tuple[UOp, bool]) -> UOp:
-        """A graph with the axis, whether it had one or not."""
-        return made[0] if made[1] else repeated(made[0], self.n)
-
-    def settled(self, carried: Nodes, results: Callable[[], Flagged]) -> Flagged:
-        """The results for all examples, where what has the axis after a turn has it before."""
-        while True:
-            made = results()
-            more = [p for p, (_, has) in zip(carried, made) if has and p not in self.of]
-            if not more:
-                return made
-            for p in more:
-                self.add(p)
-
-    def states(self, carried: Nodes, of: Known, flags: Collection[UOp], made: Flagged) -> list[tuple[UOp, UOp, UOp]]:
-        """The carries, with their first values and next ones."""
-        out = []
-        for p, after in zip(carried, made):
-            if p in self.of:
-                out.append((self.of[p], of[p] if p in flags else repeated(of[p], self.n), self.full(after)))
-            else:
-                out.append((p, of[p], after[0]))
-        return out
+def _of_many(parameters: Nodes, n: Size) -> Known:
+    """Parameters, each with what stands for it with an axis of examples in front."""
+    return {p: stand_in(p.dtype, (n, *p.shape)) for p in parameters}
 
 
-def _front(u: UOp, axis: int) -> UOp:
-    """The axis `axis` (0 or 1) of the first two in front."""
-    return nodes.permute(u, (1, 0, *range(2, len(u.shape)))) if axis else u
+def _front(u: UOp, has: bool) -> UOp:
+    """The axis of examples before that of turns, or the other way round, where it has both."""
+    return swapped(u) if has else u
 
 
 def _batch_turns(loop: Loop | While, src: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
     results = loop.bodies[-1].results
     parameters = loop.bodies[-1].parameters[1:]
     constants, carried, slices = loop.parts(parameters)
-    many = _Many(parameters, batched, n, different)
     of = dict(zip(parameters, src, strict=True))
-    flags = {p for p, f in zip(parameters, batched, strict=True) if f}
+    flags = [p for p, f in zip(parameters, batched, strict=True) if f]
+    many = _of_many(flags, n)
+    while True:  # what has the axis after a turn has it before
+        made = rewritten([*results, *_beside_results(loop)], many, n, different)
+        apart = isinstance(loop, While) and made[-1][1]
+        if apart:  # examples that are done keep their values, each its own, until all are
+            made = [(full(*x, n), True) for x in made]
+        more = [p for p, (_, has) in zip(carried, made) if has and p not in many]
+        if not more:
+            break
+        many.update(_of_many(more, n))
 
-    def of_a_turn() -> Flagged:
-        found = many.rewritten([*results, *_beside_results(loop)])
-        # examples that are done keep their values, each its own, until all are
-        return [(many.full(x), True) for x in found] if isinstance(loop, While) and found[-1][1] else found
-
-    made = many.settled(carried, of_a_turn)
     beside = [u for u, _ in made[len(results) :]]
-    if isinstance(loop, While) and made[-1][1]:
-        made = [(_beside(beside[0], p).where(u, many.of[p]), True) for p, (u, _) in zip(carried, made)]
+    if apart:
+        made = [(_beside(beside[0], p).where(u, many[p]), True) for p, (u, _) in zip(carried, made)]
         beside = [nodes.reshape(nodes.reduce_axis(beside[0].cast(dtypes.int32), Op.MAX, (0,)), ()).ne(0)]
     rows = made[len(carried) : len(results)]
     ends, out = _remade(
         loop,
-        [(many.at(p), of[p]) for p in constants],
-        many.states(carried, of, flags, made),
-        [(many.at(p), _front(of[p], 1) if p in flags else of[p]) for p in slices],
+        [(many.get(p, p), of[p]) for p in constants],
+        [
+            (many[p], full(of[p], p in flags, n), full(*after, n)) if p in many else (p, of[p], after[0])
+            for p, after in zip(carried, made)
+        ],
+        [(many.get(p, p), _front(of[p], p in flags)) for p in slices],
         [u for u, _ in rows],
         beside,
     )
-    stacked = [(_front(u, 1) if has else u, has) for u, (_, has) in zip(out, rows, strict=True)]
-    return [*[(u, p in many.of) for u, p in zip(ends, carried, strict=True)], *stacked]
+    stacked = [(_front(u, has), has) for u, (_, has) in zip(out, rows, strict=True)]
+    return [*[(u, p in many) for u, p in zip(ends, carried, strict=True)], *stacked]
 
 
 def _beside(predicate: UOp, u: UOp) -> UOp:
@@ -484,17 +422,16 @@ def _beside(predicate: UOp, u: UOp) -> UOp:
 
 def _batch_choice(call: Choice, src: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
     parameters = call.bodies[0].parameters
-    many = _Many(parameters, batched[1:], n, different)
-    ways = [many.rewritten(body.results) for body in call.bodies]
+    many = _of_many([p for p, f in zip(parameters, batched[1:], strict=True) if f], n)
+    ways = [rewritten(body.results, many, n, different) for body in call.bodies]
+    pairs = [(many.get(p, p), u) for p, u in zip(parameters, src[1:], strict=True)]
     if batched[0]:  # both, and the one of them that each example wants
-        known = dict(zip([many.at(p) for p in parameters], src[1:], strict=True))
-        first, second = [_substituted([many.full(r) for r in way], known) for way in ways]
+        first, second = [_substituted([full(*r, n) for r in way], dict(pairs)) for way in ways]
         kinds = call.bodies[0].results
         return [(_beside(src[0], r).where(a, b), True) for r, a, b in zip(kinds, first, second, strict=True)]
     has = [a[1] or b[1] for a, b in zip(*ways, strict=True)]
-    full = [[many.full(r) if h else r[0] for r, h in zip(way, has, strict=True)] for way in ways]
-    pairs = [(many.at(p), u) for p, u in zip(parameters, src[1:], strict=True)]
-    return list(zip(chosen(call.name, src[0], pairs, full), has, strict=True))
+    wide = [[full(*r, n) if h else r[0] for r, h in zip(way, has, strict=True)] for way in ways]
+    return list(zip(chosen(call.name, src[0], pairs, wide), has, strict=True))
 
 
 Loop.rules = Rules(_pull_loop, _push_turns, _batch_turns)

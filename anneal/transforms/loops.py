@@ -69,7 +69,9 @@ def scan(
         kept[0] = mapped(out[1], lambda x: x is not None or None)
         return out[0], _tensors("scan", out[1], "y", device)
 
-    ends, rows = _run(_first("scan", init, "init", device, turn, arrays, reverse), count, unroll)
+    ends, rows = _run(
+        _First("scan", init, _tensors("scan", init, "init", device), turn, arrays, reverse), count, unroll
+    )
     return rebuild(init, iter(ends)), rebuild(kept[0], iter(rows))
 
 
@@ -97,9 +99,8 @@ def fori_loop(
     def turn(number: Tensor, carry: Any, _: list[Tensor]) -> tuple[Any, list[Tensor]]:
         return body_fun(number if isinstance(lower, int) and not lower else number + lower, carry), []
 
-    ends, _ = _run(
-        _first("fori_loop", init_val, "init_val", _device(init_val), turn), count, 1 if unroll is None else unroll
-    )
+    tensors = _tensors("fori_loop", init_val, "init_val", _device(init_val))
+    ends, _ = _run(_First("fori_loop", init_val, tensors, turn), count, 1 if unroll is None else unroll)
     return rebuild(init_val, iter(ends))
 
 
@@ -133,7 +134,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     Tensor(162., dtype=float32)
     """
     device = _device(init_val)
-    first = _first("while_loop", init_val, "init_val", device, lambda _, carry, __: (body_fun(carry), []))
+    tensors = _tensors("while_loop", init_val, "init_val", device)
+    if not tensors:
+        raise TransformError("while_loop: init_val has no tensor or number, so that its condition would never change")
 
     def test(carry: Any) -> Tensor:
         t: Tensor = _given("while_loop", "the condition", cond_fun(carry), device)
@@ -143,11 +146,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             )
         return t
 
-    if not first.tensors:
-        raise TransformError("while_loop: init_val has no tensor or number, so that its condition would never change")
-    made = _traced(first, test)
+    made = _traced(_First("while_loop", init_val, tensors, lambda _, carry, __: (body_fun(carry), [])), test)
     ends = repeated_while("while_loop", made.turn, [], made.carried, made.rows[-1].uop, made.trace.depends())
-    return rebuild(init_val, iter(_results(ends, made.wants, first.tensors)))
+    return rebuild(init_val, iter(_results(ends, made.wants, tensors)))
 
 
 def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
@@ -197,16 +198,15 @@ def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
 
 
 class _First(NamedTuple):
-    """The beginning of a loop, a tree, its leaves as tensors, and as they were given; its turn, the arrays whose slices
-    turns are given, and whether the last slice comes first."""
+    """The beginning of a loop, a tree, and its leaves as tensors; its turn, the arrays whose slices turns are given,
+    and whether the last slice comes first."""
 
     name: str
     tree: Any
     tensors: list[Any]
-    values: list[Any]
     turn: Turn
-    arrays: Tensors
-    reverse: bool
+    arrays: Tensors = ()
+    reverse: bool = False
 
 
 def _device(tree: Any) -> str | None:
@@ -217,12 +217,6 @@ def _device(tree: Any) -> str | None:
 def _tensors(name: str, tree: Any, what: str, device: str | None) -> list[Any]:
     """The leaves as tensors on the loop's device; `what` the tree is called in messages."""
     return [_given(name, where, v, device) for where, v in named_leaves(tree, what)]
-
-
-def _first(
-    name: str, tree: Any, what: str, device: str | None, turn: Turn, arrays: Tensors = (), reverse: bool = False
-) -> _First:
-    return _First(name, tree, _tensors(name, tree, what, device), flatten(tree), turn, arrays, reverse)
 
 
 def _given(name: str, where: str, value: Any, device: str | None) -> Any:
@@ -292,7 +286,8 @@ def _traced(first: _First, test: Callable[[Any], Tensor] | None = None) -> _Trac
     """A turn of the body, and what `test` gives of what is carried, as the last row. It is traced again where what is
     carried wants a gradient after a turn, and did not before, or where a Python number is carried on in a wider dtype.
     """
-    name, tree, tensors, values, turn, arrays, _ = first
+    name, tree, tensors, turn, arrays, _ = first
+    values = flatten(tree)
     wants = [t._wants and grad_enabled() for t in tensors]
     basis = tensors[0] if tensors else arrays[0] if arrays else made.tensor(0)
     while True:
@@ -308,7 +303,7 @@ def _traced(first: _First, test: Callable[[Any], Tensor] | None = None) -> _Trac
             rows = [*rows, *tested]
         finally:
             here.turns.pop()
-        after = _carry(first, out, basis.device)
+        after = _carry(first, out)
         wider = [
             k
             for k, (v, t, a) in enumerate(zip(values, tensors, after, strict=True))
@@ -336,12 +331,10 @@ def _results(nodes: Nodes, wants: Sequence[bool], inputs: Tensors) -> list[Any]:
         if t._wants:
             t._used = UNSEEN
     detached = not grad_enabled() and (any(wants) or any(t._wants for t in inputs))
-    out = []
-    for u, wanted in zip(nodes, wants, strict=True):
-        t = basis._new_plain(u.then(Op.DETACH) if detached else u)
-        if wanted and u.dtype.is_float and grad_enabled():
+    out = [basis._new_plain(u.then(Op.DETACH) if detached else u) for u in nodes]
+    for t, wanted in zip(out, wants, strict=True):
+        if wanted and t.dtype.is_float and grad_enabled():
             t._wants, t._leaf = True, False
-        out.append(t)
     return out
 
 
@@ -350,8 +343,9 @@ def _run(first: _First, count: Size, unroll: int | bool) -> Ends:
     name = first.name
     if unroll is not False and unroll < 1:
         raise TransformError(f"{name}: unroll is a number of turns of at least 1, or a bool, not {unroll}")
+    whole = unroll is True or bool(here.unrolls)
     if isinstance(count, UOp):
-        if unroll is True or here.unrolls:
+        if whole:
             what = "what is exported has no loops" if here.unrolls else "unroll=True asks for no loop"
             raise ShapeError(
                 f"{name}: {size_text(count)} turns cannot be written out one by one, since their number is known only "
@@ -363,19 +357,15 @@ def _run(first: _First, count: Size, unroll: int | bool) -> Ends:
             f"{name}: its {count} turns would be written out one by one, since what is exported has no loops, and at "
             f"most {here.unrolls} are: export the body of the loop as a function, and call it once for each turn"
         )
-    together = count if unroll is True or here.unrolls else max(1, int(unroll))
-    if together == 1 or count == 0:
-        return _looped(first, count)
-    return _unrolled(first, count, together)
+    together = count if whole else max(1, int(unroll))
+    return _looped(first, count) if together == 1 or count == 0 else _unrolled(first, count, together)
 
 
 def _looped(first: _First, count: Size) -> Ends:
     """The carry of a loop at its end, as tensors, and its rows."""
     trace, turn, carried, slices, rows, wants = _traced(first)
-    given = [*first.tensors, *first.arrays]
     if count == 0:
-        device = given[0].device if given else None
-        return first.tensors, [zeros(0, *r.shape, dtype=r.dtype, device=device) for r in rows]
+        return first.tensors, [zeros(0, *r.shape, dtype=r.dtype, device=r.device) for r in rows]
     wants = [*wants, *[t._wants for t in rows]]
     ends, out = looped(
         Loop.named(first.name),
@@ -390,14 +380,13 @@ def _looped(first: _First, count: Size) -> Ends:
         rows_for_reverse if any(wants) else None,
         trace.inside,
     )
-    inputs = given or [made.tensor(0)]
-    results = _results([*ends, *out], wants, inputs)
+    results = _results([*ends, *out], wants, [*first.tensors, *first.arrays] or [made.tensor(0)])
     return results[: len(ends)], results[len(ends) :]
 
 
 def _unrolled(first: _First, count: int, together: int) -> Ends:
     """The same, where `together` turns are one turn of the loop; those left over are the last to run."""
-    _, tree, carry, _, turn, arrays, reverse = first
+    _, tree, carry, turn, arrays, reverse = first
     times, rest = divmod(count, together)
     if times == 1:
         times, rest = 0, count
@@ -438,15 +427,16 @@ def _stacked(rows: dict[int, list[Any]]) -> list[Any]:
 def _carried_on(first: _First, state: Any) -> list[Any]:
     """The leaves of a carry, which are of the shapes and dtypes of the first: what the next turn may change in place,
     and rows that show the same are not."""
-    out = _carry(first, state, first.tensors[0].device if first.tensors else None)
+    out = _carry(first, state)
     _check_carry(first, out)
     return [t.clone() for t in out]
 
 
-def _carry(first: _First, state: Any, device: str | None) -> list[Any]:
+def _carry(first: _First, state: Any) -> list[Any]:
     """The leaves of a carry that the body gives, as tensors. Raises TransformError for another structure."""
     ends = _same(first.name, first.tree, state, "the carry that the body gives", "the carry that it takes")
-    return [_given(first.name, w, v, device) for w, v in zip(paths_of(first.tree, "the carry"), ends, strict=True)]
+    each = zip(paths_of(first.tree, "the carry"), ends, strict=True)
+    return [_given(first.name, where, v, first.tensors[0].device) for where, v in each]
 
 
 def _check_carry(first: _First, after: Tensors) -> None:

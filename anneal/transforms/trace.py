@@ -52,14 +52,12 @@ def _parts(tree: Any) -> list[tuple[str, Any]] | None:
 
 def named_leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
     """The leaves of `tree`, in order, each after its path from `name`."""
-    stack = [(name, tree)]
-    while stack:
-        where, node = stack.pop()
-        parts = _parts(node)
-        if parts is None:
-            yield where, node
-        else:
-            stack.extend([(where + step, part) for step, part in reversed(parts)])
+    parts = _parts(tree)
+    if parts is None:
+        yield name, tree
+    else:
+        for step, part in parts:
+            yield from named_leaves(part, name + step)
 
 
 def paths_of(tree: Any, name: str = "") -> list[str]:
@@ -93,31 +91,20 @@ def like(name: str, tree: Any, other: Any, what: str, reference: str) -> list[An
 
     Raises TransformError naming the place where the structures differ; `what` and `reference` are what to call them.
     """
-    out: list[Any] = []
-    stack = [(what, tree, other)]
-    while stack:
-        where, a, b = stack.pop()
-        parts = _parts(a)
-        if parts is None:
-            out.append(b)
-            continue
-        theirs = _parts(b)
-        if isinstance(a, dict) and isinstance(b, dict):
-            if a.keys() == b.keys():
-                stack.extend([(f"{where}[{k!r}]", a[k], b[k]) for k in reversed(a)])
-                continue
-            said = f"has the keys {list(b)}, not {list(a)}"
-        elif theirs is None or type(a) is not type(b):
-            said = f"is {_kind(b)}, not {_kind(a)}"
-        elif len(parts) != len(theirs):
-            said = f"has {len(theirs)} items, not {len(parts)}"
-        else:
-            stack.extend(
-                [(where + step, x, y) for (step, x), (_, y) in reversed(list(zip(parts, theirs, strict=True)))]
-            )
-            continue
-        raise TransformError(f"{name}: {where} {said}: it must have the structure of {reference}")
-    return out
+    parts, theirs = _parts(tree), _parts(other)
+    if parts is None:
+        return [other]
+    keyed = isinstance(tree, dict) and isinstance(other, dict)
+    if keyed and tree.keys() != other.keys():
+        said = f"has the keys {list(other)}, not {list(tree)}"
+    elif theirs is None or (type(tree) is not type(other) and not keyed):
+        said = f"is {_kind(other)}, not {_kind(tree)}"
+    elif len(parts) != len(theirs):
+        said = f"has {len(theirs)} items, not {len(parts)}"
+    else:
+        each = zip(parts, [other[k] for k in tree] if keyed else [x for _, x in theirs], strict=True)
+        return [y for (step, part), x in each for y in like(name, part, x, what + step, reference)]
+    raise TransformError(f"{name}: {what} {said}: it must have the structure of {reference}")
 
 
 def _kind(tree: Any) -> str:
@@ -129,27 +116,22 @@ def broadcast_prefix(name: str, prefix: Any, tree: Any, what: str, reference: st
 
     None in `prefix` is a value (no axis), as in vmap's in_axes.
     """
-    out: list[Any] = []
-    stack = [(what, prefix, tree)]
-    while stack:
-        where, p, t = stack.pop()
-        parts = None if p is None else _parts(p)
-        below = _parts(t)
-        if parts is None:
-            out += [p] * len(flatten(t))
-            continue
-        if isinstance(p, dict) and isinstance(t, dict) and p.keys() == t.keys():
-            stack.extend([(f"{where}[{k!r}]", p[k], t[k]) for k in reversed(t)])
-            continue
-        alike = isinstance(p, (list, tuple)) and isinstance(t, (list, tuple)) and below is not None
-        if not alike or len(parts) != len(below or ()):
-            many = "" if below is None or not alike else f" of {len(below)} items"
-            raise TransformError(
-                f"{name}: {where} is {_kind(p)} of {len(parts)} items, but the part of {reference} there is "
-                f"{_kind(t)}{many}; give one value for the whole, or the same structure"
-            )
-        stack.extend([(f"{where}[{i}]", p[i], t[i]) for i in reversed(range(len(p)))])
-    return out
+    parts = None if prefix is None else _parts(prefix)
+    if parts is None:
+        return [prefix] * len(flatten(tree))
+    below = _parts(tree)
+    alike = isinstance(prefix, (list, tuple)) and isinstance(tree, (list, tuple))
+    if isinstance(prefix, dict) and isinstance(tree, dict) and prefix.keys() == tree.keys():
+        each = [(step, prefix[k], x) for (step, x), k in zip(_parts(tree) or (), tree, strict=True)]
+    elif not alike or below is None or len(parts) != len(below):
+        many = f" of {len(below)} items" if alike and below is not None else ""
+        raise TransformError(
+            f"{name}: {what} is {_kind(prefix)} of {len(parts)} items, but the part of {reference} there is "
+            f"{_kind(tree)}{many}; give one value for the whole, or the same structure"
+        )
+    else:
+        each = [(f"[{i}]", p, x) for i, (p, x) in enumerate(zip(prefix, tree, strict=True))]
+    return [v for step, p, x in each for v in broadcast_prefix(name, p, x, what + step, reference)]
 
 
 def tree_map(function: Fun, tree: Any, *others: Any) -> Any:
@@ -223,17 +205,16 @@ class Trace:
         Args:
             argument: a tree. where: its name in messages.
         """
-        return rebuild(argument, iter([self._variable(v, p) for p, v in named_leaves(argument, where)]))
-
-    def _variable(self, value: Any, where: str) -> Tensor:
-        t = as_tensor(self.name, where, value)
-        if not t.uop.dtype.is_float:
-            raise GradientError(
-                f"{self.name}: {where} is {t.dtype.name}, and only floats have derivatives: use .float(), or let the "
-                "function capture it or take it as an argument that is not differentiated"
-            )
-        node = t.uop.then(Op.CONTIGUOUS, tag=("variable", unique()))
-        return self._add(t, node, True)
+        stands = []
+        for path, value in named_leaves(argument, where):
+            t = as_tensor(self.name, path, value)
+            if not t.uop.dtype.is_float:
+                raise GradientError(
+                    f"{self.name}: {path} is {t.dtype.name}, and only floats have derivatives: use .float(), or let "
+                    "the function capture it or take it as an argument that is not differentiated"
+                )
+            stands.append(self._add(t, t.uop.then(Op.CONTIGUOUS, tag=("variable", unique())), True))
+        return rebuild(argument, iter(stands))
 
     def example(
         self, original: Tensor, shape: tuple[int, ...], dtype: DType | None = None, wants: bool | None = None

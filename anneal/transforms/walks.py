@@ -20,7 +20,7 @@ from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 
 from anneal.uop import (  # isort: skip
-    ALU, MOVEMENT, REAL, Arena, DType, Op, UOp, arena, const, covering, dtypes, of_rule, promote, toposort, unique,
+    ALU, MOVEMENT, REAL, DType, Op, UOp, arena, const, covering, dtypes, of_rule, promote, toposort, unique,
     Nodes, Some, Src, Known, Shape,
 )  # fmt: skip
 from anneal.uop.sizes import product
@@ -42,6 +42,16 @@ def stand_in(dtype: DType, shape: Shape, what: str = "example") -> UOp:
         dtype: its dtype. shape: its shape.
     """
     return UOp(Op.PARAM, dtype, (), (-1, shape), tag=(what, unique()))
+
+
+def whole(g: UOp | None, u: UOp) -> UOp:
+    """A cotangent, or a tangent, of a node, in its shape and dtype: zeros where there is none."""
+    return spread(const(u.dtype, 0) if g is None else g, u.shape).cast(u.dtype)
+
+
+def added(several: Nodes) -> UOp:
+    """The sum of some nodes."""
+    return sum(several[1:], start=several[0])
 
 
 # -- reverse mode -----------------------------------------------------------------------------------------------------
@@ -70,7 +80,7 @@ def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes) -> list[UOp | Non
                 g = grads.get(n)
                 if g is not None:
                     a.derive(g)
-                    g = spread(g if n is t or not g.shape else reshape(g, t.shape), t.shape).cast(t.dtype)
+                    g = whole(g if n is t or not g.shape else reshape(g, t.shape), t)
                 out.append(g)
         return out
 
@@ -129,36 +139,31 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
 
     What a node's rule makes bears the node's own line and module: those of the forward code whose gradient it is.
     """
+    grads: Known = {}
     a = arena()
     with a.untracked():
-        return _pulled_back(a, seeds, reach, path)
-
-
-def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> Known:
-    grads: Known = {}
-    for root, seed in seeds:
-        a.derive(root)
-        grads[root] = _add(grads[root], seed) if root in grads else seed
-    calls = Calls(path)
-    for y, sources in reversed(path):
-        g = grads.get(y)
-        if g is None and y not in calls.first:
-            continue
-        a.derive(y)
-        if g is None or (calls.of and y in calls.of):
-            made = calls.contributions(y, g, reach)
-        else:
-            if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
-                g = g.cast(y.dtype)
-            made = _contributions(y, g, sources)
-        elementwise = y.op in ALU
-        for s, c in zip(sources, made, strict=True):
-            if c is None or s not in reach:
+        for root, seed in seeds:
+            a.derive(root)
+            grads[root] = _add(grads[root], seed) if root in grads else seed
+        calls = Calls(path)
+        for y, sources in reversed(path):
+            g = grads.get(y)
+            if g is None and y not in calls.first:
                 continue
-            if elementwise and not s.shape and y.shape:
-                c = _sum(c, y)
-            seen = grads.get(s)
-            grads[s] = c if seen is None else _add(seen, c)
+            a.derive(y)
+            if g is None or (calls.of and y in calls.of):
+                made = calls.contributions(y, g, reach)
+            else:
+                adds = y.op in _CARRIES or (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD)
+                made = _contributions(y, g if adds else g.cast(y.dtype), sources)
+            elementwise = y.op in ALU
+            for s, c in zip(sources, made, strict=True):
+                if c is None or s not in reach:
+                    continue
+                if elementwise and not s.shape and y.shape:
+                    c = _sum(c, y)
+                seen = grads.get(s)
+                grads[s] = c if seen is None else _add(seen, c)
     return grads
 
 
@@ -167,22 +172,22 @@ def _order(roots: Nodes, stop: set[UOp]) -> Path:
     return [(u, sources_of(u)) for u in toposort(roots, stop.__contains__, sources_of)]
 
 
-def _contributions(y: UOp, g: UOp, sources: Src) -> tuple[UOp | None, ...]:
+def _contributions(y: UOp, g: UOp, sources: Src) -> Some:
     if y.op is Op.BUFFER:
         return (from_memory(g, sources[0].shape) if g.shape else g,)
     rule = GRADIENT.get(y.op)
-    out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, g)
-    if out is None and y.op is Op.CALL:  # no rule has its name: its body does
+    out: Some | None = None if rule is None else rule(y, g)
+    if out is not None:
+        return out
+    if y.op is Op.CALL:  # no rule has its name: its body does
         root = value_of(y)
         found = pull_back([(root, g)], *paths(_order([root], set(sources)), sources))
-        return tuple([found.pop(s, None) for s in sources])
-    if out is None:
-        if y.op not in FLAT:
-            raise GradientError(
-                f"{y.op.name.lower()} has no gradient: use detach() on its input if none should flow through it"
-            )
-        out = (const(g.dtype, 0),) * len(sources)
-    return out
+        return [found.pop(s, None) for s in sources]
+    if y.op not in FLAT:
+        raise GradientError(
+            f"{y.op.name.lower()} has no gradient: use detach() on its input if none should flow through it"
+        )
+    return (const(g.dtype, 0),) * len(sources)
 
 
 def _sum(c: UOp, y: UOp) -> UOp:
@@ -205,35 +210,29 @@ def _add(a: UOp, b: UOp) -> UOp:
 # -- forward mode -----------------------------------------------------------------------------------------------------
 
 
-def push_forward(path: Path, roots: list[UOp], tangents: Known) -> None:
-    """Add to `tangents` that of every node of `path` (sources first) on the way to `roots`; one not there is zero.
+def push_forward(order: Iterable[tuple[UOp, Src]], roots: Nodes, tangents: Known) -> None:
+    """Add to `tangents` that of every node of `order` (sources first) on the way to `roots`; one not there is zero.
 
     Raises GradientError for an op without a rule.
     """
+    path = paths(order, tangents)[1]
     needed = set(roots)
     for y, sources in reversed(path):
         if y in needed:
             needed.update(sources)
     calls: dict[Any, Some] = {}  # the tangents of all results of a loop, by function and sources
     for y, sources in path:
-        if y not in needed or not y.dtype.is_float or y.op in STOPS or y.op in FLAT:
+        if y not in needed or y.op in FLAT:
             continue
-        total: UOp | None = None
         if y.op is Op.HOST_CALL and isinstance(y.arg[0], DeviceCall):
             function, number = y.arg
             if (function, sources) not in calls:
                 calls[function, sources] = function.rules.push(function, sources, [tangents.get(s) for s in sources])
-            total, sources = calls[function, sources][number], ()
-        for place, s in enumerate(sources):
-            t = tangents.get(s)
-            if t is None:
-                continue
-            c = _contribution(y, place, t)
-            if c is not None:
-                c = spread(c, y.shape).cast(y.dtype)
-                total = c if total is None else total + c
-        if total is not None:
-            tangents[y] = total
+            given = [calls[function, sources][number]]
+        else:
+            given = [_contribution(y, place, tangents[s]) for place, s in enumerate(sources) if s in tangents]
+        if made := [whole(t, y) for t in given if t is not None]:
+            tangents[y] = added(made)
 
 
 def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
@@ -246,19 +245,19 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
         return _of_function(y, derivative, place, tangent)
     if y.op in MOVEMENT:
         return UOp(y.op, tangent.dtype, (tangent,), y.arg)
-    out: tuple[UOp | None, ...] | None = None
-    if y.op in FORWARD and (out := FORWARD[y.op](y, tangent, place)) is not None:
-        place = 0
-    elif y.op in ALU or (y.op is Op.CALL and tangent.shape in ((), y.shape)):
-        # the derivative is its own transpose; no rule of a call is by a source of another shape
-        out = GRADIENT[y.op](y, tangent) if y.op in GRADIENT else None
-    if out is None and y.op is Op.CALL:
+    out: Some | None = FORWARD[y.op](y, tangent, place) if y.op in FORWARD else None
+    if out is not None:
+        return out[0]
+    # the derivative is its own transpose; no rule of a call is by a source of another shape
+    own = y.op in ALU or (y.op is Op.CALL and tangent.shape in ((), y.shape))
+    each: Some | None = GRADIENT[y.op](y, tangent) if own and y.op in GRADIENT else None
+    if each is not None:
+        return each[place]
+    if y.op is Op.CALL:
         return _of_body(y, place, tangent)
-    if out is None:
-        raise GradientError(
-            f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
-        )
-    return out[place]
+    raise GradientError(
+        f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
+    )
 
 
 def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
@@ -269,7 +268,7 @@ def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
         return None
     known = {y.src[place]: tangent}
     root = value_of(y)
-    push_forward(paths([(u, u.src) for u in toposort((root,), until=known.__contains__)], known)[1], [root], known)
+    push_forward([(u, u.src) for u in toposort((root,), until=known.__contains__)], [root], known)
     return known.get(root)
 
 
@@ -297,16 +296,18 @@ def _transposed(y: UOp, gradient: Callable[[UOp], UOp | None], tangent: UOp) -> 
     return transposed(lambda given: [gradient(c) for c in given if c is not None], [y], [tangent])[0]
 
 
-def of_stand_ins(function: Callable[[list[Any]], Some], stands: list[Any]) -> Some:
-    """The results of a function of stand-ins, which have no values: a jit function inside is traced, not run.
+def of_stand_ins(function: Callable[[list[Any]], Some], stands: list[Any]) -> tuple[Some, list[UOp]]:
+    """The results of a function of stand-ins, which have no values (a jit function inside is traced, not run), and all
+    nodes that it made.
 
     Args:
         function: of nodes; a user's rule may be below it.
         stands: the nodes.
     """
+    mark = arena().watermark()
     here.depth += 1
     try:
-        return function(stands)
+        return function(stands), arena().since(mark)
     finally:
         here.depth -= 1
 
@@ -319,18 +320,15 @@ def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> So
     the same for all that it is given, and is taken at 0. Raises GradientError where something that the map is made of
     has no gradient.
     """
-    mark = arena().watermark()
     stands = [stand_in(x.dtype, x.shape) if x.dtype.is_float else None for x in inputs]
-    made = of_stand_ins(linear, stands)
-    zeros = {t: spread(const(t.dtype, 0), t.shape) for t in stands if t is not None}
-    order = [(u, u.src) for u in arena().since(mark)]
+    made, new = of_stand_ins(linear, stands)
+    zeros = {t: whole(None, t) for t in stands if t is not None}
     seeds = [(t, g) for t, g in zip(made, given, strict=True) if t is not None and g is not None]
-    found = pull_back(seeds, *paths(order, zeros))
-    out: list[UOp | None] = []
-    for t, x in zip(stands, inputs, strict=True):
-        g = None if t is None else found.get(t)
-        out.append(None if g is None else substitute(spread(g, x.shape).cast(x.dtype), zeros))
-    return out
+    found = pull_back(seeds, *paths([(u, u.src) for u in new], zeros))
+    return [
+        None if t is None or t not in found else substitute(whole(found[t], x), zeros)
+        for t, x in zip(stands, inputs, strict=True)
+    ]
 
 
 # -- derivatives by functions of Python -------------------------------------------------------------------------------
@@ -354,20 +352,14 @@ class Derivative:
         self.name, self.pull, self.push = name, pull, push
         self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
         self.hooks: Any = None  # of a tensor with hooks: they
-        self._each: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
+        # tokens of calls of many examples, one for all results of each
+        self.each: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
 
     def token(self, device: str) -> UOp:
         """A node that stands for this call."""
         storage = Storage(1, dtypes.int32, device)
         storage.derivative = self
         return UOp(Op.BUFFER, dtypes.int32, (), storage)
-
-    def token_of_each(self, device: str, key: Any, make: Callable[[], Derivative]) -> UOp:
-        """The token of a call of many examples, one for all of its results."""
-        found = self._each.get(key)
-        if found is None:
-            found = self._each[key] = make().token(device)
-        return found
 
 
 def derivative_of(y: UOp) -> Derivative | None:
@@ -393,11 +385,6 @@ def outputs_of(y: UOp) -> tuple[Nodes, Nodes, Nodes]:
     return y.src[values : values + inputs], results, y.src[values + inputs : -1]
 
 
-def _call_of(y: UOp) -> Any:
-    """The identity of the call that made a node, equal for all its results; None for a node that no call made."""
-    return (y.arg[0], y.src) if y.op is Op.HOST_CALL or derivative_of(y) is not None else None
-
-
 class Calls:
     """The calls on a path of the reverse walk.
 
@@ -409,13 +396,12 @@ class Calls:
 
     def __init__(self, path: Sequence[tuple[UOp, Src]]) -> None:
         self.first: set[UOp] = set()
-        self.of: dict[UOp, Any] = {}
+        self.of: dict[UOp, Any] = {}  # the identity of the call that made a node, equal for all its results
         self._given: dict[Any, dict[int, UOp]] = {}  # the cotangents that have come, by the result's number
         if here.context.tensors.host_calls or here.context.tensors.derivatives:
             for y, _ in path:
-                call = _call_of(y)
-                if call is not None:
-                    self.of[y] = call
+                if y.op is Op.HOST_CALL or derivative_of(y) is not None:
+                    self.of[y] = call = y.arg[0], y.src
                     if call not in self._given:
                         self._given[call] = {}
                         self.first.add(y)
@@ -455,7 +441,7 @@ def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
             "should flow through it"
         )
     outputs = function.nodes(y.src)
-    cotangents = [given[n] if n in given else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
+    cotangents = [whole(given.get(n), u) for n, u in enumerate(outputs)]
     made = function.gradient(y.src, outputs, cotangents)
     if len(made) != len(y.src):
         raise GradientError(

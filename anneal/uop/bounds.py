@@ -187,6 +187,16 @@ def exact(u: Any) -> bool:
     return bool(u.vmin > u.dtype.min or u.vmax < u.dtype.max)
 
 
+def divides(c: Any, d: Any) -> bool:
+    """True if the constant `c` is positive and divides the constant `d`."""
+    return bool(c.arg > 0 and d.arg % c.arg == 0)
+
+
+def below(u: Any, c: Any) -> bool:
+    """True if all values of `u` are remainders by the constant `c`: from 0 up to before it."""
+    return bool(u.vmin >= 0 and u.vmax < c.arg)
+
+
 def lossless(a: DType, b: DType) -> bool:
     """True if every value of `a` survives a cast to `b` unchanged.
 

@@ -14,12 +14,6 @@ from anneal.uop.ops import LATER
 __all__ = ["alu"]
 
 fold_by(FOLD)
-LATER.bind = sizes.bind
-LATER.count = sizes.count
-LATER.decided = sizes.decided
-LATER.is_symbolic = sizes.is_symbolic
-LATER.mapped = sizes.mapped
-LATER.sizes = sizes.sizes
-LATER.symbolic_arg = sizes.symbolic_arg
-LATER.render = text.render
-LATER.short = text.short
+for _name in ("bind", "count", "decided", "is_symbolic", "mapped", "sizes", "symbolic_arg"):
+    setattr(LATER, _name, getattr(sizes, _name))
+LATER.render, LATER.short = text.render, text.short

@@ -105,14 +105,6 @@ def by_name(name: str) -> DType:
     return found
 
 
-def is_float(d: DType) -> bool:
-    return d.is_float
-
-
-def is_int(d: DType) -> bool:
-    return d.is_int
-
-
 _ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2}
 
 

@@ -1,17 +1,15 @@
 """Generated from anneal/uop/fold.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
-
-from __future__ import annotations
+# mypy: allow-untyped-defs
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from anneal.uop.dtype import DType, dtypes
+from anneal.uop.dtype import dtypes
 from anneal.uop.node import const
 from anneal.uop.ops import Op
 from math import gcd
-from anneal.uop.bounds import calculated, exact, greatest, inverse, least, sign
+from anneal.uop.bounds import below, calculated, divides, exact, greatest, inverse, least, sign
 
 _CONST = Op.CONST
 _NEG = Op.NEG
@@ -25,7 +23,7 @@ _EQ = Op.EQ
 _NE = Op.NE
 _WHERE = Op.WHERE
 
-def _fold_add(dtype: DType, src: Any) -> Any:
+def _fold_add(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -89,7 +87,7 @@ def _fold_add(dtype: DType, src: Any) -> Any:
         return s1 - s0_0
 
 
-def _fold_sub(dtype: DType, src: Any) -> Any:
+def _fold_sub(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -135,7 +133,7 @@ def _fold_sub(dtype: DType, src: Any) -> Any:
         return s0 + s1_0
 
 
-def _fold_mul(dtype: DType, src: Any) -> Any:
+def _fold_mul(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -171,7 +169,7 @@ def _fold_mul(dtype: DType, src: Any) -> Any:
                     return s0_0 * -s1.arg
 
 
-def _fold_div(dtype: DType, src: Any) -> Any:
+def _fold_div(dtype, src):
     s0, s1 = src
     o1 = s1.op
     if s0.op is _CONST and o1 is _CONST and s1.arg != 0:
@@ -186,7 +184,7 @@ def _fold_div(dtype: DType, src: Any) -> Any:
             return s0 * inverse(dtype, s1.arg)
 
 
-def _fold_idiv(dtype: DType, src: Any) -> Any:
+def _fold_idiv(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -201,11 +199,11 @@ def _fold_idiv(dtype: DType, src: Any) -> Any:
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
-                    if s1.arg > 0 and s0_1.arg % s1.arg == 0 and exact(s0):
-                        # (x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)
+                    if divides(s1, s0_1) and exact(s0):
+                        # (x:int * c1) // c2 -> x * (c1 // c2) if divides(c2, c1) and exact(s0)
                         return s0_0 * (s0_1 // s1)
-                    if s0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1.arg == 0) and exact(s0):
-                        # (x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)
+                    if s1.arg > 0 and divides(s0_1, s1) and exact(s0):
+                        # (x:int * c1) // c2 -> x // (c2 // c1) if v(c2) > 0 and divides(c1, c2) and exact(s0)
                         return s0_0 // (s1 // s0_1)
                     if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
                         # (x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
@@ -222,27 +220,27 @@ def _fold_idiv(dtype: DType, src: Any) -> Any:
                     return (s0_0 + s0_1.arg % s1.arg) // s1 + s0_1.arg // s1.arg
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
-                    if s0_0_1.op is _CONST and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1):
-                        # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                    if s0_0_1.op is _CONST and divides(s1, s0_0_1) and exact(s0) and exact(s0_0_0 * s0_0_1):
+                        # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if divides(c2, c1) and exact(s0) and exact(x * c1)
                         return s0_0_0 * (s0_0_1 // s1) + s0_1 // s1
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
-                    if s0_1_1.op is _CONST and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1):
-                        # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                    if s0_1_1.op is _CONST and divides(s1, s0_1_1) and exact(s0) and exact(s0_1_0 * s0_1_1):
+                        # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if divides(c2, c1) and exact(s0) and exact(x * c1)
                         return s0_1_0 * (s0_1_1 // s1) + s0_0 // s1
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
-                    if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
-                        # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    if s0_0_1.op is _CONST and s1.arg > 0 and divides(s0_0_1, s1) and below(s0_1, s0_0_1) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
+                        # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c2) > 0 and divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
                         return s0_0_0 // (s1 // s0_0_1)
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
-                    if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
-                        # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    if s0_1_1.op is _CONST and s1.arg > 0 and divides(s0_1_1, s1) and below(s0_0, s0_1_1) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
+                        # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c2) > 0 and divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
                         return s0_1_0 // (s1 // s0_1_1)
 
 
-def _fold_mod(dtype: DType, src: Any) -> Any:
+def _fold_mod(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -256,14 +254,14 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
                 return s0 + -(s0.vmin // s1.arg) * s1.arg
             if o0 is Op.MOD:
                 s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
-                    # (x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
+                if s0_1.op is _CONST and s0_1.arg > 0 and divides(s1, s0_1):
+                    # (x:int % c1) % c2 -> x % c2 if v(c1) > 0 and divides(c2, c1)
                     return s0_0 % s1
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
-                    if s1.arg > 0 and s0_1.arg % s1.arg == 0 and exact(s0) and not s0_0.shape:
-                        # (x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)
+                    if divides(s1, s0_1) and exact(s0) and not s0_0.shape:
+                        # (x:int * c1) % c2 -> 0 if divides(c2, c1) and exact(s0)
                         return const(dtype, 0)
                     if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
                         # (x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
@@ -275,27 +273,27 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
                     return (s0_0 + s0_1.arg % s1.arg) % s1
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
-                    if s0_0_1.op is _CONST and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_0_0.shape or s0_0_0.shape == s0_1.shape):
-                        # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                    if s0_0_1.op is _CONST and divides(s1, s0_0_1) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_0_0.shape or s0_0_0.shape == s0_1.shape):
+                        # (x:int * c1 + y) % c2 -> y % c2 if divides(c2, c1) and exact(s0) and exact(x * c1)
                         return s0_1 % s1
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
-                    if s0_1_1.op is _CONST and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_1_0.shape or s0_1_0.shape == s0_0.shape):
-                        # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                    if s0_1_1.op is _CONST and divides(s1, s0_1_1) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_1_0.shape or s0_1_0.shape == s0_0.shape):
+                        # (x:int * c1 + y) % c2 -> y % c2 if divides(c2, c1) and exact(s0) and exact(x * c1)
                         return s0_0 % s1
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
-                    if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1):
-                        # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    if s0_0_1.op is _CONST and s1.arg > 0 and divides(s0_0_1, s1) and below(s0_1, s0_0_1) and exact(s0) and exact(s0_0_0 * s0_0_1):
+                        # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c2) > 0 and divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
                         return s0_0_0 % (s1 // s0_0_1) * s0_0_1 + s0_1
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
-                    if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1):
-                        # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    if s0_1_1.op is _CONST and s1.arg > 0 and divides(s0_1_1, s1) and below(s0_0, s0_1_1) and exact(s0) and exact(s0_1_0 * s0_1_1):
+                        # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c2) > 0 and divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
                         return s0_1_0 % (s1 // s0_1_1) * s0_1_1 + s0_0
 
 
-def _fold_max(dtype: DType, src: Any) -> Any:
+def _fold_max(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -325,7 +323,7 @@ def _fold_max(dtype: DType, src: Any) -> Any:
             return _MAX(s0_0, _MAX(s0_1, s1))
 
 
-def _fold_min(dtype: DType, src: Any) -> Any:
+def _fold_min(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -355,7 +353,7 @@ def _fold_min(dtype: DType, src: Any) -> Any:
             return _MIN(s0_0, _MIN(s0_1, s1))
 
 
-def _fold_lt(dtype: DType, src: Any) -> Any:
+def _fold_lt(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -374,13 +372,13 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                     return s0_0 < s1.arg - s0_1.arg
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
-                    if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg % s0_0_1.arg == 0 and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
-                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    if s0_0_1.op is _CONST and divides(s0_0_1, s1) and below(s0_1, s0_0_1) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
+                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
                         return s0_0_0 < s1 // s0_0_1
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
-                    if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg % s0_1_1.arg == 0 and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
-                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    if s0_1_1.op is _CONST and divides(s0_1_1, s1) and below(s0_0, s0_1_1) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
+                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
                         return s0_1_0 < s1 // s0_1_1
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
@@ -404,13 +402,13 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                     return const(s1_0.dtype, s0.arg - s1_1.arg) < s1_0
                 if s1_0.op is _MUL:
                     s1_0_0, s1_0_1 = s1_0.src
-                    if s1_0_1.op is _CONST and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and (s1_1.vmin >= 0) and (s1_1.vmax < s1_0_1.arg) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
-                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
+                    if s1_0_1.op is _CONST and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and below(s1_1, s1_0_1) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
+                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and below(y, c2) and exact(s1) and exact(x * c2)
                         return const(s1_0_0.dtype, (s0.arg + 1) // s1_0_1.arg - 1) < s1_0_0
                 if s1_1.op is _MUL:
                     s1_1_0, s1_1_1 = s1_1.src
-                    if s1_1_1.op is _CONST and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and (s1_0.vmin >= 0) and (s1_0.vmax < s1_1_1.arg) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
-                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
+                    if s1_1_1.op is _CONST and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and below(s1_0, s1_1_1) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
+                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and below(y, c2) and exact(s1) and exact(x * c2)
                         return const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1) < s1_1_0
         if o1 is _MUL:
             if o0 is _CONST:
@@ -429,7 +427,7 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                 return const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1) < s1_0
 
 
-def _fold_eq(dtype: DType, src: Any) -> Any:
+def _fold_eq(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -464,7 +462,7 @@ def _fold_eq(dtype: DType, src: Any) -> Any:
                     return _EQ(s0_0, s1 // s0_1)
 
 
-def _fold_ne(dtype: DType, src: Any) -> Any:
+def _fold_ne(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -492,7 +490,7 @@ def _fold_ne(dtype: DType, src: Any) -> Any:
             return _NE(s0_0, const(s0_0.dtype, s1.arg - s0_1.arg))
 
 
-def _fold_and(dtype: DType, src: Any) -> Any:
+def _fold_and(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -538,7 +536,7 @@ def _fold_and(dtype: DType, src: Any) -> Any:
             return s0_0 & (s0_1 & s1)
 
 
-def _fold_or(dtype: DType, src: Any) -> Any:
+def _fold_or(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -579,7 +577,7 @@ def _fold_or(dtype: DType, src: Any) -> Any:
             return s0_0 | (s0_1 | s1)
 
 
-def _fold_xor(dtype: DType, src: Any) -> Any:
+def _fold_xor(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -611,7 +609,7 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
             return s0_0 ^ (s0_1 ^ s1)
 
 
-def _fold_shl(dtype: DType, src: Any) -> Any:
+def _fold_shl(dtype, src):
     s0, s1 = src
     o1 = s1.op
     if s0.op is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
@@ -622,7 +620,7 @@ def _fold_shl(dtype: DType, src: Any) -> Any:
         return s0
 
 
-def _fold_shr(dtype: DType, src: Any) -> Any:
+def _fold_shr(dtype, src):
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
@@ -640,7 +638,7 @@ def _fold_shr(dtype: DType, src: Any) -> Any:
                 return s0_0 >> s0_1 + s1
 
 
-def _fold_neg(dtype: DType, src: Any) -> Any:
+def _fold_neg(dtype, src):
     s0, = src
     o0 = s0.op
     if o0 is _CONST:
@@ -656,7 +654,7 @@ def _fold_neg(dtype: DType, src: Any) -> Any:
         return s0_1 - s0_0
 
 
-def _fold_not(dtype: DType, src: Any) -> Any:
+def _fold_not(dtype, src):
     s0, = src
     o0 = s0.op
     if o0 is _CONST and s0.dtype is dtypes.bool_:
@@ -687,7 +685,7 @@ def _fold_not(dtype: DType, src: Any) -> Any:
         return _EQ(s0_0, s0_1)
 
 
-def _fold_abs(dtype: DType, src: Any) -> Any:
+def _fold_abs(dtype, src):
     s0, = src
     if s0.op is _CONST:
         # abs(c) -> {abs(v(c))}
@@ -699,7 +697,7 @@ def _fold_abs(dtype: DType, src: Any) -> Any:
         return s0
 
 
-def _fold_sign(dtype: DType, src: Any) -> Any:
+def _fold_sign(dtype, src):
     s0, = src
     if s0.op is _CONST:
         # sign(c) -> {sign(v(c))}
@@ -708,56 +706,7 @@ def _fold_sign(dtype: DType, src: Any) -> Any:
             return const(dtype, r)
 
 
-def _fold_sqrt(dtype: DType, src: Any) -> Any:
-    s0, = src
-    if s0.op is _CONST:
-        # sqrt(c) -> calculated(c, f=math.sqrt)
-        return calculated(s0, f=math.sqrt)
-
-
-def _fold_recip(dtype: DType, src: Any) -> Any:
-    s0, = src
-    if s0.op is _CONST:
-        # recip(c) -> calculated(c, f=lambda a: 1 / a)
-        return calculated(s0, f=lambda a: 1 / a)
-
-
-def _fold_floor(dtype: DType, src: Any) -> Any:
-    s0, = src
-    if s0.op is _CONST:
-        # floor(c) -> calculated(c, f=math.floor, whole=True)
-        return calculated(s0, f=math.floor, whole=True)
-
-
-def _fold_ceil(dtype: DType, src: Any) -> Any:
-    s0, = src
-    if s0.op is _CONST:
-        # ceil(c) -> calculated(c, f=math.ceil, whole=True)
-        return calculated(s0, f=math.ceil, whole=True)
-
-
-def _fold_trunc(dtype: DType, src: Any) -> Any:
-    s0, = src
-    if s0.op is _CONST:
-        # trunc(c) -> calculated(c, f=math.trunc, whole=True)
-        return calculated(s0, f=math.trunc, whole=True)
-
-
-def _fold_round(dtype: DType, src: Any) -> Any:
-    s0, = src
-    if s0.op is _CONST:
-        # round(c) -> calculated(c, f=round, whole=True)
-        return calculated(s0, f=round, whole=True)
-
-
-def _fold_pow(dtype: DType, src: Any) -> Any:
-    s0, s1 = src
-    if s1.op is _CONST and s1.arg == 1:
-        # x ** 1 -> x
-        return s0
-
-
-def _fold_where(dtype: DType, src: Any) -> Any:
+def _fold_where(dtype, src):
     s0, s1, s2 = src
     o0 = s0.op
     o1 = s1.op
@@ -795,7 +744,7 @@ def _fold_where(dtype: DType, src: Any) -> Any:
             return _WHERE(s0, s1, s2_2)
 
 
-FOLD: dict[Op, Callable[[DType, Any], Any]] = {
+FOLD: dict[Op, Any] = {
     Op.ADD: _fold_add,
     Op.SUB: _fold_sub,
     Op.MUL: _fold_mul,
@@ -816,12 +765,12 @@ FOLD: dict[Op, Callable[[DType, Any], Any]] = {
     Op.NOT: _fold_not,
     Op.ABS: _fold_abs,
     Op.SIGN: _fold_sign,
-    Op.SQRT: _fold_sqrt,
-    Op.RECIP: _fold_recip,
-    Op.FLOOR: _fold_floor,
-    Op.CEIL: _fold_ceil,
-    Op.TRUNC: _fold_trunc,
-    Op.ROUND: _fold_round,
-    Op.POW: _fold_pow,
+    Op.SQRT: lambda dtype, src: calculated(src[0], f=math.sqrt) if src[0].op is _CONST else None,  # sqrt(c) -> calculated(c, f=math.sqrt)
+    Op.RECIP: lambda dtype, src: calculated(src[0], f=lambda a: 1 / a) if src[0].op is _CONST else None,  # recip(c) -> calculated(c, f=lambda a: 1 / a)
+    Op.FLOOR: lambda dtype, src: calculated(src[0], f=math.floor, whole=True) if src[0].op is _CONST else None,  # floor(c) -> calculated(c, f=math.floor, whole=True)
+    Op.CEIL: lambda dtype, src: calculated(src[0], f=math.ceil, whole=True) if src[0].op is _CONST else None,  # ceil(c) -> calculated(c, f=math.ceil, whole=True)
+    Op.TRUNC: lambda dtype, src: calculated(src[0], f=math.trunc, whole=True) if src[0].op is _CONST else None,  # trunc(c) -> calculated(c, f=math.trunc, whole=True)
+    Op.ROUND: lambda dtype, src: calculated(src[0], f=round, whole=True) if src[0].op is _CONST else None,  # round(c) -> calculated(c, f=round, whole=True)
+    Op.POW: lambda dtype, src: src[0] if src[1].op is _CONST and src[1].arg == 1 else None,  # x ** 1 -> x
     Op.WHERE: _fold_where,
 }

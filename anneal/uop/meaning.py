@@ -32,10 +32,6 @@ def cast(np: Any, x: Any, dtype: Any) -> Any:
     return np.asarray(np.where(wide >= high, np.array(info.max, dtype), inside))
 
 
-def bitcast(np: Any, x: Any, dtype: Any) -> Any:
-    return np.ascontiguousarray(x).view(dtype).reshape(x.shape)
-
-
 def neg(np: Any, a: Any) -> Any:
     return a if a.dtype.kind == "b" else np.negative(a)
 
@@ -81,44 +77,12 @@ def threefry2x32(np: Any, x0: Any, x1: Any, k0: Any, k1: Any) -> tuple[Any, Any]
     return x0, x1
 
 
-def threefry(np: Any, counter: Any, k0: Any, k1: Any) -> Any:
-    return threefry2x32(np, counter, np.zeros_like(counter), k0, k1)[0]
-
-
 def wave(np: Any, _value: Any, _x: Any, error: Any) -> Any:
     """The change of a sine or a cosine."""
     return np.minimum(error, 2.0)
 
 
 # -- of a tensor graph: NumPy, the node, the arrays of its sources, the dtype to compute in ----------------------------
-
-
-def same(_np: Any, _u: Any, src: Any, _dtype: Any) -> Any:
-    return src[0]
-
-
-def reshape(_np: Any, u: Any, src: Any, _dtype: Any) -> Any:
-    return src[0].reshape(u.shape)
-
-
-def permute(_np: Any, u: Any, src: Any, _dtype: Any) -> Any:
-    return src[0].transpose(u.arg)
-
-
-def expand(np: Any, u: Any, src: Any, _dtype: Any) -> Any:
-    return np.broadcast_to(src[0], u.shape)
-
-
-def pad(np: Any, u: Any, src: Any, _dtype: Any) -> Any:
-    return np.pad(src[0], u.arg) if u.arg else src[0]
-
-
-def shrink(_np: Any, u: Any, src: Any, _dtype: Any) -> Any:
-    return src[0][tuple([slice(b, e) for b, e in u.arg])]
-
-
-def flip(np: Any, u: Any, src: Any, _dtype: Any) -> Any:
-    return np.flip(src[0], u.arg)
 
 
 def reduce_axis(np: Any, u: Any, src: Any, dtype: Any) -> Any:

@@ -27,10 +27,6 @@ _BOOL = dtypes.bool_
 class _Slots:
     """The storage of a node. A node is filled in as a `_Draft` (plain, fast stores) and then becomes a UOp."""
 
-    __slots__ = (
-        "__weakref__", "_key", "arg", "dtype", "op", "provenance", "ranges", "shape", "src", "tag", "vmax", "vmin",
-        "weak",
-    )  # fmt: skip
     op: Op
     dtype: DType
     src: Src
@@ -43,10 +39,23 @@ class _Slots:
     weak: bool
     provenance: Provenance
     _key: bytes | None
+    __slots__ = ("__weakref__", *__annotations__)
 
 
 class _Draft(_Slots):
     __slots__ = ()
+
+
+def _operator(op: Op) -> tuple[Callable[[UOp, UOp | Number], UOp], Callable[[UOp, UOp | Number], UOp]]:
+    """The methods that make nodes of `op`: of a node and what stands at its right, and of what stands at its left."""
+
+    def right(u: UOp, o: UOp | Number) -> UOp:
+        return alu(op, (u, o if isinstance(o, UOp) else const(u.dtype, o)))
+
+    def left(u: UOp, o: UOp | Number) -> UOp:
+        return alu(op, (o if isinstance(o, UOp) else const(u.dtype, o), u))
+
+    return right, left
 
 
 class UOp(_Slots):
@@ -76,74 +85,32 @@ class UOp(_Slots):
     def const_like(self, value: Number) -> UOp:
         return const(self.dtype, value)
 
-    def _lift(self, other: UOp | Number) -> UOp:
-        return other if isinstance(other, UOp) else const(self.dtype, other)
-
-    def __add__(self, o: UOp | Number) -> UOp:
-        return alu(Op.ADD, (self, self._lift(o)))
-
-    def __radd__(self, o: Number) -> UOp:
-        return alu(Op.ADD, (self._lift(o), self))
-
-    def __sub__(self, o: UOp | Number) -> UOp:
-        return alu(Op.SUB, (self, self._lift(o)))
-
-    def __rsub__(self, o: Number) -> UOp:
-        return alu(Op.SUB, (self._lift(o), self))
-
-    def __mul__(self, o: UOp | Number) -> UOp:
-        return alu(Op.MUL, (self, self._lift(o)))
-
-    def __rmul__(self, o: Number) -> UOp:
-        return alu(Op.MUL, (self._lift(o), self))
-
-    def __truediv__(self, o: UOp | Number) -> UOp:
-        return alu(Op.DIV, (self, self._lift(o)))
-
-    def __floordiv__(self, o: UOp | Number) -> UOp:
-        return alu(Op.IDIV, (self, self._lift(o)))
-
-    def __mod__(self, o: UOp | Number) -> UOp:
-        return alu(Op.MOD, (self, self._lift(o)))
-
-    def __and__(self, o: UOp | Number) -> UOp:
-        return alu(Op.AND, (self, self._lift(o)))
-
-    def __or__(self, o: UOp | Number) -> UOp:
-        return alu(Op.OR, (self, self._lift(o)))
-
-    def __xor__(self, o: UOp | Number) -> UOp:
-        return alu(Op.XOR, (self, self._lift(o)))
-
-    def __lshift__(self, o: UOp | Number) -> UOp:
-        return alu(Op.SHL, (self, self._lift(o)))
-
-    def __rshift__(self, o: UOp | Number) -> UOp:
-        return alu(Op.SHR, (self, self._lift(o)))
+    __add__, __radd__ = _operator(Op.ADD)
+    __sub__, __rsub__ = _operator(Op.SUB)
+    __mul__, __rmul__ = _operator(Op.MUL)
+    __truediv__ = _operator(Op.DIV)[0]
+    __floordiv__ = _operator(Op.IDIV)[0]
+    __mod__ = _operator(Op.MOD)[0]
+    __and__ = _operator(Op.AND)[0]
+    __or__ = _operator(Op.OR)[0]
+    __xor__ = _operator(Op.XOR)[0]
+    __lshift__ = _operator(Op.SHL)[0]
+    __rshift__ = _operator(Op.SHR)[0]
+    __lt__, __gt__ = _operator(Op.LT)
+    eq = _operator(Op.EQ)[0]
+    ne = _operator(Op.NE)[0]
 
     def __neg__(self) -> UOp:
         return alu(Op.NEG, (self,))
 
-    def __lt__(self, o: UOp | Number) -> UOp:
-        return alu(Op.LT, (self, self._lift(o)))
-
-    def __gt__(self, o: UOp | Number) -> UOp:
-        return alu(Op.LT, (self._lift(o), self))
-
     def __ge__(self, o: UOp | Number) -> UOp:
-        return alu(Op.NOT, (alu(Op.LT, (self, self._lift(o))),))
+        return alu(Op.NOT, (self < o,))
 
     def __le__(self, o: UOp | Number) -> UOp:
-        return alu(Op.NOT, (alu(Op.LT, (self._lift(o), self)),))
-
-    def eq(self, o: UOp | Number) -> UOp:
-        return alu(Op.EQ, (self, self._lift(o)))
-
-    def ne(self, o: UOp | Number) -> UOp:
-        return alu(Op.NE, (self, self._lift(o)))
+        return alu(Op.NOT, (self > o,))
 
     def where(self, a: UOp, b: UOp | Number) -> UOp:
-        return alu(Op.WHERE, (self, a, a._lift(b)))
+        return alu(Op.WHERE, (self, a, b if isinstance(b, UOp) else const(a.dtype, b)))
 
     def cast(self, dtype: DType) -> UOp:
         if dtype is self.dtype:
@@ -230,7 +197,7 @@ class UOp(_Slots):
         # one flat list, sources first: pickle would recurse into nested sources
         order = toposort((self,))
         number = {u: i for i, u in enumerate(order)}
-        return _from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
+        return from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
 
     def __format__(self, spec: str) -> str:
         """The text of a node in a message: a size is the expression that it is; any other node as `str` has it."""
@@ -251,7 +218,8 @@ Some = Sequence[UOp | None]
 Known = dict[UOp, UOp]  # nodes, and what takes their places
 
 
-def _from_rows(rows: tuple[tuple[Op, DType, tuple[int, ...], Any, Any], ...]) -> UOp:
+def from_rows(rows: Sequence[tuple[Op, DType, Sequence[int], Any, Any]]) -> UOp:
+    """The last of some nodes, whose sources are the numbers of those before."""
     made: list[UOp] = []
     for op, dtype, src, arg, tag in rows:
         made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg, tag))
@@ -415,10 +383,8 @@ class Arena(Builder):
         there, so that a loop makes the same graph in each round. Of a node that is not weak it is one never used: those
         that are unused stay until the next sweep."""
         with self._lock:
-            for n in itertools.count() if src.weak else self.marks:
-                if self._is_free(op, src, (name, n)):
-                    return src.then(op, tag=(name, n))
-        raise AssertionError("unreachable: numbers do not end")
+            numbers = itertools.count() if src.weak else self.marks
+            return src.then(op, tag=next((name, n) for n in numbers if self._is_free(op, src, (name, n))))
 
     def own(self, op: Op, src: UOp, name: str) -> UOp:
         """`op` of a node, `fresh` if the plain one is there already, and may be in use."""

@@ -98,10 +98,6 @@ class Op:
     `composed(*sources)` is the same in terms of other ops, for a dialect or a format whose table lacks the op.
     """
 
-    __slots__ = (
-        "arity", "bounds", "change", "compares", "composed", "cost", "index", "name", "numpy", "shape", "stages",
-        "takes", "ulps",
-    )  # fmt: skip
     name: str
     index: int
     stages: str
@@ -115,6 +111,7 @@ class Op:
     numpy: str | Callable[..., Any] | None
     ulps: float
     change: str | Callable[..., Any] | None
+    __slots__ = tuple(__annotations__)
     make: ClassVar[Callable[..., Any]]  # `alu`, which node.py puts here
 
     def __call__(self, *src: N) -> N:
@@ -139,16 +136,26 @@ class Op:
     )  # 0, 1, ..., n-1; arg is (n,)
 
     # -- tensor graph only: movement, dissolved by rangeify into index arithmetic
-    RESHAPE = _view(meaning.reshape, shape=lambda _, arg: arg, bounds=interval.kept)  # arg: the new shape
+    RESHAPE = _view(
+        lambda _, u, src, __: src[0].reshape(u.shape), shape=lambda _, arg: arg, bounds=interval.kept
+    )  # arg: the new shape
     PERMUTE = _view(
-        meaning.permute, shape=lambda src, arg: tuple([src[0].shape[i] for i in arg]), bounds=interval.kept
+        lambda _, u, src, __: src[0].transpose(u.arg),
+        shape=lambda src, arg: tuple([src[0].shape[i] for i in arg]),
+        bounds=interval.kept,
     )  # arg: axis order; out.shape[i] = in.shape[arg[i]]
     EXPAND = _view(
-        meaning.expand, shape=lambda _, arg: arg, bounds=interval.kept
+        lambda np, u, src, _: np.broadcast_to(src[0], u.shape), shape=lambda _, arg: arg, bounds=interval.kept
     )  # arg: the new shape; size-1 axes repeat
-    PAD = _view(meaning.pad, shape=_padded)  # arg: ((before, after), ...) zeros added on each axis
-    SHRINK = _view(meaning.shrink, shape=_shrunk, bounds=interval.kept)  # arg: ((begin, end), ...) kept on each axis
-    FLIP = _view(meaning.flip, shape=_keep, bounds=interval.kept)  # arg: axes to reverse, sorted
+    PAD = _view(
+        lambda np, u, src, _: np.pad(src[0], u.arg) if u.arg else src[0], shape=_padded
+    )  # arg: ((before, after), ...) zeros added on each axis
+    SHRINK = _view(
+        lambda _, u, src, __: src[0][tuple([slice(*pair) for pair in u.arg])], shape=_shrunk, bounds=interval.kept
+    )  # arg: ((begin, end), ...) kept on each axis
+    FLIP = _view(
+        lambda np, u, src, _: np.flip(src[0], u.arg), shape=_keep, bounds=interval.kept
+    )  # arg: axes to reverse, sorted
 
     # -- tensor graph only: the rest
     REDUCE_AXIS = _op(
@@ -178,8 +185,8 @@ class Op:
         shape=lambda src, _: src[0].shape if len(src) == 1 else (),  # in a kernel: (x, index)
         numpy=meaning.scan,
     )  # (x), arg: (ADD|MUL|MAX|MIN, n, after); x[before, n, after] with each element reduced with those before it
-    CONTIGUOUS = _view(meaning.same, shape=_keep, bounds=interval.kept)  # must be materialised
-    DETACH = _view(meaning.same, shape=_keep, bounds=interval.kept)  # identity that stops gradients
+    CONTIGUOUS = _view(lambda _, __, src, ___: src[0], shape=_keep, bounds=interval.kept)  # must be materialised
+    DETACH = _view(lambda _, __, src, ___: src[0], shape=_keep, bounds=interval.kept)  # identity that stops gradients
     UPDATE = _op(shape=_keep, numpy=meaning.update)
     # (x, value, *starts), arg: begins, None or -1 where a start says; x with value there: the part is moved inside, or
     # what lies outside of x is left out (-1)
@@ -212,7 +219,9 @@ class Op:
 
     # -- unary
     CAST = _alu(1, meaning.cast, interval.cast, takes="", cost=0)  # value conversion to the node's dtype
-    BITCAST = _alu(1, meaning.bitcast, takes="", cost=0)  # the same bits under another dtype of equal size
+    BITCAST = _alu(
+        1, lambda np, x, dtype: np.ascontiguousarray(x).view(dtype).reshape(x.shape), takes="", cost=0
+    )  # the same bits under another dtype of equal size
     NEG = _alu(1, meaning.neg, interval.neg, ulps=0.0)
     ABS = _alu(1, "abs", interval.magnitude, ulps=0.0)
     SIGN = _alu(1, "sign", interval.signum, ulps=0.0, change="monotone")
@@ -255,7 +264,9 @@ class Op:
 
     # -- ternary
     WHERE = _alu(3, "where", interval.where)  # (condition: bool, a, b)
-    THREEFRY = _alu(3, meaning.threefry, takes="whole", cost=60)
+    THREEFRY = _alu(
+        3, lambda np, x, *key: meaning.threefry2x32(np, x, np.zeros_like(x), *key)[0], takes="whole", cost=60
+    )
     # (counter, key0, key1), all uint32: first word of threefry2x32-20 of (counter, 0)
 
     def __init__(self, name: str, index: int, cells: Mapping[str, Any]) -> None:

@@ -212,9 +212,14 @@ def divided_size(a: Size, b: Size) -> Size | None:
     return size(poly_node(found[0]))
 
 
+def size_node(n: Size) -> UOp:
+    """A size as a node."""
+    return n if isinstance(n, UOp) else const(_I32, n)
+
+
 def ranged(count: Size, arg: Any) -> UOp:
     """The RANGE of so many values; `arg` is its number and its kind."""
-    return UOp(Op.RANGE, dtypes.int32, (count if isinstance(count, UOp) else const(dtypes.int32, count),), arg)
+    return UOp(Op.RANGE, _I32, (size_node(count),), arg)
 
 
 def most(n: Size) -> int:
@@ -472,8 +477,10 @@ def bound_sizes(arg: Any, values: Sizes, tag: Any = None, free: bool = False) ->
 
 # -- text and values --------------------------------------------------------------------------------------------------
 
-_SIGNS = {Op.LT: "<", Op.EQ: "==", Op.NE: "!=", Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "//", Op.MOD: "%"}
-_STRENGTH = {Op.LT: 0, Op.EQ: 0, Op.NE: 0, Op.ADD: 1, Op.SUB: 1, Op.MUL: 2, Op.IDIV: 2, Op.MOD: 2}
+_SIGNS = {  # and how strongly they bind
+    Op.LT: ("<", 0), Op.EQ: ("==", 0), Op.NE: ("!=", 0), Op.ADD: ("+", 1), Op.SUB: ("-", 1), Op.MUL: ("*", 2),
+    Op.IDIV: ("//", 2), Op.MOD: ("%", 2),
+}  # fmt: skip
 
 
 def size_text(u: Size, values: bool = True) -> str:
@@ -491,10 +498,10 @@ def size_text(u: Size, values: bool = True) -> str:
             text[x] = (f"{text[x.src[0]][0]} - {-x.src[1].arg}", 1)
         elif op in _SIGNS:
             (a, p), (b, q) = text[x.src[0]], text[x.src[1]]
-            mine = _STRENGTH[op]
+            sign, mine = _SIGNS[op]
             a = f"({a})" if p < mine else a
             b = f"({b})" if q <= mine and op is not Op.ADD and not (op is Op.MUL and q == mine) or q < mine else b
-            text[x] = (f"{a}{_SIGNS[op]}{b}" if mine == 2 else f"{a} {_SIGNS[op]} {b}", mine)
+            text[x] = (f"{a}{sign}{b}" if mine == 2 else f"{a} {sign} {b}", mine)
         elif op is Op.NEG:
             text[x] = (f"-({text[x.src[0]][0]})", 0)
         else:

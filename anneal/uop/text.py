@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.uop.dtype import by_name
-from anneal.uop.node import UOp, toposort
+from anneal.uop.node import UOp, from_rows, toposort
 from anneal.uop.ops import ALL, SYMBOLIC, Op
 from anneal.uop.sizes import is_symbolic, mapped, size_text, symbolic_arg
 
@@ -70,18 +70,12 @@ def encode_graph(root: UOp) -> list[list[Any]]:
 
 def decode_graph(rows: Sequence[Sequence[Any]]) -> UOp:
     """The node that `encode_graph` wrote down."""
-    made: list[UOp] = []
-    for op, dtype, src, arg, *tag in rows:
-        made.append(
-            UOp(
-                ALL[op],
-                by_name(dtype),
-                tuple([made[i] for i in src]),
-                decode_value(arg),
-                decode_value(tag[0]) if tag else None,
-            )
-        )
-    return made[-1]
+    return from_rows(
+        [
+            (ALL[op], by_name(dtype), src, decode_value(arg), decode_value(tag[0]) if tag else None)
+            for op, dtype, src, arg, *tag in rows
+        ]
+    )
 
 
 def encode_value(value: Any) -> Any:

@@ -32,11 +32,11 @@ def wrong_rule() -> Iterator[None]:
     """x // c -> 0 where x may reach beyond c: a bound is wrong in the index algebra."""
     from anneal.rewrite import symbolic, symbolic_rules
 
-    def match(u: UOp, ctx: Any) -> Any:
+    def match(u: UOp) -> Any:
         x, c = u.src
         if c.is_const and x.vmin is not None and x.vmin >= 0 and x.vmax is not None and x.vmax < 2 * c.arg:
             return _int(0), "x // c -> 0 if hi(x) < 2 * v(c)"
-        return right(u, ctx)
+        return right(u)
 
     right = symbolic_rules.SYMBOLIC[Op.IDIV]
     symbolic._MEMO.clear()
@@ -67,11 +67,11 @@ def wrong_remainder() -> Iterator[None]:
     """x % 2 -> x - x // 3 * 2: a constant is wrong in the index algebra."""
     from anneal.rewrite import symbolic, symbolic_rules
 
-    def match(u: UOp, ctx: Any) -> Any:
+    def match(u: UOp) -> Any:
         x, c = u.src
         if c.is_const and c.arg == 2:
             return alu(Op.SUB, (x, alu(Op.MUL, (alu(Op.IDIV, (x, _int(3))), _int(2))))), "x % 2 -> x - x // 3 * 2"
-        return right(u, ctx)
+        return right(u)
 
     right = symbolic_rules.SYMBOLIC[Op.MOD]
     symbolic._MEMO.clear()

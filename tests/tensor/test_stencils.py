@@ -16,7 +16,7 @@ import pytest
 import anneal
 from anneal.backend import planned_cost_model
 from anneal.schedule import clear_cache, graph, plan_for
-from anneal.schedule.passes.range_propagation import forget_kernels, indexed
+from anneal.schedule.passes.range_propagation import indexed
 from anneal.tensor import Tensor, jit
 from anneal.uop import toposort
 from tests.helpers import close
@@ -151,7 +151,6 @@ def data(name: str) -> tuple[Program, Any]:
 def work(make: Callable[[int], Tensor], n: int, device: str) -> dict[str, int]:
     """The nodes, launches and work of a program's plan."""
     clear_cache()
-    forget_kernels()
     sink = graph([make(n).uop])
     with indexed() as found:
         plan, _, _ = plan_for(sink, planned_cost_model(device))

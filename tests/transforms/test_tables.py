@@ -10,7 +10,7 @@ import pytest
 from anneal.rewrite import STAGES
 from anneal.rewrite.passes import explain
 from anneal.tensor import Tensor, grad, jvp, vmap
-from anneal.transforms.batching import BATCHING, batch
+from anneal.transforms.batching import BATCHING
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.walks import push_forward, stand_in
@@ -39,7 +39,7 @@ def test_every_call_by_name_has_a_tangent_and_a_form_for_many_examples() -> None
     rows, x = (UOp(Op.PARAM, dtypes.float32, (), (n, (2, 3))) for n in (0, 1))
     for name in names:
         y = by_rule(name, rows, *[x] * _others(name), arguments=(1,) if name in ("first", "standardize") else 1.0)
-        many = batch(y, [stand_in(u.dtype, (4, *u.shape)) for u in y.src], [True] * len(y.src), 4)
+        many = BATCHING[y.op](y, [stand_in(u.dtype, (4, *u.shape)) for u in y.src], [True] * len(y.src), 4)
         assert many.shape == (4, 2, 3)
         assert many.arg[0].arguments == ((2,) if name in ("first", "standardize") else 1.0)
         tangents = {u: stand_in(u.dtype, u.shape) for u in (rows, x)}

@@ -259,8 +259,6 @@ def pieces_of(root: UOp, kept: Container[UOp] = ()) -> list[UOp]:
     end: Size = 0
     while end in begins:
         p = begins.pop(end)
-        if not p.src[0].size:
-            return []
         pieces.append(p)
         end = size(end + p.src[0].shape[axis])
     return pieces if len(pieces) == len(pads) and end == pads[0].shape[axis] else []

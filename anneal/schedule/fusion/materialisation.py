@@ -37,8 +37,8 @@ def materialised_nodes(order: Nodes, outputs: Src, cost_model: CostModel, consum
     state = State(order, outputs, cost_model, consumers)
     for u in order:
         if u.op in facts.LEAVES or not u.src:
-            state.open_reduce[u], state.cost[u], state.steps[u] = None, 0, 0
-            state.leaves[u] = frozenset((u,)) if u.op in facts.LEAVES else frozenset()
+            state.put(u, None, 0, frozenset((u,) if u.op in facts.LEAVES else ()))
+            state.steps[u] = 0
         else:
             DECISIONS[u.op](state, u)
             end_chain(state, u)
@@ -144,7 +144,7 @@ def keep_shared(state: State, home: dict[UOp, UOp | None]) -> None:
     for u in state.order:
         if u.op in facts.LEAVES or not u.src:
             continue
-        inputs = state.within_limit(u, state.buffers_saved)
+        inputs = state.within_limit(u, saved=True)
         if u in done:
             continue
         state.cost[u] = price_of(MASK_COST if facts.is_slice(u) else _PRICES.get(u.op, 0), u.src, state.cost)
@@ -205,7 +205,7 @@ def expand(state: State, u: UOp) -> None:
             state.repeated.add(u)
         else:
             state.materialise(s, Reason.REPEATED)
-    state.open_reduce[u], state.cost[u], state.leaves[u] = None, state.cost[s], state.leaves[s]
+    state.put(u, None, state.cost[s], state.leaves[s])
 
 
 def _repeats_cheaply(state: State, u: UOp, number: UOp | None, element: UOp | None) -> bool:
@@ -225,13 +225,13 @@ def pad(state: State, u: UOp) -> None:
     s = u.src[0]
     if state.open_reduce[s] is not None:
         state.materialise(s, Reason.PADDED)
-    state.open_reduce[u], state.cost[u], state.leaves[u] = None, state.cost[s] + 1, state.leaves[s]
+    state.put(u, None, state.cost[s] + 1, state.leaves[s])
 
 
 def view(state: State, u: UOp) -> None:
     """Any other movement: index arithmetic in the kernel that reads it."""
     s = u.src[0]
-    state.open_reduce[u], state.cost[u], state.leaves[u] = state.open_reduce[s], state.cost[s], state.leaves[s]
+    state.put(u, state.open_reduce[s], state.cost[s], state.leaves[s])
     if u.op in facts.REORDER and s in state.row_of:
         state.row_of[u] = state.row_of[s]
 
@@ -246,7 +246,7 @@ def reduction(state: State, u: UOp) -> None:
         state.materialise(s, Reason.REDUCED)
     elif s in state.row_of and not facts.takes_rows(u, facts.row_length(state.row_of[s])):
         state.across.append(u)
-    state.open_reduce[u], state.cost[u], state.leaves[u] = u, state.cost[s] + REDUCE_COST, state.leaves[s]
+    state.put(u, u, state.cost[s] + REDUCE_COST, state.leaves[s])
     if state.cost_model.row_fusion and state.is_row(u):
         state.rows.add(u)
 
@@ -259,8 +259,8 @@ def segment_sum(state: State, u: UOp) -> None:
     state.materialise(starts, Reason.READ_ANYWHERE)
     if state.open_reduce[value] is not None or state.cost[value] > 0:
         state.materialise(value, Reason.READ_ANYWHERE)
-    inputs = state.within_limit(u, state.buffers_below)
-    state.open_reduce[u], state.cost[u], state.leaves[u] = u, REDUCE_COST, inputs
+    inputs = state.within_limit(u)
+    state.put(u, u, REDUCE_COST, inputs)
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def elementwise(state: State, u: UOp) -> None:
         rows_alone(state, u)
     if u.shape:
         no_scalar_again(state, u)
-    inputs = state.within_limit(u, state.buffers_below)
+    inputs = state.within_limit(u)
     reduce = of_row = None
     for s in src:
         reduce = reduce or reduce_of[s]
@@ -325,9 +325,9 @@ def gather(state: State, u: UOp) -> None:
     for s in u.src:
         if state.open_reduce[s] is not None or state.cost[s] > state.cost_model.recompute_cost:
             state.materialise(s, Reason.GATHERED)
-    inputs = state.within_limit(u, state.buffers_below)
+    inputs = state.within_limit(u)
     cost = (MASK_COST if facts.is_slice(u) else GATHER_COST) + sum([state.cost[s] for s in u.src])
-    state.open_reduce[u], state.cost[u], state.leaves[u] = None, cost, inputs
+    state.put(u, None, cost, inputs)
 
 
 def opaque(state: State, u: UOp) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 
@@ -79,10 +78,14 @@ class State:
                 found = found | more if found else more
         return found
 
+    def put(self, u: UOp, reduce: UOp | None, cost: int, leaves: frozenset[UOp]) -> None:
+        """Note what a kernel that computes `u` holds."""
+        self.open_reduce[u], self.cost[u], self.leaves[u] = reduce, cost, leaves
+
     def keep(self, u: UOp, reason: Reason) -> None:
         """Materialise `u` itself."""
         self.materialised[u] = reason
-        self.open_reduce[u], self.cost[u], self.leaves[u] = None, 0, frozenset((u,))
+        self.put(u, None, 0, frozenset((u,)))
 
     def materialise(self, u: UOp, reason: Reason) -> None:
         """Materialise the value of which `u` is a view, not a repeated or shifted view of it.
@@ -110,7 +113,7 @@ class State:
             for c in chain:
                 self.row_of.pop(c, None)
         for c in chain:
-            self.open_reduce[c], self.cost[c], self.leaves[c] = None, 0, kept
+            self.put(c, None, 0, kept)
 
     def _as_seen(self, chain: list[UOp]) -> int:
         """The view of `chain`, from its last node up, that has the order in which the value is stored."""
@@ -125,9 +128,9 @@ class State:
                 break  # split axes put in another order: a product would have to be scattered, not just written
         return at
 
-    def within_limit(self, u: UOp, buffers: Callable[[UOp], int]) -> frozenset[UOp]:
+    def within_limit(self, u: UOp, saved: bool = False) -> frozenset[UOp]:
         """The inputs of a kernel that computes `u`, which binds no more buffers than it may: as long as it did, the
-        source with the most `buffers` is materialised."""
+        source that is made of most buffers is materialised; with `saved`, of those that are not."""
         src, most = u.src, self.member_buffers
         inputs = self.leaves[src[0]] if len(src) == 1 else self.inputs_of(src)
         bindings = self.cost_model.bindings
@@ -135,20 +138,13 @@ class State:
             return inputs
         own = 1 if u in self.summed else bindings((u,))
         while bindings(inputs) + own > most:
-            widest = max(dict.fromkeys(src), key=buffers)
+            several = dict.fromkeys(src)
+            widest = max(several, key=lambda s: 0 if saved and s in self.materialised else bindings(self.leaves[s]))
             if widest in self.materialised or len(self.leaves[widest]) <= 1:
                 break
             self.materialise(widest, Reason.BINDINGS)
             inputs = self.inputs_of(src)
         return inputs
-
-    def buffers_below(self, u: UOp) -> int:
-        """The buffers that `u` is made of, or its own."""
-        return self.cost_model.bindings(self.leaves[u])
-
-    def buffers_saved(self, u: UOp) -> int:
-        """The buffers that `u` is made of; nothing is saved where it is materialised already."""
-        return 0 if u in self.materialised else self.cost_model.bindings(self.leaves[u])
 
     def is_row(self, reduce: UOp) -> bool:
         """True if a reduction makes one number of each short row of values that are read, rather than of products: a
@@ -170,6 +166,4 @@ class State:
                 return False
             frontier.remove(n)
             frontier.update(self.position[c] for c in self.consumers[node])
-            if not frontier:
-                return False
         return False

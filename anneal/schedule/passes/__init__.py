@@ -3,4 +3,4 @@
 from anneal.schedule.passes.early_rewrites import PERMUTATION
 from anneal.schedule.passes.memory_plan import donate, overwrites_rows
 from anneal.schedule.passes.pipeline import PASSES, run_passes
-from anneal.schedule.passes.range_propagation import forget_kernels, indexed, kernel_graph, simplify_indices
+from anneal.schedule.passes.range_propagation import indexed, kernel_graph, simplify_indices

@@ -12,10 +12,9 @@ _I32 = dtypes.int32
 _MANY = 1 << 30
 
 
-def zeros(u: UOp) -> UOp:
-    """Zeros of the shape of `u`."""
-    one = const(u.dtype, 0).then(Op.RESHAPE, (1,) * len(u.shape))
-    return one.then(Op.EXPAND, u.shape)
+def everywhere(scalar: UOp, shape: Ints) -> UOp:
+    """The rank-0 value `scalar` at every index of `shape`."""
+    return scalar.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
 
 
 def composed(outer: Ints, inner: Ints) -> Ints:
@@ -138,6 +137,6 @@ def summed_apart(u: UOp) -> UOp:
     if others:
         rest: UOp = functools.reduce(operator.add, others)
         if rest.shape != shape:  # constants, which have no axes among addends
-            rest = rest.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
+            rest = everywhere(rest, shape)
         found.append(rest)
     return functools.reduce(operator.add, [x.then(Op.REDUCE_AXIS, u.arg) for x in found])

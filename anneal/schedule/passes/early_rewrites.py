@@ -45,18 +45,15 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
         op = u.op
         out: UOp
         if 0 in u.shape and src and op is not Op.UPDATE:
-            out = _repeated(const(u.dtype, 0), u.shape)  # no elements: nothing that they come from is needed
+            out = helpers.everywhere(const(u.dtype, 0), u.shape)  # no elements: nothing that they come from is needed
         elif op is Op.UPDATE and 0 in src[1].shape:
             out = src[0]
         elif op in ALU:
-            shape = u.shape
-            if shape:
-                trimmed = tuple([_scalar(s) if s.shape == shape else s for s in src])
+            if u.shape:
+                trimmed = tuple([_scalar(s) if s.shape == u.shape else s for s in src])
                 if any(s.shape for s in trimmed):
                     src = trimmed
             out = u.replace(src=src)
-            if out.shape != shape:
-                out = _repeated(out, shape)
         elif op is Op.SINK:
             out = _distinct_outputs(u, src)
         elif op is Op.CALL and u.arg[0].results:
@@ -76,9 +73,9 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
                 src = (src[0].then(Op.CONTIGUOUS, tag=(COPY, copies)), *src[1:])
             out = UOp(op, u.dtype, src, u.arg)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
-            out = _repeated(const(src[0].dtype, reduce_identity(u.arg[0], src[0].dtype)), u.shape)
+            out = helpers.everywhere(const(src[0].dtype, reduce_identity(u.arg[0], src[0].dtype)), u.shape)
         elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
-            out = _repeated(const(u.dtype, 0), u.shape)
+            out = helpers.everywhere(const(u.dtype, 0), u.shape)
         elif op is Op.SCATTER_ADD and 0 not in src[1].shape:
             out = helpers.scattered(unfolded(u, src), serial)
         else:
@@ -95,11 +92,6 @@ def _in_place(order: list[UOp]) -> set[UOp]:
     """Updates of what another update made for them alone: they need no copy of it."""
     users = Counter([s for u in order for s in u.src])
     return {u for u in order if u.op is Op.UPDATE and u.src[0].op is Op.UPDATE and users[u.src[0]] == 1}
-
-
-def _repeated(scalar: UOp, shape: Ints) -> UOp:
-    """The rank-0 value `scalar` at every index of `shape`."""
-    return scalar.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
 
 
 def _scalar(u: UOp) -> UOp:

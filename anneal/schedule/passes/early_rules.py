@@ -1,46 +1,17 @@
 """Generated from anneal/schedule/passes/early.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
-
-from __future__ import annotations
+# mypy: allow-untyped-defs
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, UOp
-from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, summed_apart, zeros
+from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, summed_apart
 from anneal.rewrite import value_of
 
 _ADD = Op.ADD
 
-def _early_pad(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if 0 in s0.shape:
-        # pad[a](x) -> zeros(u) if 0 in x.shape
-        r = zeros(u)
-        if r is not None and r is not u:
-            return r, 'pad[a](x) -> zeros(u) if 0 in x.shape'
-    if s0.shape == u.shape:
-        # pad[a](x) -> x if x.shape == u.shape
-        return s0, 'pad[a](x) -> x if x.shape == u.shape'
-
-
-def _early_gather(u: Any, ctx: Any) -> Any:
-    s0, s1 = u.src
-    if 0 in s0.shape:
-        # gather[a](x, i) -> zeros(u) if 0 in x.shape
-        return zeros(u), 'gather[a](x, i) -> zeros(u) if 0 in x.shape'
-
-
-def _early_scatter_add(u: Any, ctx: Any) -> Any:
-    if len(u.src) == 2:
-        s0, s1 = u.src
-        if 0 in s1.shape:
-            # scatter_add(i, x) -> zeros(u) if 0 in x.shape
-            return zeros(u), 'scatter_add(i, x) -> zeros(u) if 0 in x.shape'
-
-
-def _early_reshape(u: Any, ctx: Any) -> Any:
+def _early_reshape(u):
     s0, = u.src
     if s0.op is Op.RESHAPE:
         s0_0, = s0.src
@@ -51,7 +22,7 @@ def _early_reshape(u: Any, ctx: Any) -> Any:
         return s0, 'reshape[s](x) -> x if x.shape == s'
 
 
-def _early_permute(u: Any, ctx: Any) -> Any:
+def _early_permute(u):
     s0, = u.src
     if s0.op is Op.PERMUTE:
         s0_0, = s0.src
@@ -62,35 +33,7 @@ def _early_permute(u: Any, ctx: Any) -> Any:
         return s0, 'permute[p](x) -> x if is_identity(p)'
 
 
-def _early_expand(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if s0.shape == u.arg:
-        # expand[s](x) -> x if x.shape == s
-        return s0, 'expand[s](x) -> x if x.shape == s'
-
-
-def _early_shrink(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if s0.shape == u.shape:
-        # shrink[a](x) -> x if x.shape == u.shape
-        return s0, 'shrink[a](x) -> x if x.shape == u.shape'
-
-
-def _early_flip(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if not u.arg:
-        # flip[a](x) -> x if not a
-        return s0, 'flip[a](x) -> x if not a'
-
-
-def _early_contiguous(u: Any, ctx: Any) -> Any:
-    s0, = u.src
-    if is_view(s0) and u.tag is None:
-        # contiguous(x) -> x if is_view(x) and u.tag is None
-        return s0, 'contiguous(x) -> x if is_view(x) and u.tag is None'
-
-
-def _early_reduce_axis(u: Any, ctx: Any) -> Any:
+def _early_reduce_axis(u):
     if u.arg[0] is _ADD:
         s0, = u.src
         if s0.dtype.is_float and s0.dtype.is_narrow:
@@ -123,7 +66,7 @@ def _early_reduce_axis(u: Any, ctx: Any) -> Any:
                 return summed_apart(u), 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])'
 
 
-def _early_argsort(u: Any, ctx: Any) -> Any:
+def _early_argsort(u):
     if len(u.src) == 1:
         s0, = u.src
         if not is_view(s0):
@@ -131,18 +74,13 @@ def _early_argsort(u: Any, ctx: Any) -> Any:
             return UOp(Op.ARGSORT, u.dtype, (materialised(s0),), None), 'argsort(x) -> argsort(materialised(x)) if not is_view(x)'
 
 
-EARLY: dict[Op, Callable[[Any, Any], Any]] = {
-    Op.DETACH: lambda u, ctx: (u.src[0], 'detach(x) -> x'),  # detach(x) -> x
-    Op.CALL: lambda u, ctx: (value_of(u), 'call(*r) -> value_of(u)'),  # call(*r) -> value_of(u)
-    Op.PAD: _early_pad,
-    Op.GATHER: _early_gather,
-    Op.SCATTER_ADD: _early_scatter_add,
+EARLY: dict[Op, Any] = {
+    Op.DETACH: lambda u: (u.src[0], 'detach(x) -> x'),  # detach(x) -> x
+    Op.CALL: lambda u: (value_of(u), 'call() -> value_of(u)'),  # call() -> value_of(u)
     Op.RESHAPE: _early_reshape,
     Op.PERMUTE: _early_permute,
-    Op.EXPAND: _early_expand,
-    Op.SHRINK: _early_shrink,
-    Op.FLIP: _early_flip,
-    Op.CONTIGUOUS: _early_contiguous,
+    Op.EXPAND: lambda u: (u.src[0], 'expand[s](x) -> x if x.shape == s') if u.src[0].shape == u.arg else None,  # expand[s](x) -> x if x.shape == s
+    Op.CONTIGUOUS: lambda u: (u.src[0], 'contiguous(x) -> x if is_view(x) and u.tag is None') if is_view(u.src[0]) and u.tag is None else None,  # contiguous(x) -> x if is_view(x) and u.tag is None
     Op.REDUCE_AXIS: _early_reduce_axis,
     Op.ARGSORT: _early_argsort,
 }

@@ -30,14 +30,13 @@ def materialise(s: Schedule) -> Schedule:
 
 def group(s: Schedule) -> Schedule:
     """Join kernels that share ranges and inputs."""
-    cost_model = s.cost_model
-    if cost_model.concurrent and is_scarce(s.materialised):
+    if s.cost_model.concurrent and is_scarce(s.materialised):
         # of a product itself more can be computed again than of what others make of it
-        cost_model = replace(cost_model, keeps_functions=False)
-    return replace(s, cost_model=cost_model, groups=group_kernels(s, cost_model))
+        s = replace(s, cost_model=replace(s.cost_model, keeps_functions=False))
+    return replace(s, groups=group_kernels(s))
 
 
-def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
+def group_kernels(s: Schedule) -> list[FusionGroup]:
     """The kernels that compute the materialised nodes, producers first; nodes that no kernel need store leave these.
 
     A kernel group is the materialised nodes that one kernel computes together, decided before any kernel is lowered.
@@ -58,7 +57,7 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
 
     A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
     """
-    materialised, outputs = s.materialised, s.sink.src
+    materialised, cost_model = s.materialised, s.cost_model
     groups: list[FusionGroup] = []
     owner: dict[UOp, FusionGroup] = {}
     for u in s.order:
@@ -71,20 +70,19 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
     groups = by_level(groups, owner)
     if s.chained:
         groups = by_level(join_chained(groups, owner), owner)
-    groups = by_level(Joining(groups, owner, materialised, outputs, cost_model, s.consumers).run(), owner)
+    of = (owner, materialised, s.sink.src, cost_model, s.consumers)
+    groups = by_level(Joining(groups, *of).run(), owner)
     # Once more with every group as late as its readers let it be: an update for the end hinders no join.
     as_late_as_possible(groups, owner)
-    joining = Joining(groups, owner, materialised, outputs, cost_model, s.consumers)
+    joining = Joining(groups, *of)
     groups = by_level(joining.run(), owner)
-    overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, outputs)
+    overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, s.sink.src)
     groups = by_level(siblings(joining, groups, overwriting), owner)
     joining.groups = groups
     groups = by_level(joining.take_placed(), owner)
-    return (
-        by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
-        if cost_model.horizontal_fusion
-        else groups
-    )
+    if not cost_model.horizontal_fusion:
+        return groups
+    return by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
 
 
 def _overwriting(groups: list[FusionGroup], outputs: Src) -> set[FusionGroup]:
@@ -120,9 +118,7 @@ _SHARE = 100  # of the program's time
 
 def compute_again(s: Schedule) -> Schedule:
     """Have kernels compute values a second time instead of keeping them, where memory is scarce."""
-    if s.cost_model.concurrent:
-        return replace(s, groups=with_values_again(s.groups, s.materialised, s.sink.src, s.cost_model))
-    return s
+    return replace(s, groups=with_values_again(s)) if s.cost_model.concurrent else s
 
 
 def is_scarce(materialised: Collection[UOp]) -> bool:
@@ -130,15 +126,14 @@ def is_scarce(materialised: Collection[UOp]) -> bool:
     return sum(n for u in materialised if _is_forward(u) and (n := memory_bytes(u)) >= _LARGE) >= SCARCE
 
 
-def with_values_again(
-    groups: list[FusionGroup], materialised: Collection[UOp], outputs: Collection[UOp], cost_model: CostModel
-) -> list[FusionGroup]:
-    """`groups`, producers first, with those that compute values again before the first of their late readers.
+def with_values_again(s: Schedule) -> list[FusionGroup]:
+    """The groups, producers first, with those that compute values again before the first of their late readers.
 
     Late readers are kernels of the backward pass and of the update. A value is computed again if it is an elementwise
     function of what those keep anyway.
     """
-    if not is_scarce(materialised):
+    groups = s.groups
+    if not is_scarce(s.materialised):
         return groups
     readers: dict[UOp, list[FusionGroup]] = {}
     for g in groups:
@@ -148,11 +143,11 @@ def with_values_again(
     for g in groups:
         for u in g.roots if _is_forward(g.roots[-1]) else ():
             late = [r for r in readers.get(u, ()) if not _is_forward(r.roots[-1])]
-            if late and u not in outputs:
+            if late and u not in s.sink.src:
                 kept[u] = late
     if sum(map(memory_bytes, kept)) < SCARCE:
         return groups
-    chosen = _chosen(groups, kept, materialised, cost_model)
+    chosen = _chosen(groups, kept, s.materialised, s.cost_model)
     before: dict[FusionGroup, list[FusionGroup]] = {}
     for u, g in chosen.items():
         for r in kept[u]:
@@ -178,7 +173,8 @@ def _chosen(
             and changed.isdisjoint(g.inputs)
         ):
             found.append((_moved(g) / memory_bytes(u), n, u, g))
-    left = sum(max(_moved(g), _operations(g) // _OPERATIONS_OF_BYTE) for g in groups) // _SHARE
+    operations = (2 * max([count(s) for s in g.reduces], default=0) for g in groups)
+    left = sum(max(_moved(g), n // _OPERATIONS_OF_BYTE) for g, n in zip(groups, operations)) // _SHARE
     needed: set[UOp] = set()
     chosen: dict[UOp, FusionGroup] = {}
     for _, _, u, g in sorted(found, key=lambda f: f[:2]):
@@ -207,10 +203,6 @@ def _is_forward(u: UOp) -> bool:
 def _moved(g: FusionGroup) -> int:
     """The bytes that a group reads and writes."""
     return sum(map(memory_bytes, (*g.roots, *g.inputs)))
-
-
-def _operations(g: FusionGroup) -> int:
-    return 2 * max([count(s) for s in g.reduces], default=0)
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------

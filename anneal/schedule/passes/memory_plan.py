@@ -16,20 +16,11 @@ from anneal.uop.sizes import variables_of
 
 
 def run(s: Schedule) -> Schedule:
-    return replace(s, plan=_assemble(s))
-
-
-def _assemble(s: Schedule) -> Plan:
-    values: list[Value] = []
-    number: dict[UOp, int] = {}
-    params = sorted((u for u in s.order if u.op is Op.PARAM), key=lambda u: int(u.arg[0]))
-    count = 1 + max((u.arg[0] for u in params), default=-1)
-    sizes = {u.arg[0]: u for u in params}
-    for i in range(count):
-        u = sizes.get(i)
-        values.append(Value(int(u.size), u.dtype, "input") if u is not None else Value(0, dtypes.float32, "input"))
-        if u is not None:
-            number[u] = i
+    params = {u.arg[0]: u for u in s.order if u.op is Op.PARAM}
+    count = 1 + max(params, default=-1)
+    number = {u: n for n, u in params.items()}
+    given = [params.get(n) for n in range(count)]
+    values = [Value(0, dtypes.float32, "input") if u is None else Value(int(u.size), u.dtype, "input") for u in given]
     wanted = set(s.sink.src)
 
     def numbered(r: UOp) -> None:
@@ -64,7 +55,8 @@ def _assemble(s: Schedule) -> Plan:
         calls = shared_temporaries(values, calls)
     ordered, (memory, temporaries) = arrange(values, calls, s.cost_model.concurrent)
     outputs = tuple([number[u] for u in s.sink.src])
-    return Plan(tuple(values), count, outputs, tuple(ordered), memory, temporaries, _variables(s.kernels))
+    plan = Plan(tuple(values), count, outputs, tuple(ordered), memory, temporaries, _variables(s.kernels))
+    return replace(s, plan=plan)
 
 
 def _variables(kernels: Iterable[Kernel]) -> Src:

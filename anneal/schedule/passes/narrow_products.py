@@ -7,7 +7,6 @@ import math
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
-from anneal.schedule.records import Schedule, carried
 from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Ints, Known, Op, Src, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
@@ -22,10 +21,6 @@ _TOP = 14  # the power of two below the largest of a row
 _LARGEST = 126  # the largest power of two to scale by, such that its inverse is a number, too
 _BIAS, _MANTISSA = 127, 23
 _SIZE, _INFINITE = 0x7FFFFFFF, 0x7F800000
-
-
-def run(s: Schedule) -> Schedule:
-    return s.over(carried(s.places, s.sink, lambda: narrow_products(s.sink, s.order, s.cost_model)))
 
 
 def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:

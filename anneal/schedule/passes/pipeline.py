@@ -50,19 +50,25 @@ PASSES: Pipeline[Schedule] = Pipeline(
         ),
         Pass(
             "split-contractions",
-            split_contractions.run,
+            lambda s: s.changed(split_contractions.split_contractions),
             _sink,
             "matrix-vector products that are read in pieces become a product for each",
             "tensor",
         ),
         Pass(
             "narrow-products",
-            narrow_products.run,
+            lambda s: s.changed(narrow_products.narrow_products),
             _sink,
             "products of bfloat16, and of float32 where it was asked for, from float16 factors",
             "tensor",
         ),
-        Pass("split-reduces", split_reduces.run, _sink, "long reductions for few results in two stages", "tensor"),
+        Pass(
+            "split-reduces",
+            lambda s: s.changed(split_reduces.split_reduces),
+            _sink,
+            "long reductions for few results in two stages",
+            "tensor",
+        ),
         Pass(
             "materialisation",
             kernel_groups.materialise,

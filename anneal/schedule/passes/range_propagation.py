@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
@@ -9,12 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import HERE, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
+from anneal.rewrite import HERE, both, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of
-from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, reduce_identity, toposort
-from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
+from anneal.schedule.shared import WITH_PLANS
+from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
+from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
 
 Index = Src
 Context = tuple[UOp, Index, UOp | None]
@@ -28,11 +30,7 @@ def run(s: Schedule) -> Schedule:
 
 _MAX_KERNELS = 2048  # and as many older ones
 _kernels: Recent[UOp, Kernel] = Recent(_MAX_KERNELS)
-
-
-def forget_kernels() -> None:
-    """Empty the cache of kernels by piece."""
-    _kernels.clear()
+WITH_PLANS.append(_kernels.clear)
 
 
 def kernel_graph(piece: UOp) -> UOp:
@@ -51,31 +49,19 @@ def _kernel_of(piece: UOp) -> Kernel:
     return found
 
 
-def _int(value: Size) -> UOp:
-    return value if isinstance(value, UOp) else const(_I32, value)
-
-
-def _both(a: UOp | None, b: UOp | None) -> UOp | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a & b
-
-
 class _Ranges:
     """Hands out range ids: siblings with equal extents at the same depth share them, nested ranges never do."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.numbers = itertools.count()
         self.shared: dict[tuple[int, int, Any], UOp] = {}
 
     def loop(self, extent: Size) -> UOp:
-        if extent == 1:
-            return _int(0)
-        return self.new(_int(extent), "loop")
+        return size_node(0) if extent == 1 else self.new(size_node(extent), "loop")
 
     def reduce(self, extent: UOp, open_ranges: int, position: int) -> UOp:
         if extent.is_const and extent.arg == 1:
-            return _int(0)
+            return size_node(0)
         if not extent.is_const and not is_symbolic(extent):
             return self.new(extent, "reduce")
         key = (open_ranges, position, extent.arg if extent.is_const else extent)
@@ -85,8 +71,7 @@ class _Ranges:
         return found
 
     def new(self, extent: UOp, kind: str) -> UOp:
-        self.count += 1
-        return ranged(extent, (self.count - 1, kind))
+        return ranged(extent, (next(self.numbers), kind))
 
 
 def rangeify(cut: UOp) -> UOp:
@@ -139,7 +124,7 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
             index = index_of(made)
             if root.op is Op.ARGSORT:
                 keys = lower.flat(root.src[0])
-                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if keys.arg[1][0] > 1 else _int(0)
+                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if keys.arg[1][0] > 1 else size_node(0)
             elif root.op is Op.SCAN:
                 at = linear_index(index, root.shape)
                 yield index, UOp(Op.SCAN, root.dtype, (lower.flat(root.src[0]), at), root.arg)
@@ -173,8 +158,8 @@ def _place(update: UOp, index: Index, lower: _Lower) -> tuple[Index, Index]:
         begin = b
         if b is None:  # what is looked up stays inside, whatever it says
             last = whole - n
-            begin = Op.MAX(lower.value(next(starts), ()), _int(0))
-            begin = Op.MIN(begin, last if isinstance(last, UOp) else _int(last))
+            begin = Op.MAX(lower.value(next(starts), ()), size_node(0))
+            begin = Op.MIN(begin, last if isinstance(last, UOp) else size_node(last))
         elif b.__class__ is int and b < 0:
             begin = lower.value(next(starts), ())
             at = i + begin
@@ -193,7 +178,7 @@ def _same_place(whole: Index, shape: tuple[Any, ...], other: tuple[Any, ...]) ->
     lead = _leading(shape, other)
     if lead is not None:
         return reshaped_index(whole[:lead], shape[:lead], other)
-    return unflatten(linear_index(whole, shape) // _int(row), other)
+    return unflatten(linear_index(whole, shape) // size_node(row), other)
 
 
 def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
@@ -221,8 +206,6 @@ class _Lower:
     def flat(self, leaf: UOp) -> UOp:
         while leaf.op is Op.RESHAPE:
             leaf = leaf.src[0]
-        if leaf.op is not Op.PARAM:
-            raise CompilerError("an opaque kernel input must be a buffer", stage="rangeify", node=leaf)
         return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
 
     def load(self, leaf: UOp, index: Index, predicate: UOp | None) -> UOp:
@@ -232,7 +215,7 @@ class _Lower:
     def value(self, root: UOp, index: Index) -> UOp:
         memo = self.memo
         first: Context = (root, index, None)
-        waiting: dict[Context, tuple[list[Context], object]] = {}
+        waiting: dict[Context, tuple[list[Context], Any]] = {}
         stack = [first]
         while stack:
             ctx = stack[-1]
@@ -254,7 +237,8 @@ class _Lower:
                 stack.extend(missing)
                 continue
             if extra == "gather" and len(children) == 1:
-                children.append(self.gather_source(ctx, memo[children[0]]))
+                source, inside = self.gather_source(ctx, memo[children[0]])
+                waiting[ctx] = [*children, source], inside
                 continue
             memo[ctx] = self.combine(ctx, [memo[c] for c in children], extra)
             stack.pop()
@@ -275,20 +259,20 @@ class _Lower:
             return self.load(UOp(Op.PARAM, param.dtype, (), (param.arg[0], node.shape)), index, predicate)
         return None
 
-    def children(self, ctx: Context) -> tuple[list[Context], object]:
+    def children(self, ctx: Context) -> tuple[list[Context], Any]:
         node, index, predicate = ctx
         op = node.op
         if op in ALU:
             return [(s, index if s.shape else (), predicate) for s in node.src], None
         if op in MOVEMENT:
             below, extra = source_index(node, index)
-            return [(node.src[0], below, _both(predicate, extra))], extra
+            return [(node.src[0], below, both(predicate, extra))], extra
         if op is Op.REDUCE_AXIS:
             src = node.src[0]
             open_ranges = predicate.ranges if predicate is not None else 0
             for i in index:
                 open_ranges |= i.ranges
-            new = [self.ranges.reduce(_int(src.shape[a]), open_ranges, n) for n, a in enumerate(node.arg[1])]
+            new = [self.ranges.reduce(size_node(src.shape[a]), open_ranges, n) for n, a in enumerate(node.arg[1])]
             inner = list(index)
             for a, r in zip(node.arg[1], new, strict=True):
                 inner[a] = r
@@ -302,27 +286,25 @@ class _Lower:
             r = self.ranges.reduce(last - first, 0, 0)
             row = self.load(self.shaped(order), (first + r,), predicate)
             return [(value, (row, *index[1:]), predicate)], (r,)
-        if op in (Op.CONTIGUOUS, Op.DETACH):
-            return [(node.src[0], index, predicate)], None
         raise CompilerError(f"{op.name} cannot stand in a kernel", stage="rangeify", node=node)
 
     def shaped(self, leaf: UOp) -> UOp:
         flat = self.flat(leaf)
         return UOp(Op.PARAM, flat.dtype, (), (flat.arg[0], leaf.shape))
 
-    def gather_source(self, ctx: Context, where: UOp) -> Context:
+    def gather_source(self, ctx: Context, where: UOp) -> tuple[Context, UOp | None]:
         node, index, predicate = ctx
         axis, size = node.arg, node.src[0].shape[node.arg]
         inside: UOp | None = None
         if where.vmin is None or where.vmin < 0:
-            inside = _int(-1) < where
+            inside = size_node(-1) < where
         if where.vmax is None or size.__class__ is not int or where.vmax >= size:
-            inside = _both(inside, where < _int(size))
+            inside = both(inside, where < size_node(size))
         below = list(index)
-        below[axis] = where if size != 1 else _int(0)
-        return (node.src[0], tuple(below), _both(predicate, inside))
+        below[axis] = where if size != 1 else size_node(0)
+        return (node.src[0], tuple(below), both(predicate, inside)), inside
 
-    def combine(self, ctx: Context, values: list[UOp], extra: object) -> UOp:
+    def combine(self, ctx: Context, values: list[UOp], extra: Any) -> UOp:
         node, _index, predicate = ctx
         op = node.op
         if op is Op.WHERE:
@@ -331,26 +313,17 @@ class _Lower:
             return node.replace(src=tuple(values)) if node.op is not Op.BITCAST else UOp(op, node.dtype, tuple(values))
         value = values[-1]
         if op is Op.PAD or op is Op.GATHER:
-            inner: UOp | None
-            if op is Op.PAD:
-                assert extra is None or isinstance(extra, UOp)
-                inner = extra
-            else:
-                source_predicate = self.gather_source(ctx, values[0])[2]
-                inner = None if source_predicate is predicate else source_predicate
+            full = both(predicate, extra)
+            inner: UOp | None = extra if op is Op.PAD else None if full is predicate else full
             if inner is None or (inner.is_const and inner.arg):
                 return value
-            full = _both(predicate, inner) if op is Op.PAD else inner
             if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
                 return value  # the predicated load is zero there already
             return inner.where(value, 0)
         if op is Op.REDUCE_AXIS or op is Op.SEGMENT_SUM:
-            assert isinstance(extra, tuple)
             kind = Op.ADD if op is Op.SEGMENT_SUM else node.arg[0]
             if not extra:
                 return value
-            if any(r.src[0].is_const and r.src[0].arg == 0 for r in extra):
-                return const(value.dtype, reduce_identity(kind, value.dtype))
             return _reduce(kind, value, extra, node.tag)
         return value
 
@@ -366,7 +339,7 @@ def _reduce(kind: Op, value: UOp, ranges: Src, tag: Any) -> UOp:
         value = UOp(Op.REDUCE, value.dtype, (value, *[r for r in ranges if r not in used]), kind)
     elif idle != 1:
         if kind is Op.ADD:
-            value = value * (_int(idle).cast(value.dtype) if isinstance(idle, UOp) else const(value.dtype, idle))
+            value = value * (size_node(idle).cast(value.dtype) if isinstance(idle, UOp) else const(value.dtype, idle))
         elif kind is Op.MUL:
             power, result = value, const(value.dtype, 1)
             while idle:  # square and multiply
@@ -398,7 +371,7 @@ def split_ranges(sink: UOp) -> UOp:
                 elif u.op is Op.MOD and x.op is Op.IDIV and x.src[0].op is Op.RANGE and x.src[1].is_const:
                     cuts.setdefault(x.src[0], set()).update((x.src[1].arg, x.src[1].arg * c.arg))
         mapping: dict[UOp, list[UOp]] = {}
-        fresh = 1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1)
+        fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
         for r, divisors in cuts.items():
             if not r.src[0].is_const:
                 continue
@@ -406,10 +379,7 @@ def split_ranges(sink: UOp) -> UOp:
             chain = [*sorted(d for d in divisors if 1 < d < extent), extent]
             if len(chain) == 1 or any(b % a for a, b in zip(chain, chain[1:])):
                 continue
-            parts = []
-            for low, high in zip([1, *chain], chain):
-                parts.append(ranged(high // low, (fresh, r.arg[1])))
-                fresh += 1
+            parts = [ranged(high // low, (next(fresh), r.arg[1])) for low, high in zip([1, *chain], chain)]
             mapping[r] = parts[::-1]
         if not mapping:
             return sink
@@ -423,7 +393,7 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
         if parts is not None:
             total, stride = parts[-1], parts[-1].src[0].arg
             for p in reversed(parts[:-1]):
-                total = p * _int(stride) + total
+                total = p * size_node(stride) + total
                 stride *= p.src[0].arg
             return total
         if u.op is Op.REDUCE:
@@ -440,11 +410,8 @@ def renumber(sink: UOp) -> UOp:
     """Give loop ranges the ids 0..n-1 in output order and reduce ranges those that follow, in first-use order."""
     order = toposort((sink,))
     position = {id(u): n for n, u in enumerate(order)}
-    loops: list[UOp] = []
-    reduces: list[UOp] = []
-    for u in order:
-        if u.op is Op.RANGE:
-            (loops if u.arg[1] == "loop" else reduces).append(u)
+    ranges = [u for u in order if u.op is Op.RANGE]
+    loops = [r for r in ranges if r.arg[1] == "loop"]
     rank: dict[UOp, tuple[int, int]] = {}
     for n, part in enumerate(members_of(sink)):
         strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
@@ -452,7 +419,7 @@ def renumber(sink: UOp) -> UOp:
             if any(s.varies_over(r) for s in part.src):
                 rank[r] = (n, -strides.get(r, 0))
     loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
-    number = {r: n for n, r in enumerate(loops + reduces)}
+    number = {r: n for n, r in enumerate([*loops, *[r for r in ranges if r.arg[1] != "loop"]])}
     if all(r.arg[0] == n for r, n in number.items()):
         return sink
 
@@ -472,8 +439,6 @@ def _strides(position: UOp) -> dict[UOp, int]:
             stack.extend((s, k) for s in u.src)
         elif u.op is Op.MUL and u.src[1].is_const:
             stack.append((u.src[0], k * u.src[1].arg))
-        elif u.op is Op.MUL and u.src[0].is_const:
-            stack.append((u.src[1], k * u.src[0].arg))
         elif u.op is Op.MUL and is_symbolic(u.src[1]):
             stack.append((u.src[0], k * most(u.src[1])))
         elif u.op is Op.RANGE:

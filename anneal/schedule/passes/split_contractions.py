@@ -7,16 +7,11 @@ from collections.abc import Sequence
 
 from anneal.rewrite import matched_axes, rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, consumers_of, is_vector_product
-from anneal.schedule.records import Schedule, carried
 from anneal.uop import ALU, Op, UOp
 
 Bounds = tuple[tuple[int, int], ...]
 
 _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
-
-
-def run(s: Schedule) -> Schedule:
-    return s.over(carried(s.places, s.sink, lambda: split_contractions(s.sink, s.order, s.cost_model)))
 
 
 def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:

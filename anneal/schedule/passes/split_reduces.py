@@ -11,7 +11,6 @@ from collections import Counter
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product, unmoved
-from anneal.schedule.records import Schedule, carried
 from anneal.uop import SYMBOLIC, Known, Op, Src, UOp
 from anneal.uop.sizes import symbolic_arg
 
@@ -30,10 +29,6 @@ _SEGMENT_PART = 64  # elements in all for each part of a segment: some segments 
 _MOST_PARTS = 32
 _THREADS = 64  # of a workgroup
 _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reductions stay whole: a launch costs more
-
-
-def run(s: Schedule) -> Schedule:
-    return s.over(carried(s.places, s.sink, lambda: split_reduces(s.sink, s.order, s.cost_model)))
 
 
 def split_reduces(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
@@ -223,7 +218,7 @@ def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UO
         kept = functools.reduce(operator.add, pieces).then(Op.CONTIGUOUS)
         rows.append(kept if size == length else kept.then(Op.PAD, ((0, length - size),)))
     total = functools.reduce(operator.add, rows).then(Op.REDUCE_AXIS, (Op.ADD, (0,))).then(Op.RESHAPE, ())
-    return functools.reduce(operator.add, rest, total)
+    return sum(rest, total)
 
 
 def _partial_sums(body: UOp) -> UOp:
