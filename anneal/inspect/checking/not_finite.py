@@ -211,17 +211,13 @@ def _inputs(r: CheckRun, call: Call, slot: int, element: int, before: Sequence[A
         if point is None:
             continue
         kernel.reads = []
-        for _ in kernel.stored(store, 1 << 20, only=np.array([point])):
-            pass
+        kernel.at(store, *kernel.points(store)[:2], np.array([point]))
         found: dict[tuple[int, int], float] = {}
         for load, index, value in kernel.reads:
-            if not load.dtype.is_float:
-                continue
-            which, of = np.broadcast_arrays(index, value.value)
-            for i in np.argsort(-np.abs(np.nan_to_num(of.reshape(-1), nan=np.inf)), kind="stable")[:_MOST]:
-                at = int(which.reshape(-1)[i])
-                if at >= 0:
-                    found[call.args[load.src[0].arg[0]], at] = float(of.reshape(-1)[i])
+            which, of = [a.reshape(-1) for a in np.broadcast_arrays(index, value.value)]
+            for i in np.argsort(-np.abs(np.nan_to_num(of, nan=np.inf)), kind="stable")[:_MOST]:
+                if load.dtype.is_float and which[i] >= 0:
+                    found[call.args[load.src[0].arg[0]], int(which[i])] = float(of[i])
         return _largest(found)
     return ()
 
