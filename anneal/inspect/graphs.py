@@ -4,9 +4,10 @@ became of it, and the graph after each pass with what that pass changed; and the
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -53,9 +54,9 @@ class StepGraph:
     @property
     def counts(self) -> dict[str, Counter[str]]:
         """Nodes by op, then by phase."""
-        table: dict[str, Counter[str]] = {}
+        table: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for u in self.nodes:
-            table.setdefault(u.op.name, Counter())[_phase(u)] += 1
+            table[u.op.name][_phase(u)] += 1
         return table
 
     @property
@@ -159,13 +160,9 @@ def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> S
         if model.endswith(".onnx"):
             return traced_run(Path(model), batch)
         example: Any = load_example(model)
-        size = batch or example.BATCH
-        with init.blank():
-            if hasattr(example, "outline"):  # a model that reads files to learn, and none to be looked at
-                training = example.outline(batch=size)
-            else:
-                training = example.make(steps=example.STEPS, batch=size, seed=1, lr=example.LR)
-            return step_graph(model, training)
+        make = partial(example.make, steps=example.STEPS, seed=1, lr=example.LR)
+        with init.blank():  # some read files to learn, and none to be looked at
+            return step_graph(model, getattr(example, "outline", make)(batch=batch or example.BATCH))
 
 
 def traced_run(file: Path, batch: int | None) -> StepGraph:
@@ -271,7 +268,7 @@ def after_pass(
             raise UserError(f"{until} is a pass of the whole graph, before there are kernels; leave --kernel out")
         with BUILDING, arena().untracked():
             s = schedule.run_passes(parametrise(sink)[0], cost_model, until=until)
-        return PassState(info, None, _parts(schedule.PASSES, until, s))
+        return PassState(info, None, tuple(_parts(schedule.PASSES, until, s)))
     if kernel is None:
         raise UserError(f"{until} is a pass of the code generator, which has one kernel at a time: add --kernel N")
     with BUILDING, arena().untracked():
@@ -279,9 +276,8 @@ def after_pass(
         states = [codegen.run_passes(b.kernel, target, b.opts, until=until) for b in bodies]
     parts: list[Part] = []
     for n, state in enumerate(states):
-        if len(states) > 1:
-            parts.append(Part(f"// ==== part {n} of {len(states)}, for workgroups of its own", ()))
-        parts += _parts(codegen.PASSES, until, state)
+        head = Part(f"// ==== part {n} of {len(states)}, for workgroups of its own", ())
+        parts += [head] * (len(states) > 1) + _parts(codegen.PASSES, until, state)
     return PassState(info, kernel, tuple(parts))
 
 
@@ -289,9 +285,9 @@ def _info(pipeline: Any, p: Pass[Any]) -> PassInfo:
     return PassInfo(pipeline.name, p.name, p.reason, p.stage)
 
 
-def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> tuple[Part, ...]:
+def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> list[Part]:
     [view] = [p.view for p in pipeline if p.name == name]
-    return tuple([Part(str(x), tuple(nodes(toposort((x,)))) if isinstance(x, UOp) else ()) for x in view(state)])
+    return [Part(str(x), tuple(nodes(toposort((x,)))) if isinstance(x, UOp) else ()) for x in view(state)]
 
 
 @frozen
@@ -448,36 +444,24 @@ def _after(
     changed = _changed(order, before, places)
     nodes = tuple([PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in changed) for u in order])
     if order:
-        there = set(order)
-        kept = {at for u in order if (at := places.get(u)) is not None}
-        removed = sum(u not in there and before.places.get(u) not in kept for u in before.order)
-        state = _State(order, text, dict(places))
-        return state, PassGraph(info, nodes, text, len(changed), removed)
-    was, now = set(before.text), set(text)
-    fresh = sum(t not in was for t in text)
-    gone = sum(t not in now for t in before.text)
+        kept = {places[u] for u in order if u in places}
+        removed = sum(u not in numbers and before.places.get(u) not in kept for u in before.order)
+        return _State(order, text, dict(places)), PassGraph(info, nodes, text, len(changed), removed)
+    fresh, gone = (sum(t not in b for t in a) for a, b in ((text, {*before.text}), (before.text, {*text})))
     return _State(before.order, text, before.places), PassGraph(info, (), text, fresh, gone)
 
 
 def _changed(order: Iterable[UOp], before: _State, places: Mapping[UOp, int]) -> set[UOp]:
     """Nodes that are not merely those of before over other sources."""
     there = set(before.order)
-    of_place: dict[int, UOp] = {}
-    for u in before.order:
-        if (at := before.places.get(u)) is not None:
-            of_place.setdefault(at, u)
-    shapes: set[tuple[Any, ...]] = set()
-    if not before.places:  # of a kernel: by what the node is, over whatever sources
-        shapes = {_kind(u) for u in before.order}
+    of_place = {before.places.get(u): u for u in reversed(before.order)}
+    # of a kernel: by what the node is, over whatever sources
+    shapes = {_kind(u) for u in before.order if not before.places}
     found = set()
     for u in order:
-        if u in there or u.op in (Op.SINK, Op.CONST, Op.PARAM):
+        if u in there or u.op in (Op.SINK, Op.CONST, Op.PARAM) or _kind(u) in shapes:
             continue
-        at = places.get(u)
-        old = of_place.get(at) if at is not None else None
-        if old is not None and _kind(old) == _kind(u):
-            if all(places.get(a) == before.places.get(b) for a, b in zip(u.src, old.src, strict=True)):
-                continue
-        if _kind(u) not in shapes:
+        old = of_place.get(places[u]) if u in places else None
+        if old is None or _kind(old) != _kind(u) or [*map(places.get, u.src)] != [*map(before.places.get, old.src)]:
             found.add(u)
     return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import PurePath
 from typing import Any
 
@@ -218,12 +218,9 @@ def label_of(found: Sequence[Origin]) -> str:
     steps = [(o.provenance[3], _function(o)) for o in _computing(found)]
     if common := _common([path for path, _ in steps]):
         return f"{common}: {_sum([name for _, name in steps])}"
-    parts = [
-        (f"{path}: " if path else "") + _sum([name for _, name in group])
-        for path, group in groupby(steps, key=lambda step: step[0])
-    ]
-    parts = list(dict.fromkeys(parts))
-    return "; ".join(parts[:_MOST]) + ("; ..." if len(parts) > _MOST else "")
+    groups = groupby(steps, key=lambda step: step[0])
+    parts = [(f"{path}: " if path else "") + _sum([name for _, name in group]) for path, group in groups]
+    return _sum(parts, "; ")
 
 
 def _computing(found: Iterable[Origin]) -> list[Origin]:
@@ -243,14 +240,10 @@ def _common(paths: Sequence[str]) -> str:
     >>> _common(["h.0.mlp.c_fc", "h.0.mlp"]), _common(["h.0", "ln_f"])
     ('h.0.mlp', '')
     """
-    names = []
-    for each in zip(*[path.split(".") for path in paths]):
-        if len(set(each)) > 1:
-            break
-        names.append(each[0])
-    return ".".join(names)
+    same = takewhile(lambda names: len({*names}) == 1, zip(*[path.split(".") for path in paths]))
+    return ".".join([names[0] for names in same])
 
 
-def _sum(names: Iterable[str]) -> str:
+def _sum(names: Iterable[str], between: str = " + ") -> str:
     each = list(dict.fromkeys(names))
-    return " + ".join(each[:_MOST]) + (" + ..." if len(each) > _MOST else "")
+    return between.join([*each[:_MOST], *["..."] * (len(each) > _MOST)])

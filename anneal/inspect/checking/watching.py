@@ -313,7 +313,7 @@ def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np
     seen: set[tuple[Any, ...]] = set()
     for u in told(toposort((loss.uop,)), "looking for the wrong derivative"):
         sources = _sources(u)
-        if not sources or not u.dtype.is_float or u.op is Op.DETACH or u.op is Op.BUFFER or u.op is Op.HOST_CALL:
+        if not sources or not u.dtype.is_float or u.op in (Op.DETACH, Op.BUFFER, Op.HOST_CALL):
             continue
         kind = (u.op, repr(u.arg), u.dtype, tuple([(s.op is Op.CONST and s.arg, s.dtype) for s in u.src]), len(sources))
         if kind in seen or u.size > _NODE or any(s.size > _NODE for s in sources):
