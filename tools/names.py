@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -260,7 +261,34 @@ def operators() -> list[str]:
 
 
 def _words(names: Iterator[str] | Sequence[str]) -> str:
-    return textwrap.fill(" ".join(sorted(names)), 116, break_long_words=False, break_on_hyphens=False)
+    return _filled(sorted(names))
+
+
+def _filled(names: Sequence[str]) -> str:
+    return textwrap.fill(" ".join(names), 116, break_long_words=False, break_on_hyphens=False)
+
+
+def completed(methods: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+    """What the command line completes and only the text of the compiler says: ops, passes, and all methods of Tensor,
+    of which `methods` stand in this table.
+    """
+    ops, schedule, codegen, tensor = (
+        (ROOT / "anneal" / file).read_text(encoding="utf-8")
+        for file in ("uop/ops.py", "schedule/passes/pipeline.py", "codegen/pipeline.py", "tensor/_tensor.py")
+    )
+    properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", tensor))
+    names = {*methods, *re.findall(r"^    def ([a-z]\w*)\(", tensor, re.MULTILINE)}
+    elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', tensor, re.MULTILINE)  # methods of other rooms
+    names.update(" ".join(elsewhere).split())
+    several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
+    for told, value in re.findall(several, tensor.partition("\nclass Tensor")[2], re.MULTILINE):
+        none = re.match(r"property\(|map\(property|True|False|\"", value)
+        (properties if none else names).update(re.findall(r"\w+", told))
+    return [
+        ("OPS", "ops", re.findall(r"^    ([A-Z]\w*) = _\w+\(", ops, re.MULTILINE)),
+        ("PASSES", "passes", re.findall(r'\bPass\(\s*"([a-z-]+)"', schedule + codegen)),
+        ("TENSOR", "methods of Tensor", sorted(names - properties)),
+    ]
 
 
 def help_of_ops() -> dict[str, list[str]]:
@@ -442,6 +470,8 @@ def table(found: Sequence[Function]) -> str:
     lines.append("}")
     for name, said, words in rows:
         lines += ["", f"# {said}", f'{name} = """\n{_words(words)}"""']
+    for name, said, every in completed([*rows[1][2], *rows[3][2]]):
+        lines += ["", f"# {said}, for shells that complete", f'{name} = """\n{_filled(every)}"""']
     lines += ["", "# the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi"]
     lines += ['Tensor = "Tensor"']
     return "\n".join(lines) + "\n"
@@ -584,8 +614,11 @@ def stub(found: Sequence[Function]) -> str:
     every = sorted([n for f in found for n in f.names])
     tables = [
         f"{name}: str"
-        for name in ("ALIASES", "FUNCTIONAL", "IN_PLACE", "METHODS", "OPERATORS", "SPECIAL", "STATICS", "TURNED")
-    ]
+        for name in (
+            "ALIASES", "FUNCTIONAL", "IN_PLACE", "METHODS", "OPERATORS", "OPS", "PASSES", "SPECIAL", "STATICS", "TENSOR",
+            "TURNED",
+        )
+    ]  # fmt: skip
     helpers = help_of_ops()
     shown += [f"from {m} import {', '.join(f'{n} as {n}' for n in names)}" for m, names in helpers.items()]
     every += [n for names in helpers.values() for n in names]

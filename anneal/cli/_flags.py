@@ -6,11 +6,10 @@ import contextlib
 import inspect
 import math
 import os
-import re
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from importlib import import_module
@@ -23,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from anneal import files, settings
 from anneal.cli._output import be_quiet, message
 from anneal.errors import AnnealError, DataError, SettingError, UserError
-from anneal.names import METHODS, STATICS
+from anneal.names import OPS, PASSES, TENSOR
 from anneal.training import MODELS, check_model, suggest
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
-# -- completion: names that the compiler has are read from its text, since importing it takes a while ----------------
+# -- completion: names that the compiler has stand in a table, since importing it takes a while ----------------------
 
 Items = list[tuple[str, str]]  # what is typed, and what it is
 
@@ -43,7 +42,7 @@ def models(incomplete: str) -> Items:
     >>> models("nano")
     [('nanogpt', 'a character GPT on Tiny Shakespeare')]
     """
-    return _beginning(MODELS.items(), incomplete)
+    return [item for item in MODELS.items() if item[0].startswith(incomplete)]
 
 
 def traceable(incomplete: str) -> Items:
@@ -58,35 +57,13 @@ def runnable(incomplete: str) -> Items:
 
 def explained(incomplete: str) -> Items:
     """Ops and Tensor methods; ops in lower case too, as `anneal explain` takes them."""
-    names = [*ops(), *methods()]
-    found = _beginning([(n, "") for n in names], incomplete)
-    return found or _beginning([(n.lower(), "") for n in ops()], incomplete)
+    found = [*_words(OPS, incomplete), *_words(TENSOR, incomplete)]
+    return found or _words(OPS.lower(), incomplete)
 
 
 def passes(incomplete: str) -> Items:
     """The passes of the compiler."""
-    text = _text("schedule/passes/pipeline.py") + _text("codegen/pipeline.py")
-    names = re.findall(r'\bPass\(\s*"([a-z-]+)"', text)
-    return _beginning(dict.fromkeys(names, "").items(), incomplete)
-
-
-def ops() -> list[str]:
-    """The names of the ops of the language."""
-    return re.findall(r"^    ([A-Z]\w*) = _\w+\(", _text("uop/ops.py"), re.MULTILINE)
-
-
-def methods() -> list[str]:
-    """The names of the public methods of Tensor."""
-    text = _text("tensor/_tensor.py")
-    properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", text))
-    names = set(re.findall(r"^    def ([a-z]\w*)\(", text, re.MULTILINE))
-    elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', text, re.MULTILINE)  # methods of other rooms
-    names.update(" ".join([METHODS, STATICS, *elsewhere]).split())
-    several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
-    for told, value in re.findall(several, text.partition("\nclass Tensor")[2], re.MULTILINE):
-        none = re.match(r"property\(|map\(property|True|False|\"", value)
-        (properties if none else names).update(re.findall(r"\w+", told))
-    return sorted(names - properties)
+    return _words(PASSES, incomplete)
 
 
 def script(named: str | None = None) -> str:
@@ -140,26 +117,19 @@ def _shell(named: str | None) -> str:
     return named
 
 
-def _text(file: str) -> str:
-    try:
-        return (_PACKAGE / file).read_text(encoding="utf-8")
-    except OSError:  # a package without its text: then there is nothing to complete with
-        return ""
-
-
-def _beginning(items: Iterable[tuple[str, str]], incomplete: str) -> Items:
-    return [item for item in items if item[0].startswith(incomplete)]
+def _words(names: str, incomplete: str) -> Items:
+    return [(name, "") for name in names.split() if name.startswith(incomplete)]
 
 
 def _files(incomplete: str, end: str) -> Items:
     """Files with this ending whose paths begin so."""
-    folder, _, name = incomplete.rpartition("/")
+    folder, slash, name = incomplete.rpartition("/")
     try:
-        found = sorted(p.name for p in Path(f"{folder}/" if "/" in incomplete else ".").iterdir())
+        found = sorted(p.name for p in Path(folder + slash).iterdir())
     except OSError:
         return []
-    before = f"{folder}/" if "/" in incomplete else ""
-    return [(before + n, "") for n in found if n.endswith(end) and n.startswith(name) and (name or n[0] != ".")]
+    shown = [n for n in found if n.endswith(end) and n.startswith(name) and (name or n[0] != ".")]
+    return [(folder + slash + n, "") for n in shown]
 
 
 # -- commands and their flags ------------------------------------------------------------------------------------------

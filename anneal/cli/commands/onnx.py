@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from anneal import settings
 from anneal.cli import _flags as flags
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places
-from anneal.errors import AnnealError, CompilerError, DataError, OnnxError, SettingError, UserError
+from anneal.errors import AnnealError, DataError, OnnxError, SettingError, UserError
 from anneal.files import opened
 from anneal.frozen import frozen
 from anneal.training import Trainable, check_model, load_example
@@ -377,19 +376,12 @@ def export_model(order: OnnxExportOptions) -> None:
         data(str(made))
 
 
-class _CalledError(Exception):
-    """The model was called, and the arguments are known."""
-
-
 def example_arguments(training: Trainable, any_batch: bool) -> tuple[Any, ...]:
     """Zeros like the arguments that the loss of a batch gives the model; with `any_batch` their first axes vary."""
+    from anneal.pages.recipes import arguments_of
     from anneal.runtime import bound_shape
     from anneal.tensor import Tensor, Variable, tree_map
 
-    with _watched(training.model) as calls, suppress(_CalledError):
-        training.loss(*training.next_batch())
-    if not calls:
-        raise CompilerError("the loss of this example never calls its model")
     batch = Variable("batch", 1, _MOST)
 
     def zeros(leaf: Any) -> Any:
@@ -398,21 +390,5 @@ def example_arguments(training: Trainable, any_batch: bool) -> tuple[Any, ...]:
         first, *rest = bound_shape(leaf.shape)
         return Tensor.zeros(batch.bind(first) if any_batch else first, *rest, dtype=leaf.dtype)
 
-    found: tuple[Any, ...] = tree_map(zeros, calls[0])
+    found: tuple[Any, ...] = tree_map(zeros, arguments_of(training, training.next_batch()))
     return found
-
-
-@contextmanager
-def _watched(model: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """The arguments of the model's first call, which ends there."""
-    calls: list[tuple[Any, ...]] = []
-
-    def forward(*arguments: Any) -> None:
-        calls.append(arguments)
-        raise _CalledError
-
-    vars(model)["forward"] = forward
-    try:
-        yield calls
-    finally:
-        del vars(model)["forward"]
