@@ -20,7 +20,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -289,39 +289,43 @@ def code_version() -> bytes | None:
 def unchanged() -> bool:
     """True if the source files are still older than this process."""
     try:
-        return all(changed <= _IMPORTED for room in _ROOMS for _, changed in _sources(str(_PACKAGE / room)))
+        return all(t <= _IMPORTED for room in _ROOMS for _, t in sources(str(_PACKAGE / room), (".py", ".wgsl", ".h")))
     except OSError:
         return False
 
 
 def _source_hash(package: Path, imported: float) -> bytes | None:
+    try:
+        rooms = [sources(str(package / room), (".py", ".wgsl", ".h")) for room in _ROOMS]
+    except OSError:
+        return None
+    return digest([s for room in rooms for s in room], imported, str(package)) if all(rooms) else None
+
+
+def digest(found: Iterable[tuple[str, float]], since: float, root: str = "") -> bytes | None:
+    """A hash of source files, which stand below `root`; None where one changed after `since`, or cannot be read."""
     h = hashlib.blake2b(digest_size=16)
     try:
-        for room in _ROOMS:
-            sources = _sources(str(package / room))
-            if not sources:
+        for path, changed in found:
+            if changed > since:
                 return None
-            for path, changed in sources:
-                if changed > imported:
-                    return None
-                text = Path(path).read_bytes()
-                h.update(f"{room}/{os.path.basename(path)} {len(text)}\n".encode())
-                h.update(text)
+            text = Path(path).read_bytes()
+            h.update(f"{path.removeprefix(root)} {len(text)}\n".encode() + text)
     except OSError:
         return None
     return h.digest()
 
 
-def _sources(folder: str) -> list[tuple[str, float]]:
-    """The sources below `folder`, Python and text of kernels, with their times, in an order that does not depend on the
-    file system.
+def sources(folder: str, ends: tuple[str, ...]) -> list[tuple[str, float]]:
+    """The files below `folder` with these endings, with their times, in an order that does not depend on the file
+    system.
     """
     out: list[tuple[str, float]] = []
     with os.scandir(folder) as found:
         for e in sorted(found, key=lambda e: e.name):
-            if e.name.endswith((".py", ".wgsl", ".h")):
+            if e.name.endswith(ends):
                 facts = e.stat()
                 out.append((e.path, max(facts.st_mtime, facts.st_ctime)))
-            elif e.is_dir() and e.name != "__pycache__":
-                out += _sources(e.path)
+            elif e.is_dir() and e.name not in ("__pycache__", "node_modules") and e.name[0] != ".":
+                out += sources(e.path, ends)
     return out

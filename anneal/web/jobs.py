@@ -200,12 +200,8 @@ class Jobs:
             code = int((place / "exit").read_text())
         except (OSError, ValueError):
             code = process.returncode if process is not None else _UNKNOWN
-        if code == 0:
-            self._end(job, "done", code)
-        elif code == _STOPPED:
-            self._end(job, "stopped", code)
-        else:
-            self._end(job, "failed", code, self._last_words(job, code))
+        state = {0: "done", _STOPPED: "stopped"}.get(code, "failed")
+        self._end(job, state, code, self._last_words(job, code) if state == "failed" else "")
 
     def _last_words(self, job: Job, code: int) -> str:
         said = self.said(job).strip()[-4000:]
@@ -247,16 +243,16 @@ class Jobs:
             del self._all[old.id]
             self._forget(old)
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: Job) -> bool:
         """Let the command end as after Ctrl-C: with what it has."""
-        if job.state == "paused":
-            self.resume(job)
+        self.resume(job)
         if job.state == "queued":
             self._end(job, "cancelled", _STOPPED)
         elif job.state == "running":
             self._signal(job, signal.SIGINT)
+        return True
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: Job) -> bool:
         """End the process at once."""
         if job.state == "queued":
             self._end(job, "cancelled", _STOPPED)
@@ -267,22 +263,22 @@ class Jobs:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(2)
             self._end(job, "cancelled", _STOPPED)
+        return True
 
     def pause(self, job: Job) -> bool:
         """Halt the process; False where the system cannot."""
-        if job.state != "running" or not hasattr(signal, "SIGSTOP"):
-            return False
-        self._signal(job, signal.SIGSTOP)
-        job.state = "paused"
-        self.write(job)
-        return True
+        return self._turn(job, "running", "SIGSTOP", "paused")
 
     def resume(self, job: Job) -> bool:
         """Let a halted process go on."""
-        if job.state != "paused":
+        return self._turn(job, "paused", "SIGCONT", "running")
+
+    def _turn(self, job: Job, state: str, name: str, then: str) -> bool:
+        """Signal a job that is in a state, from which it goes to another; False where that cannot be."""
+        if job.state != state or not hasattr(signal, name):
             return False
-        self._signal(job, signal.SIGCONT)
-        job.state = "running"
+        self._signal(job, getattr(signal, name))
+        job.state = then
         self.write(job)
         return True
 

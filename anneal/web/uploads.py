@@ -5,6 +5,7 @@ the file system. Run bundles as the page sees them: what `anneal train --bundle`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import hashlib
 import json
@@ -102,10 +103,8 @@ class Uploads:
         """The files that are there, the latest first."""
         found = []
         for path in sorted(self.folder.glob("*.json"), key=lambda p: -p.stat().st_mtime):
-            try:
+            with contextlib.suppress(OSError, ValueError, TypeError):
                 found.append(Upload(**json.loads(path.read_text(encoding="utf-8"))))
-            except (OSError, ValueError, TypeError):
-                continue
         return found
 
     def named(self, text: bytes) -> bytes:
@@ -206,14 +205,14 @@ class Runs:
         manifest = None if place is None else json_of(place, "manifest.json")
         if place is None or not isinstance(manifest, dict):
             return None
-        events = _lines(place, "events.jsonl")
+        events = _lines(place.read("events.jsonl") or b"")
         return {
             **manifest,
             "id": id,
             "command": _command(manifest),
             "config": json_of(place, "config.json"),
             "schedule": json_of(place, "schedule.json"),
-            "losses": _losses(place, "loss.csv"),
+            "losses": _losses(place.read("loss.csv") or b""),
             "events": [e for e in events if e.get("event") != "step"],
             "vitals": [e for e in events if e.get("event") == "step" and "lr" in e],
             "picture": place.read("picture.png") is not None,
@@ -291,27 +290,18 @@ def _nothing(_: str) -> None:
     """The value of NaN and Infinity, which Python writes as JSON and a browser cannot read."""
 
 
-def _lines(place: BundleFolder, name: str) -> list[dict[str, Any]]:
+def _lines(text: bytes) -> list[dict[str, Any]]:
     found = []
-    for line in (place.read(name) or b"").splitlines():
-        try:
-            value = json.loads(line, parse_constant=_nothing)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line, parse_constant=_nothing))
+    return [value for value in found if isinstance(value, dict)]
 
 
-def _losses(place: BundleFolder, name: str) -> list[list[float]]:
+def _losses(text: bytes) -> list[list[float]]:
     """Step, loss and milliseconds of each step."""
-    rows = csv.reader((place.read(name) or b"").decode("utf-8", "replace").splitlines()[1:])
     found = []
-    for row in rows:
-        try:
-            values = [float(x) for x in row]
-        except ValueError:
-            continue
-        if len(values) == 3 and all(map(math.isfinite, values)):
-            found.append(values)
-    return found
+    for row in csv.reader(text.decode("utf-8", "replace").splitlines()[1:]):
+        with contextlib.suppress(ValueError):
+            found.append([float(x) for x in row])
+    return [values for values in found if len(values) == 3 and all(map(math.isfinite, values))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def _op(name: str, as_json: bool) -> None:
         )
         json_report({"name": name, "meaning": meaning, **made, "ops": ops_found})
         return
-    data(f"{name.upper() if not methods else name.lower()}: {meaning}" if not methods else meaning)
+    data(meaning if methods else f"{name.upper()}: {meaning}")
     if example is not None:
         data(f"\n  {example.source}   is made of")
         for node in nodes(example.nodes):
@@ -498,9 +499,9 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
 
 def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
     """A row for each distinct kernel of a phase, in the order of their first launches, as many as a screen has."""
-    same: dict[tuple[str, str], list[tuple[int, KernelCall]]] = {}
+    same: defaultdict[tuple[str, str], list[tuple[int, KernelCall]]] = defaultdict(list)
     for n, k in shown:
-        same.setdefault((k.phase, k.name), []).append((n, k))
+        same[k.phase, k.name].append((n, k))
     fits = max(shutil.get_terminal_size((80, 45)).lines - 5, 10)
     left = len(same) - fits
     rows, colours, painted = [], [], phase_colours()
