@@ -183,8 +183,7 @@ def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) 
             raise typer.Exit(run(flags(**given)) or 0)
 
         hints = get_type_hints(flags, include_extras=True)
-        fields = inspect.signature(flags).parameters.values()
-        parameters = [p.replace(annotation=hints[p.name]) for p in fields]
+        parameters = [p.replace(annotation=hints[p.name]) for p in inspect.signature(flags).parameters.values()]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__, called.__doc__ = {p.name: p.annotation for p in parameters}, run.__doc__
         app.command(name or run.__name__, **how)(called)

@@ -263,8 +263,7 @@ def firings(
             stored[cut.graph] += cut.places[: len(cut.group.roots)]
         for piece, places in told(pieces.items(), "compiling kernels", len(pieces)):
             within = frozenset(places)
-            ends = {u: derived.of(u, within).nodes for u in toposort((piece,))}
-            of_kernel = Derivations(ends)
+            of_kernel = Derivations({u: derived.of(u, within).nodes for u in toposort((piece,))})
             with of_kernel.listening("range-propagation") as events:
                 bodies = bodies_of(schedule.kernel_graph(piece), target)
             nodes = [s.node for b in bodies for s in b.program.stmts if s.node is not None]

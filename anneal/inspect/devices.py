@@ -310,8 +310,7 @@ def _fused() -> str:
 
 
 def _division() -> float:
-    rng = np.random.default_rng(0)
-    a, b = rng.uniform(0.5, 2.0, (2, COUNT)).astype(np.float32)
+    a, b = np.random.default_rng(0).uniform(0.5, 2.0, (2, COUNT)).astype(np.float32)
     found = (Tensor(a) / Tensor(b)).numpy()
     return float(_ulps(found, a.astype(np.float64) / b.astype(np.float64)).max())
 
@@ -324,8 +323,7 @@ def _long_sum() -> float:
 
 def _product() -> float:
     """The largest error of an element in units of n u |a| |b|, the textbook's bound for n terms (Higham, 3.5)."""
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((2, 256, 256)).astype(np.float32)
+    a, b = np.random.default_rng(0).standard_normal((2, 256, 256)).astype(np.float32)
     found = (Tensor(a) @ Tensor(b)).numpy()
     x, y = a.astype(np.float64), b.astype(np.float64)
     bound = 256 * 2.0**-24 * (np.abs(x) @ np.abs(y))

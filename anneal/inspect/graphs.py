@@ -255,8 +255,7 @@ def after_pass(
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
         target: the limits of the device that kernels are made for.
     """
-    known = {p.name: p for p in passes()}
-    info = known.get(until)
+    info = {p.name: p for p in passes()}.get(until)
     if info is None:
         scheduler, generator = (", ".join(line.names) for line in PIPELINES)
         raise UserError(

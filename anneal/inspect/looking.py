@@ -350,8 +350,7 @@ def _meaning(op: str) -> str:
     """The comment at the op's row of ops.py, which says what the op is."""
     text = (PACKAGE / "uop" / "ops.py").read_text(encoding="utf-8")
     found = re.search(rf"^    {op} = ((?:.+\n)*?)(?=    [A-Z]\w* = |\n)", text, re.MULTILINE)
-    said = re.findall(r"(?:^|\s)# (?!fmt:)(.*)", found[1]) if found else ()
-    return " ".join(said) or "elementwise"
+    return " ".join(re.findall(r"(?:^|\s)# (?!fmt:)(.*)", found[1]) if found else ()) or "elementwise"
 
 
 ROOT = PACKAGE.parent
@@ -415,8 +414,7 @@ def worked(name: str, cost_model: CostModel) -> Worked | None:
             continue
         read = {s for u in example.nodes for s in u.src}
         sink = graph([u for u in example.nodes if u not in read])
-        plan = plan_for(sink, cost_model)[0]
-        texts = dict.fromkeys([k.text for k in kernel_calls(plan, origins(sink))])
+        texts = dict.fromkeys([k.text for k in kernel_calls(plan_for(sink, cost_model)[0], origins(sink))])
         return Worked(
             example.source, tuple(nodes(list(example.nodes))), tuple(pass_graphs(sink, cost_model)), tuple(texts)
         )

@@ -336,8 +336,7 @@ def _sample(asked: dict[str, Any], _: Uploads) -> Command:
 def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Command:
     """The job of a script, which the command line names and no page can."""
     words = ["record", "--json", "-o", "{job}/recording.zip", "--device", device, "--", str(file), *arguments]
-    about = {"script": str(file), "arguments": [*arguments]}
-    return Command("script", file.name, device, tuple(words), about)
+    return Command("script", file.name, device, tuple(words), {"script": str(file), "arguments": [*arguments]})
 
 
 _KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {

@@ -171,8 +171,7 @@ def _inside(text: str) -> bytes:
 
 def plain(name: str) -> str:
     """A name to show: its last part, without what commands a terminal."""
-    last = re.split(r"[\\/]", name)[-1]
-    return "".join([c if c.isprintable() else "\ufffd" for c in last])[:200]
+    return "".join([c if c.isprintable() else "\ufffd" for c in re.split(r"[\\/]", name)[-1]])[:200]
 
 
 NAME = re.compile(r"[\w][\w.-]{0,120}")

@@ -125,8 +125,7 @@ def _model(model: str, step: bool, batch: int | None, device: str, limit: int, a
     flags.check_traceable(model, step)
 
     def outputs() -> Iterable[UOp]:
-        traced = traced_model(model, batch)
-        return traced.of(step)
+        return traced_model(model, batch).of(step)
 
     found = firings(outputs, planned_cost_model(device), forward=not step)
     if as_json:
@@ -250,8 +249,7 @@ def _after(model: str, until: str, kernel: int | None, batch: int | None, device
     known = passes()
     if until not in [p.name for p in known]:
         raise suggest("pass", until, [p.name for p in known])
-    sink = sink_of(traced_model(model, batch).outputs)
-    state = after_pass(sink, planned_cost_model(device), until, kernel)
+    state = after_pass(sink_of(traced_model(model, batch).outputs), planned_cost_model(device), until, kernel)
     if as_json:
         json_report({"model": model, "device": device, "passes": [asdict(p) for p in known], **asdict(state)})
         return

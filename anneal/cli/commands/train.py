@@ -422,8 +422,7 @@ class _Kernels:
         from anneal.schedule import origins
 
         found = step.origins or origins(sink)
-        calls = step.plan.calls
-        self._labels[step.plan] = [label_of(placed(c.places, found)) or c.kernel.name for c in calls]
+        self._labels[step.plan] = [label_of(placed(c.places, found)) or c.kernel.name for c in step.plan.calls]
 
     def note(self, progress: Progress) -> bool:
         """Note the slowest in the plans that run in each step; False where none was timed."""

@@ -133,8 +133,7 @@ def suspects(r: CheckRun) -> list[Suspect]:
         forget()
         with tracing() as events:
             s = schedule.run_passes(schedule.parametrise(r.sink, {})[0], r.device.cost_model, until="kernel-split")
-        at = {u: lines_of([r.program.origins[n]]) for u, n in s.places.items()}
-        _look_at(events, found, "", _tensor_sides, at)
+        _look_at(events, found, "", _tensor_sides, {u: lines_of([r.program.origins[n]]) for u, n in s.places.items()})
         pieces = [c.graph for c in s.cuts if c.places == r.call.places]
         for piece in pieces[:1]:
             forget()
@@ -164,8 +163,7 @@ class Built:
         events.clear()
         found: dict[tuple[str, str], Suspect] = {}
         with arena().untracked():
-            lines = {e.before: lines_of([e.before]) for e in some}
-            _look_at(some, found, "", _tensor_sides, lines)
+            _look_at(some, found, "", _tensor_sides, {e.before: lines_of([e.before]) for e in some})
         return list(found.values())
 
 
@@ -196,8 +194,7 @@ def _look_at(
 def _apart(a: Bounded, b: Bounded) -> str | None:
     """An element in which two sides of a rule differ by more than their bounds, in words."""
     x, y = np.broadcast_arrays(a.value, b.value)
-    error = np.broadcast_to(a.error + b.error, x.shape)
-    compared = beside(np.asarray(x), Bounded(y, error))
+    compared = beside(np.asarray(x), Bounded(y, np.broadcast_to(a.error + b.error, x.shape)))
     if compared.ok:
         return None
     at = compared.at

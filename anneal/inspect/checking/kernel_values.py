@@ -234,8 +234,7 @@ class _Frame(NamedTuple):
 
     def with_range(self, r: UOp, values: Array) -> _Frame:
         bit = 1 << r.arg[0]
-        kept = {u: x for u, x in self.memo.items() if not u.ranges & bit}
-        return _Frame({**self.ranges, r: values}, kept)
+        return _Frame({**self.ranges, r: values}, {u: x for u, x in self.memo.items() if not u.ranges & bit})
 
 
 class KernelValues:
@@ -290,8 +289,7 @@ class KernelValues:
 
     def at(self, store: UOp, loops: Nodes, extents: Sequence[int], chosen: Array) -> StoredPoints:
         """The values that `store` writes at points of its loops, by number."""
-        reduces = [r for r in _ranges(_below(store)) if r.arg[1] == "reduce"]
-        self._axes = {r: 1 + n for n, r in enumerate(reduces)}
+        self._axes = {r: 1 + n for n, r in enumerate([r for r in _ranges(_below(store)) if r.arg[1] == "reduce"])}
         frame = self._frame(loops, extents, chosen)
         count = chosen.size
         index = spread(self._value(store.src[1], frame).value, count)
@@ -314,8 +312,7 @@ class KernelValues:
         ranges = _ranges(toposort((a, b)))
         extents = [max(1, self._extent(r)) for r in ranges]
         self._axes = {}
-        drawn = chosen(math.prod(extents), points, 0)
-        frame = self._frame(ranges, extents, drawn)
+        frame = self._frame(ranges, extents, chosen(math.prod(extents), points, 0))
         return self._value(a, frame), self._value(b, frame)
 
     def lives(self, store: UOp) -> Iterator[tuple[Array, Array]]:

@@ -56,8 +56,7 @@ def look(r: CheckRun) -> None:
 
 def _written(call: Call, kind: str) -> bool:
     """True if the kernel has such a number as a constant: -inf starts a maximum, and pads it."""
-    nodes = toposort((call.kernel.sink,))
-    return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in nodes)
+    return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort((call.kernel.sink,)))
 
 
 @np.errstate(all="ignore")

@@ -155,8 +155,7 @@ def check(
     if not callable(fn):
         raise UserError(f"check takes a function and its arguments, not {type(fn).__name__}")
     with under_check(limits) as state:
-        result = fn(*args, **kwargs)
-        found = [t for t in tree_leaves(result) if isinstance(t, Handle)]
+        found = [t for t in tree_leaves(fn(*args, **kwargs)) if isinstance(t, Handle)]
         if gradients:
             check_gradients(_number(found), {}, state.report)
         realize(found)
@@ -350,8 +349,7 @@ def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Gene
         realize(stand_ins)
 
         def again(*xs: Tensor) -> Tensor:
-            over = substitute(u, {s: x.uop for s, x in zip(sources, xs, strict=True)})
-            return Tensor._from_uop(over, device)
+            return Tensor._from_uop(substitute(u, {s: x.uop for s, x in zip(sources, xs, strict=True)}), device)
 
         with tracing() as events:
             result, pull = vjp(again, *stand_ins)
