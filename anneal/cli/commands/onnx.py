@@ -378,7 +378,7 @@ def export_model(order: OnnxExportOptions) -> None:
 
 def example_arguments(training: Trainable, any_batch: bool) -> tuple[Any, ...]:
     """Zeros like the arguments that the loss of a batch gives the model; with `any_batch` their first axes vary."""
-    from anneal.pages.recipes import arguments_of
+    from anneal.pages import arguments_of
     from anneal.runtime import bound_shape
     from anneal.tensor import Tensor, Variable, tree_map
 
