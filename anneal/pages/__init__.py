@@ -9,6 +9,5 @@ from anneal.pages.recipes import PageRecipe, arguments_of, of_gpt2, of_onnx, of_
 
 __all__ = [
     "DEFAULT", "PROFILES", "DeviceProfile", "ExportedPage", "Fit", "PageRecipe", "arguments_of", "export", "fit",
-    "of_gpt2", "of_onnx",
-    "of_text", "of_training", "page_device", "profile",
+    "of_gpt2", "of_onnx", "of_text", "of_training", "page_device", "profile",
 ]  # fmt: skip

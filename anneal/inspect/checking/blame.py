@@ -22,7 +22,7 @@ from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
-from anneal.inspect.kernel_list import Line, lines_of
+from anneal.inspect.kernel_list import Line, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
 from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
@@ -333,6 +333,16 @@ class CheckRun:
     @property
     def call(self) -> schedule.Call:
         return self.plan.calls[self.n]
+
+    @property
+    def origins(self) -> list[schedule.Origin]:
+        return placed(self.call.places, self.program.origins)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The launch and its kernel, as records have them."""
+        label = label_of(self.origins)
+        return {"launch": self.number, "kernel": self.n, "name": self.call.kernel.name, "label": label}
 
     @property
     def plan(self) -> schedule.Plan:

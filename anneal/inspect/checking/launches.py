@@ -18,10 +18,9 @@ from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
-from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
+from anneal.inspect.kernel_list import Line, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, new_outputs, seen
-from anneal.schedule import Origin
 from anneal.uop import Ints, Op, UOp
 
 
@@ -63,7 +62,6 @@ def _check_call(r: CheckRun) -> None:
     call, program = r.call, r.execution.programs[r.n]
     pieces = r.pieces(call.args)
     r.before = r.device.download_all(pieces)
-    origins = placed(call.places, r.program.origins)
     r.failed, r.note = list(_changed(r)), []
     r.device.prepare([(program, [r.execution.buffers[v] for v in call.args])], r.execution.values).run()
     r.after = r.device.download_all(pieces[: call.outputs])
@@ -71,10 +69,7 @@ def _check_call(r: CheckRun) -> None:
     tensor = _beside_tensors(r, own)
     r.report.kernels.append(
         CheckedKernel(
-            launch=r.number,
-            kernel=r.n,
-            name=call.kernel.name,
-            label=label_of(origins),
+            **r.facts,
             opts=program.opts,
             phase=call.phase,
             elements=sum(int(r.plan.values[v].size) for v in call.args[: call.outputs]),
@@ -84,8 +79,8 @@ def _check_call(r: CheckRun) -> None:
             worst=max([c.worst for c in (*own, *tensor) if np.isfinite(c.worst)], default=0.0),
             ok=not r.failed,
             note="; ".join(dict.fromkeys(r.note)),
-            lines=lines_of(origins),
-            modules=modules_of(origins),
+            lines=lines_of(r.origins),
+            modules=modules_of(r.origins),
         )
     )
     if r.failed:
@@ -296,19 +291,14 @@ def _difference(
     node: UOp | None = None,
     suspects: Sequence[Suspect] = (),
 ) -> Difference:
-    call, n = r.call, r.n
-    origins = placed(call.places, r.program.origins)
     if node is None:
-        node = next((r.program.nodes[w.places[0]] for w in r.program.written[n] if w.value == v and w.places), None)
+        node = next((r.program.nodes[w.places[0]] for w in r.program.written[r.n] if w.value == v and w.places), None)
     dtype = r.dtype(v)
     shape: Ints = node.shape if node is not None else (r.plan.values[v].size,)
     at = tuple([int(i) for i in np.unravel_index(wrong.element, shape)]) if wrong.element < math.prod(shape) else ()
     return Difference(
-        launch=r.number,
-        kernel=n,
-        name=call.kernel.name,
-        label=label_of(origins),
-        opts=r.execution.programs[n].opts,
+        **r.facts,
+        opts=r.execution.programs[r.n].opts,
         device=str(r.device),
         against=against,
         blame=blame,
@@ -324,21 +314,21 @@ def _difference(
         ulps=0.0 if isinstance(wrong.got, str) else ulps(float(wrong.got), float(wrong.expected), dtype),
         count=wrong.differ,
         compared=wrong.compared,
-        lines=tuple(dict.fromkeys([*[x for s in suspects for x in s.lines], *_lines(r, node, origins, against)])),
-        modules=modules_of(origins),
+        lines=tuple(dict.fromkeys([*[x for s in suspects for x in s.lines], *_lines(r, node, against)])),
+        modules=modules_of(r.origins),
         suspects=tuple(suspects),
     )
 
 
-def _lines(r: CheckRun, node: UOp | None, origins: Sequence[Origin], against: str) -> tuple[Line, ...]:
+def _lines(r: CheckRun, node: UOp | None, against: str) -> tuple[Line, ...]:
     """The lines of what the kernel computes; beside the graph as written, of all nodes between what it reads and what
     differs, those too that the passes left out.
     """
     if node is None or against != "tensor graph":
-        return lines_of(origins)
+        return lines_of(r.origins)
     cone = {u for u in r.tensors.cone(node) if u.op not in (Op.BUFFER, Op.CONST) and base(u) not in r.tensors.known}
     between = [o for u, o in zip(r.program.nodes, r.program.origins, strict=True) if u in cone]
-    return lines_of(reversed([o for o in between if o.grounded] or between)) or lines_of(origins)
+    return lines_of(reversed([o for o in between if o.grounded] or between)) or lines_of(r.origins)
 
 
 # -- all kernels together --------------------------------------------------------------------------------------------

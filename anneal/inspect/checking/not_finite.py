@@ -20,7 +20,7 @@ from anneal.inspect.checking.bounds import EXACT, Array, Bounded, Compared, besi
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
-from anneal.inspect.kernel_list import label_of, lines_of, placed
+from anneal.inspect.kernel_list import lines_of
 from anneal.schedule import Call, Kernel
 from anneal.uop import ALU, DType, Ints, Op, UOp, by_name, decode_graph, encode_graph, toposort
 
@@ -91,8 +91,7 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
             r.tensors.value(r.program.nodes[written[0].places[0]], seen)
         except TooLarge:
             births.clear()
-    origins = placed(r.call.places, r.program.origins)
-    lines, op, begins, overflow = lines_of(origins), "STORE", kind, False
+    lines, op, begins, overflow = lines_of(r.origins), "STORE", kind, False
     shape: Ints = (int(content.size),)
     at: Ints = (element,)
     sources: tuple[str, ...] = ()
@@ -105,10 +104,7 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
         places = [i for i, x in enumerate(r.program.nodes) if x is u]
         lines = lines_of([r.program.origins[i] for i in places]) or lines
     return NotFinite(
-        launch=r.number,
-        kernel=r.n,
-        name=r.call.kernel.name,
-        label=label_of(origins),
+        **r.facts,
         kind=kind,
         begins=begins,
         value=f"v{r.call.args[slot]}",
