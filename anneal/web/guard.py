@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import math
 import os
@@ -178,11 +179,10 @@ def _cookie_name(headers: Headers) -> str:
 
 
 def _cookie(headers: Headers, name: str) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else str(found.value)
+    with contextlib.suppress(CookieError):
+        if found := SimpleCookie(headers.get("cookie", "")).get(name):
+            return str(found.value)
+    return ""
 
 
 def _address(path: str, asked: dict[str, str]) -> str:
@@ -214,11 +214,6 @@ class Command:
     device: str
     arguments: tuple[str, ...]
     about: dict[str, Any]
-
-    @property
-    def text(self) -> str:
-        """The command as one would type it."""
-        return shlex.join(["anneal", *self.arguments])
 
 
 def command(

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from anneal import files
 from anneal.web.asking import environment, python
 
 MOST_QUEUED = 20
@@ -126,20 +128,12 @@ class Jobs:
             self._write(job)
 
     def _write(self, job: Job) -> None:
-        place = self.place(job) / ".job.json"
-        try:
-            place.write_text(json.dumps(asdict(job)), encoding="utf-8")
-            place.replace(self.place(job) / "job.json")
-        except OSError:
-            place.unlink(missing_ok=True)
-            raise
+        text = json.dumps(asdict(job)).encode()
+        files.replace(self.place(job) / "job.json", lambda f: f.write(text), cached=True)
 
     def _forget(self, job: Job) -> None:
         """Remove a job's folder."""
-        for path in self.place(job).glob("*"):
-            path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.place(job).rmdir()
+        shutil.rmtree(self.place(job), ignore_errors=True)
 
     async def watch(self) -> None:
         """See to the jobs until cancelled."""
@@ -421,9 +415,7 @@ def main() -> None:
             code = end.code if isinstance(end.code, int) else 0
         finally:
             reserve.unlink(missing_ok=True)
-            place = folder / ".exit"
-            place.write_text(str(code))
-            place.rename(folder / "exit")
+            files.replace(folder / "exit", lambda f: f.write(b"%d" % code), cached=True)
     sys.exit(code)
 
 

@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from anneal.frozen import frozen
 
@@ -233,14 +233,6 @@ class Runs:
         return Folder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
 
 
-class BundleFolder(Protocol):
-    """The folder with the files of a bundle."""
-
-    def read(self, name: str) -> bytes | None:
-        """A file of it; None for one that is not there, or too large."""
-        ...
-
-
 @frozen
 class Folder:
     """A bundle as `anneal train` leaves it."""
@@ -270,6 +262,9 @@ class _Packed:
                 return packed.read(top + name) if packed.getinfo(top + name).file_size <= LARGEST_PART else None
         except (OSError, KeyError, ValueError, StopIteration, RuntimeError, NotImplementedError, zipfile.BadZipFile):
             return None
+
+
+BundleFolder = Folder | _Packed
 
 
 def _command(manifest: dict[str, Any]) -> str:
