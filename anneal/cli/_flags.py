@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.models import ParameterInfo
 
 from anneal import files, settings
 from anneal.cli._output import be_quiet, message
@@ -175,7 +176,8 @@ def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) 
     code.
 
     A command with many flags is a dataclass of them, a line each, and a function that takes it: `command` makes a
-    command of the two.
+    command of the two. What `number`, `option`, `switch` and `argument` give stands as the field's default; the flag's
+    own is the one that they were given, else False of a bool, None of others.
     """
 
     def take(run: Run) -> Run:
@@ -184,6 +186,9 @@ def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) 
 
         hints = get_type_hints(flags, include_extras=True)
         parameters = [p.replace(annotation=hints[p.name]) for p in inspect.signature(flags).parameters.values()]
+        for p in parameters:
+            if isinstance(p.default, ParameterInfo) and p.default.default is ...:
+                p.default.default = False if p.annotation is bool else None
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__, called.__doc__ = {p.name: p.annotation for p in parameters}, run.__doc__
         app.command(name or run.__name__, **how)(called)
@@ -232,14 +237,14 @@ def openable(context: typer.Context, value: Any) -> Any:
 MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
 
 
-def number(about: str, least: int = 1, most: int = MOST) -> Any:
+def number(about: str, least: int = 1, most: int = MOST, default: Any = ...) -> Any:
     """The option for a whole number, named as its field is."""
-    return option(about, "N", min=least, max=most)
+    return option(about, "N", min=least, max=most, default=default)
 
 
-def seed(of: str) -> Any:
+def seed(of: str, default: Any = ...) -> Any:
     """The option for a random seed."""
-    return number(f"Random seed of {of}.", 0, LAST_SEED)
+    return number(f"Random seed of {of}.", 0, LAST_SEED, default)
 
 
 def argument(about: str, metavar: str, **how: Any) -> Any:
@@ -247,14 +252,14 @@ def argument(about: str, metavar: str, **how: Any) -> Any:
     return typer.Argument(metavar=metavar, help=about, **how)
 
 
-def option(about: str, metavar: str = "FILE", *names: str, **how: Any) -> Any:
+def option(about: str, metavar: str = "FILE", *names: str, default: Any = ..., **how: Any) -> Any:
     """The option for a value, a file if nothing else is said, called as its field or by these names."""
-    return typer.Option(*names, metavar=metavar, help=about, **how)
+    return typer.Option(default, *names, metavar=metavar, help=about, **how)
 
 
 def switch(name: str, about: str) -> Any:
     """The option that is there or not."""
-    return typer.Option(name, help=about)
+    return typer.Option(..., name, help=about)
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", callback=_hush, help="Print only results and errors, no progress.")]

@@ -153,20 +153,17 @@ class ExportOptions:
 
     model: What
     output: Annotated[Path, option("Folder to write, or FILE.html.", "DIR", "--output", "-o")]
-    single_file: Annotated[bool, switch("--single-file", "One HTML file with all in it, below 30 MB.")] = False
+    single_file: bool = switch("--single-file", "One HTML file with all in it, below 30 MB.")
     train: Train = False
-    profiles: Annotated[
-        list[str] | None,
-        option("Variants for richer adapters, beside browser: desktop, m1, adreno.", "PROFILE", "--for"),
-    ] = None
-    store: Annotated[Stored, option("Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store")] = (
-        Stored.f32
+    profiles: list[str] | None = option(
+        "Variants for richer adapters, beside browser: desktop, m1, adreno.", "PROFILE", "--for"
     )
+    store: Stored = option("Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store", default=Stored.f32)
     steps: Steps = 0
     weights: Weights = None
     size: Sizes = None
     labels: Labels = None
-    name: Annotated[str | None, option("Title of the page.", "TEXT")] = None
+    name: str | None = option("Title of the page.", "TEXT")
     quiet: Quiet = False
     as_json: Json = False
 
@@ -212,10 +209,9 @@ class Question:
     """The flags of `anneal fit`."""
 
     model: What
-    profiles: Annotated[
-        list[str] | None,
-        option("Limits to look at: browser, software, desktop, m1, adreno; default: all.", "PROFILE", "--for"),
-    ] = None
+    profiles: list[str] | None = option(
+        "Limits to look at: browser, software, desktop, m1, adreno; default: all.", "PROFILE", "--for"
+    )
     train: Train = False
     size: Sizes = None
     quiet: Quiet = False

@@ -338,10 +338,10 @@ class OnnxExportOptions:
 
     model: flags.Model
     output: Annotated[Path, flags.option("File to write.", "FILE.onnx", "--output", "-o")]
-    batch: Annotated[int | None, flags.number("Fixed batch size; default: any.", most=flags.MOST_AT_ONCE)] = None
-    opset: Annotated[int, flags.number("Opset version of the operators.", 17, 23)] = 20
+    batch: int | None = flags.number("Fixed batch size; default: any.", most=flags.MOST_AT_ONCE)
+    opset: int = flags.number("Opset version of the operators.", 17, 23, default=20)
     weights: flags.Weights = None
-    model_dir: Annotated[Path | None, flags.option("gpt2: directory of another checkpoint.", "DIR")] = None
+    model_dir: Path | None = flags.option("gpt2: directory of another checkpoint.", "DIR")
     scratch: flags.Scratch = False
     quiet: flags.Quiet = False
     as_json: flags.Json = False

@@ -33,20 +33,15 @@ class Story:
         flags.argument("Checkpoint in llama2.c's first format.", "MODEL.bin", callback=flags.openable),
     ]
     prompt: flags.Prompt = ""
-    tokenizer: Annotated[
-        Path | None, flags.option("Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable)
-    ] = None
-    max_tokens: Annotated[
-        int | None, flags.number("Maximum number of tokens, with the prompt's; default: the context length.")
-    ] = None
-    temperature: Annotated[
-        float, flags.option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0)
-    ] = 1.0
-    top_p: Annotated[
-        float,
-        flags.option("Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.", "X"),
-    ] = 0.9
-    seed: Annotated[int, flags.seed("the sampling")] = 1
+    tokenizer: Path | None = flags.option(
+        "Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable
+    )
+    max_tokens: int | None = flags.number("Maximum number of tokens, with the prompt's; default: the context length.")
+    temperature: float = flags.option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0, default=1.0)
+    top_p: float = flags.option(
+        "Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.", "X", default=0.9
+    )
+    seed: int = flags.seed("the sampling", default=1)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     quiet: flags.Quiet = False
@@ -116,17 +111,15 @@ class _Options:
     model: Annotated[str, flags.argument(f"Text model: {', '.join(SPEAKING)}.", "MODEL")]
     prompt: flags.Prompt = ""
     weights: flags.Weights = None
-    max_tokens: Annotated[int, flags.number("Number of new characters.")] = 200
+    max_tokens: int = flags.number("Number of new characters.", default=200)
     temperature: flags.Temperature = 1.0
-    top_k: Annotated[int, flags.number("Sample from the N most probable; 0: from all.", 0)] = 0
-    greedy: Annotated[bool, flags.switch("--greedy", "Take the most probable character at each step.")] = False
-    seed: Annotated[int, flags.seed("the sampling")] = 0
+    top_k: int = flags.number("Sample from the N most probable; 0: from all.", 0, default=0)
+    greedy: bool = flags.switch("--greedy", "Take the most probable character at each step.")
+    seed: int = flags.seed("the sampling", default=0)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     record: flags.Record = None
-    stream: Annotated[bool, flags.switch("--stream", "Print a line of JSON per character, with its probability.")] = (
-        False
-    )
+    stream: bool = flags.switch("--stream", "Print a line of JSON per character, with its probability.")
     quiet: flags.Quiet = False
     as_json: flags.Json = False
 
