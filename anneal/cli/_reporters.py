@@ -359,7 +359,7 @@ class Bundle(JsonLines):
             for n, row in enumerate(zip(*progress.rank_times), progress.before + 1):
                 rows.append([str(n), *[f"{t:.3f}" for t in row]])
             with self._writing():
-                self._write("ranks.csv", "".join([",".join(row) + "\n" for row in rows]))
+                self._write("ranks.csv", "".join(",".join(row) + "\n" for row in rows))
         if picture is not None:
             from anneal.training import png
 

@@ -105,7 +105,7 @@ class Derivations:
         seen = [u]
         known = {u}
         for x in seen:  # which grows
-            found.update([at for at in self.numbers.get(x, ()) if at in within])
+            found.update(at for at in self.numbers.get(x, ()) if at in within)
             for old, rule in self._back.get(x, ()):
                 if rule is not None:
                     rules[rule] = None
@@ -467,9 +467,9 @@ def _line(
     return TextLine(
         number=number + 1,
         text=text,
-        ops=tuple([f"{u.op.name} {u.dtype.name}" for u in said]),
-        rules=tuple(dict.fromkeys([r for o in reversed(mine) for r in o.rules])),
-        passes=tuple(dict.fromkeys([passes.get(u, _STATEMENTS) for u in reversed(said)])),
+        ops=tuple(f"{u.op.name} {u.dtype.name}" for u in said),
+        rules=tuple(dict.fromkeys(r for o in reversed(mine) for r in o.rules)),
+        passes=tuple(dict.fromkeys(passes.get(u, _STATEMENTS) for u in reversed(said))),
         nodes=tuple(nodes),
         lines=lines_of(from_),
         modules=modules_of(from_),

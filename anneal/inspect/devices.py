@@ -266,7 +266,7 @@ def numerics(device: str) -> Numerics:
             "sum of 1,048,576 tenths": f"{_long_sum():.1e} relative",
             "matmul of 256 × 256": f"{_product():.2f} of the usual bound",
         }
-        found = tuple([_worst(*f) for f in FUNCTIONS])
+        found = tuple(_worst(*f) for f in FUNCTIONS)
     return Numerics(opened.name, opened.adapter, found, tuple(facts.items()))
 
 

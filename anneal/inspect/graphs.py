@@ -90,9 +90,9 @@ class NodeFacts:
             id=numbers[u],
             op=u.op.name,
             dtype=u.dtype.name,
-            shape=tuple([n if isinstance(n, int) else repr(n) for n in u.shape]),
+            shape=tuple(n if isinstance(n, int) else repr(n) for n in u.shape),
             arg=None if u.arg is None else repr(u.arg)[:most],
-            src=tuple([numbers[s] for s in u.src if s in numbers]),
+            src=tuple(numbers[s] for s in u.src if s in numbers),
             **more,
         )
 
@@ -240,7 +240,7 @@ class PassState:
 
 def passes() -> tuple[PassInfo, ...]:
     """The scheduler's passes, which have the whole graph, then the code generator's, which have a kernel, in order."""
-    return tuple([_info(line, p) for line in PIPELINES for p in line])
+    return tuple(_info(line, p) for line in PIPELINES for p in line)
 
 
 def after_pass(
@@ -350,7 +350,7 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     for n, call in enumerate(plan.calls if plan is not None else ()):
         for at in call.places:
             kernels.setdefault(at, []).append(n)
-    return tuple([_graph_node(u, numbers, made.get(u), tuple(kernels.get(n, ()))) for n, u in enumerate(order)])
+    return tuple(_graph_node(u, numbers, made.get(u), tuple(kernels.get(n, ()))) for n, u in enumerate(order))
 
 
 def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: Ints) -> GraphNode:
@@ -437,11 +437,11 @@ def _after(
     info: PassInfo, views: Sequence[UOp | str], before: _State, places: Mapping[UOp, int]
 ) -> tuple[_State, PassGraph]:
     graphs = [x for x in views if isinstance(x, UOp)]
-    text = tuple([line for x in views if isinstance(x, str) for line in x.rstrip("\n").split("\n")])
+    text = tuple(line for x in views if isinstance(x, str) for line in x.rstrip("\n").split("\n"))
     order = toposort(tuple(dict.fromkeys(graphs))) if graphs else []
     numbers = {u: n for n, u in enumerate(order)}
     changed = _changed(order, before, places)
-    nodes = tuple([PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in changed) for u in order])
+    nodes = tuple(PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in changed) for u in order)
     if order:
         kept = {places[u] for u in order if u in places}
         removed = sum(u not in numbers and before.places.get(u) not in kept for u in before.order)

@@ -75,14 +75,14 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
             texts[sink] = text(sink)
         info = kernel_info(sink)
         found = placed(call.places, origins)
-        reads = tuple([_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :])])
+        reads = tuple(_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :]))
         for v in call.args[: call.outputs]:
             writer[v] = number
         records.append(
             KernelCall(
                 name=call.kernel.name,
                 reads=reads,
-                writes=tuple([_buffer(plan, v, writer) for v in call.args[: call.outputs]]),
+                writes=tuple(_buffer(plan, v, writer) for v in call.args[: call.outputs]),
                 flops=info.flops,
                 bytes=info.bytes_read + info.bytes_written,
                 phase=call.phase,
@@ -91,7 +91,7 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
                 label=label_of(found),
                 lines=lines_of(found),
                 modules=modules_of(found),
-                functions=tuple(dict.fromkeys([_function(o) for o in _computing(found)])),
+                functions=tuple(dict.fromkeys(_function(o) for o in _computing(found))),
                 nodes=call.places,
             )
         )
@@ -198,12 +198,12 @@ def placed(places: Iterable[int], origins: Sequence[Origin]) -> list[Origin]:
 def lines_of(found: Iterable[Origin | UOp]) -> tuple[Line, ...]:
     """The user's lines, each once."""
     lines = [(code, line) for _, code, line, _, _ in [o.provenance for o in found] if code is not None]
-    return tuple(dict.fromkeys([Line(code.co_filename, line, code.co_qualname) for code, line in lines]))
+    return tuple(dict.fromkeys(Line(code.co_filename, line, code.co_qualname) for code, line in lines))
 
 
 def modules_of(found: Iterable[Origin | UOp]) -> tuple[str, ...]:
     """The paths of the modules that were called, each once, from the module that was called first: "h.0.mlp"."""
-    return tuple(dict.fromkeys([o.provenance[3] for o in found if o.provenance[3]]))
+    return tuple(dict.fromkeys(o.provenance[3] for o in found if o.provenance[3]))
 
 
 def label_of(found: Sequence[Origin]) -> str:
@@ -241,7 +241,7 @@ def _common(paths: Sequence[str]) -> str:
     ('h.0.mlp', '')
     """
     same = takewhile(lambda names: len({*names}) == 1, zip(*[path.split(".") for path in paths]))
-    return ".".join([names[0] for names in same])
+    return ".".join(names[0] for names in same)
 
 
 def _sum(names: Iterable[str], between: str = " + ") -> str:

@@ -239,7 +239,7 @@ def chrome_trace(
     def add(name: str, kind: str, lane: int, args: dict[str, Any], **more: Any) -> None:
         events.append({"name": name, "ph": kind, "pid": 1, "tid": lane, "args": args, **more})
 
-    add("process_name", "M", 0, {"name": " on ".join([x for x in (title, device) if x])})
+    add("process_name", "M", 0, {"name": " on ".join(x for x in (title, device) if x)})
     lanes: dict[str, int] = {}
     at = 0.0
     for n, each in enumerate(launches):
@@ -259,7 +259,7 @@ def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:
     found = {k: launch[k] for k in ("name", "flops", "bytes", "gflops", "gbs", "opts") if k in launch}
     found["fused"] = " + ".join(launch.get("fused", ()))
     lines = [x if isinstance(x, Mapping) else {"file": x.file, "line": x.line} for x in launch.get("lines", ())]
-    found["lines"] = ", ".join([f"{x['file']}:{x['line']}" for x in lines])
+    found["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in lines)
     return found
 
 
@@ -414,7 +414,7 @@ def worked(name: str, cost_model: CostModel) -> Worked | None:
             continue
         read = {s for u in example.nodes for s in u.src}
         sink = graph([u for u in example.nodes if u not in read])
-        texts = dict.fromkeys([k.text for k in kernel_calls(plan_for(sink, cost_model)[0], origins(sink))])
+        texts = dict.fromkeys(k.text for k in kernel_calls(plan_for(sink, cost_model)[0], origins(sink)))
         return Worked(
             example.source, tuple(nodes(list(example.nodes))), tuple(pass_graphs(sink, cost_model)), tuple(texts)
         )
@@ -502,7 +502,7 @@ def _statistics(flat: Array) -> TensorStatistics:
     for good in _pieces(flat):
         zeros, count, total = zeros + int((good == 0).sum()), count + good.size, total + good.sum()
         least, greatest = float(good.min(initial=least)), float(good.max(initial=greatest))
-    wrong, first = flat.size - count, tuple([str(v) for v in flat[:SHOWN].tolist()])
+    wrong, first = flat.size - count, tuple(str(v) for v in flat[:SHOWN].tolist())
     if not count:
         return TensorStatistics(None, None, None, None, zeros, wrong, (), first)
     mean, squares, bins = total / count, 0.0, np.zeros(BINS, np.int64)
@@ -539,7 +539,7 @@ def _mapped(path: Path, kind: str, most: int) -> TensorFile:
         read = statistics_of(file[name].numpy()) if most >= 0 else None
         found.append(TensorEntry(name, e.dtype, tuple(e.shape), size, read))
     notes = io.safe_metadata(path) if kind == "safetensors" else file.metadata
-    return TensorFile(kind, tuple(found), tuple([(k, str(v)[:200]) for k, v in notes.items()]))
+    return TensorFile(kind, tuple(found), tuple((k, str(v)[:200]) for k, v in notes.items()))
 
 
 def _arrays(path: Path, kind: str, most: int) -> TensorFile:

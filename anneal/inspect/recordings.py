@@ -177,7 +177,7 @@ class PlanRecording:
     @property
     def left_out(self) -> int:
         """Runs of plans that are not kept."""
-        return sum([t.runs for plan, t in self.meter.tracks.items() if t.launches and plan not in self._numbers])
+        return sum(t.runs for plan, t in self.meter.tracks.items() if t.launches and plan not in self._numbers)
 
     def mark(self) -> int | None:
         """The number of the largest plan that ran since the last mark; None where none ran that is kept."""
@@ -352,14 +352,14 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
             if u.op is Op.BUFFER:
                 known[u] = arena().again(u, (), Storage(u.arg.size, u.arg.dtype, u.arg.device))
             else:
-                src = tuple([known[s] for s in u.src])
+                src = tuple(known[s] for s in u.src)
                 known[u] = u if src == u.src else arena().again(u, src, u.arg)
         return known[root]
 
     made = bare(sink)
     rules = []
     for e in fired:
-        several = () if isinstance(e.after, UOp) else tuple([None if x is None else bare(x) for x in e.after])
+        several = () if isinstance(e.after, UOp) else tuple(None if x is None else bare(x) for x in e.after)
         after = bare(e.after) if isinstance(e.after, UOp) else several
         rules.append(dataclasses.replace(e, before=bare(e.before), after=after))
     return made, rules

@@ -80,7 +80,7 @@ class _Collector:
 
     async def sources(self, about: dict[str, Any], records: Iterable[Any]) -> None:
         """The user's lines that records name, with those about them."""
-        lines = dict.fromkeys([(x["file"], x["line"]) for x in records if x is not None])
+        lines = dict.fromkeys((x["file"], x["line"]) for x in records if x is not None)
         parts = {k: about[k] for k in ("model", "step")}
         for file, line in list(lines)[:LINES]:
             await self.get("/api/ask/source", needed=False, **parts, file=file, line=line)

@@ -27,7 +27,7 @@ LARGEST = 4 << 30  # bytes of one file
 ALL = 16 << 30  # and of all of them
 _ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(KINDS)})")
 # The suffix of a file's name here, found by the dot: a text of megabytes is searched in milliseconds.
-_SUFFIX = re.compile("|".join([rf"\.{k}(?<=[0-9a-f]{{32}}\.{k})" for k in KINDS]).encode())
+_SUFFIX = re.compile("|".join(rf"\.{k}(?<=[0-9a-f]{{32}}\.{k})" for k in KINDS).encode())
 
 
 class Refused(Exception):
@@ -55,7 +55,7 @@ class Uploads:
 
     def __init__(self, folder: Path, *, scripts: bool = True) -> None:
         self.folder = folder
-        self.kinds = tuple([k for k in KINDS if scripts or k != "py"])
+        self.kinds = tuple(k for k in KINDS if scripts or k != "py")
 
     async def take(self, name: str, body: AsyncIterator[bytes]) -> Upload:
         """Keep a file that comes in pieces. Raises Refused for another kind of file, or one that is too large."""
@@ -171,7 +171,7 @@ def _inside(text: str) -> bytes:
 
 def plain(name: str) -> str:
     """A name to show: its last part, without what commands a terminal."""
-    return "".join([c if c.isprintable() else "\ufffd" for c in re.split(r"[\\/]", name)[-1]])[:200]
+    return "".join(c if c.isprintable() else "\ufffd" for c in re.split(r"[\\/]", name)[-1])[:200]
 
 
 NAME = re.compile(r"[\w][\w.-]{0,120}")

@@ -396,7 +396,7 @@ def _check_line(where: tuple[str, int], lines: Iterable[Line], of: str) -> None:
     if any(x.line == number and x.file.endswith(file) for x in lines):
         return
     near = sorted({(not x.file.endswith(file), Path(x.file).name, x.line) for x in lines})
-    there = ", ".join([f"{name}:{line}" for _, name, line in near[:_LINES]]) + (", ..." if len(near) > _LINES else "")
+    there = ", ".join(f"{name}:{line}" for _, name, line in near[:_LINES]) + (", ..." if len(near) > _LINES else "")
     raise UserError(
         f"nothing of {of} comes from line {number} of {file}; " + (f"lines are {there}" if near else "it has no lines")
     )

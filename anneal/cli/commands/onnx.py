@@ -58,7 +58,7 @@ def info(
 
 
 def _print(found: Description, cost: dict[str, Any] | str) -> None:
-    opsets = ", ".join([f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets])
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets)
     data(f"{found.name or 'a graph without a name'}, by {found.producer or 'an unknown program'}")
     data(f"ir_version {found.ir_version}, opsets {opsets or 'none'}")
     for v in found.inputs:
@@ -95,7 +95,7 @@ def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str
     if shapeless := [v.name for v in model.inputs if v.shape is None and v.kind == "tensor"]:
         return f"the file says no shape of {', '.join(shapeless)}"
     if unknown := [size for v in model.inputs for size in _open_sizes(v) if not known.keys() & set(size)]:
-        return f"give {' '.join(dict.fromkeys([f'--size {size[0]}=N' for size in unknown]))}"
+        return f"give {' '.join(dict.fromkeys(f'--size {size[0]}=N' for size in unknown))}"
     try:
         whole = load(file, "cpu")
         results = whole.trace(feeds_of(whole, None, sizes, 0))
@@ -118,7 +118,7 @@ def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str
 def _open_sizes(info: ValueInfo) -> list[tuple[str, ...]]:
     """The sizes of an input that a file leaves open, each by the names that --size knows it by."""
     names = [(d, f"{info.name}.{i}") for i, d in enumerate(info.shape or ()) if not isinstance(d, int)]
-    return [tuple([n for n in both if n]) for both in names]
+    return [tuple(n for n in both if n) for both in names]
 
 
 @app.command("run")
@@ -311,9 +311,9 @@ def _told(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, list):
-        return f"a sequence of {len(value)}: {', '.join([_told(v) for v in value[:4]])}"
+        return f"a sequence of {len(value)}: {', '.join(_told(v) for v in value[:4])}"
     some = value.ravel()[:4].tolist()
-    shown = ", ".join([f"{x:.6g}" if isinstance(x, float) else str(x) for x in some])
+    shown = ", ".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in some)
     return f"{value.dtype}{list(value.shape)}  {shown}{', ...' if value.size > 4 else ''}"
 
 

@@ -121,7 +121,7 @@ def _tell(task: _Task, state: PlanRecording) -> None:
     for plan in sorted(state.plans, key=lambda p: -p.runs)[:_REASONS]:
         times = plan.times or {}
         if parts := times.get("parts"):
-            data(f"plan {plan.number}: of a step " + ", ".join([f"{name} {x:.0%}" for name, x in parts.items()]))
+            data(f"plan {plan.number}: of a step " + ", ".join(f"{name} {x:.0%}" for name, x in parts.items()))
         for reason in times.get("reasons", ()):
             data(f"plan {plan.number}: {reason}")
     if state.left_out:

@@ -418,7 +418,7 @@ class _Kernels:
         if not tracks:
             return False
         times = {plan: t.times() for plan, t in tracks.items()}
-        whole = sum([t.kernels.median for t in times.values() if t.kernels is not None]) or 1.0
+        whole = sum(t.kernels.median for t in times.values() if t.kernels is not None) or 1.0
         found = []
         for plan, track in tracks.items():
             same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -428,7 +428,7 @@ class _Kernels:
             part = t.kernels.median / whole if t.kernels is not None else 0.0
             for (phase, _), of in same.items():
                 if (each := track.of(of)) is not None:
-                    share = part * sum([t.share[n] for n in of])
+                    share = part * sum(t.share[n] for n in of)
                     found.append(Slow(phase, labels[of[0]], each.median, share, each.low, each.high))
         largest = max(tracks, key=lambda plan: len(plan.calls))
         progress.slowest = sorted(found, key=lambda s: -s.seconds)[:6]

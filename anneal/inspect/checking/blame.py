@@ -399,10 +399,10 @@ def _with_numbers(nodes: list[UOp]) -> Src:
 
     with arena().untracked():
         for u in nodes:
-            src = tuple([new[s] for s in u.src])
+            src = tuple(new[s] for s in u.src)
             arg = mapped(u.arg, number) if symbolic_arg(u.arg) else u.arg
             if u.op is Op.BIND:
                 new[u] = const(u.dtype, u.arg[3])
             else:
                 new[u] = u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
-    return tuple([new[u] for u in nodes])
+    return tuple(new[u] for u in nodes)

@@ -46,7 +46,7 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: Ints, valid: Array | None = 
     error = x.whole()
     if valid is not None:
         value, error = np.where(valid, value, np.array(identity, value.dtype)), np.where(valid, error, 0.0)
-    count = math.prod([value.shape[a] for a in axes])
+    count = math.prod(value.shape[a] for a in axes)
     if op in (Op.MAX, Op.MIN):
         start = np.array(identity, value.dtype)
         best: Any = partial(MEANINGS[op].reduce, axis=axes, keepdims=True)  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
     shape = a.value.shape
     (x, dx, mine), (y, dy, its) = _thin(a), _thin(b)
     rest = [i for i in range(len(shape)) if i not in axes and i in (*mine, *its)]
-    times = math.prod([n for i, n in enumerate(shape) if i in axes and i not in (*mine, *its)])
+    times = math.prod(n for i, n in enumerate(shape) if i in axes and i not in (*mine, *its))
     kept = [n if i in rest else 1 for i, n in enumerate(shape)]
 
     def summed(left: Array, right: Array) -> Array:
@@ -149,14 +149,14 @@ def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
         error = error + summed(np.abs(x) + dx, dy)
     whole = a.exact and b.exact and all(bool((t == np.rint(t)).all()) for t in (x, y))
     # a product is rounded, unless it is fused with the sum
-    return TermFacts(summed(x, y), size, np.abs(error), math.prod([shape[i] for i in axes]) + 1.0, whole)
+    return TermFacts(summed(x, y), size, np.abs(error), math.prod(shape[i] for i in axes) + 1.0, whole)
 
 
 def _thin(x: Bounded) -> tuple[Array, Array, list[int]]:
     """The values and their bounds without the axes along which both repeat themselves; the axes that are left."""
     value, error = x.value, x.whole()
     kept = [i for i, n in enumerate(value.shape) if n == 0 or (n > 1 and (value.strides[i] or error.strides[i]))]
-    index = tuple([slice(None) if i in kept else 0 for i in range(value.ndim)])
+    index = tuple(slice(None) if i in kept else 0 for i in range(value.ndim))
     return value[index], error[index], kept
 
 
@@ -259,7 +259,7 @@ class KernelValues:
         for u in order:
             if u.op is Op.REDUCE:
                 inside = {r for r in _below(u.src[0]) if r.op is Op.RANGE and r.arg[1] == "reduce"} | set(u.src[1:])
-                work = max(work, math.prod([self._extent(r) for r in inside]))
+                work = max(work, math.prod(self._extent(r) for r in inside))
         return loops, extents, work
 
     def _loops(self, order: Nodes) -> tuple[list[UOp], list[int]]:
@@ -383,7 +383,7 @@ class KernelValues:
             taken = UOp(Op.PARAM, u.dtype, (), (values, (n, size // n)))
             both = [self._read(rows, ...), self._read(values, ...).moved(lambda a: a.reshape(n, -1))]
             whole = scattered(UOp(u.op, u.dtype, (u.src[0], taken), u.arg), both)
-            return whole.moved(lambda a: a[tuple([s.value for s in src])])
+            return whole.moved(lambda a: a[tuple(s.value for s in src)])
         if u.op in ALU:
             return apply(u.op, u.dtype, src, [s.dtype for s in u.src])
         raise CompilerError(f"check: {u.op.name} does not belong in a kernel graph", node=repr(u))
@@ -425,7 +425,7 @@ class KernelValues:
             # a source need not depend on every range that is summed over, nor be as long
             given = [x.value, *[inner.ranges[r] for r in u.src[1:]], *(() if valid is None else (valid,))]
             whole = partial(np.broadcast_to, shape=np.broadcast_shapes(*[a.shape for a in given]))
-            axes = tuple([self._axes[r] for r in u.src[1:]])
+            axes = tuple(self._axes[r] for r in u.src[1:])
             parts.append(part_of(u.arg, u.dtype, x.moved(whole), axes, None if valid is None else whole(valid)))
         if not parts:
             identity = reduce_identity(u.arg, u.dtype)

@@ -295,7 +295,7 @@ def _difference(
         node = next((r.program.nodes[w.places[0]] for w in r.program.written[r.n] if w.value == v and w.places), None)
     dtype = r.dtype(v)
     shape: Ints = node.shape if node is not None else (r.plan.values[v].size,)
-    at = tuple([int(i) for i in np.unravel_index(wrong.element, shape)]) if wrong.element < math.prod(shape) else ()
+    at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
     return Difference(
         **r.facts,
         opts=r.execution.programs[r.n].opts,

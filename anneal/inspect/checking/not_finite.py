@@ -100,7 +100,7 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
         u, flat, sources, overflow, begins = births[0]
         inputs = _traced(r, u, flat)
         op, shape = u.op.name, u.shape
-        at = tuple([int(i) for i in np.unravel_index(flat, shape)])
+        at = tuple(int(i) for i in np.unravel_index(flat, shape))
         places = [i for i, x in enumerate(r.program.nodes) if x is u]
         lines = lines_of([r.program.origins[i] for i in places]) or lines
     return NotFinite(
@@ -163,7 +163,7 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
             found[named[b], i] = float(known[b].value[i])
         elif b.op is Op.EXPAND:
             [s], where = b.src, np.unravel_index(i, b.shape)
-            inside = tuple([0 if n == 1 else int(k) for k, n in zip(where, s.shape, strict=True)])
+            inside = tuple(0 if n == 1 else int(k) for k, n in zip(where, s.shape, strict=True))
             stack.append((s, int(np.ravel_multi_index(inside, s.shape)) if s.shape else 0))
         elif b.op in ALU and all(s.shape == b.shape or s.size == 1 for s in b.src):
             stack += [(s, i if s.shape == b.shape else 0) for s in b.src]
@@ -175,7 +175,7 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
 def _largest(found: dict[tuple[int, int], float]) -> tuple[str, ...]:
     """The largest elements in memory, by the number of the value and the place in it."""
     ranked = sorted(found, key=lambda at: -abs(found[at]))[:_MOST]
-    return tuple([f"v{v}[{i}] = {found[v, i]:.9g}" for v, i in ranked])
+    return tuple(f"v{v}[{i}] = {found[v, i]:.9g}" for v, i in ranked)
 
 
 def _inputs(r: CheckRun, slot: int, element: int) -> tuple[str, ...]:

@@ -220,7 +220,7 @@ class PointValues:
             below = [*src, *[t for s in src for t in s.src]] if reduces else src
             found[u] = max([found.get(s, 1) for s in below], default=1)
             if reduces and src:
-                found[u] *= math.prod([src[0].shape[a] for a in u.arg[1]])
+                found[u] *= math.prod(src[0].shape[a] for a in u.arg[1])
         return found[root]
 
     def at(self, root: UOp, points: Array) -> Iterator[tuple[Array, Bounded]]:
@@ -231,7 +231,7 @@ class PointValues:
         step = max(1, _LANES // work)
         for i in range(0, points.size, step):
             some = points[i : i + step]
-            index = tuple([d.astype(np.int64) for d in np.unravel_index(some, root.shape)]) if root.shape else ()
+            index = tuple(d.astype(np.int64) for d in np.unravel_index(some, root.shape)) if root.shape else ()
             self._memo.clear()
             self._kept.clear()
             value = self._value(root, index, 1)
@@ -268,7 +268,7 @@ class PointValues:
             return self._value(u.src[0], tuple(_MOVES[u.op](u, index, ndim)), ndim)
         if u.op is Op.PAD:
             at = [(i - before, n) for i, (before, _), n in zip(index, u.arg, u.src[0].shape, strict=True)]
-            below = tuple([np.clip(i, 0, max(n - 1, 0)) for i, n in at])
+            below = tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in at)
             inside = reduce(np.logical_and, [(i >= 0) & (i < n) for i, n in at])
             return self._value(u.src[0], below, ndim).gated(inside)
         if u not in self._arrays:
