@@ -346,10 +346,10 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     order = live_nodes(sink)
     numbers = {u: n for n, u in enumerate(order)}
     made = made_by(fired)
-    kernels: dict[int, list[int]] = {}
+    kernels: defaultdict[int, list[int]] = defaultdict(list)
     for n, call in enumerate(plan.calls if plan is not None else ()):
         for at in call.places:
-            kernels.setdefault(at, []).append(n)
+            kernels[at].append(n)
     return tuple(_graph_node(u, numbers, made.get(u), tuple(kernels.get(n, ()))) for n, u in enumerate(order))
 
 

@@ -238,9 +238,7 @@ def repro_of(finding: Finding, file: IO[bytes]) -> None:
         file: the path of the file that is written.
     """
     kernel = getattr(finding.program, "kernel", None)
-    arrays: dict[str, Array] = {}
-    for n, content in enumerate(finding.before):
-        arrays[f"memory{n}"] = np.ascontiguousarray(content).view(np.uint8)
+    arrays = {f"memory{n}": np.ascontiguousarray(a).view(np.uint8) for n, a in enumerate(finding.before)}
     for n, (index, value, error) in enumerate(finding.expected):
         arrays[f"index{n}"], arrays[f"value{n}"], arrays[f"error{n}"] = index, value, np.ascontiguousarray(error)
     d = finding.difference

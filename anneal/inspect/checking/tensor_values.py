@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any
@@ -66,10 +67,7 @@ class TensorValues:
         elements = sum(u.size for u in order if u.op not in _VIEWS)
         if elements > self.most:
             raise TooLarge(elements)
-        users: dict[UOp, int] = {}
-        for u in order:
-            for s in needed(u) if base(u) not in self.known else ():
-                users[s] = users.get(s, 0) + 1
+        users = Counter(s for u in order if base(u) not in self.known for s in needed(u))
         values: dict[UOp, Bounded] = {}
         for u in order:
             if base(u) in self.known:
@@ -145,10 +143,8 @@ def _is_contraction(u: UOp, term: UOp) -> bool:
 def needed(u: UOp) -> Src:
     """The nodes whose values that of `u` takes."""
     if u.op is Op.REDUCE_AXIS:
-        out: dict[UOp, None] = {}
-        for x in _addends(u):
-            out.update(dict.fromkeys(x.src if _is_contraction(u, x) else (x,)))
-        return tuple(out)
+        below = [x.src if _is_contraction(u, x) else (x,) for x in _addends(u)]
+        return tuple(dict.fromkeys(s for src in below for s in src))
     return (value_of(u),) if u.op is Op.CALL else tuple(dict.fromkeys(u.src))
 
 
