@@ -557,55 +557,13 @@ early-rewrites split-contractions narrow-products split-reduces materialisation 
 kernel-split range-propagation memory-plan legalise coalesce-loops merge-rows choose-opts apply-opts skip-unused
 map-to-hardware write-out vectorise linearise write-body write-module"""
 
-# methods of Tensor, for shells that complete
-TENSOR = """
-abs abs_ absolute absolute_ acos acos_ acosh acosh_ add add_ addbmm addbmm_ addcdiv addcdiv_ addcmul addcmul_ addmm
-addmm_ addmv addmv_ addr addr_ adjoint all allclose amax amin aminmax angle any arange arccos arccos_ arccosh
-arccosh_ arcsin arcsin_ arcsinh arcsinh_ arctan arctan2 arctan2_ arctan_ arctanh arctanh_ argmax argmin argsort
-argwhere as_strided as_strided_scatter asin asin_ asinh asinh_ assign astype atan atan2 atan2_ atan_ atanh atanh_
-atleast_1d atleast_2d atleast_3d avg_pool1d avg_pool2d avg_pool3d backward baddbmm baddbmm_ bartlett_window
-batch_norm bernoulli bernoulli_ bfloat16 binary_cross_entropy binary_cross_entropy_with_logits bincount bitcast
-bitwise_and bitwise_and_ bitwise_invert bitwise_left_shift bitwise_left_shift_ bitwise_not bitwise_not_ bitwise_or
-bitwise_or_ bitwise_right_shift bitwise_right_shift_ bitwise_xor bitwise_xor_ blackman_window block_diag bmm bool
-broadcast_to bucketize byte cartesian_prod cast cat cauchy_ cbrt ceil ceil_ celu char chunk clamp clamp_ clamp_max
-clamp_max_ clamp_min clamp_min_ clip clip_ clone column_stack combinations concat concatenate conj conj_physical
-contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d copy_ copysign copysign_ corrcoef
-cos cos_ cosh cosh_ count_nonzero cov cpu cross cross_entropy cummax cummin cumprod cumprod_ cumsum cumsum_
-cumulative_prod cumulative_sum cumulative_trapezoid data_ptr deg2rad deg2rad_ detach detach_ diag diag_embed
-diagflat diagonal diagonal_scatter diff digamma digamma_ dim dist div div_ divide divide_ divmod dot double dropout
-dsplit dstack einsum element_size elu empty empty_like eq eq_ equal erf erf_ erfc erfc_ erfinv erfinv_ exp exp2
-exp2_ exp_ expand expand_as expand_dims expm1 expm1_ exponential_ eye fill_ fill_diagonal_ fix fix_ flatten flip
-fliplr flipud float float_power float_power_ floor floor_ floor_divide floor_divide_ fmax fmin fmod fmod_ frac frac_
-frexp from_numpy full full_like gather gcd gcd_ ge ge_ gelu geometric_ ger get_device greater greater_ greater_equal
-greater_equal_ group_norm gt gt_ half hamming_window hann_window hardshrink hardsigmoid hardswish hardtanh heaviside
-heaviside_ histc histogram hsplit hstack huber_loss hypot hypot_ i0 i0_ index_add index_add_ index_copy index_copy_
-index_fill index_fill_ index_put index_put_ index_reduce index_reduce_ index_select inner int interpolate is_complex
-is_conj is_contiguous is_floating_point is_inference is_neg is_nonzero is_pinned is_same_size is_shared is_signed
-isclose isfinite isin isinf isnan isneginf isposinf isreal item kaiser_window kl_div kron kthvalue l1_loss
-layer_norm lcm lcm_ ldexp ldexp_ le le_ leaky_relu lerp lerp_ less less_ less_equal less_equal_ lgamma lgamma_
-linear linspace log log10 log10_ log1p log1p_ log2 log2_ log_ log_normal_ log_softmax logaddexp logaddexp2
-logcumsumexp logical_and logical_and_ logical_not logical_not_ logical_or logical_or_ logical_xor logical_xor_ logit
-logit_ logsigmoid logspace logsumexp long lt lt_ manual_seed masked_fill masked_fill_ masked_scatter masked_scatter_
-masked_select matmul matrix_norm matrix_power matrix_transpose max max_pool1d max_pool2d max_pool3d maximum mean
-median min minimum mish mm mode moveaxis movedim mse_loss msort mul mul_ multinomial multiply multiply_ mv mvlgamma
-nan_to_num nan_to_num_ nanmax nanmean nanmedian nanmin nanquantile nanstd nansum nanvar narrow narrow_copy
-ndimension ne ne_ neg neg_ negative negative_ nelement new new_empty new_empty_strided new_full new_ones new_tensor
-new_zeros nextafter nextafter_ nll_loss no_grad nonzero nonzero_static norm normal normal_ not_equal not_equal_
-numel numpy one_hot ones ones_like outer pad pdist permute permute_dims pin_memory pixel_shuffle pixel_unshuffle
-polygamma positive pow pow_ prelu prod put put_ quantile rad2deg rad2deg_ rand rand_like randint randn randn_like
-random_ randperm ravel realize reciprocal reciprocal_ register_hook register_post_accumulate_grad_hook relu relu6
-relu_ remainder remainder_ renorm renorm_ repeat repeat_interleave requires_grad_ reshape reshape_as resolve_conj
-resolve_neg retain_grad rms_norm roll rot90 round round_ row_stack rows rsqrt rsqrt_ scaled_dot_product_attention
-scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ searchsorted select select_scatter selu
-set_ sgn sgn_ share_memory_ short shrink sigmoid sigmoid_ sign sign_ signbit silu sin sin_ sinc sinc_ sinh sinh_
-slice_scatter smooth_l1_loss softmax softmin softplus softshrink softsign sort split split_with_sizes sqrt sqrt_
-square square_ squeeze squeeze_ stack std std_mean stride sub sub_ subtract subtract_ sum sum_to_size swapaxes
-swapaxes_ swapdims swapdims_ swish t t_ take take_along_axis take_along_dim tan tan_ tanh tanh_ tanhshrink
-tensor_split tensordot threshold tile to to_dense to_device tolist topk trace transpose transpose_ trapezoid tri
-tril tril_ tril_indices triu triu_ triu_indices true_divide true_divide_ trunc trunc_ type type_as unbind unflatten
-unfold uniform uniform_ unique unique_consecutive unsafe_chunk unsafe_split unsqueeze unsqueeze_ unstack
-update_slice vander var var_mean vdot vecdot view view_as vsplit vstack where xlogy xlogy_ zero_ zero_grad zeros
-zeros_like"""
+# methods of Tensor that stand in no list above, for shells that complete
+OTHERS = """
+assign backward bfloat16 bitcast bool byte cast char clone contiguous cpu data_ptr detach detach_ dim double
+element_size float get_device half int is_complex is_conj is_floating_point is_inference is_neg is_nonzero is_pinned
+is_same_size is_shared is_signed item long no_grad numel numpy pin_memory realize register_hook
+register_post_accumulate_grad_hook requires_grad_ retain_grad set_ share_memory_ short to to_dense to_device tolist
+type zero_grad"""
 
 # the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi
 Tensor = "Tensor"

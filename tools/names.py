@@ -269,8 +269,8 @@ def _filled(names: Sequence[str]) -> str:
 
 
 def completed(methods: Sequence[str]) -> list[tuple[str, str, list[str]]]:
-    """What the command line completes and only the text of the compiler says: ops, passes, and all methods of Tensor,
-    of which `methods` stand in this table.
+    """What the command line completes and only the text of the compiler says: ops, passes, and the methods of Tensor
+    beside `methods`, which stand in this table.
     """
     ops, schedule, codegen, tensor = (
         (ROOT / "anneal" / file).read_text(encoding="utf-8")
@@ -287,7 +287,7 @@ def completed(methods: Sequence[str]) -> list[tuple[str, str, list[str]]]:
     return [
         ("OPS", "ops", re.findall(r"^    ([A-Z]\w*) = _\w+\(", ops, re.MULTILINE)),
         ("PASSES", "passes", re.findall(r'\bPass\(\s*"([a-z-]+)"', schedule + codegen)),
-        ("TENSOR", "methods of Tensor", sorted(names - properties)),
+        ("OTHERS", "methods of Tensor that stand in no list above", sorted(names - properties - {*methods})),
     ]
 
 
@@ -615,7 +615,7 @@ def stub(found: Sequence[Function]) -> str:
     tables = [
         f"{name}: str"
         for name in (
-            "ALIASES", "FUNCTIONAL", "IN_PLACE", "METHODS", "OPERATORS", "OPS", "PASSES", "SPECIAL", "STATICS", "TENSOR",
+            "ALIASES", "FUNCTIONAL", "IN_PLACE", "METHODS", "OPERATORS", "OPS", "OTHERS", "PASSES", "SPECIAL", "STATICS",
             "TURNED",
         )
     ]  # fmt: skip

@@ -22,7 +22,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +297,7 @@ def _source_hash(package: Path, imported: float) -> bytes | None:
         rooms = [sources(str(package / room), _ENDS) for room in _ROOMS]
     except OSError:
         return None
-    return digest(chain(*rooms), imported, str(package)) if all(rooms) else None
+    return digest([s for room in rooms for s in room], imported, str(package)) if all(rooms) else None
 
 
 def digest(found: Iterable[tuple[str, float]], since: float, root: str = "") -> bytes | None:

@@ -23,7 +23,7 @@ from typer.models import ParameterInfo
 from anneal import files, settings
 from anneal.cli._output import be_quiet, message
 from anneal.errors import AnnealError, DataError, SettingError, UserError
-from anneal.names import OPS, PASSES, TENSOR
+from anneal.names import METHODS, OPS, OTHERS, PASSES, STATICS
 from anneal.training import MODELS, check_model, suggest
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def runnable(incomplete: str) -> Items:
 
 def explained(incomplete: str) -> Items:
     """Ops and Tensor methods; ops in lower case too, as `anneal explain` takes them."""
-    found = [*_words(OPS, incomplete), *_words(TENSOR, incomplete)]
+    found = [*_words(OPS, incomplete), *sorted(_words(f"{METHODS} {STATICS} {OTHERS}", incomplete))]
     return found or _words(OPS.lower(), incomplete)
 
 
