@@ -1,6 +1,4 @@
-"""The tensor graph of a training step, as values: every node in one line of facts, how many there are of each, what
-became of it, and the graph after each pass with what that pass changed; and the models whose graphs are looked at.
-"""
+"""Graphs as values: the nodes of a training step, and what each pass made of them; the models that are looked at."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The launches of a plan, as values: what crosses each one's boundary, what it does and costs, its text, its
-time; and its name for people: the module, the functions that were called there, the user's lines.
-"""
+"""The launches of a plan as values: boundaries, cost, text, and a name for people with the user's modules and lines."""
 
 from __future__ import annotations
 

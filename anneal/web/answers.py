@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ class _Traced:
 
 
 # Questions about a graph and its plan, of a model or of a recording: what `inspect.Looked` answers.
-_LOOKED: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+_LOOKED: dict[str, Any] = {
     "graph": lambda looked, q: looked.graph(),
     "passes": lambda looked, q: looked.passes(q.get("kernel")),
     "pass": lambda looked, q: looked.one_pass(str(q.get("name")), q.get("kernel")),

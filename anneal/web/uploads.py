@@ -1,6 +1,4 @@
-"""Files that were dropped on the page: kept by their content under names of ours, so that no name from outside reaches
-the file system. Run bundles as the page sees them: what `anneal train --bundle` wrote, its own and the command line's.
-"""
+"""Files that were dropped on the page, kept by their content; and run bundles as the page sees them."""
 
 from __future__ import annotations
 
@@ -51,7 +49,9 @@ class Upload:
 
 
 class Uploads:
-    """The files in a folder, which is made when the first one comes. Without `scripts` no program is among them."""
+    """The files in a folder, which is made when the first one comes, under names of ours: no name from outside reaches
+    the file system. Without `scripts` no program is among them.
+    """
 
     def __init__(self, folder: Path, *, scripts: bool = True) -> None:
         self.folder = folder

@@ -1,6 +1,4 @@
-"""`anneal export` and `anneal fit`: a model as a web page, and whether it fits a browser. A model of their command
-lines is an example, an ONNX file, or a function of a script.
-"""
+"""`anneal export` and `anneal fit`: an example, an ONNX file or a function of a script as a web page."""
 
 from __future__ import annotations
 
