@@ -51,8 +51,7 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: Ints, valid: Array | None = 
         start = np.array(identity, value.dtype)
         best: Any = partial(MEANINGS[op].reduce, axis=axes, keepdims=True)  # type: ignore[attr-defined]
         made = best(value, initial=start)
-        wide = value.astype(np.float64)
-        upper, lower = [made if x.exact else best(wide + s * error, initial=float(start)) for s in (1, -1)]
+        upper, lower = [made if x.exact else best(value + s * error, initial=float(start)) for s in (1, -1)]
         return TermFacts(made, upper, lower, count, True)
     total: Any = partial(np.sum if op is Op.ADD else np.prod, axis=axes, keepdims=True)
     errors = EXACT if x.exact else total(error)
