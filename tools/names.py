@@ -3,7 +3,7 @@
 A function of `anneal/ops/` is declared by its decorator, `@function(alias="arccos", in_place=True)`, whose words are
 those of `anneal.ops.arguments.function`. From all of them come `anneal/names.py`, which says at run time what stands
 where, and `anneal/names.pyi`, where type checkers find every function, and the methods of `Tensor` by signature; and
-`anneal/stubs/`, for the rooms that have functions of others.
+`anneal/stubs/`, for the rooms that have functions of others. `anneal/names.py` has the words that shells complete, too.
 """
 
 from __future__ import annotations
