@@ -544,5 +544,26 @@ STATICS = """
 arange bartlett_window blackman_window einsum empty eye from_numpy full hamming_window hann_window kaiser_window
 linspace logspace manual_seed normal ones rand randint randn randperm tri tril_indices triu_indices uniform zeros"""
 
+# ops, for shells that complete
+OPS = """
+CONST VARIABLE BIND BUFFER IOTA RESHAPE PERMUTE EXPAND PAD SHRINK FLIP REDUCE_AXIS GATHER SCATTER_ADD ARGSORT
+SEGMENT_SUM SCAN CONTIGUOUS DETACH UPDATE CALL HOST_CALL PARAM RANGE LOAD STORE REDUCE BUFFERIZE SINK SPECIAL SHARED
+LANES LANE CAST BITCAST NEG ABS SIGN NOT EXP EXP2 LOG LOG2 SIN COS TAN TANH ERF SQRT RSQRT RECIP FLOOR CEIL ROUND
+TRUNC ADD SUB MUL DIV IDIV MOD POW MAX MIN LT EQ NE AND OR XOR SHL SHR WHERE THREEFRY"""
+
+# passes, for shells that complete
+PASSES = """
+early-rewrites split-contractions narrow-products split-reduces materialisation kernel-groups compute-again
+kernel-split range-propagation memory-plan legalise coalesce-loops merge-rows choose-opts apply-opts skip-unused
+map-to-hardware write-out vectorise linearise write-body write-module"""
+
+# methods of Tensor that stand in no list above, for shells that complete
+OTHERS = """
+assign backward bfloat16 bitcast bool byte cast char clone contiguous cpu data_ptr detach detach_ dim double
+element_size float get_device half int is_complex is_conj is_floating_point is_inference is_neg is_nonzero is_pinned
+is_same_size is_shared is_signed item long no_grad numel numpy pin_memory realize register_hook
+register_post_accumulate_grad_hook requires_grad_ retain_grad set_ share_memory_ short to to_dense to_device tolist
+type zero_grad"""
+
 # the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi
 Tensor = "Tensor"

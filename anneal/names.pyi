@@ -65,6 +65,9 @@ FUNCTIONAL: str
 IN_PLACE: str
 METHODS: str
 OPERATORS: str
+OPS: str
+OTHERS: str
+PASSES: str
 SPECIAL: str
 STATICS: str
 TURNED: str

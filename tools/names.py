@@ -3,13 +3,14 @@
 A function of `anneal/ops/` is declared by its decorator, `@function(alias="arccos", in_place=True)`, whose words are
 those of `anneal.ops.arguments.function`. From all of them come `anneal/names.py`, which says at run time what stands
 where, and `anneal/names.pyi`, where type checkers find every function, and the methods of `Tensor` by signature; and
-`anneal/stubs/`, for the rooms that have functions of others.
+`anneal/stubs/`, for the rooms that have functions of others. `anneal/names.py` has the words that shells complete, too.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -273,7 +274,34 @@ def operators() -> list[str]:
 
 
 def _words(names: Iterator[str] | Sequence[str]) -> str:
-    return textwrap.fill(" ".join(sorted(names)), 116, break_long_words=False, break_on_hyphens=False)
+    return _filled(sorted(names))
+
+
+def _filled(names: Sequence[str]) -> str:
+    return textwrap.fill(" ".join(names), 116, break_long_words=False, break_on_hyphens=False)
+
+
+def completed(methods: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+    """What the command line completes and only the text of the compiler says: ops, passes, and the methods of Tensor
+    beside `methods`, which stand in this table.
+    """
+    ops, schedule, codegen, tensor = (
+        (ROOT / "anneal" / file).read_text(encoding="utf-8")
+        for file in ("uop/ops.py", "schedule/passes/pipeline.py", "codegen/pipeline.py", "tensor/_tensor.py")
+    )
+    properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", tensor))
+    names = {*methods, *re.findall(r"^    def ([a-z]\w*)\(", tensor, re.MULTILINE)}
+    elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', tensor, re.MULTILINE)  # methods of other rooms
+    names.update(" ".join(elsewhere).split())
+    several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
+    for told, value in re.findall(several, tensor.partition("\nclass Tensor")[2], re.MULTILINE):
+        none = re.match(r"property\(|map\(property|True|False|\"", value)
+        (properties if none else names).update(re.findall(r"\w+", told))
+    return [
+        ("OPS", "ops", re.findall(r"^    ([A-Z]\w*) = _\w+\(", ops, re.MULTILINE)),
+        ("PASSES", "passes", re.findall(r'\bPass\(\s*"([a-z-]+)"', schedule + codegen)),
+        ("OTHERS", "methods of Tensor that stand in no list above", sorted(names - properties - {*methods})),
+    ]
 
 
 def help_of_ops() -> dict[str, list[str]]:
@@ -455,6 +483,8 @@ def table(found: Sequence[Function]) -> str:
     lines.append("}")
     for name, said, words in rows:
         lines += ["", f"# {said}", f'{name} = """\n{_words(words)}"""']
+    for name, said, every in completed([*rows[1][2], *rows[3][2]]):
+        lines += ["", f"# {said}, for shells that complete", f'{name} = """\n{_filled(every)}"""']
     lines += ["", "# the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi"]
     lines += ['Tensor = "Tensor"']
     return "\n".join(lines) + "\n"
@@ -597,8 +627,11 @@ def stub(found: Sequence[Function]) -> str:
     every = sorted([n for f in found for n in f.names])
     tables = [
         f"{name}: str"
-        for name in ("ALIASES", "FUNCTIONAL", "IN_PLACE", "METHODS", "OPERATORS", "SPECIAL", "STATICS", "TURNED")
-    ]
+        for name in (
+            "ALIASES", "FUNCTIONAL", "IN_PLACE", "METHODS", "OPERATORS", "OPS", "OTHERS", "PASSES", "SPECIAL", "STATICS",
+            "TURNED",
+        )
+    ]  # fmt: skip
     helpers = help_of_ops()
     shown += [f"from {m} import {', '.join(f'{n} as {n}' for n in names)}" for m, names in helpers.items()]
     every += [n for names in helpers.values() for n in names]

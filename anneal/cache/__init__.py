@@ -3,4 +3,6 @@
 The rooms above decide what is worth keeping and encode it as plain data; this one turns data into files and back.
 """
 
-from anneal.cache.store import CacheEntry, code_version, disk_key, enabled, entries, folder, load, prune, save
+from anneal.cache.store import (  # isort: skip
+    CacheEntry, code_version, digest, disk_key, enabled, entries, folder, load, prune, save, sources,
+)  # fmt: skip

@@ -20,7 +20,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def load(
     try:
         with files.opened(path) as f:
             facts = os.fstat(f.fileno())
-            text = f.read(LARGEST + 1) if (_is_private(path, facts) if private else _is_own(facts)) else b""
+            text = f.read(LARGEST + 1) if _is_ours(path, facts, private) else b""
     except OSError:
         return None
     try:
@@ -113,15 +113,14 @@ def load(
     return found
 
 
-def _is_own(facts: os.stat_result) -> bool:
-    """True if only this user (or root) can have written the file; always, on systems without user ids."""
-    return not hasattr(os, "geteuid") or (facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & stat.S_IWOTH)
-
-
-def _is_private(path: str, facts: os.stat_result) -> bool:
-    """True if only this user can have written the file, or put it there; always, on systems without user ids."""
+def _is_ours(path: str, facts: os.stat_result, private: bool) -> bool:
+    """True if only this user (or root) can have written the file; of what is private, if only this user can have, or
+    put it there. Always true on systems without user ids.
+    """
     if not hasattr(os, "geteuid"):
         return True
+    if not private:
+        return facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & stat.S_IWOTH
     both = facts, os.stat(os.path.dirname(path))
     return os.path.samestat(os.lstat(path), facts) and all(
         f.st_uid == os.geteuid() and not f.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for f in both
@@ -138,13 +137,13 @@ def _unpacked(packed: memoryview) -> bytes:
 
 def _checked(text: bytes, key: bytes) -> bytes | None:
     """The label of a file whose every bit is as it was written for `key`; else None."""
-    if text[:8] != _MAGIC or _hash(text) != text[8:24] or text[24:40] != key:
+    if text[:8] != _MAGIC or _hash(memoryview(text)[24:]) != text[8:24] or text[24:40] != key:
         return None
     return text[_HEAD : _HEAD + int.from_bytes(text[_HEAD - 2 : _HEAD], "little")]
 
 
-def _hash(text: bytes) -> bytes:
-    return hashlib.blake2b(memoryview(text)[24:], digest_size=16).digest()
+def _hash(text: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def save(kind: str, key: bytes | None, value: Any, label: str, private: bool = False) -> bool:
@@ -162,7 +161,7 @@ def save(kind: str, key: bytes | None, value: Any, label: str, private: bool = F
     if len(text) > LARGEST:
         return False
     rest = key + version + len(note).to_bytes(2, "little") + note + zlib.compress(text, 1)
-    packed = _MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
+    packed = _MAGIC + _hash(rest) + rest
     try:
         where.mkdir(parents=True, exist_ok=True)
         (where / kind).mkdir(0o700 if private else 0o777, exist_ok=True)
@@ -207,8 +206,7 @@ def entries(where: Path, most: int | None = None) -> list[CacheEntry]:
     found.sort(key=lambda f: (-f[2].st_mtime, f[1]))
     out: list[CacheEntry] = []
     for kind, path, facts in found:
-        label: bytes | None = b""
-        state = ""
+        note = state = ""
         if most is None or len(out) < most:
             try:
                 with files.opened(path) as f:
@@ -217,7 +215,7 @@ def entries(where: Path, most: int | None = None) -> list[CacheEntry]:
                 continue
             label = _checked(text, bytes.fromhex(os.path.basename(path)))
             state = "damaged" if label is None else "current" if text[40:56] == code_version() else "old"
-        note = (label or b"").decode(errors="replace")
+            note = (label or b"").decode(errors="replace")
         out.append(CacheEntry(kind, Path(path), facts.st_size, facts.st_mtime, note, state))
     return out
 
@@ -245,10 +243,9 @@ def prune(where: Path, max_bytes: int | None = None, older_than: float | None = 
         for kind in kinds:
             files.sweep(kind.path)
     for _, e, facts in _files(where):
-        age = now - facts.st_mtime
         if not _is_entry(e.name):
             continue
-        if older_than is not None and age >= older_than:
+        if older_than is not None and now - facts.st_mtime >= older_than:
             remove(e.path, facts.st_size)
         else:
             kept.append((facts.st_mtime, facts.st_size, e.path))
@@ -275,6 +272,7 @@ _IMPORTED = time.time()
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The rooms that decide what a program is compiled to; those above them only write programs.
 _ROOMS = ("cache", "uop", "rewrite", "schedule", "codegen", "backend")
+_ENDS = (".py", ".wgsl", ".h")
 
 
 @cache
@@ -289,39 +287,43 @@ def code_version() -> bytes | None:
 def unchanged() -> bool:
     """True if the source files are still older than this process."""
     try:
-        return all(changed <= _IMPORTED for room in _ROOMS for _, changed in _sources(str(_PACKAGE / room)))
+        return all(t <= _IMPORTED for room in _ROOMS for _, t in sources(str(_PACKAGE / room), _ENDS))
     except OSError:
         return False
 
 
 def _source_hash(package: Path, imported: float) -> bytes | None:
+    try:
+        rooms = [sources(str(package / room), _ENDS) for room in _ROOMS]
+    except OSError:
+        return None
+    return digest([s for room in rooms for s in room], imported, str(package)) if all(rooms) else None
+
+
+def digest(found: Iterable[tuple[str, float]], since: float, root: str = "") -> bytes | None:
+    """A hash of source files, which stand below `root`; None where one changed after `since`, or cannot be read."""
     h = hashlib.blake2b(digest_size=16)
     try:
-        for room in _ROOMS:
-            sources = _sources(str(package / room))
-            if not sources:
+        for path, changed in found:
+            if changed > since:
                 return None
-            for path, changed in sources:
-                if changed > imported:
-                    return None
-                text = Path(path).read_bytes()
-                h.update(f"{room}/{os.path.basename(path)} {len(text)}\n".encode())
-                h.update(text)
+            text = Path(path).read_bytes()
+            h.update(f"{path.removeprefix(root)} {len(text)}\n".encode() + text)
     except OSError:
         return None
     return h.digest()
 
 
-def _sources(folder: str) -> list[tuple[str, float]]:
-    """The sources below `folder`, Python and text of kernels, with their times, in an order that does not depend on the
-    file system.
+def sources(folder: str, ends: tuple[str, ...]) -> list[tuple[str, float]]:
+    """The files below `folder` with these endings, with their times, in an order that does not depend on the file
+    system.
     """
     out: list[tuple[str, float]] = []
     with os.scandir(folder) as found:
         for e in sorted(found, key=lambda e: e.name):
-            if e.name.endswith((".py", ".wgsl", ".h")):
+            if e.name.endswith(ends):
                 facts = e.stat()
                 out.append((e.path, max(facts.st_mtime, facts.st_ctime)))
-            elif e.is_dir() and e.name != "__pycache__":
-                out += _sources(e.path)
+            elif e.is_dir() and e.name not in ("__pycache__", "node_modules") and e.name[0] != ".":
+                out += sources(e.path, ends)
     return out

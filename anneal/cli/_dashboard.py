@@ -11,15 +11,14 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
 
 from anneal import progress
 from anneal.cli._output import NOW, console, data, fits, harmless, hold_messages, message, phase_colours, sized
 from anneal.cli._reporters import Picture, PlainLines, Progress, Start
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _LOOK = 0.05  # seconds between two looks at the terminal's size
@@ -79,7 +78,9 @@ class Dashboard(PlainLines):
             if NOW.dashboard is not self:
                 return
             self._ended.set()
-            with _undisturbed():
+            with contextlib.ExitStack() as stack:
+                with contextlib.suppress(ValueError):  # of another thread than the first; Ctrl-C is not heard meanwhile
+                    stack.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_IGN))
                 self._leave()
                 NOW.dashboard = None
                 if self._progress.losses and self._failed is None:
@@ -155,20 +156,6 @@ class Dashboard(PlainLines):
             data(text, whole=True)
 
 
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C is not heard in the block."""
-    try:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _size() -> tuple[int, int]:
     """Columns and lines of the terminal, as it is now."""
     try:
@@ -203,17 +190,15 @@ def _painted(lines: list[Text], width: int) -> list[str]:
 
 def frame(start: Start, made: Progress, width: int, height: int, said: list[str] | None = None) -> list[Text]:
     """The lines of a frame of so many columns and lines: a box with what there is room for, the curve above all."""
-    from rich.text import Text
-
     fancy = fits("\u2500\u2502\u256d\u28ff\u2501\u25a0")
     inner = width - 4
     below = [*_figures(start, made, inner), *_kernels(made, inner, fancy, height)]
     end = [_bar(start, made, inner, fancy)]
-    said_lines = [Text(text.splitlines()[0], style="bold") for text in said or () if text.strip()]
-    room = height - 2 - len(below) - len(end) - len(said_lines) - 1
+    end += [Text(text.splitlines()[0], style="bold") for text in said or () if text.strip()]
+    room = height - 3 - len(below) - len(end)
     if room < 6:  # a low terminal: the curve and the essential
-        below = below[: max(0, height - 2 - len(end) - len(said_lines) - 7)]
-        room = height - 2 - len(below) - len(end) - len(said_lines) - 1
+        below = below[: max(0, height - 9 - len(end))]
+        room = height - 3 - len(below) - len(end)
     top: list[Text] = []
     painted = phase_colours()
     if room >= 3:
@@ -226,12 +211,10 @@ def frame(start: Start, made: Progress, width: int, height: int, said: list[str]
                 top.append(Text.assemble((axis, "dim"), (curve, painted["forward"])))
         else:
             top += [Text("")] * room
-    return _boxed([*top, *below, *end, *said_lines], f"anneal train {start.model}", width, fancy)
+    return _boxed([*top, *below, *end], f"anneal train {start.model}", width, fancy)
 
 
 def _boxed(lines: list[Text], title: str, width: int, fancy: bool) -> list[Text]:
-    from rich.text import Text
-
     left, flat, right, side, low_left, low_right = "\u256d\u2500\u256e\u2502\u2570\u256f" if fancy else "+-+|++"
     name = Text(f" {title} ", "bold")
     head = name if name.cell_len < width - 4 else Text()
@@ -247,8 +230,6 @@ def _boxed(lines: list[Text], title: str, width: int, fancy: bool) -> list[Text]
 
 def _rows(parts: Sequence[str | Text], width: int) -> list[Text]:
     """Facts side by side, as many as a line has room for; none is broken."""
-    from rich.text import Text
-
     lines: list[Text] = []
     for part in parts:
         text = Text() + part
@@ -271,12 +252,9 @@ def _figures(start: Start, made: Progress, width: int) -> list[Text]:
         f"{min(made.losses):.4g} the least",
     ]
     facts = [f"{recent:.1f} ms a step", f"{start.examples_per_step / recent * 1e3:,.0f} {start.unit}/s"]
-    vitals = made.vitals
-    if (lr := vitals.get("lr")) is not None:
-        facts.append(f"learning rate {lr:.3g}")
-    if (norm := vitals.get("norm")) is not None:
-        facts.append(f"gradient norm {norm:.3g}")
-    if (used := vitals.get("bytes")) is not None:
+    shown = {"lr": "learning rate {:.3g}", "norm": "gradient norm {:.3g}"}
+    facts += [text.format(made.vitals[k]) for k, text in shown.items() if made.vitals.get(k) is not None]
+    if (used := made.vitals.get("bytes")) is not None:
         facts.append(f"memory {sized(used)}")
     ranks = [
         f"rank {n}: {r['median_ms']:.1f} ms, {r['waiting']:.0%} of it waiting, "
@@ -288,8 +266,6 @@ def _figures(start: Start, made: Progress, width: int) -> list[Text]:
 
 def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]:
     """The number of kernels of a step, by phase, and the slowest of them."""
-    from rich.text import Text
-
     if not made.kernels:
         return []
     mark, painted = "\u25a0 " if fancy else "", phase_colours()
@@ -319,8 +295,6 @@ def _measured(made: Progress) -> str:
 
 def _bar(start: Start, made: Progress, width: int, fancy: bool) -> Text:
     """The bar of the steps, with the time left."""
-    from rich.text import Text
-
     recent = statistics.median(made.times[-25:]) if made.times else 0.0
     left = (start.steps - made.count) * recent / 1e3
     hours, minutes, seconds = int(left // 3600), int(left // 60) % 60, int(left % 60)

@@ -6,11 +6,10 @@ import contextlib
 import inspect
 import math
 import os
-import re
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from importlib import import_module
@@ -19,11 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.models import ParameterInfo
 
 from anneal import files, settings
 from anneal.cli._output import be_quiet, message
 from anneal.errors import AnnealError, DataError, SettingError, UserError
-from anneal.names import METHODS, STATICS
+from anneal.names import METHODS, OPS, OTHERS, PASSES, STATICS
 from anneal.training import MODELS, check_model, suggest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
-# -- completion: names that the compiler has are read from its text, since importing it takes a while ----------------
+# -- completion: names that the compiler has stand in a table, since importing it takes a while ----------------------
 
 Items = list[tuple[str, str]]  # what is typed, and what it is
 
@@ -43,7 +43,7 @@ def models(incomplete: str) -> Items:
     >>> models("nano")
     [('nanogpt', 'a character GPT on Tiny Shakespeare')]
     """
-    return _beginning(MODELS.items(), incomplete)
+    return [item for item in MODELS.items() if item[0].startswith(incomplete)]
 
 
 def traceable(incomplete: str) -> Items:
@@ -58,35 +58,13 @@ def runnable(incomplete: str) -> Items:
 
 def explained(incomplete: str) -> Items:
     """Ops and Tensor methods; ops in lower case too, as `anneal explain` takes them."""
-    names = [*ops(), *methods()]
-    found = _beginning([(n, "") for n in names], incomplete)
-    return found or _beginning([(n.lower(), "") for n in ops()], incomplete)
+    found = [*_words(OPS, incomplete), *sorted(_words(f"{METHODS} {STATICS} {OTHERS}", incomplete))]
+    return found or _words(OPS.lower(), incomplete)
 
 
 def passes(incomplete: str) -> Items:
     """The passes of the compiler."""
-    text = _text("schedule/passes/pipeline.py") + _text("codegen/pipeline.py")
-    names = re.findall(r'\bPass\(\s*"([a-z-]+)"', text)
-    return _beginning(dict.fromkeys(names, "").items(), incomplete)
-
-
-def ops() -> list[str]:
-    """The names of the ops of the language."""
-    return re.findall(r"^    ([A-Z]\w*) = _\w+\(", _text("uop/ops.py"), re.MULTILINE)
-
-
-def methods() -> list[str]:
-    """The names of the public methods of Tensor."""
-    text = _text("tensor/_tensor.py")
-    properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", text))
-    names = set(re.findall(r"^    def ([a-z]\w*)\(", text, re.MULTILINE))
-    elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', text, re.MULTILINE)  # methods of other rooms
-    names.update(" ".join([METHODS, STATICS, *elsewhere]).split())
-    several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
-    for told, value in re.findall(several, text.partition("\nclass Tensor")[2], re.MULTILINE):
-        none = re.match(r"property\(|map\(property|True|False|\"", value)
-        (properties if none else names).update(re.findall(r"\w+", told))
-    return sorted(names - properties)
+    return _words(PASSES, incomplete)
 
 
 def script(named: str | None = None) -> str:
@@ -140,26 +118,19 @@ def _shell(named: str | None) -> str:
     return named
 
 
-def _text(file: str) -> str:
-    try:
-        return (_PACKAGE / file).read_text(encoding="utf-8")
-    except OSError:  # a package without its text: then there is nothing to complete with
-        return ""
-
-
-def _beginning(items: Iterable[tuple[str, str]], incomplete: str) -> Items:
-    return [item for item in items if item[0].startswith(incomplete)]
+def _words(names: str, incomplete: str) -> Items:
+    return [(name, "") for name in names.split() if name.startswith(incomplete)]
 
 
 def _files(incomplete: str, end: str) -> Items:
     """Files with this ending whose paths begin so."""
-    folder, _, name = incomplete.rpartition("/")
+    folder, slash, name = incomplete.rpartition("/")
     try:
-        found = sorted(p.name for p in Path(f"{folder}/" if "/" in incomplete else ".").iterdir())
+        found = sorted(p.name for p in Path(folder + slash).iterdir())
     except OSError:
         return []
-    before = f"{folder}/" if "/" in incomplete else ""
-    return [(before + n, "") for n in found if n.endswith(end) and n.startswith(name) and (name or n[0] != ".")]
+    shown = [n for n in found if n.endswith(end) and n.startswith(name) and (name or n[0] != ".")]
+    return [(folder + slash + n, "") for n in shown]
 
 
 # -- commands and their flags ------------------------------------------------------------------------------------------
@@ -205,7 +176,8 @@ def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) 
     code.
 
     A command with many flags is a dataclass of them, a line each, and a function that takes it: `command` makes a
-    command of the two.
+    command of the two. What `number`, `option`, `switch` and `argument` give stands as the field's default; the flag's
+    own is the one that they were given, else False of a bool, None of others.
     """
 
     def take(run: Run) -> Run:
@@ -213,8 +185,10 @@ def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) 
             raise typer.Exit(run(flags(**given)) or 0)
 
         hints = get_type_hints(flags, include_extras=True)
-        fields = inspect.signature(flags).parameters.values()
-        parameters = [p.replace(annotation=hints[p.name]) for p in fields]
+        parameters = [p.replace(annotation=hints[p.name]) for p in inspect.signature(flags).parameters.values()]
+        for p in parameters:
+            if isinstance(p.default, ParameterInfo) and p.default.default is ...:
+                p.default.default = False if p.annotation is bool else None
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__, called.__doc__ = {p.name: p.annotation for p in parameters}, run.__doc__
         app.command(name or run.__name__, **how)(called)
@@ -263,14 +237,14 @@ def openable(context: typer.Context, value: Any) -> Any:
 MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
 
 
-def number(about: str, least: int = 1, most: int = MOST) -> Any:
+def number(about: str, least: int = 1, most: int = MOST, default: Any = ...) -> Any:
     """The option for a whole number, named as its field is."""
-    return option(about, "N", min=least, max=most)
+    return option(about, "N", min=least, max=most, default=default)
 
 
-def seed(of: str) -> Any:
+def seed(of: str, default: Any = ...) -> Any:
     """The option for a random seed."""
-    return number(f"Random seed of {of}.", 0, LAST_SEED)
+    return number(f"Random seed of {of}.", 0, LAST_SEED, default)
 
 
 def argument(about: str, metavar: str, **how: Any) -> Any:
@@ -278,14 +252,14 @@ def argument(about: str, metavar: str, **how: Any) -> Any:
     return typer.Argument(metavar=metavar, help=about, **how)
 
 
-def option(about: str, metavar: str = "FILE", *names: str, **how: Any) -> Any:
+def option(about: str, metavar: str = "FILE", *names: str, default: Any = ..., **how: Any) -> Any:
     """The option for a value, a file if nothing else is said, called as its field or by these names."""
-    return typer.Option(*names, metavar=metavar, help=about, **how)
+    return typer.Option(default, *names, metavar=metavar, help=about, **how)
 
 
 def switch(name: str, about: str) -> Any:
     """The option that is there or not."""
-    return typer.Option(name, help=about)
+    return typer.Option(..., name, help=about)
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", callback=_hush, help="Print only results and errors, no progress.")]

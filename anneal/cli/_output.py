@@ -216,7 +216,7 @@ def harmless(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(["\ufffd" if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Cs") else c for c in text])
+    return "".join("\ufffd" if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
 def readable(argument: str) -> str:
@@ -462,7 +462,7 @@ def folded(text: str, width: int) -> str:
       // a comment that
       //   goes on
     """
-    return "\n".join([part for line in text.split("\n") for part in _folded(line, width)])
+    return "\n".join(part for line in text.split("\n") for part in _folded(line, width))
 
 
 def _folded(line: str, width: int) -> list[str]:

@@ -117,6 +117,10 @@ def picture_kept(path: Path | None) -> str:
     return f"picture {path}" if path is not None else "picture shown only; --picture FILE.png keeps it"
 
 
+def _written(picture: Picture | None) -> str | None:
+    return str(picture.path) if picture and picture.path else None
+
+
 class Reporter:
     """Told of the start, of every step, and of the end, and says nothing of them. `measures`: it shows learning rate,
     gradients' norm, memory and the slowest kernels, so they are to be measured.
@@ -160,10 +164,8 @@ class JsonLines(Reporter):
         json_line(**fields)
 
     def start(self, start: Start) -> None:
-        self.line(
-            event="start", model=start.model, device=start.device, adapter=start.adapter, params=start.params,
-            steps=start.steps, batch=start.batch, seed=start.seed, lr=start.lr, data=start.data,
-        )  # fmt: skip
+        names = ("model", "device", "adapter", "params", "steps", "batch", "seed", "lr", "data")
+        self.line(event="start", **{name: getattr(start, name) for name in names})
 
     def step(self, progress: Progress) -> None:
         self.line(
@@ -184,12 +186,7 @@ class JsonLines(Reporter):
         )  # fmt: skip
 
     def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        self.line(
-            event="sample",
-            step=progress.count,
-            sample=sample,
-            picture=str(picture.path) if picture and picture.path else None,
-        )
+        self.line(event="sample", step=progress.count, sample=sample, picture=_written(picture))
 
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         self.line(
@@ -197,7 +194,7 @@ class JsonLines(Reporter):
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
             kernels_unwatched=progress.kernels_unwatched, uops_forward=progress.uops_forward,
             uops_backward=progress.uops_backward, sample=sample,
-            picture=str(picture.path) if picture and picture.path else None, stopped=stopped, **told_of(progress.ranks),
+            picture=_written(picture), stopped=stopped, **told_of(progress.ranks),
         )  # fmt: skip
 
 
@@ -358,13 +355,11 @@ class Bundle(JsonLines):
         self._status = "stopped" if stopped else "done"
         self._facts |= {"steps_done": progress.count, "final_loss": progress.final_loss}
         if progress.rank_times:
-            rows = [
-                f"{progress.before + n + 1},{','.join(f'{t:.3f}' for t in row)}"
-                for n, row in enumerate(zip(*progress.rank_times))
-            ]
-            names = ",".join([f"rank {n} ms" for n in range(len(progress.rank_times))])
+            rows = [["step", *[f"rank {n} ms" for n in range(len(progress.rank_times))]]]
+            for n, row in enumerate(zip(*progress.rank_times), progress.before + 1):
+                rows.append([str(n), *[f"{t:.3f}" for t in row]])
             with self._writing():
-                self._write("ranks.csv", "\n".join([f"step,{names}", *rows]) + "\n")
+                self._write("ranks.csv", "".join(",".join(row) + "\n" for row in rows))
         if picture is not None:
             from anneal.training import png
 

@@ -8,25 +8,11 @@ from typing import TYPE_CHECKING
 from anneal.doors import opened_later
 from anneal.inspect.derivations import FiredRule, Firing, KernelText, TextLine, firings, kernel_text, launch
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, need_adapter, survey, versions
-from anneal.inspect.graphs import (
-    GraphNode,
-    Node,
-    Part,
-    PassGraph,
-    PassInfo,
-    PassNode,
-    PassState,
-    StepGraph,
-    after_pass,
-    graph_nodes,
-    kernel_pass_graphs,
-    nodes,
-    pass_graphs,
-    passes,
-    random_input,
-    step_graph,
-    traced_model,
-)
+
+from anneal.inspect.graphs import (  # isort: skip
+    GraphNode, Node, Part, PassGraph, PassInfo, PassNode, PassState, StepGraph, after_pass, graph_nodes,
+    kernel_pass_graphs, nodes, pass_graphs, passes, random_input, step_graph, traced_model,
+)  # fmt: skip
 from anneal.inspect.kernel_list import (
     KernelBuffer,
     KernelCall,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from anneal import schedule
@@ -103,18 +102,16 @@ class Derivations:
         """The nodes from which `u` comes, as far as they are `within`."""
         found: set[int] = set()
         rules: dict[FiredRule, None] = {}
-        seen, row = {u}, [u]
-        while row:
-            following = []
-            for x in row:
-                found.update([at for at in self.numbers.get(x, ()) if at in within])
-                for old, rule in self._back.get(x, ()):
-                    if rule is not None:
-                        rules[rule] = None
-                    if old not in seen:
-                        seen.add(old)
-                        following.append(old)
-            row = following
+        seen = [u]
+        known = {u}
+        for x in seen:  # which grows
+            found.update(at for at in self.numbers.get(x, ()) if at in within)
+            for old, rule in self._back.get(x, ()):
+                if rule is not None:
+                    rules[rule] = None
+                if old not in known:
+                    known.add(old)
+                    seen.append(old)
         return Origins(frozenset(found), tuple(rules))
 
     def below(self, roots: Iterable[UOp], within: Collection[int], stored: Iterable[int]) -> dict[UOp, Origins]:
@@ -228,12 +225,8 @@ def _scheduled(sink: UOp, cost_model: schedule.CostModel) -> tuple[schedule.Sche
     return s, derived, events
 
 
-@dataclass(slots=True)
-class _Tally:
-    count: int = 0
-    passes: Counter[str] = field(default_factory=Counter)
-    lines: Counter[Line] = field(default_factory=Counter)
-    modules: Counter[str] = field(default_factory=Counter)
+# by text, table and place of a rule: where it fired, and the nodes that it met
+_Tallies = defaultdict[tuple[str, str, str], list[tuple[str, Sequence[schedule.Origin | UOp]]]]
 
 
 def firings(
@@ -253,39 +246,44 @@ def firings(
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
         target: the limits of the device that kernels are made for.
     """
-    tallies: dict[tuple[str, str, str], _Tally] = {}
+    tallies: _Tallies = defaultdict(list)
     with tracing() as events:
         sink = schedule.graph(build())
     for e in events:
         if not forward or (e.before.provenance[0] == "forward" and isinstance(e.after, UOp)):
-            _count(tallies, e, e.pass_name, [e.before])
+            tallies[e.rule, e.table, e.place].append((e.pass_name, [e.before]))
     known = schedule.origins(sink)
     with schedule.BUILDING, arena().untracked():
         s, derived, events = _scheduled(sink, cost_model)
         _count_all(tallies, events, "", derived, range(len(known)), {}, (), known)
-        pieces: dict[UOp, list[int]] = {}
-        stored: dict[UOp, list[int]] = {}
+        pieces: defaultdict[UOp, list[int]] = defaultdict(list)
+        stored: defaultdict[UOp, list[int]] = defaultdict(list)
         for cut in s.cuts:
-            pieces.setdefault(cut.graph, []).extend(cut.places)
-            stored.setdefault(cut.graph, []).extend(cut.places[: len(cut.group.roots)])
+            pieces[cut.graph] += cut.places
+            stored[cut.graph] += cut.places[: len(cut.group.roots)]
         for piece, places in told(pieces.items(), "compiling kernels", len(pieces)):
             within = frozenset(places)
-            ends = {u: derived.of(u, within).nodes for u in toposort((piece,))}
-            of_kernel = Derivations(ends)
+            of_kernel = Derivations({u: derived.of(u, within).nodes for u in toposort((piece,))})
             with of_kernel.listening("range-propagation") as events:
                 bodies = bodies_of(schedule.kernel_graph(piece), target)
             nodes = [s.node for b in bodies for s in b.program.stmts if s.node is not None]
             made = {u: o.nodes for u, o in of_kernel.below(nodes, within, stored[piece]).items()}
             _count_all(tallies, events, "range-propagation", of_kernel, within, made, stored[piece], known)
     found = [
-        Firing(rule, table, place, t.count, _most(t.passes), _most(t.lines), _most(t.modules))
-        for (rule, table, place), t in tallies.items()
+        Firing(
+            *key,
+            len(told_of),
+            _most([where for where, _ in told_of]),
+            _most([x for _, at in told_of for x in lines_of(at)]),
+            _most([x for _, at in told_of for x in modules_of(at)]),
+        )
+        for key, told_of in tallies.items()
     ]
     return tuple(sorted(found, key=lambda f: (-f.count, f.place)))
 
 
 def _count_all(
-    tallies: dict[tuple[str, str, str], _Tally],
+    tallies: _Tallies,
     events: Sequence[Event],
     where: str,
     derived: Derivations,
@@ -306,21 +304,12 @@ def _count_all(
             if not of[e.before] and isinstance(e.after, UOp):
                 of[e.before] = of.get(e.after) or frozenset(derived.numbers.get(e.after, ()))
     for e in events:
-        _count(tallies, e, e.pass_name or where, [known[n] for n in of[e.before] or otherwise])
+        at = [known[n] for n in of[e.before] or otherwise]
+        tallies[e.rule, e.table, e.place].append((e.pass_name or where, at))
 
 
-def _count(
-    tallies: dict[tuple[str, str, str], _Tally], e: Event, where: str, at: Sequence[schedule.Origin | UOp]
-) -> None:
-    t = tallies.setdefault((e.rule, e.table, e.place), _Tally())
-    t.count += 1
-    t.passes[where] += 1
-    t.lines.update(lines_of(at))
-    t.modules.update(modules_of(at))
-
-
-def _most(counts: Counter[str] | Counter[Line]) -> tuple[tuple[Any, int], ...]:
-    return tuple(sorted(counts.items(), key=lambda item: (-item[1], str(item[0]))))
+def _most(found: Iterable[Any]) -> tuple[tuple[Any, int], ...]:
+    return tuple(sorted(Counter(found).items(), key=lambda item: (-item[1], str(item[0]))))
 
 
 _FIRST = "range-propagation"  # makes a kernel's graph
@@ -478,9 +467,9 @@ def _line(
     return TextLine(
         number=number + 1,
         text=text,
-        ops=tuple([f"{u.op.name} {u.dtype.name}" for u in said]),
-        rules=tuple(dict.fromkeys([r for o in reversed(mine) for r in o.rules])),
-        passes=tuple(dict.fromkeys([passes.get(u, _STATEMENTS) for u in reversed(said)])),
+        ops=tuple(f"{u.op.name} {u.dtype.name}" for u in said),
+        rules=tuple(dict.fromkeys(r for o in reversed(mine) for r in o.rules)),
+        passes=tuple(dict.fromkeys(passes.get(u, _STATEMENTS) for u in reversed(said))),
         nodes=tuple(nodes),
         lines=lines_of(from_),
         modules=modules_of(from_),

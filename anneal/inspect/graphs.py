@@ -1,12 +1,11 @@
-"""The tensor graph of a training step, as values: every node in one line of facts, how many there are of each, what
-became of it, and the graph after each pass with what that pass changed; and the models whose graphs are looked at.
-"""
+"""Graphs as values: the nodes of a training step, and what each pass made of them; the models that are looked at."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -53,9 +52,9 @@ class StepGraph:
     @property
     def counts(self) -> dict[str, Counter[str]]:
         """Nodes by op, then by phase."""
-        table: dict[str, Counter[str]] = {}
+        table: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for u in self.nodes:
-            table.setdefault(u.op.name, Counter())[_phase(u)] += 1
+            table[u.op.name][_phase(u)] += 1
         return table
 
     @property
@@ -89,9 +88,9 @@ class NodeFacts:
             id=numbers[u],
             op=u.op.name,
             dtype=u.dtype.name,
-            shape=tuple([n if isinstance(n, int) else repr(n) for n in u.shape]),
+            shape=tuple(n if isinstance(n, int) else repr(n) for n in u.shape),
             arg=None if u.arg is None else repr(u.arg)[:most],
-            src=tuple([numbers[s] for s in u.src if s in numbers]),
+            src=tuple(numbers[s] for s in u.src if s in numbers),
             **more,
         )
 
@@ -159,13 +158,9 @@ def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> S
         if model.endswith(".onnx"):
             return traced_run(Path(model), batch)
         example: Any = load_example(model)
-        size = batch or example.BATCH
-        with init.blank():
-            if hasattr(example, "outline"):  # a model that reads files to learn, and none to be looked at
-                training = example.outline(batch=size)
-            else:
-                training = example.make(steps=example.STEPS, batch=size, seed=1, lr=example.LR)
-            return step_graph(model, training)
+        make = partial(example.make, steps=example.STEPS, seed=1, lr=example.LR)
+        with init.blank():  # some read files to learn, and none to be looked at
+            return step_graph(model, getattr(example, "outline", make)(batch=batch or example.BATCH))
 
 
 def traced_run(file: Path, batch: int | None) -> StepGraph:
@@ -243,7 +238,7 @@ class PassState:
 
 def passes() -> tuple[PassInfo, ...]:
     """The scheduler's passes, which have the whole graph, then the code generator's, which have a kernel, in order."""
-    return tuple([_info(line, p) for line in PIPELINES for p in line])
+    return tuple(_info(line, p) for line in PIPELINES for p in line)
 
 
 def after_pass(
@@ -258,8 +253,7 @@ def after_pass(
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
         target: the limits of the device that kernels are made for.
     """
-    known = {p.name: p for p in passes()}
-    info = known.get(until)
+    info = {p.name: p for p in passes()}.get(until)
     if info is None:
         scheduler, generator = (", ".join(line.names) for line in PIPELINES)
         raise UserError(
@@ -271,7 +265,7 @@ def after_pass(
             raise UserError(f"{until} is a pass of the whole graph, before there are kernels; leave --kernel out")
         with BUILDING, arena().untracked():
             s = schedule.run_passes(parametrise(sink)[0], cost_model, until=until)
-        return PassState(info, None, _parts(schedule.PASSES, until, s))
+        return PassState(info, None, tuple(_parts(schedule.PASSES, until, s)))
     if kernel is None:
         raise UserError(f"{until} is a pass of the code generator, which has one kernel at a time: add --kernel N")
     with BUILDING, arena().untracked():
@@ -279,9 +273,8 @@ def after_pass(
         states = [codegen.run_passes(b.kernel, target, b.opts, until=until) for b in bodies]
     parts: list[Part] = []
     for n, state in enumerate(states):
-        if len(states) > 1:
-            parts.append(Part(f"// ==== part {n} of {len(states)}, for workgroups of its own", ()))
-        parts += _parts(codegen.PASSES, until, state)
+        head = Part(f"// ==== part {n} of {len(states)}, for workgroups of its own", ())
+        parts += [head] * (len(states) > 1) + _parts(codegen.PASSES, until, state)
     return PassState(info, kernel, tuple(parts))
 
 
@@ -289,9 +282,9 @@ def _info(pipeline: Any, p: Pass[Any]) -> PassInfo:
     return PassInfo(pipeline.name, p.name, p.reason, p.stage)
 
 
-def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> tuple[Part, ...]:
+def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> list[Part]:
     [view] = [p.view for p in pipeline if p.name == name]
-    return tuple([Part(str(x), tuple(nodes(toposort((x,)))) if isinstance(x, UOp) else ()) for x in view(state)])
+    return [Part(str(x), tuple(nodes(toposort((x,)))) if isinstance(x, UOp) else ()) for x in view(state)]
 
 
 @frozen
@@ -351,11 +344,11 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     order = live_nodes(sink)
     numbers = {u: n for n, u in enumerate(order)}
     made = made_by(fired)
-    kernels: dict[int, list[int]] = {}
+    kernels: defaultdict[int, list[int]] = defaultdict(list)
     for n, call in enumerate(plan.calls if plan is not None else ()):
         for at in call.places:
-            kernels.setdefault(at, []).append(n)
-    return tuple([_graph_node(u, numbers, made.get(u), tuple(kernels.get(n, ()))) for n, u in enumerate(order)])
+            kernels[at].append(n)
+    return tuple(_graph_node(u, numbers, made.get(u), tuple(kernels.get(n, ()))) for n, u in enumerate(order))
 
 
 def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: Ints) -> GraphNode:
@@ -442,42 +435,30 @@ def _after(
     info: PassInfo, views: Sequence[UOp | str], before: _State, places: Mapping[UOp, int]
 ) -> tuple[_State, PassGraph]:
     graphs = [x for x in views if isinstance(x, UOp)]
-    text = tuple([line for x in views if isinstance(x, str) for line in x.rstrip("\n").split("\n")])
+    text = tuple(line for x in views if isinstance(x, str) for line in x.rstrip("\n").split("\n"))
     order = toposort(tuple(dict.fromkeys(graphs))) if graphs else []
     numbers = {u: n for n, u in enumerate(order)}
     changed = _changed(order, before, places)
-    nodes = tuple([PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in changed) for u in order])
+    nodes = tuple(PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in changed) for u in order)
     if order:
-        there = set(order)
-        kept = {at for u in order if (at := places.get(u)) is not None}
-        removed = sum(u not in there and before.places.get(u) not in kept for u in before.order)
-        state = _State(order, text, dict(places))
-        return state, PassGraph(info, nodes, text, len(changed), removed)
-    was, now = set(before.text), set(text)
-    fresh = sum(t not in was for t in text)
-    gone = sum(t not in now for t in before.text)
+        kept = {places[u] for u in order if u in places}
+        removed = sum(u not in numbers and before.places.get(u) not in kept for u in before.order)
+        return _State(order, text, dict(places)), PassGraph(info, nodes, text, len(changed), removed)
+    fresh, gone = (sum(t not in b for t in a) for a, b in ((text, {*before.text}), (before.text, {*text})))
     return _State(before.order, text, before.places), PassGraph(info, (), text, fresh, gone)
 
 
 def _changed(order: Iterable[UOp], before: _State, places: Mapping[UOp, int]) -> set[UOp]:
     """Nodes that are not merely those of before over other sources."""
     there = set(before.order)
-    of_place: dict[int, UOp] = {}
-    for u in before.order:
-        if (at := before.places.get(u)) is not None:
-            of_place.setdefault(at, u)
-    shapes: set[tuple[Any, ...]] = set()
-    if not before.places:  # of a kernel: by what the node is, over whatever sources
-        shapes = {_kind(u) for u in before.order}
+    of_place = {before.places.get(u): u for u in reversed(before.order)}
+    # of a kernel: by what the node is, over whatever sources
+    shapes = {_kind(u) for u in before.order if not before.places}
     found = set()
     for u in order:
-        if u in there or u.op in (Op.SINK, Op.CONST, Op.PARAM):
+        if u in there or u.op in (Op.SINK, Op.CONST, Op.PARAM) or _kind(u) in shapes:
             continue
-        at = places.get(u)
-        old = of_place.get(at) if at is not None else None
-        if old is not None and _kind(old) == _kind(u):
-            if all(places.get(a) == before.places.get(b) for a, b in zip(u.src, old.src, strict=True)):
-                continue
-        if _kind(u) not in shapes:
+        old = of_place.get(places[u]) if u in places else None
+        if old is None or _kind(old) != _kind(u) or [*map(places.get, u.src)] != [*map(before.places.get, old.src)]:
             found.add(u)
     return found

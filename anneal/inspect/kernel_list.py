@@ -1,12 +1,10 @@
-"""The launches of a plan, as values: what crosses each one's boundary, what it does and costs, its text, its
-time; and its name for people: the module, the functions that were called there, the user's lines.
-"""
+"""The launches of a plan as values: boundaries, cost, text, and a name for people with the user's modules and lines."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import PurePath
 from typing import Any
 
@@ -75,14 +73,14 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
             texts[sink] = text(sink)
         info = kernel_info(sink)
         found = placed(call.places, origins)
-        reads = tuple([_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :])])
+        reads = tuple(_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :]))
         for v in call.args[: call.outputs]:
             writer[v] = number
         records.append(
             KernelCall(
                 name=call.kernel.name,
                 reads=reads,
-                writes=tuple([_buffer(plan, v, writer) for v in call.args[: call.outputs]]),
+                writes=tuple(_buffer(plan, v, writer) for v in call.args[: call.outputs]),
                 flops=info.flops,
                 bytes=info.bytes_read + info.bytes_written,
                 phase=call.phase,
@@ -91,7 +89,7 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
                 label=label_of(found),
                 lines=lines_of(found),
                 modules=modules_of(found),
-                functions=tuple(dict.fromkeys([_function(o) for o in _computing(found)])),
+                functions=tuple(dict.fromkeys(_function(o) for o in _computing(found))),
                 nodes=call.places,
             )
         )
@@ -198,12 +196,12 @@ def placed(places: Iterable[int], origins: Sequence[Origin]) -> list[Origin]:
 def lines_of(found: Iterable[Origin | UOp]) -> tuple[Line, ...]:
     """The user's lines, each once."""
     lines = [(code, line) for _, code, line, _, _ in [o.provenance for o in found] if code is not None]
-    return tuple(dict.fromkeys([Line(code.co_filename, line, code.co_qualname) for code, line in lines]))
+    return tuple(dict.fromkeys(Line(code.co_filename, line, code.co_qualname) for code, line in lines))
 
 
 def modules_of(found: Iterable[Origin | UOp]) -> tuple[str, ...]:
     """The paths of the modules that were called, each once, from the module that was called first: "h.0.mlp"."""
-    return tuple(dict.fromkeys([o.provenance[3] for o in found if o.provenance[3]]))
+    return tuple(dict.fromkeys(o.provenance[3] for o in found if o.provenance[3]))
 
 
 def label_of(found: Sequence[Origin]) -> str:
@@ -218,12 +216,9 @@ def label_of(found: Sequence[Origin]) -> str:
     steps = [(o.provenance[3], _function(o)) for o in _computing(found)]
     if common := _common([path for path, _ in steps]):
         return f"{common}: {_sum([name for _, name in steps])}"
-    parts = [
-        (f"{path}: " if path else "") + _sum([name for _, name in group])
-        for path, group in groupby(steps, key=lambda step: step[0])
-    ]
-    parts = list(dict.fromkeys(parts))
-    return "; ".join(parts[:_MOST]) + ("; ..." if len(parts) > _MOST else "")
+    groups = groupby(steps, key=lambda step: step[0])
+    parts = [(f"{path}: " if path else "") + _sum([name for _, name in group]) for path, group in groups]
+    return _sum(parts, "; ")
 
 
 def _computing(found: Iterable[Origin]) -> list[Origin]:
@@ -243,14 +238,10 @@ def _common(paths: Sequence[str]) -> str:
     >>> _common(["h.0.mlp.c_fc", "h.0.mlp"]), _common(["h.0", "ln_f"])
     ('h.0.mlp', '')
     """
-    names = []
-    for each in zip(*[path.split(".") for path in paths]):
-        if len(set(each)) > 1:
-            break
-        names.append(each[0])
-    return ".".join(names)
+    same = takewhile(lambda names: len({*names}) == 1, zip(*[path.split(".") for path in paths]))
+    return ".".join(names[0] for names in same)
 
 
-def _sum(names: Iterable[str]) -> str:
+def _sum(names: Iterable[str], between: str = " + ") -> str:
     each = list(dict.fromkeys(names))
-    return " + ".join(each[:_MOST]) + (" + ..." if len(each) > _MOST else "")
+    return between.join([*each[:_MOST], *["..."] * (len(each) > _MOST)])

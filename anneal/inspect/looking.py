@@ -8,6 +8,7 @@ import inspect
 import math
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from anneal.rewrite import Event, Listed, explain
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.training import suggest
-from anneal.uop import MOVEMENT, Ints, Nodes, Op, Src, UOp, toposort
+from anneal.uop import MOVEMENT, Ints, Op, Src, UOp, toposort
 
 Array = np.ndarray[Any, Any]
 
@@ -47,12 +48,7 @@ class Looked:
     """
 
     def __init__(
-        self,
-        model: str,
-        sink: UOp,
-        cost_model: CostModel,
-        fired: Sequence[Event] = (),
-        target: Target | None = None,
+        self, model: str, sink: UOp, cost_model: CostModel, fired: Sequence[Event] = (), target: Target | None = None
     ) -> None:
         self.model, self.sink, self.cost_model, self.fired = model, sink, cost_model, fired
         self.plan = plan_for(sink, cost_model, {})[0]
@@ -85,12 +81,8 @@ class Looked:
     def after(self, kernel: int | None = None) -> list[PassGraph]:
         """The graphs after each pass, in order; of launch `kernel`, if one is named."""
         if kernel not in self._passes:
-            self._passes.clear()
-            self._passes[kernel] = (
-                pass_graphs(self.sink, self.cost_model)
-                if kernel is None
-                else kernel_pass_graphs(self.sink, self.cost_model, kernel)
-            )
+            of = () if kernel is None else (kernel,)
+            self._passes = {kernel: (kernel_pass_graphs if of else pass_graphs)(self.sink, self.cost_model, *of)}
         return self._passes[kernel]
 
     def kernels(self) -> dict[str, Any]:
@@ -188,24 +180,20 @@ def memory_plan(plan: Plan) -> MemoryPlan:
     >>> memory_plan(plan).lives
     (Life(buffer='v1', kind='output', dtype='float32', bytes=8, first=0, last=0, piece=None),)
     """
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
+    used: defaultdict[int, list[int]] = defaultdict(list)
     for n, call in enumerate(plan.calls):
         for v in call.args:
-            first.setdefault(v, n)
-            last[v] = n
-    pieces = dict(plan.memory)
-    end = len(plan.calls) - 1
-    lives = []
-    live = [0] * len(plan.calls)
-    for v, value in enumerate(plan.values):
-        if value.kind == "input" or v not in first:
-            continue
-        until = end if value.kind == "output" else last[v]
-        size = nbytes(value)
-        lives.append(Life(f"v{v}", value.kind, value.dtype.name, size, first[v], until, pieces.get(v)))
-        for n in range(first[v], until + 1):
-            live[n] += size
+            used[v].append(n)
+    pieces, count = dict(plan.memory), len(plan.calls)
+    lives = [
+        Life(
+            f"v{v}", x.kind, x.dtype.name, nbytes(x), used[v][0], count - 1 if x.kind == "output" else used[v][-1],
+            pieces.get(v),
+        )
+        for v, x in enumerate(plan.values)
+        if x.kind != "input" and v in used
+    ]  # fmt: skip
+    live = [sum(x.bytes for x in lives if x.first <= n <= x.last) for n in range(count)]
     given = sum(nbytes(value) for value in plan.values if value.kind == "input")
     temporary = sum(-(-size * dtype.device_itemsize // 4) * 4 for size, dtype in plan.temporaries)
     return MemoryPlan(tuple(lives), tuple(live), given, temporary)
@@ -246,37 +234,32 @@ def chrome_trace(
     >>> [(e["name"], e["ts"], e["dur"]) for e in found["traceEvents"] if e["ph"] == "X"]
     [('fc: linear', 0.0, 2.0)]
     """
-    events: list[dict[str, Any]] = [_named("process_name", 0, " on ".join([x for x in (title, device) if x]))]
+    events: list[dict[str, Any]] = []
+
+    def add(name: str, kind: str, lane: int, args: dict[str, Any], **more: Any) -> None:
+        events.append({"name": name, "ph": kind, "pid": 1, "tid": lane, "args": args, **more})
+
+    add("process_name", "M", 0, {"name": " on ".join(x for x in (title, device) if x)})
     lanes: dict[str, int] = {}
     at = 0.0
     for n, each in enumerate(launches):
         phase = str(each["phase"])
         if phase not in lanes:
             lanes[phase] = len(lanes) + 1
-            events.append(_named("thread_name", lanes[phase], phase))
-        duration = float(each["seconds"]) * 1e6
-        events.append(
-            {
-                "name": each.get("label") or each["name"], "cat": phase, "ph": "X", "ts": at, "dur": duration,
-                "pid": 1, "tid": lanes[phase], "args": {"launch": n, **_arguments(each)},
-            }
-        )  # fmt: skip
+            add("thread_name", "M", lanes[phase], {"name": phase})
+        took, args = float(each["seconds"]) * 1e6, {"launch": n, **_arguments(each)}
+        add(each.get("label") or each["name"], "X", lanes[phase], args, cat=phase, ts=at, dur=took)
         if n < len(live):
-            counted = {"temporaries and results": live[n]}
-            events.append({"name": "bytes", "ph": "C", "ts": at, "pid": 1, "tid": 0, "args": counted})
-        at += duration
+            add("bytes", "C", 0, {"temporaries and results": live[n]}, ts=at)
+        at += took
     return {"traceEvents": events, "displayTimeUnit": "ns"}
-
-
-def _named(what: str, lane: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": 1, "tid": lane, "args": {"name": name}}
 
 
 def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:
     found = {k: launch[k] for k in ("name", "flops", "bytes", "gflops", "gbs", "opts") if k in launch}
     found["fused"] = " + ".join(launch.get("fused", ()))
     lines = [x if isinstance(x, Mapping) else {"file": x.file, "line": x.line} for x in launch.get("lines", ())]
-    found["lines"] = ", ".join([f"{x['file']}:{x['line']}" for x in lines])
+    found["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in lines)
     return found
 
 
@@ -304,8 +287,7 @@ class OpRules:
 
 def op_rules(op: str) -> OpRules:
     """The rules of the op called `op`, and its line in ops.py. Raises UserError for a name that is no op."""
-    order = list(KINDS)
-    return OpRules(op, _meaning(op), tuple(sorted(explain(op), key=lambda r: order.index(r.kind))))
+    return OpRules(op, _meaning(op), tuple(sorted(explain(op), key=lambda r: [*KINDS].index(r.kind))))
 
 
 def tensor_methods() -> list[str]:
@@ -339,12 +321,10 @@ def example_of(method: str) -> RuleExample | None:
     ['MAX']
     """
     function = getattr(Tensor, method)
-    parsed = doctest.DocTestParser().get_examples(function.__doc__ or "")
+    told = [e.source.strip() for e in doctest.DocTestParser().get_examples(function.__doc__ or "")]
     known = {**vars(sys.modules[function.__module__]), "Tensor": Tensor}
-    x, index = Tensor([[0.1, 0.2], [0.3, 0.4]]), Tensor([[0, 1], [1, 0]])
-    told = [e.source.strip() for e in parsed]
-    tries = [f"x.{method}({arguments})" for arguments in _CALLS]
-    return _first(method, told, known) or _first(method, tries, {"x": x, "index": index})
+    given: dict[str, Any] = {"x": Tensor([[0.1, 0.2], [0.3, 0.4]]), "index": Tensor([[0, 1], [1, 0]])}
+    return _first(method, told, known) or _first(method, [f"x.{method}({a})" for a in _CALLS], given)
 
 
 def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> RuleExample | None:
@@ -370,8 +350,7 @@ def _meaning(op: str) -> str:
     """The comment at the op's row of ops.py, which says what the op is."""
     text = (PACKAGE / "uop" / "ops.py").read_text(encoding="utf-8")
     found = re.search(rf"^    {op} = ((?:.+\n)*?)(?=    [A-Z]\w* = |\n)", text, re.MULTILINE)
-    said = re.findall(r"(?:^|\s)# (?!fmt:)(.*)", found[1]) if found else ()
-    return " ".join(said) or "elementwise"
+    return " ".join(re.findall(r"(?:^|\s)# (?!fmt:)(.*)", found[1]) if found else ()) or "elementwise"
 
 
 ROOT = PACKAGE.parent
@@ -433,19 +412,13 @@ def worked(name: str, cost_model: CostModel) -> Worked | None:
         example = example_of(method) if method in methods else None
         if example is None or (hasattr(Op, name) and name not in [u.op.name for u in example.nodes]):
             continue
-        sink = graph(_outputs(example.nodes))
-        plan = plan_for(sink, cost_model)[0]
-        texts = dict.fromkeys([k.text for k in kernel_calls(plan, origins(sink))])
+        read = {s for u in example.nodes for s in u.src}
+        sink = graph([u for u in example.nodes if u not in read])
+        texts = dict.fromkeys(k.text for k in kernel_calls(plan_for(sink, cost_model)[0], origins(sink)))
         return Worked(
             example.source, tuple(nodes(list(example.nodes))), tuple(pass_graphs(sink, cost_model)), tuple(texts)
         )
     return None
-
-
-def _outputs(order: Nodes) -> list[UOp]:
-    """The nodes that none of the others reads."""
-    read = {s for u in order for s in u.src}
-    return [u for u in order if u not in read]
 
 
 # -- a file of weights or arrays: safetensors, npy, npz, gguf ----------------------------------------------------------
@@ -525,28 +498,21 @@ def statistics_of(array: Array) -> TensorStatistics | None:
 
 
 def _statistics(flat: Array) -> TensorStatistics:
-    least, greatest, total, count, zeros, wrong = math.inf, -math.inf, 0.0, 0, 0, 0
-    for x in _pieces(flat):
-        good = x[np.isfinite(x)]
-        zeros, wrong, count = zeros + int((x == 0).sum()), wrong + x.size - good.size, count + good.size
-        if good.size:
-            least, greatest, total = min(least, float(good.min())), max(greatest, float(good.max())), total + good.sum()
-    first = tuple([str(v) for v in flat[:SHOWN].tolist()])
+    least, greatest, total, count, zeros = math.inf, -math.inf, 0.0, 0, 0
+    for good in _pieces(flat):
+        zeros, count, total = zeros + int((good == 0).sum()), count + good.size, total + good.sum()
+        least, greatest = float(good.min(initial=least)), float(good.max(initial=greatest))
+    wrong, first = flat.size - count, tuple(str(v) for v in flat[:SHOWN].tolist())
     if not count:
         return TensorStatistics(None, None, None, None, zeros, wrong, (), first)
     mean, squares, bins = total / count, 0.0, np.zeros(BINS, np.int64)
     span = greatest - least
-    for x in _pieces(flat):
-        good = x[np.isfinite(x)]
+    for good in _pieces(flat):
         squares += float(((good - mean) ** 2).sum())
-        places = (
-            ((good - least) / span * BINS).astype(np.int64) if 0 < span < math.inf else np.zeros(good.size, np.int64)
-        )
-        bins += np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
-    std = math.sqrt(squares / count) if math.isfinite(squares) else None
-    return TensorStatistics(
-        least, greatest, float(mean) if math.isfinite(mean) else None, std, zeros, wrong, tuple(bins.tolist()), first
-    )
+        places = (good - least) / span * BINS if 0 < span < math.inf else np.zeros(good.size)
+        bins += np.bincount(np.minimum(places.astype(np.int64), BINS - 1), minlength=BINS)
+    middle, std = [float(x) if math.isfinite(x) else None for x in (mean, math.sqrt(squares / count))]
+    return TensorStatistics(least, greatest, middle, std, zeros, wrong, tuple(bins.tolist()), first)
 
 
 def _wide(array: Array) -> bool:
@@ -555,10 +521,11 @@ def _wide(array: Array) -> bool:
 
 
 def _pieces(flat: Array) -> Iterator[Array]:
-    """The values as float64, some at a time; magnitudes of complex ones."""
+    """The finite values as float64, some at a time; magnitudes of complex ones."""
     for at in range(0, flat.size, PIECE):
         x = flat[at : at + PIECE]
-        yield (np.abs(x) if x.dtype.kind == "c" else x).astype(np.float64)
+        x = (np.abs(x) if x.dtype.kind == "c" else x).astype(np.float64)
+        yield x[np.isfinite(x)]
 
 
 def _mapped(path: Path, kind: str, most: int) -> TensorFile:
@@ -572,16 +539,14 @@ def _mapped(path: Path, kind: str, most: int) -> TensorFile:
         read = statistics_of(file[name].numpy()) if most >= 0 else None
         found.append(TensorEntry(name, e.dtype, tuple(e.shape), size, read))
     notes = io.safe_metadata(path) if kind == "safetensors" else file.metadata
-    return TensorFile(kind, tuple(found), tuple([(k, str(v)[:200]) for k, v in notes.items()]))
+    return TensorFile(kind, tuple(found), tuple((k, str(v)[:200]) for k, v in notes.items()))
 
 
 def _arrays(path: Path, kind: str, most: int) -> TensorFile:
     found = []
     try:
         loaded = np.load(path, allow_pickle=False, mmap_mode="r" if kind == "npy" else None)
-        names = [path.stem] if kind == "npy" else loaded.files
-        for name in names:
-            a = loaded if kind == "npy" else loaded[name]
+        for name, a in [(path.stem, loaded)] if kind == "npy" else loaded.items():
             most -= a.nbytes
             found.append(TensorEntry(name, a.dtype.name, a.shape, a.nbytes, statistics_of(a) if most >= 0 else None))
     except (OSError, ValueError, EOFError, KeyError) as error:

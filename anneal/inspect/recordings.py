@@ -128,9 +128,9 @@ class PlanRecording:
         fired, self._calm = [*self.events], 0
         self.events.clear()
         if step.plan in self._numbers:  # shown again, so that its rules are heard
-            number = self._numbers[step.plan]
-            for n, (plan, *_) in enumerate(self._waiting):
-                if plan.number == number:
+            plan = self.plans[self._numbers[step.plan]]
+            for n, (waiting, *_) in enumerate(self._waiting):
+                if waiting is plan:
                     self._waiting[n] = plan, *_without_values(sink, fired)
             return
         if not step.plan.calls or len(self._numbers) >= self._most:
@@ -177,7 +177,7 @@ class PlanRecording:
     @property
     def left_out(self) -> int:
         """Runs of plans that are not kept."""
-        return sum([t.runs for plan, t in self.meter.tracks.items() if t.launches and plan not in self._numbers])
+        return sum(t.runs for plan, t in self.meter.tracks.items() if t.launches and plan not in self._numbers)
 
     def mark(self) -> int | None:
         """The number of the largest plan that ran since the last mark; None where none ran that is kept."""
@@ -237,22 +237,17 @@ class PlanRecording:
     def _answers(self, looked: Looked) -> dict[str, Any]:
         found: dict[str, Any] = {"graph": looked.graph(), "kernels": looked.kernels(), "passes": looked.passes()}
         found |= {f"pass/{p.info.name}": p for p in looked.after()}
+        without = {"text": None, "error": _NOT_KEPT.format(self._texts), "launch": None}
         for n in range(len(looked.plan.calls)):
-            if n >= self._texts:
-                found[f"kernel/{n}"] = {"text": None, "error": _NOT_KEPT.format(self._texts), "launch": None}
-            else:
-                found[f"kernel/{n}"] = looked.kernel(n)
+            found[f"kernel/{n}"] = looked.kernel(n) if n < self._texts else without
         for file, line in looked.lines:
             self._keep_lines(file, line)
         return found
 
     def _keep_lines(self, file: str, line: int) -> None:
-        kept = self.sources.setdefault(file, {})
-        if line in kept and line + CONTEXT in kept:
-            return
         text = linecache.getlines(file)
-        for n in range(max(1, line - CONTEXT), min(len(text), line + CONTEXT) + 1):
-            kept[n] = text[n - 1].rstrip("\n")
+        numbers = range(max(1, line - CONTEXT), min(len(text), line + CONTEXT) + 1)
+        self.sources.setdefault(file, {}).update((n, text[n - 1].rstrip("\n")) for n in numbers)
 
     def summary(self) -> dict[str, Any]:
         """The contents of recording.json."""
@@ -357,14 +352,14 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
             if u.op is Op.BUFFER:
                 known[u] = arena().again(u, (), Storage(u.arg.size, u.arg.dtype, u.arg.device))
             else:
-                src = tuple([known[s] for s in u.src])
+                src = tuple(known[s] for s in u.src)
                 known[u] = u if src == u.src else arena().again(u, src, u.arg)
         return known[root]
 
     made = bare(sink)
     rules = []
     for e in fired:
-        several = () if isinstance(e.after, UOp) else tuple([None if x is None else bare(x) for x in e.after])
+        several = () if isinstance(e.after, UOp) else tuple(None if x is None else bare(x) for x in e.after)
         after = bare(e.after) if isinstance(e.after, UOp) else several
         rules.append(dataclasses.replace(e, before=bare(e.before), after=after))
     return made, rules

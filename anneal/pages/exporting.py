@@ -1,6 +1,4 @@
-"""`export`: functions become a page that runs them by their own kernels, in a browser, without Python: a folder, or one
-HTML file; and `fit`, the same under a profile of a browser's adapter, before anything is written.
-"""
+"""`export`: functions become a page that runs their kernels in a browser, without Python; `fit` says if they can."""
 
 from __future__ import annotations
 

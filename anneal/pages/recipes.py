@@ -18,7 +18,7 @@ from anneal.tensor import Tensor
 
 if TYPE_CHECKING:
     from anneal.onnx import Model
-    from anneal.training import Training
+    from anneal.training import Trainable, Training
 
 _PLANE = 40  # points of a side of the plane that the spirals' page paints
 
@@ -44,7 +44,7 @@ def of_training(name: str, training: Training, train: bool) -> PageRecipe:
     elif name == "mlp":
         recipe, train = _spirals(training), True
     else:
-        arguments = _arguments(training, batch)
+        arguments = arguments_of(training, batch)
         recipe = PageRecipe({"predict": model}, {"predict": tuple(_first(a) for a in arguments)})
         if name == "conv":
             labels = [str(n) for n in range(10)]
@@ -60,24 +60,24 @@ def _first(value: Any) -> Any:
     return Tensor(value.numpy()[:1]) if isinstance(value, Tensor) and value.ndim else value
 
 
-def _arguments(training: Training, batch: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments that the loss of a batch gives the model first."""
-    found: list[tuple[Any, ...]] = []
-    model: Any = training.model
-    forward = model.forward
+class _CalledError(Exception):
+    """The model was called, with these arguments."""
 
-    def noted(*arguments: Any, **named: Any) -> Any:
-        found.append((*arguments, *named.values()))
-        return forward(*arguments, **named)
 
-    vars(model)["forward"] = noted
+def arguments_of(training: Trainable, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments that the loss of a batch gives the model first; nothing is computed."""
+
+    def forward(*arguments: Any, **named: Any) -> None:
+        raise _CalledError(*arguments, *named.values())
+
+    vars(training.model)["forward"] = forward
     try:
-        training.loss(*batch).realize()
+        training.loss(*batch)
+    except _CalledError as called:
+        return called.args
     finally:
-        del vars(model)["forward"]
-    if not found:
-        raise UserError("export: the loss of this example never calls its model")
-    return found[0]
+        del vars(training.model)["forward"]
+    raise UserError("export: the loss of this example never calls its model")
 
 
 def _spirals(training: Any) -> PageRecipe:

@@ -31,6 +31,16 @@ class _Traced:
     looked: dict[tuple[bool, str], inspect.Looked] = dataclasses.field(default_factory=dict)
 
 
+# Questions about a graph and its plan, of a model or of a recording: what `inspect.Looked` answers.
+_LOOKED: dict[str, Any] = {
+    "graph": lambda looked, q: looked.graph(),
+    "passes": lambda looked, q: looked.passes(q.get("kernel")),
+    "pass": lambda looked, q: looked.one_pass(str(q.get("name")), q.get("kernel")),
+    "kernels": lambda looked, q: looked.kernels(),
+    "kernel": lambda looked, q: looked.kernel(int(q.get("kernel") or 0)),
+}
+
+
 class Answers:
     """Answers to questions about models, ops, files in `uploads`, and recordings of jobs."""
 
@@ -44,7 +54,9 @@ class Answers:
         if ask not in QUESTIONS:
             return 404, {"error": f"there is no question {ask!r}"}
         try:
-            return 200, getattr(self, "one_pass" if ask == "pass" else ask)(question)
+            if ask in _LOOKED:
+                return 200, _LOOKED[ask](self._looked(question), question)
+            return 200, getattr(self, ask)(question)
         except OnnxError as error:
             return 422, {"error": str(error), "gaps": [str(g) for g in error.gaps]}
         except UserError as error:
@@ -53,26 +65,6 @@ class Answers:
             return 500, {"error": f"compiler failure: {error}. This is a fault of anneal; please report it."}
 
     # -- models, and plans of recordings
-
-    def graph(self, q: dict[str, Any]) -> Any:
-        """The tensor graph, each node with the kernels that compute it."""
-        return self._looked(q).graph()
-
-    def passes(self, q: dict[str, Any]) -> Any:
-        """The passes of the whole graph, or of one kernel, each with the number of nodes that it changed."""
-        return self._looked(q).passes(q.get("kernel"))
-
-    def one_pass(self, q: dict[str, Any]) -> Any:
-        """The graph after a pass."""
-        return self._looked(q).one_pass(str(q.get("name")), q.get("kernel"))
-
-    def kernels(self, q: dict[str, Any]) -> Any:
-        """The launches of the plan, why neighbours are two, and its memory."""
-        return self._looked(q).kernels()
-
-    def kernel(self, q: dict[str, Any]) -> Any:
-        """One launch: its text line by line, and how it is launched."""
-        return self._looked(q).kernel(int(q.get("kernel") or 0))
 
     def firings(self, q: dict[str, Any]) -> Any:
         """The rules that fire while the model is built and compiled."""
@@ -179,7 +171,7 @@ class Answers:
         path, batch = self._model(q), _batch(q)
         key = f"{path} {batch}"
         if key not in self._models:
-            while len(self._models) >= KEPT:
+            if len(self._models) >= KEPT:
                 del self._models[next(iter(self._models))]
             with tracing() as fired:
                 graph = inspect.traced_model(path, batch)

@@ -21,7 +21,7 @@ LONGEST = 256 << 20  # bytes of an answer
 PATIENCE = 300.0  # seconds
 FRESH_S = 60.0
 DOCTOR_S = 60.0
-# The questions that there are, each a method of `Answers`.
+# The questions that there are; `answers.py` answers them.
 QUESTIONS = (
     "graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source", "recording",
     "trace",
@@ -87,12 +87,11 @@ class Inspector:
                     answer = await self._answer(text)
                 answer = await asyncio.to_thread(packed, answer)
                 if answer.status == 200 and answer.packed is not None:
-                    took = time.monotonic() - begun
-                    await asyncio.to_thread(keep, question, text, answer.packed, took)
+                    await asyncio.to_thread(keep, question, text, answer.packed, time.monotonic() - begun)
         finally:
             self._waiting -= 1
         if answer.status == 200 and len(answer.text) < 16 << 20 and question["ask"] not in GROWING:
-            while len(self._kept) >= 64:
+            if len(self._kept) >= 64:
                 del self._kept[next(iter(self._kept))]
             self._kept[text] = answer
         return answer
@@ -104,8 +103,7 @@ class Inspector:
             assert process.stdout is not None
             process.stdin.write(text.encode() + b"\n")
             await process.stdin.drain()
-            head = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
-            status, size = map(int, head.split())
+            status, size = map(int, (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).split())
             if size > LONGEST:
                 raise ValueError("an answer that is too long")
             return Answer(status, await process.stdout.readexactly(size))

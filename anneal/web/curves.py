@@ -352,4 +352,4 @@ def _lost(loss: Curve, error: str) -> dict[str, Any] | None:
 
 def _told(curve: Curve, grid: Grid, last: int) -> str:
     first, values = curve.thinned(grid, last)
-    return f'{{"first":{first},"values":[{",".join(["null" if v is None else f"{v:.6g}" for v in values])}]}}'
+    return f'{{"first":{first},"values":[{",".join("null" if v is None else f"{v:.6g}" for v in values)}]}}'

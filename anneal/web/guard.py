@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import math
 import os
@@ -178,11 +179,10 @@ def _cookie_name(headers: Headers) -> str:
 
 
 def _cookie(headers: Headers, name: str) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else str(found.value)
+    with contextlib.suppress(CookieError):
+        if found := SimpleCookie(headers.get("cookie", "")).get(name):
+            return str(found.value)
+    return ""
 
 
 def _address(path: str, asked: dict[str, str]) -> str:
@@ -214,11 +214,6 @@ class Command:
     device: str
     arguments: tuple[str, ...]
     about: dict[str, Any]
-
-    @property
-    def text(self) -> str:
-        """The command as one would type it."""
-        return shlex.join(["anneal", *self.arguments])
 
 
 def command(
@@ -336,8 +331,7 @@ def _sample(asked: dict[str, Any], _: Uploads) -> Command:
 def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Command:
     """The job of a script, which the command line names and no page can."""
     words = ["record", "--json", "-o", "{job}/recording.zip", "--device", device, "--", str(file), *arguments]
-    about = {"script": str(file), "arguments": [*arguments]}
-    return Command("script", file.name, device, tuple(words), about)
+    return Command("script", file.name, device, tuple(words), {"script": str(file), "arguments": [*arguments]})
 
 
 _KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from anneal import files
 from anneal.web.asking import environment, python
 
 MOST_QUEUED = 20
@@ -126,20 +128,12 @@ class Jobs:
             self._write(job)
 
     def _write(self, job: Job) -> None:
-        place = self.place(job) / ".job.json"
-        try:
-            place.write_text(json.dumps(asdict(job)), encoding="utf-8")
-            place.replace(self.place(job) / "job.json")
-        except OSError:
-            place.unlink(missing_ok=True)
-            raise
+        text = json.dumps(asdict(job)).encode()
+        files.replace(self.place(job) / "job.json", lambda f: f.write(text), cached=True)
 
     def _forget(self, job: Job) -> None:
         """Remove a job's folder."""
-        for path in self.place(job).glob("*"):
-            path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.place(job).rmdir()
+        shutil.rmtree(self.place(job), ignore_errors=True)
 
     async def watch(self) -> None:
         """See to the jobs until cancelled."""
@@ -200,12 +194,8 @@ class Jobs:
             code = int((place / "exit").read_text())
         except (OSError, ValueError):
             code = process.returncode if process is not None else _UNKNOWN
-        if code == 0:
-            self._end(job, "done", code)
-        elif code == _STOPPED:
-            self._end(job, "stopped", code)
-        else:
-            self._end(job, "failed", code, self._last_words(job, code))
+        state = {0: "done", _STOPPED: "stopped"}.get(code, "failed")
+        self._end(job, state, code, self._last_words(job, code) if state == "failed" else "")
 
     def _last_words(self, job: Job, code: int) -> str:
         said = self.said(job).strip()[-4000:]
@@ -247,16 +237,16 @@ class Jobs:
             del self._all[old.id]
             self._forget(old)
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: Job) -> bool:
         """Let the command end as after Ctrl-C: with what it has."""
-        if job.state == "paused":
-            self.resume(job)
+        self.resume(job)
         if job.state == "queued":
             self._end(job, "cancelled", _STOPPED)
         elif job.state == "running":
             self._signal(job, signal.SIGINT)
+        return True
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: Job) -> bool:
         """End the process at once."""
         if job.state == "queued":
             self._end(job, "cancelled", _STOPPED)
@@ -267,22 +257,22 @@ class Jobs:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(2)
             self._end(job, "cancelled", _STOPPED)
+        return True
 
     def pause(self, job: Job) -> bool:
         """Halt the process; False where the system cannot."""
-        if job.state != "running" or not hasattr(signal, "SIGSTOP"):
-            return False
-        self._signal(job, signal.SIGSTOP)
-        job.state = "paused"
-        self.write(job)
-        return True
+        return self._turn(job, "running", "SIGSTOP", "paused")
 
     def resume(self, job: Job) -> bool:
         """Let a halted process go on."""
-        if job.state != "paused":
+        return self._turn(job, "paused", "SIGCONT", "running")
+
+    def _turn(self, job: Job, state: str, name: str, then: str) -> bool:
+        """Signal a job that is in a state, from which it goes to another; False where that cannot be."""
+        if job.state != state or not hasattr(signal, name):
             return False
-        self._signal(job, signal.SIGCONT)
-        job.state = "running"
+        self._signal(job, getattr(signal, name))
+        job.state = then
         self.write(job)
         return True
 
@@ -425,9 +415,7 @@ def main() -> None:
             code = end.code if isinstance(end.code, int) else 0
         finally:
             reserve.unlink(missing_ok=True)
-            place = folder / ".exit"
-            place.write_text(str(code))
-            place.rename(folder / "exit")
+            files.replace(folder / "exit", lambda f: f.write(b"%d" % code), cached=True)
     sys.exit(code)
 
 

@@ -345,11 +345,7 @@ async def _act(request: Request) -> Response:
     if act == "again":
         words = [a.replace(str(jobs.place(job)), "{job}") for a in job.arguments]
         return _queued(request, Command(job.kind, job.model, job.device, tuple(words), job.about))
-    if act == "stop":
-        jobs.stop(job)
-    elif act == "cancel":
-        jobs.cancel(job)
-    elif not (jobs.pause(job) if act == "pause" else jobs.resume(job)):
+    if not getattr(jobs, act)(job):
         return _error(409, f"a job that is {job.state} cannot {act}")
     return _json(_told(job), request)
 

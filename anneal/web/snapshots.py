@@ -12,7 +12,7 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ class _Collector:
 
     async def sources(self, about: dict[str, Any], records: Iterable[Any]) -> None:
         """The user's lines that records name, with those about them."""
-        lines = dict.fromkeys([(x["file"], x["line"]) for x in records if x is not None])
+        lines = dict.fromkeys((x["file"], x["line"]) for x in records if x is not None)
         parts = {k: about[k] for k in ("model", "step")}
         for file, line in list(lines)[:LINES]:
             await self.get("/api/ask/source", needed=False, **parts, file=file, line=line)
@@ -279,7 +279,7 @@ def keep(question: dict[str, Any], text: str, packed: bytes, seconds: float) -> 
     if seconds < WORTH_S or len(packed) > LARGEST or not _lasting(question) or not cache.enabled():
         return
     key = _key(text)
-    if key is not None and _newest() <= _STARTED:
+    if key is not None and all(changed <= _STARTED for _, changed in _sources()):
         cache.save(KIND, key, base64.b64encode(packed).decode(), f"studio: {text}")
 
 
@@ -306,17 +306,7 @@ def _key(text: str) -> bytes | None:
 @functools.cache
 def _decided() -> bytes | None:
     """A hash of every source file; None where one is newer than this process, or cannot be read."""
-    h = hashlib.blake2b(f"{__version__} {sys.version}".encode(), digest_size=16)
-    try:
-        if _newest() > _STARTED:
-            return None
-        for path, _ in _sources():
-            text = Path(path).read_bytes()
-            h.update(f"{path} {len(text)}\n".encode())
-            h.update(text)
-    except OSError:
-        return None
-    return h.digest()
+    return cache.digest(_sources(), _STARTED)
 
 
 def _here() -> bytes:
@@ -326,7 +316,8 @@ def _here() -> bytes:
     sizes = [(a.name, _size(location(a))) for a in ASSETS.values()]
     packages = Path(sysconfig.get_path("purelib"))
     plain = replace(settings.current(), debug=0, cache_dir="", bundle=False)
-    return repr((packages.stat().st_mtime if packages.is_dir() else None, sizes, plain)).encode()
+    changed = packages.stat().st_mtime if packages.is_dir() else None
+    return repr((__version__, sys.version, changed, sizes, plain)).encode()
 
 
 def _size(path: Path) -> int | None:
@@ -336,19 +327,6 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _newest() -> float:
-    return max(changed for _, changed in _sources())
-
-
-def _sources() -> Iterator[tuple[str, float]]:
+def _sources() -> list[tuple[str, float]]:
     """The Python files and rules of anneal and its examples, and when they changed, in a fixed order."""
-    for root in (_PACKAGE, examples_folder()):
-        for folder, below, names in os.walk(root):
-            below[:] = sorted(n for n in below if n != "__pycache__" and not n.startswith("."))
-            if Path(folder) == _PACKAGE / "web":
-                below[:] = []
-            for name in sorted(names):
-                if name.endswith((".py", ".upat")):
-                    path = os.path.join(folder, name)
-                    facts = os.stat(path)
-                    yield path, max(facts.st_mtime, facts.st_ctime)
+    return [s for root in (_PACKAGE, examples_folder()) for s in cache.sources(str(root), (".py", ".upat"))]

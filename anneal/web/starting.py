@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import re
 import socket
 import sys
 import threading
@@ -150,11 +151,8 @@ def _path(studio: Studio, options: Options) -> str:
 
 
 def _address(options: Options) -> tuple[str, int]:
-    host, _, port = options.address.rpartition(":")
-    if not port.isdecimal() and options.address and not port:
-        port = str(PORT)
-    if options.address and not port.isdecimal():
-        host, port = options.address, str(PORT)
+    parts = re.fullmatch(r"(?:(.*?):)?(\d*)", options.address)
+    host, port = (parts[1] or "", parts[2]) if parts else (options.address, "")
     number = int(port or PORT)
     if number > 65535:
         raise SettingError(f"{number} is no port; those go to 65535, and :0 takes a free one")
@@ -171,8 +169,7 @@ def _address(options: Options) -> tuple[str, int]:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(kind, socket.SOCK_STREAM)
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

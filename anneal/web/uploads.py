@@ -1,10 +1,9 @@
-"""Files that were dropped on the page: kept by their content under names of ours, so that no name from outside reaches
-the file system. Run bundles as the page sees them: what `anneal train --bundle` wrote, its own and the command line's.
-"""
+"""Files that were dropped on the page, kept by their content; and run bundles as the page sees them."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import hashlib
 import json
@@ -17,7 +16,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from anneal.frozen import frozen
 
@@ -26,7 +25,7 @@ LARGEST = 4 << 30  # bytes of one file
 ALL = 16 << 30  # and of all of them
 _ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(KINDS)})")
 # The suffix of a file's name here, found by the dot: a text of megabytes is searched in milliseconds.
-_SUFFIX = re.compile("|".join([rf"\.{k}(?<=[0-9a-f]{{32}}\.{k})" for k in KINDS]).encode())
+_SUFFIX = re.compile("|".join(rf"\.{k}(?<=[0-9a-f]{{32}}\.{k})" for k in KINDS).encode())
 
 
 class Refused(Exception):
@@ -50,11 +49,13 @@ class Upload:
 
 
 class Uploads:
-    """The files in a folder, which is made when the first one comes. Without `scripts` no program is among them."""
+    """The files in a folder, which is made when the first one comes, under names of ours: no name from outside reaches
+    the file system. Without `scripts` no program is among them.
+    """
 
     def __init__(self, folder: Path, *, scripts: bool = True) -> None:
         self.folder = folder
-        self.kinds = tuple([k for k in KINDS if scripts or k != "py"])
+        self.kinds = tuple(k for k in KINDS if scripts or k != "py")
 
     async def take(self, name: str, body: AsyncIterator[bytes]) -> Upload:
         """Keep a file that comes in pieces. Raises Refused for another kind of file, or one that is too large."""
@@ -102,10 +103,8 @@ class Uploads:
         """The files that are there, the latest first."""
         found = []
         for path in sorted(self.folder.glob("*.json"), key=lambda p: -p.stat().st_mtime):
-            try:
+            with contextlib.suppress(OSError, ValueError, TypeError):
                 found.append(Upload(**json.loads(path.read_text(encoding="utf-8"))))
-            except (OSError, ValueError, TypeError):
-                continue
         return found
 
     def named(self, text: bytes) -> bytes:
@@ -172,8 +171,7 @@ def _inside(text: str) -> bytes:
 
 def plain(name: str) -> str:
     """A name to show: its last part, without what commands a terminal."""
-    last = re.split(r"[\\/]", name)[-1]
-    return "".join([c if c.isprintable() else "\ufffd" for c in last])[:200]
+    return "".join(c if c.isprintable() else "\ufffd" for c in re.split(r"[\\/]", name)[-1])[:200]
 
 
 NAME = re.compile(r"[\w][\w.-]{0,120}")
@@ -206,14 +204,14 @@ class Runs:
         manifest = None if place is None else json_of(place, "manifest.json")
         if place is None or not isinstance(manifest, dict):
             return None
-        events = _lines(place, "events.jsonl")
+        events = _lines(place.read("events.jsonl") or b"")
         return {
             **manifest,
             "id": id,
             "command": _command(manifest),
             "config": json_of(place, "config.json"),
             "schedule": json_of(place, "schedule.json"),
-            "losses": _losses(place, "loss.csv"),
+            "losses": _losses(place.read("loss.csv") or b""),
             "events": [e for e in events if e.get("event") != "step"],
             "vitals": [e for e in events if e.get("event") == "step" and "lr" in e],
             "picture": place.read("picture.png") is not None,
@@ -233,14 +231,6 @@ class Runs:
             return None if packed is None or packed.suffix != ".zip" else _Packed(packed)
         place = self.folder / id
         return Folder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
-
-
-class BundleFolder(Protocol):
-    """The folder with the files of a bundle."""
-
-    def read(self, name: str) -> bytes | None:
-        """A file of it; None for one that is not there, or too large."""
-        ...
 
 
 @frozen
@@ -274,6 +264,9 @@ class _Packed:
             return None
 
 
+BundleFolder = Folder | _Packed
+
+
 def _command(manifest: dict[str, Any]) -> str:
     found = manifest.get("command")
     return shlex.join(["anneal", *map(str, found)]) if isinstance(found, list) else ""
@@ -291,27 +284,18 @@ def _nothing(_: str) -> None:
     """The value of NaN and Infinity, which Python writes as JSON and a browser cannot read."""
 
 
-def _lines(place: BundleFolder, name: str) -> list[dict[str, Any]]:
+def _lines(text: bytes) -> list[dict[str, Any]]:
     found = []
-    for line in (place.read(name) or b"").splitlines():
-        try:
-            value = json.loads(line, parse_constant=_nothing)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line, parse_constant=_nothing))
+    return [value for value in found if isinstance(value, dict)]
 
 
-def _losses(place: BundleFolder, name: str) -> list[list[float]]:
+def _losses(text: bytes) -> list[list[float]]:
     """Step, loss and milliseconds of each step."""
-    rows = csv.reader((place.read(name) or b"").decode("utf-8", "replace").splitlines()[1:])
     found = []
-    for row in rows:
-        try:
-            values = [float(x) for x in row]
-        except ValueError:
-            continue
-        if len(values) == 3 and all(map(math.isfinite, values)):
-            found.append(values)
-    return found
+    for row in csv.reader(text.decode("utf-8", "replace").splitlines()[1:]):
+        with contextlib.suppress(ValueError):
+            found.append([float(x) for x in row])
+    return [values for values in found if len(values) == 3 and all(map(math.isfinite, values))]

@@ -13,15 +13,16 @@ import pytest
 from anneal.cli import _flags
 from anneal.cli._app import run
 from anneal.inspect import ALL, passes, tensor_methods
+from anneal.names import METHODS, OPS, OTHERS, PASSES, STATICS
 from anneal.training import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_names_that_are_read_from_text_are_those_that_there_are() -> None:
-    assert _flags.ops() == list(ALL)
-    assert _flags.methods() == tensor_methods()
-    assert [n for n, _ in _flags.passes("")] == [p.name for p in passes()]
+def test_names_of_the_table_are_those_that_there_are() -> None:
+    assert OPS.split() == list(ALL)
+    assert sorted(f"{METHODS} {STATICS} {OTHERS}".split()) == tensor_methods()
+    assert PASSES.split() == [p.name for p in passes()]
 
 
 def offered(shell: str, line: str, cwd: Path = ROOT) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from anneal.cli._output import data, json_report, message
 from anneal.cli.commands.onnx import feeds_of
 from anneal.errors import AnnealError, DataError, UserError
 from anneal.files import opened
+from anneal.frozen import frozen
 from anneal.training import check_model, load_example
 
 if TYPE_CHECKING:
@@ -26,37 +27,30 @@ if TYPE_CHECKING:
 app = flags.alone()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Task:
     """The flags of the command: what is to be checked, and how."""
 
     context: typer.Context
-    target: Annotated[
-        str | None,
-        flags.argument(
-            "Example model, ONNX file, or your program.",
-            "MODEL|FILE.onnx|SCRIPT.py",
-            autocompletion=runnable,
-            callback=flags.openable,
-        ),
-    ] = None
+    target: str | None = flags.argument(
+        "Example model, ONNX file, or your program.",
+        "MODEL|FILE.onnx|SCRIPT.py",
+        autocompletion=runnable,
+        callback=flags.openable,
+    )
     arguments: flags.Arguments = None
-    step: Annotated[bool, flags.switch("--step", "Check a whole training step instead of the forward pass.")] = False
+    step: bool = flags.switch("--step", "Check a whole training step instead of the forward pass.")
     batch: flags.Batch = None
-    gradients: Annotated[
-        bool, flags.switch("--gradients", "Compare gradients with finite differences in float64, too.")
-    ] = False
+    gradients: bool = flags.switch("--gradients", "Compare gradients with finite differences in float64, too.")
     input: flags.Inputs = None
     size: flags.Sizes = None
-    seed: Annotated[int, flags.seed("weights and inputs")] = 1
-    times: Annotated[int, flags.number("How many runs of each plan are checked.")] = 2
-    elements: Annotated[
-        int, flags.number("Elements compared per store of a kernel; beyond N, a random sample.", 64)
-    ] = 1 << 21
-    repro: Annotated[Path | None, flags.option("Write the first kernel that differs to FILE.")] = None
-    replay: Annotated[
-        Path | None, flags.option("Run the kernel that --repro wrote to FILE.", callback=flags.openable)
-    ] = None
+    seed: int = flags.seed("weights and inputs", default=1)
+    times: int = flags.number("How many runs of each plan are checked.", default=2)
+    elements: int = flags.number(
+        "Elements compared per store of a kernel; beyond N, a random sample.", 64, default=1 << 21
+    )
+    repro: Path | None = flags.option("Write the first kernel that differs to FILE.")
+    replay: Path | None = flags.option("Run the kernel that --repro wrote to FILE.", callback=flags.openable)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     quiet: flags.Quiet = False

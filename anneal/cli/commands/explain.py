@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def _op(name: str, as_json: bool) -> None:
         )
         json_report({"name": name, "meaning": meaning, **made, "ops": ops_found})
         return
-    data(f"{name.upper() if not methods else name.lower()}: {meaning}" if not methods else meaning)
+    data(meaning if methods else f"{name.upper()}: {meaning}")
     if example is not None:
         data(f"\n  {example.source}   is made of")
         for node in nodes(example.nodes):
@@ -124,8 +125,7 @@ def _model(model: str, step: bool, batch: int | None, device: str, limit: int, a
     flags.check_traceable(model, step)
 
     def outputs() -> Iterable[UOp]:
-        traced = traced_model(model, batch)
-        return traced.of(step)
+        return traced_model(model, batch).of(step)
 
     found = firings(outputs, planned_cost_model(device), forward=not step)
     if as_json:
@@ -249,8 +249,7 @@ def _after(model: str, until: str, kernel: int | None, batch: int | None, device
     known = passes()
     if until not in [p.name for p in known]:
         raise suggest("pass", until, [p.name for p in known])
-    sink = sink_of(traced_model(model, batch).outputs)
-    state = after_pass(sink, planned_cost_model(device), until, kernel)
+    state = after_pass(sink_of(traced_model(model, batch).outputs), planned_cost_model(device), until, kernel)
     if as_json:
         json_report({"model": model, "device": device, "passes": [asdict(p) for p in known], **asdict(state)})
         return
@@ -397,7 +396,7 @@ def _check_line(where: tuple[str, int], lines: Iterable[Line], of: str) -> None:
     if any(x.line == number and x.file.endswith(file) for x in lines):
         return
     near = sorted({(not x.file.endswith(file), Path(x.file).name, x.line) for x in lines})
-    there = ", ".join([f"{name}:{line}" for _, name, line in near[:_LINES]]) + (", ..." if len(near) > _LINES else "")
+    there = ", ".join(f"{name}:{line}" for _, name, line in near[:_LINES]) + (", ..." if len(near) > _LINES else "")
     raise UserError(
         f"nothing of {of} comes from line {number} of {file}; " + (f"lines are {there}" if near else "it has no lines")
     )
@@ -498,9 +497,9 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
 
 def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
     """A row for each distinct kernel of a phase, in the order of their first launches, as many as a screen has."""
-    same: dict[tuple[str, str], list[tuple[int, KernelCall]]] = {}
+    same: defaultdict[tuple[str, str], list[tuple[int, KernelCall]]] = defaultdict(list)
     for n, k in shown:
-        same.setdefault((k.phase, k.name), []).append((n, k))
+        same[k.phase, k.name].append((n, k))
     fits = max(shutil.get_terminal_size((80, 45)).lines - 5, 10)
     left = len(same) - fits
     rows, colours, painted = [], [], phase_colours()

@@ -1,6 +1,4 @@
-"""`anneal export` and `anneal fit`: a model as a web page, and whether it fits a browser. A model of their command
-lines is an example, an ONNX file, or a function of a script.
-"""
+"""`anneal export` and `anneal fit`: an example, an ONNX file or a function of a script as a web page."""
 
 from __future__ import annotations
 
@@ -153,20 +151,17 @@ class ExportOptions:
 
     model: What
     output: Annotated[Path, option("Folder to write, or FILE.html.", "DIR", "--output", "-o")]
-    single_file: Annotated[bool, switch("--single-file", "One HTML file with all in it, below 30 MB.")] = False
+    single_file: bool = switch("--single-file", "One HTML file with all in it, below 30 MB.")
     train: Train = False
-    profiles: Annotated[
-        list[str] | None,
-        option("Variants for richer adapters, beside browser: desktop, m1, adreno.", "PROFILE", "--for"),
-    ] = None
-    store: Annotated[Stored, option("Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store")] = (
-        Stored.f32
+    profiles: list[str] | None = option(
+        "Variants for richer adapters, beside browser: desktop, m1, adreno.", "PROFILE", "--for"
     )
+    store: Stored = option("Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store", default=Stored.f32)
     steps: Steps = 0
     weights: Weights = None
     size: Sizes = None
     labels: Labels = None
-    name: Annotated[str | None, option("Title of the page.", "TEXT")] = None
+    name: str | None = option("Title of the page.", "TEXT")
     quiet: Quiet = False
     as_json: Json = False
 
@@ -212,10 +207,9 @@ class Question:
     """The flags of `anneal fit`."""
 
     model: What
-    profiles: Annotated[
-        list[str] | None,
-        option("Limits to look at: browser, software, desktop, m1, adreno; default: all.", "PROFILE", "--for"),
-    ] = None
+    profiles: list[str] | None = option(
+        "Limits to look at: browser, software, desktop, m1, adreno; default: all.", "PROFILE", "--for"
+    )
     train: Train = False
     size: Sizes = None
     quiet: Quiet = False

@@ -44,19 +44,18 @@ class _Options:
     """The flags of `anneal gpt2 sample`."""
 
     prompt: flags.Prompt
-    max_tokens: Annotated[int, flags.number("Maximum number of new tokens.")] = 100
-    greedy: Annotated[bool, flags.switch("--greedy", "Take the most probable token at each step.")] = False
+    max_tokens: int = flags.number("Maximum number of new tokens.", default=100)
+    greedy: bool = flags.switch("--greedy", "Take the most probable token at each step.")
     temperature: flags.Temperature = 1.0
-    top_k: Annotated[int, flags.number("Sample from the N most probable tokens; 0: from all.", 0)] = 40
-    seed: Annotated[int, flags.seed("the sampling")] = 0
+    top_k: int = flags.number("Sample from the N most probable tokens; 0: from all.", 0, default=40)
+    seed: int = flags.seed("the sampling", default=0)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
-    model_dir: Annotated[
-        Path | None,
-        flags.option("Directory of another checkpoint in Hugging Face's layout (model.safetensors).", "DIR"),
-    ] = None
-    plain: Annotated[bool, flags.switch("--plain", "Print no escape codes, even on a terminal.")] = False
-    stream: Annotated[bool, flags.switch("--stream", "Print a line of JSON per token, with its probability.")] = False
+    model_dir: Path | None = flags.option(
+        "Directory of another checkpoint in Hugging Face's layout (model.safetensors).", "DIR"
+    )
+    plain: bool = flags.switch("--plain", "Print no escape codes, even on a terminal.")
+    stream: bool = flags.switch("--stream", "Print a line of JSON per token, with its probability.")
     record: flags.Record = None
     quiet: flags.Quiet = False
     as_json: flags.Json = False

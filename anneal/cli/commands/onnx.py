@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from anneal import settings
 from anneal.cli import _flags as flags
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places
-from anneal.errors import AnnealError, CompilerError, DataError, OnnxError, SettingError, UserError
+from anneal.errors import AnnealError, DataError, OnnxError, SettingError, UserError
 from anneal.files import opened
 from anneal.frozen import frozen
 from anneal.training import Trainable, check_model, load_example
@@ -59,7 +58,7 @@ def info(
 
 
 def _print(found: Description, cost: dict[str, Any] | str) -> None:
-    opsets = ", ".join([f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets])
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets)
     data(f"{found.name or 'a graph without a name'}, by {found.producer or 'an unknown program'}")
     data(f"ir_version {found.ir_version}, opsets {opsets or 'none'}")
     for v in found.inputs:
@@ -96,7 +95,7 @@ def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str
     if shapeless := [v.name for v in model.inputs if v.shape is None and v.kind == "tensor"]:
         return f"the file says no shape of {', '.join(shapeless)}"
     if unknown := [size for v in model.inputs for size in _open_sizes(v) if not known.keys() & set(size)]:
-        return f"give {' '.join(dict.fromkeys([f'--size {size[0]}=N' for size in unknown]))}"
+        return f"give {' '.join(dict.fromkeys(f'--size {size[0]}=N' for size in unknown))}"
     try:
         whole = load(file, "cpu")
         results = whole.trace(feeds_of(whole, None, sizes, 0))
@@ -119,7 +118,7 @@ def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str
 def _open_sizes(info: ValueInfo) -> list[tuple[str, ...]]:
     """The sizes of an input that a file leaves open, each by the names that --size knows it by."""
     names = [(d, f"{info.name}.{i}") for i, d in enumerate(info.shape or ()) if not isinstance(d, int)]
-    return [tuple([n for n in both if n]) for both in names]
+    return [tuple(n for n in both if n) for both in names]
 
 
 @app.command("run")
@@ -312,9 +311,9 @@ def _told(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, list):
-        return f"a sequence of {len(value)}: {', '.join([_told(v) for v in value[:4]])}"
+        return f"a sequence of {len(value)}: {', '.join(_told(v) for v in value[:4])}"
     some = value.ravel()[:4].tolist()
-    shown = ", ".join([f"{x:.6g}" if isinstance(x, float) else str(x) for x in some])
+    shown = ", ".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in some)
     return f"{value.dtype}{list(value.shape)}  {shown}{', ...' if value.size > 4 else ''}"
 
 
@@ -339,10 +338,10 @@ class OnnxExportOptions:
 
     model: flags.Model
     output: Annotated[Path, flags.option("File to write.", "FILE.onnx", "--output", "-o")]
-    batch: Annotated[int | None, flags.number("Fixed batch size; default: any.", most=flags.MOST_AT_ONCE)] = None
-    opset: Annotated[int, flags.number("Opset version of the operators.", 17, 23)] = 20
+    batch: int | None = flags.number("Fixed batch size; default: any.", most=flags.MOST_AT_ONCE)
+    opset: int = flags.number("Opset version of the operators.", 17, 23, default=20)
     weights: flags.Weights = None
-    model_dir: Annotated[Path | None, flags.option("gpt2: directory of another checkpoint.", "DIR")] = None
+    model_dir: Path | None = flags.option("gpt2: directory of another checkpoint.", "DIR")
     scratch: flags.Scratch = False
     quiet: flags.Quiet = False
     as_json: flags.Json = False
@@ -377,19 +376,12 @@ def export_model(order: OnnxExportOptions) -> None:
         data(str(made))
 
 
-class _CalledError(Exception):
-    """The model was called, and the arguments are known."""
-
-
 def example_arguments(training: Trainable, any_batch: bool) -> tuple[Any, ...]:
     """Zeros like the arguments that the loss of a batch gives the model; with `any_batch` their first axes vary."""
+    from anneal.pages import arguments_of
     from anneal.runtime import bound_shape
     from anneal.tensor import Tensor, Variable, tree_map
 
-    with _watched(training.model) as calls, suppress(_CalledError):
-        training.loss(*training.next_batch())
-    if not calls:
-        raise CompilerError("the loss of this example never calls its model")
     batch = Variable("batch", 1, _MOST)
 
     def zeros(leaf: Any) -> Any:
@@ -398,21 +390,5 @@ def example_arguments(training: Trainable, any_batch: bool) -> tuple[Any, ...]:
         first, *rest = bound_shape(leaf.shape)
         return Tensor.zeros(batch.bind(first) if any_batch else first, *rest, dtype=leaf.dtype)
 
-    found: tuple[Any, ...] = tree_map(zeros, calls[0])
+    found: tuple[Any, ...] = tree_map(zeros, arguments_of(training, training.next_batch()))
     return found
-
-
-@contextmanager
-def _watched(model: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """The arguments of the model's first call, which ends there."""
-    calls: list[tuple[Any, ...]] = []
-
-    def forward(*arguments: Any) -> None:
-        calls.append(arguments)
-        raise _CalledError
-
-    vars(model)["forward"] = forward
-    try:
-        yield calls
-    finally:
-        del vars(model)["forward"]

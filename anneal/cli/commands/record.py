@@ -40,13 +40,12 @@ class _Task:
     context: typer.Context
     script: flags.Script
     arguments: flags.Arguments = None
-    output: Annotated[
-        Path | None,
-        flags.option("Save the recording to this file; the studio opens it.", "FILE.zip", "-o", "--output"),
-    ] = None
+    output: Path | None = flags.option(
+        "Save the recording to this file; the studio opens it.", "FILE.zip", "-o", "--output"
+    )
     trace: flags.Trace = None
-    plans: Annotated[int, flags.number("Number of plans to keep; further ones are counted.", most=4096)] = 64
-    no_times: Annotated[bool, flags.switch("--no-times", "Do not time kernels.")] = False
+    plans: int = flags.number("Number of plans to keep; further ones are counted.", most=4096, default=64)
+    no_times: bool = flags.switch("--no-times", "Do not time kernels.")
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     quiet: flags.Quiet = False
@@ -122,7 +121,7 @@ def _tell(task: _Task, state: PlanRecording) -> None:
     for plan in sorted(state.plans, key=lambda p: -p.runs)[:_REASONS]:
         times = plan.times or {}
         if parts := times.get("parts"):
-            data(f"plan {plan.number}: of a step " + ", ".join([f"{name} {x:.0%}" for name, x in parts.items()]))
+            data(f"plan {plan.number}: of a step " + ", ".join(f"{name} {x:.0%}" for name, x in parts.items()))
         for reason in times.get("reasons", ()):
             data(f"plan {plan.number}: {reason}")
     if state.left_out:
@@ -139,8 +138,8 @@ class _Options:
         list[str],
         flags.argument("A command of anneal's, or your program.", "COMMAND|SCRIPT.py ..."),
     ]
-    ranks: Annotated[int, flags.option("Number of processes.", "N", "-n", "--ranks", min=1, max=1 << 16)] = 2
-    dry: Annotated[bool, flags.switch("--dry-run", "Print the call of mpirun, and stop.")] = False
+    ranks: int = flags.option("Number of processes.", "N", "-n", "--ranks", min=1, max=1 << 16, default=2)
+    dry: bool = flags.switch("--dry-run", "Print the call of mpirun, and stop.")
     quiet: flags.Quiet = False
     as_json: flags.Json = False
 

@@ -33,20 +33,15 @@ class Story:
         flags.argument("Checkpoint in llama2.c's first format.", "MODEL.bin", callback=flags.openable),
     ]
     prompt: flags.Prompt = ""
-    tokenizer: Annotated[
-        Path | None, flags.option("Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable)
-    ] = None
-    max_tokens: Annotated[
-        int | None, flags.number("Maximum number of tokens, with the prompt's; default: the context length.")
-    ] = None
-    temperature: Annotated[
-        float, flags.option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0)
-    ] = 1.0
-    top_p: Annotated[
-        float,
-        flags.option("Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.", "X"),
-    ] = 0.9
-    seed: Annotated[int, flags.seed("the sampling")] = 1
+    tokenizer: Path | None = flags.option(
+        "Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable
+    )
+    max_tokens: int | None = flags.number("Maximum number of tokens, with the prompt's; default: the context length.")
+    temperature: float = flags.option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0, default=1.0)
+    top_p: float = flags.option(
+        "Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.", "X", default=0.9
+    )
+    seed: int = flags.seed("the sampling", default=1)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     quiet: flags.Quiet = False
@@ -85,7 +80,6 @@ def llama2c(story: Story) -> int:
                 flow.add(out.harmless(piece))
 
         begun = ready = time.perf_counter()
-        stopped = False
         with out.interrupts("this token") as stopping:
             for token in progress.told(example.Story(model).tell(given, most, sampling), "writing", most):
                 tokens.append(token)
@@ -93,8 +87,8 @@ def llama2c(story: Story) -> int:
                 if len(tokens) == 3:  # the first steps compile and capture
                     ready = time.perf_counter()
                 if stopping:
-                    stopped = True
                     break
+        stopped = bool(stopping)
         say(decoder.decode(b"", final=True))
     seconds = time.perf_counter() - (ready if len(tokens) > 3 else begun)
     rate = (len(tokens) - 3 if len(tokens) > 3 else len(tokens)) / seconds
@@ -117,17 +111,15 @@ class _Options:
     model: Annotated[str, flags.argument(f"Text model: {', '.join(SPEAKING)}.", "MODEL")]
     prompt: flags.Prompt = ""
     weights: flags.Weights = None
-    max_tokens: Annotated[int, flags.number("Number of new characters.")] = 200
+    max_tokens: int = flags.number("Number of new characters.", default=200)
     temperature: flags.Temperature = 1.0
-    top_k: Annotated[int, flags.number("Sample from the N most probable; 0: from all.", 0)] = 0
-    greedy: Annotated[bool, flags.switch("--greedy", "Take the most probable character at each step.")] = False
-    seed: Annotated[int, flags.seed("the sampling")] = 0
+    top_k: int = flags.number("Sample from the N most probable; 0: from all.", 0, default=0)
+    greedy: bool = flags.switch("--greedy", "Take the most probable character at each step.")
+    seed: int = flags.seed("the sampling", default=0)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     record: flags.Record = None
-    stream: Annotated[bool, flags.switch("--stream", "Print a line of JSON per character, with its probability.")] = (
-        False
-    )
+    stream: bool = flags.switch("--stream", "Print a line of JSON per character, with its probability.")
     quiet: flags.Quiet = False
     as_json: flags.Json = False
 
@@ -162,17 +154,6 @@ class CharacterModel:
         """Add a character; the text that it is."""
         self.text = [*self.start] if token == self.end else [*self.text, token]
         return "\n" if token == self.end else self.characters[token]
-
-
-@frozen
-class Token:
-    """A character that was said, and what else was likely, with their chances."""
-
-    id: int
-    text: str
-    chance: float
-    likely: tuple[tuple[int, float], ...]
-    ms: float
 
 
 @flags.command(app, _Options, "text")
@@ -213,7 +194,8 @@ def _reader(options: _Options) -> CharacterModel:
     return reader
 
 
-def _said(options: _Options, reader: CharacterModel) -> Iterator[Token]:
+def _said(options: _Options, reader: CharacterModel) -> Iterator[dict[str, Any]]:
+    """The characters that are said, each with its chance, and what else was likely, with theirs."""
     import numpy as np
 
     rng = np.random.default_rng(options.seed)
@@ -228,32 +210,30 @@ def _said(options: _Options, reader: CharacterModel) -> Iterator[Token]:
         else:
             among = order[: options.top_k or None]
             token = int(rng.choice(among, p=chances[among] / chances[among].sum()))
-        likely = tuple([(int(n), float(chances[n])) for n in order[:WATCHED]])
-        text = reader.take(token)
-        yield Token(token, text, float(chances[token]), likely, (time.perf_counter() - begun) * 1e3)
+        likely = [
+            {"id": n, "text": reader.characters[n], "chance": float(chances[n])} for n in map(int, order[:WATCHED])
+        ]
+        ms = round((time.perf_counter() - begun) * 1e3, 3)
+        yield {"id": token, "text": reader.take(token), "chance": float(chances[token]), "ms": ms, "likely": likely}
 
 
 def _tell(options: _Options, reader: CharacterModel) -> int:
-    said: list[Token] = []
+    said: list[str] = []
     plan: int | None = None
     if not (options.stream or options.as_json):
         out.data(out.harmless(options.prompt), end="")
-    stopped = False
     with flags.recorded(options.record, options.model) as recorded, out.interrupts("this character") as stopping:
         for token in _said(options, reader):
-            said.append(token)
+            said.append(token["text"])
             if recorded is not None:
                 plan = recorded.mark()
             if options.stream:
-                likely = [{"id": n, "text": reader.characters[n], "chance": c} for n, c in token.likely]
-                facts = {"id": token.id, "text": token.text, "chance": token.chance, "ms": round(token.ms, 3)}
-                out.json_line(event="token", **facts, phase="read", likely=likely, plan=plan)
+                out.json_line(event="token", **token, phase="read", plan=plan)
             elif not options.as_json:
-                out.data(out.harmless(token.text), end="")
+                out.data(out.harmless(token["text"]), end="")
             if stopping:
-                stopped = True
                 break
-    text = "".join([t.text for t in said])
+    text, stopped = "".join(said), bool(stopping)
     if options.stream:
         out.json_line(event="done", tokens=len(said), stop="interrupted" if stopped else "max-tokens", text=text)
     elif options.as_json:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anneal import settings
 from anneal.cli import _flags as flags
@@ -43,46 +43,32 @@ class _Options:
     """The flags of `anneal train`; None means the example's own default."""
 
     model: flags.Model
-    steps: Annotated[int | None, flags.number("Optimiser steps; default: the example's.")] = None
+    steps: int | None = flags.number("Optimiser steps; default: the example's.")
     batch: flags.Batch = None
-    seed: Annotated[int, flags.seed("weights, batches and sampling")] = 1
-    lr: Annotated[float | None, flags.option("Peak learning rate; default: the example's.", "X")] = None
-    precision: Annotated[str, flags.option("Of products, as by autocast: float32, float16 or bfloat16.", "DTYPE")] = (
-        "float32"
+    seed: int = flags.seed("weights, batches and sampling", default=1)
+    lr: float | None = flags.option("Peak learning rate; default: the example's.", "X")
+    precision: str = flags.option(
+        "Of products, as by autocast: float32, float16 or bfloat16.", "DTYPE", default="float32"
     )
-    log_every: Annotated[int, flags.number("Steps between log lines.")] = 100
+    log_every: int = flags.number("Steps between log lines.", default=100)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     plain: flags.Plain = False
-    save: Annotated[Path | None, flags.option("Write the trained weights as safetensors.")] = None
-    start: Annotated[
-        Path | None, flags.option("Start from the weights that --save wrote.", callback=flags.openable)
-    ] = None
-    picture: Annotated[Path | None, flags.option("Write the model's picture to this file.", "FILE.png")] = None
-    model_dir: Annotated[Path | None, flags.option("gpt2: start from the checkpoint in DIR.", "DIR")] = None
-    tokens: Annotated[
-        Path | None, flags.option("gpt2: train on a file of tokens, or on those in a folder.", "PATH")
-    ] = None
+    save: Path | None = flags.option("Write the trained weights as safetensors.")
+    start: Path | None = flags.option("Start from the weights that --save wrote.", callback=flags.openable)
+    picture: Path | None = flags.option("Write the model's picture to this file.", "FILE.png")
+    model_dir: Path | None = flags.option("gpt2: start from the checkpoint in DIR.", "DIR")
+    tokens: Path | None = flags.option("gpt2: train on a file of tokens, or on those in a folder.", "PATH")
     scratch: flags.Scratch = False
-    checkpoint: Annotated[Path | None, flags.option("Save checkpoints in DIR; resume from the one there.", "DIR")] = (
-        None
+    checkpoint: Path | None = flags.option("Save checkpoints in DIR; resume from the one there.", "DIR")
+    checkpoint_every: int = flags.number("Steps between checkpoints.", default=200)
+    bundle: bool = flags.switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")
+    vitals: bool = flags.switch(
+        "--vitals", "With --json or --bundle: learning rate, gradient norm, memory by step; the slowest kernels."
     )
-    checkpoint_every: Annotated[int, flags.number("Steps between checkpoints.")] = 200
-    bundle: Annotated[
-        bool, flags.switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")
-    ] = False
-    vitals: Annotated[
-        bool,
-        flags.switch(
-            "--vitals", "With --json or --bundle: learning rate, gradient norm, memory by step; the slowest kernels."
-        ),
-    ] = False
-    samples: Annotated[int, flags.number("Number of samples to show during training.", 0, 1000)] = 0
+    samples: int = flags.number("Number of samples to show during training.", 0, 1000, default=0)
     download: flags.Download = False
-    wire: Annotated[
-        str | None,
-        flags.option("With several processes: gradients travel as float16 or bfloat16.", "DTYPE"),
-    ] = None
+    wire: str | None = flags.option("With several processes: gradients travel as float16 or bfloat16.", "DTYPE")
     quiet: flags.Quiet = False
     as_json: flags.Json = False
 
@@ -422,8 +408,7 @@ class _Kernels:
         from anneal.schedule import origins
 
         found = step.origins or origins(sink)
-        calls = step.plan.calls
-        self._labels[step.plan] = [label_of(placed(c.places, found)) or c.kernel.name for c in calls]
+        self._labels[step.plan] = [label_of(placed(c.places, found)) or c.kernel.name for c in step.plan.calls]
 
     def note(self, progress: Progress) -> bool:
         """Note the slowest in the plans that run in each step; False where none was timed."""
@@ -433,7 +418,7 @@ class _Kernels:
         if not tracks:
             return False
         times = {plan: t.times() for plan, t in tracks.items()}
-        whole = sum([t.kernels.median for t in times.values() if t.kernels is not None]) or 1.0
+        whole = sum(t.kernels.median for t in times.values() if t.kernels is not None) or 1.0
         found = []
         for plan, track in tracks.items():
             same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -443,7 +428,7 @@ class _Kernels:
             part = t.kernels.median / whole if t.kernels is not None else 0.0
             for (phase, _), of in same.items():
                 if (each := track.of(of)) is not None:
-                    share = part * sum([t.share[n] for n in of])
+                    share = part * sum(t.share[n] for n in of)
                     found.append(Slow(phase, labels[of[0]], each.median, share, each.low, each.high))
         largest = max(tracks, key=lambda plan: len(plan.calls))
         progress.slowest = sorted(found, key=lambda s: -s.seconds)[:6]

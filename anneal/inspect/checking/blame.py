@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
-from anneal.inspect.kernel_list import Line, lines_of
+from anneal.inspect.kernel_list import Line, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
 from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
@@ -29,6 +31,7 @@ from anneal.uop.sizes import Sizes, evaluator, mapped, symbolic_arg, unbound
 _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # that rules are looked at
 _SIDES = 1 << 16  # elements of one side of a rule
+_NUMBERS = {*ALU, *MOVEMENT, Op.CONST, Op.IOTA}
 
 
 def again(
@@ -36,17 +39,14 @@ def again(
     values: Sizes,
 ) -> list[Array]:  # fmt: skip
     """The values that a program stores, run on memory of its own with these contents."""
-    buffers = []
-    try:
+    with ExitStack() as stack:
+        buffers = []
         for (size, dtype), content in zip(sizes, before, strict=True):
             buffers.append(device.alloc(size, dtype))
+            stack.callback(device.free, buffers[-1])
             device.upload(buffers[-1], content)
         device.prepare([(program, buffers)], values).run()
-        pieces = [(b, size, dtype) for b, (size, dtype) in zip(buffers, sizes, strict=True)]
-        return device.download_all(pieces[: call.outputs])
-    finally:
-        for b in buffers:
-            device.free(b)
+        return device.download_all([(b, *kind) for b, kind in zip(buffers, sizes[: call.outputs])])
 
 
 def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any], bool | None]) -> str:
@@ -73,20 +73,13 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
     if fresh.source != kernel.source and run(load(program.name, fresh)):
         return "the text that ran differs from the text that code generation writes for this kernel, which is right"
     waiting = with_barriers(kernel.source)
-    if waiting is not None and _is_right(run, lambda: load(program.name, replace(kernel, source=waiting))):
-        return "it is right with barriers around each use of shared memory: the code of its opts lacks a barrier"
+    with suppress(AnnealError):  # of a driver that refuses a barrier where not all threads come by
+        if waiting is not None and run(load(program.name, replace(kernel, source=waiting))):
+            return "it is right with barriers around each use of shared memory: the code of its opts lacks a barrier"
     plain = _plain(sink, target)
     if plain is not None and plain.source != kernel.source and run(load(program.name, plain)):
         return "without its opts the kernel is right: an opt, or the code that is written for it, is wrong"
     return "code generation or the driver is wrong: the kernel is wrong without its opts too"
-
-
-def _is_right(run: Callable[[Any], bool | None], load: Callable[[], Any]) -> bool:
-    """True if a program runs and its result is right; a driver may refuse it."""
-    try:
-        return bool(run(load()))
-    except AnnealError:  # a barrier where not all threads come by
-        return False
 
 
 def with_barriers(source: str) -> str | None:
@@ -128,15 +121,9 @@ def _plain(sink: UOp, target: Any) -> GeneratedKernel | None:
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
-def suspects(
-    sink: UOp,
-    program: CheckedProgram,
-    call: schedule.Call,
-    cost_model: schedule.CostModel,
-    before: Sequence[Array],
-    values: Sizes,
-) -> list[Suspect]:
-    """Rules that changed what a node says while the kernel of `call` was made, and the passes between which it changed.
+def suspects(r: CheckRun) -> list[Suspect]:
+    """Rules that changed what a node says while the kernel of the call was made, and the passes between which it
+    changed.
 
     The kernel is made once more, and both sides of each rule that fires are evaluated: of the tensor graph on random
     numbers in the place of what both sides have in common, of the kernel's on its ranges and memory.
@@ -145,15 +132,14 @@ def suspects(
     with schedule.BUILDING, arena().untracked():
         forget()
         with tracing() as events:
-            s = schedule.run_passes(schedule.parametrise(sink, {})[0], cost_model, until="kernel-split")
-        at = {u: lines_of([program.origins[n]]) for u, n in s.places.items()}
-        _look_at(events, found, "", _tensor_sides, at)
-        pieces = [c.graph for c in s.cuts if c.places == call.places]
+            s = schedule.run_passes(schedule.parametrise(r.sink, {})[0], r.device.cost_model, until="kernel-split")
+        _look_at(events, found, "", _tensor_sides, {u: lines_of([r.program.origins[n]]) for u, n in s.places.items()})
+        pieces = [c.graph for c in s.cuts if c.places == r.call.places]
         for piece in pieces[:1]:
             forget()
             with tracing() as events:
                 graph = schedule.kernel_graph(piece)
-            memory = KernelValues(graph, before, values)
+            memory = KernelValues(graph, r.before, r.execution.values)
             _look_at(events, found, "range-propagation", partial(_kernel_sides, memory), {})
     return list(found.values())
 
@@ -165,21 +151,19 @@ class Built:
     """
 
     def __init__(self) -> None:
-        self._times: dict[tuple[str, str], int] = {}
+        self._times: Counter[tuple[str, str]] = Counter()
 
     def wrong(self, events: list[Event]) -> list[Suspect]:
         """The wrong rules among those of `events`; empties `events`."""
         some = []
         for e in events:
-            key = (e.rule, e.place)
-            if e.table == "fold" and self._times.get(key, 0) < _TIMES:
-                self._times[key] = self._times.get(key, 0) + 1
+            if e.table == "fold" and self._times[e.rule, e.place] < _TIMES:
+                self._times[e.rule, e.place] += 1
                 some.append(e)
         events.clear()
         found: dict[tuple[str, str], Suspect] = {}
         with arena().untracked():
-            lines = {e.before: lines_of([e.before]) for e in some}
-            _look_at(some, found, "", _tensor_sides, lines)
+            _look_at(some, found, "", _tensor_sides, {e.before: lines_of([e.before]) for e in some})
         return list(found.values())
 
 
@@ -210,8 +194,7 @@ def _look_at(
 def _apart(a: Bounded, b: Bounded) -> str | None:
     """An element in which two sides of a rule differ by more than their bounds, in words."""
     x, y = np.broadcast_arrays(a.value, b.value)
-    error = np.broadcast_to(a.error + b.error, x.shape)
-    compared = beside(np.asarray(x), Bounded(y, error))
+    compared = beside(np.asarray(x), Bounded(y, np.broadcast_to(a.error + b.error, x.shape)))
     if compared.ok:
         return None
     at = compared.at
@@ -233,19 +216,13 @@ def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
     values = TensorValues({}, 1 << 22)
     rng = np.random.default_rng(0)
     common = _common(e.before, after)
-    for u in common:
-        if u.op in (Op.CONST, Op.IOTA) or _of_numbers(u) or any(t in common for t in toposort((u,))[:-1]):
-            continue
-        values.known[base(u)] = Bounded(_random(u, rng).reshape(-1), EXACT)
-    for u in toposort((e.before, after)):
-        if not u.src and u.op not in (Op.CONST, Op.IOTA) and base(u) not in values.known:  # beside what is common
-            values.known[u] = Bounded(_random(u, rng).reshape(-1), EXACT)
+    # what is made of constants and indices alone has its value
+    taken = [u for u in common if not all(x.op in _NUMBERS for x in toposort((u,))) and not common & {*toposort(u.src)}]
+    taken += [u for u in toposort((e.before, after)) if not u.src and u.op not in _NUMBERS]  # beside what is common
+    for u in taken:
+        if base(u) not in values.known:
+            values.known[base(u)] = Bounded(_random(u, rng).reshape(-1), EXACT)
     return values.value(e.before), values.value(after)
-
-
-def _of_numbers(u: UOp) -> bool:
-    """True if it is made of constants and indices alone."""
-    return all(x.op in ALU or x.op in MOVEMENT or x.op in (Op.CONST, Op.IOTA) for x in toposort((u,)))
 
 
 def _random(u: UOp, rng: np.random.Generator) -> Array:
@@ -304,6 +281,9 @@ class CheckLimits:
     tensor: int = 1 << 26
 
 
+Expected = list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
+
+
 @dataclass(slots=True)
 class Finding:
     """A difference, with everything to show it again: the call, its program and the values that it read."""
@@ -312,7 +292,7 @@ class Finding:
     call: schedule.Call
     program: Any
     before: list[Array]
-    expected: list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
+    expected: Expected
     values: dict[str, int]
 
 
@@ -329,7 +309,9 @@ class HeldValue:
 
 @dataclass(slots=True)
 class CheckRun:
-    """The state of a check of one launch; `lives` are the elements of the call's outputs that are read."""
+    """The state of a check of one launch, and of its call `n`: what it read and wrote, what is wrong with that, and
+    what was left out. `lives` are the elements of the call's outputs that are read.
+    """
 
     sink: UOp
     number: int
@@ -341,7 +323,26 @@ class CheckRun:
     report: Report
     found: list[Finding]
     held: dict[int, HeldValue] = field(default_factory=dict)
+    n: int = 0
+    before: list[Array] = field(default_factory=list)
+    after: list[Array] = field(default_factory=list)
     lives: list[Array | None] = field(default_factory=list)
+    failed: list[Difference] = field(default_factory=list)
+    note: list[str] = field(default_factory=list)
+
+    @property
+    def call(self) -> schedule.Call:
+        return self.plan.calls[self.n]
+
+    @property
+    def origins(self) -> list[schedule.Origin]:
+        return placed(self.call.places, self.program.origins)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The launch and its kernel, as records have them."""
+        label = label_of(self.origins)
+        return {"launch": self.number, "kernel": self.n, "name": self.call.kernel.name, "label": label}
 
     @property
     def plan(self) -> schedule.Plan:
@@ -365,10 +366,8 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
         def follow(p: Pass[Any], s: schedule.Schedule) -> None:
             if p.name == "split-reduces":  # the last that changes the graph: those behind it choose
                 for n, u in enumerate(order):
-                    v = u
-                    for walk in walks:
-                        v = walk.get(v, v)
-                    ends.setdefault(base(v), []).append(n)
+                    end = reduce(lambda v, walk: walk.get(v, v), walks, u)
+                    ends.setdefault(base(end), []).append(n)
 
         with rebuilt() as walks:
             s = schedule.PASSES.run(schedule.Schedule(program, cost_model), "kernel-split", follow)
@@ -381,9 +380,8 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
         roots = several.pop(0) if len(several) > 1 else several[0]
         found = []
         for v, root, at in zip(call.args[: call.outputs], roots, call.places):
-            places = ends.get(base(root), [])
-            size = root.size
-            same = [n for n in places if order[n].dtype is root.dtype and order[n].size == size]
+            kind = root.dtype, root.size
+            same = [n for n in ends.get(base(root), ()) if (order[n].dtype, order[n].size) == kind]
             found.append(StoredValue(v, tuple(sorted(same, key=lambda n: (n != at, -n)))))
         written.append(tuple(found))
     return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), tuple(written))
@@ -401,10 +399,10 @@ def _with_numbers(nodes: list[UOp]) -> Src:
 
     with arena().untracked():
         for u in nodes:
-            src = tuple([new[s] for s in u.src])
+            src = tuple(new[s] for s in u.src)
             arg = mapped(u.arg, number) if symbolic_arg(u.arg) else u.arg
             if u.op is Op.BIND:
                 new[u] = const(u.dtype, u.arg[3])
             else:
                 new[u] = u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
-    return tuple([new[u] for u in nodes])
+    return tuple(new[u] for u in nodes)

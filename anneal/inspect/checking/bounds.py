@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ class Bounded(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        return self.error is EXACT
+        return not self.error.ndim and not self.error
 
     def whole(self) -> Array:
         """The bound, of the value's shape."""
@@ -67,18 +68,21 @@ class Bounded(NamedTuple):
         return Bounded(value, EXACT if self.exact else np.where(inside, self.whole(), 0.0))
 
 
+def tight(value: Array, error: Array) -> Bounded:
+    """A value with its bound, which is exact where that is 0 everywhere."""
+    return Bounded(value, error if error.any() else EXACT)
+
+
+@np.errstate(all="ignore")
 def exactly(memory: Array) -> Bounded:
     """The value that memory holds; a subnormal number may be read as 0."""
     if memory.dtype.kind in "iub":
         return Bounded(memory, EXACT)
-    with np.errstate(all="ignore"):
-        wide = memory.astype(np.float64)
+    wide = memory.astype(np.float64)
     if memory.dtype == np.float64:
         return Bounded(wide, EXACT)
-    small = np.abs(memory if memory.dtype == np.float32 else wide)
-    least = 2.0**-14 if memory.dtype == np.float16 else 2.0**-126
-    flushed = (small < least) & (small > 0)
-    return Bounded(wide, np.where(flushed, small, 0.0) if flushed.any() else EXACT)
+    size = np.abs(memory if memory.dtype == np.float32 else wide)
+    return tight(wide, np.where(size < (2.0**-14 if memory.dtype == np.float16 else 2.0**-126), size, 0.0))
 
 
 def wide_dtype(dtype: DType) -> np.dtype[Any]:
@@ -91,6 +95,11 @@ def unit(dtype: DType) -> float:
     return 2.0**-52 if dtype is dtypes.float64 else 2.0**-dtype.digits
 
 
+def smallest(dtype: DType) -> float:
+    """The magnitude below which a number is subnormal, and may become 0."""
+    return 2.0 ** max(dtype.least, -126)
+
+
 def terms(count: float) -> float:
     """The roundings of a sum of so many terms, as a multiple of the unit and of the sum of their magnitudes.
 
@@ -101,85 +110,63 @@ def terms(count: float) -> float:
     return min(count, 32.0 * math.sqrt(count)) + 1.0
 
 
-def apply(op: Op, dtype: DType, sources: Sequence[Bounded], kinds: Sequence[DType], keeps: bool = False) -> Bounded:
-    """One elementwise op on bounded values; `kinds` are the sources' dtypes. With `keeps` the result is not rounded."""
-    with np.errstate(all="ignore"):
-        if op is Op.CAST:
-            return cast(sources[0], kinds[0], dtype)
-        if op is Op.BITCAST:
-            return _bitcast(sources[0], kinds[0], dtype)
-        if op is Op.WHERE:
-            return _where(*sources)
-        if op.compares:
-            return _compared(op, *sources)
-        exact = all(s.exact for s in sources)
-        value = MEANINGS[op](*[s.value for s in sources])
-        if dtype.is_float:
-            change = EXACT if exact else CHANGES[op](value, *[x for s in sources for x in (s.value, s.error)])
-            return _finished(op, dtype, np.asarray(value), change, sources, keeps)
-        value = np.asarray(value).astype(numpy_dtype(dtype), copy=False)
-        if exact:
-            return Bounded(value, EXACT)
-        return Bounded(value, _whole_numbers(op, dtype, value, sources))
+@np.errstate(all="ignore")
+def apply(op: Op, dtype: DType, sources: Sequence[Bounded], kinds: Sequence[DType]) -> Bounded:
+    """One elementwise op on bounded values; `kinds` are the sources' dtypes."""
+    if op is Op.CAST:
+        return cast(sources[0], kinds[0], dtype)
+    if op is Op.BITCAST:
+        return _bitcast(sources[0], kinds[0], dtype)
+    if op is Op.WHERE:
+        return _where(*sources)
+    if op.compares:
+        return _compared(op, *sources)
+    exact = all(s.exact for s in sources)
+    value = np.asarray(MEANINGS[op](*[s.value for s in sources]))
+    if dtype.is_float:
+        change = EXACT if exact else CHANGES[op](value, *[x for s in sources for x in (s.value, s.error)])
+        return _finished(op, dtype, value, change, sources)
+    value = value.astype(numpy_dtype(dtype), copy=False)
+    return Bounded(value, EXACT if exact else _whole_numbers(op, dtype, value, sources))
 
 
-def _finished(
-    op: Op, dtype: DType, value: Array, change: Array, sources: Sequence[Bounded], keeps: bool = False
-) -> Bounded:
+def _finished(op: Op, dtype: DType, value: Array, change: Array, sources: Sequence[Bounded]) -> Bounded:
     """The bound of a float: what the sources' bounds change, and the op's own rounding."""
     mass, count = None, 1
-    if op in (Op.ADD, Op.SUB):
-        mass, count = _added(sources)
+    if op in (Op.ADD, Op.SUB):  # the terms of both
+        a, b = sources
+        mass, count = np.asarray(a.magnitude() + b.magnitude()), min(a.many + b.many, 2 * MOST_TERMS)
     elif op is Op.NEG:
         mass, count = sources[0].mass, sources[0].many
-    if op.ulps == 0:
-        error = change
-    elif count > 2 and mass is not None and not _whole_sums(mass, dtype, sources):
-        least = count * 2.0 ** max(dtype.least, -126)
+    error = change
+    if op.ulps and count > 2 and mass is not None and not _whole_sums(mass, dtype, sources):
+        least = count * smallest(dtype)
         error = change + np.where(mass > 0, (count - 1) * unit(dtype) * (mass + change) + least, 0.0)
-    else:
-        error = change + _rounding(op, dtype, value, change, sources, keeps)
-    if change is EXACT and error is EXACT and bool(np.isfinite(value).all()):
-        return _overflown(value, error, dtype)._replace(mass=mass, many=count)
+    elif op.ulps:
+        error = change + _rounding(op, dtype, value, change, sources[0].value)
     odd = ~np.isfinite(value)
     if odd.any():
-        certain: Array = np.ones((), np.bool_)
-        for s in sources:
-            certain = certain & (np.isfinite(s.error) if op in _SUMS else s.error == 0)
-        error = np.where(odd, np.where(certain, 0.0, np.inf), error)
-    error = np.where(np.isnan(error), np.inf, error)
-    return _overflown(value, error if error.any() else EXACT, dtype)._replace(mass=mass, many=count)
-
-
-def _added(sources: Sequence[Bounded]) -> tuple[Array, int]:
-    """The terms of a sum of two: the sum of their magnitudes, and how many there are."""
-    a, b = sources
-    return np.asarray(a.magnitude() + b.magnitude()), min(a.many + b.many, 2 * MOST_TERMS)
+        known = [np.isfinite(s.error) if op in _SUMS else s.error == 0 for s in sources]
+        error = np.where(odd, np.where(reduce(np.logical_and, known), 0.0, np.inf), error)
+    return rounded(value, np.where(np.isnan(error), np.inf, error), dtype)._replace(mass=mass, many=count)
 
 
 def _whole_sums(mass: Array, dtype: DType, sources: Sequence[Bounded]) -> bool:
     """True if all terms are whole numbers without a bound: no order of summation rounds."""
-    if not all(s.exact and bool((s.value == np.rint(s.value)).all()) for s in sources):
-        return False
-    return bool((mass < 2.0 ** min(dtype.digits, 31)).all())
+    whole = all(s.exact and bool((s.value == np.rint(s.value)).all()) for s in sources)
+    return whole and bool((mass < 2.0 ** min(dtype.digits, 31)).all())
 
 
-def _rounding(op: Op, dtype: DType, value: Array, change: Array, sources: Sequence[Bounded], keeps: bool) -> Array:
-    """The bound on an op's own rounding; none where the result needs none."""
-    if keeps and dtype.is_narrow:
-        dtype = dtypes.float32
-    size = np.abs(value) + change
-    if op in (Op.EXP, Op.EXP2):  # WGSL lets the error grow with the exponent, and so does exp by exp2
-        rounding = (op.ulps + 4 * np.abs(sources[0].value)) * unit(dtype) * size
-    else:
-        rounding = op.ulps * unit(dtype) * size
+def _rounding(op: Op, dtype: DType, value: Array, change: Array, x: Array) -> Array:
+    """The bound on an op's own rounding; none where the result needs none. `x` is its first source."""
+    # WGSL lets the error of exp grow with the exponent, and so does exp by exp2
+    many = op.ulps + 4 * np.abs(x) if op in (Op.EXP, Op.EXP2) else op.ulps
+    rounding = many * unit(dtype) * (np.abs(value) + change)
     if op in (Op.LOG, Op.LOG2) and dtype is not dtypes.float64:
-        x = sources[0].value
         rounding = rounding + np.where((x > 0.4) & (x < 2.5) & (x != 1), 2.0**-21, 0.0)  # WGSL's, beside the zero
-    rounding = rounding + 2.0 ** max(dtype.least, -126)  # a subnormal result may become 0
+    rounding = rounding + smallest(dtype)  # a subnormal result may become 0
     if op in _ROUNDED_EXACTLY and change is EXACT:
-        fits = representable(value, dtype)
-        return EXACT if fits.all() else np.where(fits, 0.0, rounding)
+        return np.where(representable(value, dtype), 0.0, rounding)
     return np.asarray(rounding)
 
 
@@ -190,25 +177,20 @@ def representable(value: Array, dtype: DType) -> Array:
         fits = (value == np.rint(value)) & (size < 2.0**31)
     else:
         fits = value.astype(numpy_dtype(dtype)).astype(np.float64) == value
-    return np.asarray(fits & ((size >= 2.0 ** max(dtype.least, -126)) | (size == 0)))
+    return np.asarray(fits & ((size >= smallest(dtype)) | (size == 0)))
 
 
-def _overflown(value: Array, error: Array, dtype: DType) -> Bounded:
-    """Numbers beyond the dtype become infinite, near its end anything."""
+@np.errstate(all="ignore")
+def rounded(value: Array, error: Array, dtype: DType) -> Bounded:
+    """A float with its bound: numbers beyond the dtype become infinite, near its end anything."""
     size = np.abs(value)
+    error = np.where(np.isnan(error) & np.isfinite(size), np.inf, error)
     beyond = (size + np.where(np.isfinite(error), error, 0.0) > dtype.largest) & np.isfinite(size)
     if dtype is dtypes.float64 or not beyond.any():
-        return Bounded(value, error)
+        return tight(value, error)
     sure = beyond & (size - error > dtype.largest * (1 + unit(dtype))) & dtype.has_infinity
     value = np.where(sure, np.copysign(np.inf, value), value)
     return Bounded(value, np.where(beyond, np.where(sure, 0.0, np.inf), error))
-
-
-def rounded(value: Array, error: Array, dtype: DType) -> Bounded:
-    """A float that a sum or a product of many ends with: its bound, and overflow."""
-    with np.errstate(all="ignore"):
-        error = np.where(np.isnan(error) & np.isfinite(value), np.inf, error)
-        return _overflown(value, error if error.any() else EXACT, dtype)
 
 
 # -- what a change of the sources makes of a value --------------------------------------------------------------------
@@ -216,11 +198,8 @@ def rounded(value: Array, error: Array, dtype: DType) -> Bounded:
 
 def _farthest(f: Callable[..., Any], value: Array, *ends: Array) -> Array:
     """The largest distance of f at the ends from the value; nan where f has none there."""
-    out: Array = np.zeros(())
-    for end in ends:
-        at = f(end)
-        out = np.maximum(out, np.where(at == value, 0.0, np.abs(at - value)))
-    return out
+    found = [np.where((at := f(end)) == value, 0.0, np.abs(at - value)) for end in ends]
+    return np.asarray(reduce(np.maximum, found))
 
 
 def _change(op: Op) -> Callable[..., Array]:
@@ -298,21 +277,19 @@ CHANGES: Mapping[Op, Callable[..., Array]] = covering(
 
 def _compared(op: Op, a: Bounded, b: Bounded) -> Bounded:
     value = np.asarray(MEANINGS[op](a.value, b.value))
-    if a.exact and b.exact:
-        return Bounded(value, EXACT)
-    unsure = np.asarray(a.error + b.error, np.float64)
-    if value.dtype.kind == "b" and a.value.dtype.kind == "b":
+    unsure = a.error + b.error
+    if a.value.dtype.kind == "b":
         return Bounded(value, np.minimum(unsure, 1.0))
     apart = np.abs(a.value.astype(np.float64) - b.value.astype(np.float64))
     sure = (apart > unsure) | (unsure == 0) | (np.isnan(apart) & np.isfinite(unsure))
-    return Bounded(value, np.where(sure, 0.0, 1.0) if not sure.all() else EXACT)
+    return tight(value, np.where(sure, 0.0, 1.0))
 
 
 def _where(condition: Bounded, a: Bounded, b: Bounded) -> Bounded:
     value = np.where(condition.value, a.value, b.value)
     error = np.where(condition.value, a.error, b.error)
     if condition.exact:
-        return Bounded(value, error if error.any() else EXACT)
+        return tight(value, error)
     other, its = np.where(condition.value, b.value, a.value), np.where(condition.value, b.error, a.error)
     if value.dtype.kind == "b":
         apart = (other != value).astype(np.float64)
@@ -330,13 +307,11 @@ def _whole_numbers(op: Op, dtype: DType, value: Array, sources: Sequence[Bounded
         return _logic(op, sources)
     if op in (Op.NEG, Op.ABS, Op.NOT):
         return errors[0]
-    if op in (Op.ADD, Op.SUB):
-        return np.asarray(errors[0] + errors[1])
     if op in (Op.MUL, Op.MAX, Op.MIN):
         wide = [x for s in sources for x in (s.value.astype(np.float64), s.error)]
         return CHANGES[op](value.astype(np.float64), *wide)
-    total: Array = sum(errors, np.zeros(()))
-    return np.where(total > 0, np.inf, 0.0)
+    total = np.asarray(sum(errors))
+    return total if op in (Op.ADD, Op.SUB) else np.where(total > 0, np.inf, 0.0)
 
 
 def _logic(op: Op, sources: Sequence[Bounded]) -> Array:
@@ -355,24 +330,22 @@ def _logic(op: Op, sources: Sequence[Bounded]) -> Array:
 def cast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
     """A value as another dtype."""
     value, error = x.value, x.error
-    with np.errstate(all="ignore"):
-        if dtype.kind == "bool":
-            if x.exact or kind.kind == "bool":
-                return Bounded(value != 0, x.error)
-            return Bounded(value != 0, np.where((np.abs(value) <= error) & (error > 0), 1.0, 0.0))
-        if dtype.is_float:
-            wide = value.astype(np.float64)
-            if kind.is_float and (kind.digits <= dtype.digits and kind.least >= dtype.least):
-                return Bounded(wide, error)
-            return _finished(Op.CAST, dtype, wide, error, [x])
-        out = numpy_dtype(dtype)
-        if not kind.is_float:
-            return Bounded(value.astype(out), error)
-        found = MEANINGS[Op.CAST](value, out)
-        if x.exact:
-            return Bounded(found, EXACT)
-        ends = [MEANINGS[Op.CAST](value + s * error, out).astype(np.float64) for s in (-1, 1)]
-        return Bounded(found, _farthest(lambda at: at, found.astype(np.float64), *ends))
+    if dtype.kind == "bool":
+        unsure = error if kind.kind == "bool" else np.where((np.abs(value) <= error) & (error > 0), 1.0, 0.0)
+        return tight(value != 0, unsure)
+    if dtype.is_float:
+        wide = value.astype(np.float64)
+        if kind.is_float and kind.digits <= dtype.digits and kind.least >= dtype.least:
+            return Bounded(wide, error)
+        return _finished(Op.CAST, dtype, wide, error, [x])
+    out = numpy_dtype(dtype)
+    if not kind.is_float:
+        return Bounded(value.astype(out), error)
+    found = MEANINGS[Op.CAST](value, out)
+    if x.exact:
+        return Bounded(found, EXACT)
+    ends = [MEANINGS[Op.CAST](value + s * error, out).astype(np.float64) for s in (-1, 1)]
+    return Bounded(found, _farthest(lambda at: at, found.astype(np.float64), *ends))
 
 
 def _bitcast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
@@ -433,12 +406,5 @@ def ulps(got: float, expected: float, dtype: DType) -> float:
 
 def shown(x: Any) -> float | int | bool | str:
     """An element as JSON has it; text of what it lacks."""
-    if isinstance(x, str):
-        return x
-    kind = np.asarray(x).dtype.kind
-    if kind == "b":
-        return bool(x)
-    if kind in "iu":
-        return int(x)
-    value = float(x)
-    return value if np.isfinite(value) else str(value)
+    value: float | int | bool | str = np.asarray(x, None if np.asarray(x).dtype.kind in "biuU" else float).item()
+    return value if isinstance(value, str) or math.isfinite(value) else str(value)

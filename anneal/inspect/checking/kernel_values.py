@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from anneal.backend import MEANINGS, numpy_dtype
 from anneal.errors import CompilerError
 
 from anneal.inspect.checking.bounds import (  # isort: skip
-    EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, terms, unit, wide_dtype,
+    EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, smallest, terms, tight, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
 from anneal.uop import ALU, DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
@@ -37,175 +37,126 @@ class TermFacts(NamedTuple):
 
 def part_of(op: Op, dtype: DType, x: Bounded, axes: Ints, valid: Array | None = None) -> TermFacts:
     """The terms along `axes`, which stay with size 1; those where `valid` is false do not count."""
-    value, error = x.value, x.error
+    op, value = _of_bools(op, dtype), x.value
     if dtype.kind == "bool":
-        op = {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op)
         value = value.astype(np.int8)
         identity: Any = 0 if op is Op.MAX else 1
     else:
         identity = reduce_identity(op, dtype)
+    error = x.whole()
     if valid is not None:
-        value = np.where(valid, value, np.array(identity, value.dtype))
-        error = np.where(valid, error, 0.0) if not x.exact else error
-    count = math.prod([value.shape[a] for a in axes])
+        value, error = np.where(valid, value, np.array(identity, value.dtype)), np.where(valid, error, 0.0)
+    count = math.prod(value.shape[a] for a in axes)
     if op in (Op.MAX, Op.MIN):
-        best: Any = MEANINGS[op]
         start = np.array(identity, value.dtype)
-        made = best.reduce(value, axis=axes, keepdims=True, initial=start)
-        if x.exact:
-            return TermFacts(made, EXACT, EXACT, count, True)
-        wide = value.astype(np.float64)
-        ends = [best.reduce(wide + s * error, axis=axes, keepdims=True, initial=float(start)) for s in (1, -1)]
-        return TermFacts(made, ends[0], ends[1], count, True)
+        best: Any = partial(MEANINGS[op].reduce, axis=axes, keepdims=True)  # type: ignore[attr-defined]
+        made = best(value, initial=start)
+        upper, lower = [made if x.exact else best(value + s * error, initial=float(start)) for s in (1, -1)]
+        return TermFacts(made, upper, lower, count, True)
     total: Any = partial(np.sum if op is Op.ADD else np.prod, axis=axes, keepdims=True)
+    errors = EXACT if x.exact else total(error)
     if not dtype.is_float:
-        errors = EXACT
-        if not x.exact:
-            errors = total(x.whole())
-            if op is Op.MUL:  # as anything is possible where one may be another number
-                errors = np.where(np.max(x.whole(), axis=axes, keepdims=True) > 0, np.inf, 0.0)
+        if op is Op.MUL and not x.exact:  # as anything is possible where one may be another number
+            errors = np.where(np.any(error, axis=axes, keepdims=True), np.inf, 0.0)
         return TermFacts(total(value, dtype=value.dtype), EXACT, errors, count, True)
     size = np.abs(value)
-    if op is Op.ADD:
-        if x.mass is not None:
-            size = x.mass if valid is None else np.where(valid, x.mass, 0.0)
-            count *= x.many
-        whole = x.exact and bool((value == np.rint(value)).all())
-        errors = EXACT if x.exact else total(np.broadcast_to(error, value.shape))
-        return TermFacts(total(value), total(size), errors, count, whole)
-    return TermFacts(total(value), total(size + error), total(np.minimum(size, 1.0)), count, False)
+    if op is Op.MUL:
+        return TermFacts(total(value), total(size + error), total(np.minimum(size, 1.0)), count, False)
+    if x.mass is not None:
+        size = x.mass if valid is None else np.where(valid, x.mass, 0.0)
+        count *= x.many
+    return TermFacts(total(value), total(size), errors, count, x.exact and bool((value == np.rint(value)).all()))
+
+
+def _of_bools(op: Op, dtype: DType) -> Op:
+    """The op that a reduction is: a sum of bools is the largest, a product the least."""
+    return {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op) if dtype.kind == "bool" else op
 
 
 def joined(op: Op, dtype: DType, a: TermFacts, b: TermFacts) -> TermFacts:
     """The terms of both."""
-    if dtype.kind == "bool":
-        op = {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op)
-    count, whole = a.many + b.many, a.whole and b.whole
-    if op in (Op.MAX, Op.MIN):
-        best = MEANINGS[op]
-        if a.size is EXACT and b.size is EXACT:
-            return TermFacts(best(a.value, b.value), EXACT, EXACT, count, whole)
-        first, second = [[p.value if p.size is EXACT else x for x in (p.size, p.error)] for p in (a, b)]
-        upper, lower = best(first[0], second[0]), best(first[1], second[1])
-        return TermFacts(best(a.value, b.value), upper, lower, count, whole)
-    if op is Op.ADD:
-        errors = EXACT if a.error is EXACT and b.error is EXACT else np.asarray(a.error + b.error)
-        return TermFacts(a.value + b.value, np.asarray(a.size + b.size), errors, count, whole)
-    if not dtype.is_float:
-        return TermFacts(a.value * b.value, EXACT, np.asarray(np.maximum(a.error, b.error)), count, whole)
-    return TermFacts(a.value * b.value, np.asarray(a.size * b.size), np.asarray(a.error * b.error), count, whole)
+    meant = MEANINGS[_of_bools(op, dtype)]
+    errors = np.maximum if op is Op.MUL and not dtype.is_float else meant
+    both = meant(a.value, b.value), np.asarray(meant(a.size, b.size)), np.asarray(errors(a.error, b.error))
+    return TermFacts(*both, a.many + b.many, a.whole and b.whole)
 
 
+@np.errstate(all="ignore")
 def reduced(op: Op, dtype: DType, part: TermFacts) -> Bounded:
     """The reduction of these terms, with its bound."""
     value = part.value
     if dtype.kind == "bool":
-        value = value.astype(np.bool_)
-        if part.size is EXACT and part.error is EXACT:
-            return Bounded(value, EXACT)
-        return Bounded(value, np.where((part.size > 0) != (part.error > 0), 1.0, 0.0))
+        return tight(value.astype(np.bool_), np.where((part.size > 0) != (part.error > 0), 1.0, 0.0))
     if op in (Op.MAX, Op.MIN):
-        if part.size is EXACT:
-            return Bounded(value, EXACT)
         wide = value.astype(np.float64)
-        ends = [np.where(end == wide, 0.0, np.abs(end - wide)) for end in (part.size, part.error)]
-        error = np.maximum(ends[0], ends[1])
-        return Bounded(value, np.where(np.isnan(error) & ~np.isnan(wide), np.inf, np.nan_to_num(error, posinf=np.inf)))
+        error = np.maximum(*[np.where(end == wide, 0.0, np.abs(end - wide)) for end in (part.size, part.error)])
+        return tight(value, np.where(np.isnan(error) & ~np.isnan(wide), np.inf, np.nan_to_num(error, posinf=np.inf)))
     if not dtype.is_float:
         return Bounded(value.astype(numpy_dtype(dtype), copy=False), part.error)
     inner = dtypes.float32 if dtype.is_narrow else dtype  # narrow floats are summed in float32, and rounded once
-    with np.errstate(all="ignore"):
-        if op is Op.MUL:
-            change = np.where(part.size == np.abs(value), 0.0, part.size - np.abs(value))
-            error = change + part.many * unit(inner) * part.size
-            # in another order the product may become 0, or infinite, on its way
-            least = 2.0 ** max(inner.least, -126)
-            small = (part.error < least) & (part.size > 0)
-            error = np.where(small, np.where(part.size <= part.error * 2, part.size + least, np.inf), error)
-            error = np.where(part.size > inner.largest * part.error, np.where(part.size > 0, np.inf, error), error)
-        else:
-            most = 2.0 ** min(inner.digits, 52)
-            if part.whole and not dtype.is_narrow and bool((part.size < most).all()):
-                return Bounded(value, EXACT, part.size, int(min(part.many, MOST_TERMS)))
-            error = part.error + terms(part.many) * unit(inner) * (part.size + part.error)
-            error = error + part.many * 2.0 ** max(inner.least, -126)  # subnormal products may become 0
-            error = np.where(part.size == 0, part.error, error)
-        if dtype.is_narrow:
-            error = error + unit(dtype) * (np.abs(value) + error)
-        odd = ~np.isfinite(value)
-        if odd.any():  # an infinite term, or one that is no number: the sum is that too
-            error = np.where(odd, np.where(np.isfinite(part.error) & (part.many > 0), 0.0, np.inf), error)
-        overflow = (part.size > inner.largest) & ~odd
-        if overflow.any():
-            sure = overflow & (np.abs(value) - error > 2 * inner.largest) & dtype.has_infinity
-            value = np.where(sure, np.copysign(np.inf, value), value)
-            error = np.where(overflow, np.where(sure, 0.0, np.inf), error)
-        found = rounded(value, error, dtype)
-        if op is Op.MUL or dtype.is_narrow:
-            return found
-        return found._replace(mass=part.size, many=int(min(part.many, MOST_TERMS)))
+    if op is Op.MUL:
+        change = np.where(part.size == np.abs(value), 0.0, part.size - np.abs(value))
+        error = change + part.many * unit(inner) * part.size
+        # in another order the product may become 0, or infinite, on its way
+        least = smallest(inner)
+        small = (part.error < least) & (part.size > 0)
+        error = np.where(small, np.where(part.size <= part.error * 2, part.size + least, np.inf), error)
+        error = np.where(part.size > inner.largest * part.error, np.where(part.size > 0, np.inf, error), error)
+    elif part.whole and not dtype.is_narrow and bool((part.size < 2.0 ** min(inner.digits, 52)).all()):
+        error = EXACT
+    else:
+        error = part.error + terms(part.many) * unit(inner) * (part.size + part.error)
+        error = error + part.many * smallest(inner)  # subnormal products may become 0
+        error = np.where(part.size == 0, part.error, error)
+    if dtype.is_narrow:
+        error = error + unit(dtype) * (np.abs(value) + error)
+    odd = ~np.isfinite(value)
+    if odd.any():  # an infinite term, or one that is no number: the sum is that too
+        error = np.where(odd, np.where(np.isfinite(part.error) & (part.many > 0), 0.0, np.inf), error)
+    overflow = (part.size > inner.largest) & ~odd
+    if overflow.any():
+        sure = overflow & (np.abs(value) - error > 2 * inner.largest) & dtype.has_infinity
+        value = np.where(sure, np.copysign(np.inf, value), value)
+        error = np.where(overflow, np.where(sure, 0.0, np.inf), error)
+    found = rounded(value, error, dtype)
+    if op is Op.MUL or dtype.is_narrow:
+        return found
+    return found._replace(mass=part.size, many=int(min(part.many, MOST_TERMS)))
 
 
 # -- products of matrices ---------------------------------------------------------------------------------------------
 
 
-def _varies(a: Array) -> list[bool]:
-    return [n > 1 and s != 0 for n, s in zip(a.shape, a.strides, strict=True)]
-
-
+@np.errstate(all="ignore")
 def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
     """The terms of the sum over `axes` of a * b, two floats of one shape, without the products in memory."""
     shape = a.value.shape
-    mine, its = (np.logical_or(_varies(x.value), _varies(x.whole())) for x in (a, b))
-    value = _summed(a.value, b.value, axes, mine, its)
-    absolute = [np.abs(x) for x in (_thin(a.value, mine), _thin(b.value, its))]
-    size = _summed(np.broadcast_to(absolute[0], shape), np.broadcast_to(absolute[1], shape), axes, mine, its)
+    (x, dx, mine), (y, dy, its) = _thin(a), _thin(b)
+    rest = [i for i in range(len(shape)) if i not in axes and i in (*mine, *its)]
+    times = math.prod(n for i, n in enumerate(shape) if i in axes and i not in (*mine, *its))
+    kept = [n if i in rest else 1 for i, n in enumerate(shape)]
+
+    def summed(left: Array, right: Array) -> Array:
+        out = np.einsum(left, mine, right, its, rest, optimize=True) * float(times)
+        return np.broadcast_to(out.reshape(kept), [1 if i in axes else n for i, n in enumerate(shape)])
+
+    size = summed(np.abs(x), np.abs(y))
     error: Array = EXACT
-    finite = bool(np.isfinite(size).all())
     if not a.exact:
-        error = error + _summed(a.whole(), np.abs(b.value) if finite else b.value, axes, mine, its)
+        error = error + summed(dx, np.abs(y) if np.isfinite(size).all() else y)
     if not b.exact:
-        larger = np.broadcast_to(absolute[0] + _thin(a.whole(), mine), shape)
-        error = error + _summed(larger, b.whole(), axes, mine, its)
-    whole = a.exact and b.exact
-    if whole:
-        whole = all(bool((t == np.rint(t)).all()) for t in (_thin(a.value, mine), _thin(b.value, its)))
+        error = error + summed(np.abs(x) + dx, dy)
+    whole = a.exact and b.exact and all(bool((t == np.rint(t)).all()) for t in (x, y))
     # a product is rounded, unless it is fused with the sum
-    return TermFacts(
-        value, size, np.abs(error) if error is not EXACT else EXACT, math.prod([shape[i] for i in axes]) + 1.0, whole
-    )
+    return TermFacts(summed(x, y), size, np.abs(error), math.prod(shape[i] for i in axes) + 1.0, whole)
 
 
-def _thin(a: Array, varies: Any) -> Array:
-    """The values of `a` with one element along each axis along which it repeats itself."""
-    return a[tuple([slice(None) if v else slice(0, 1) for v in varies])]
-
-
-def _summed(a: Array, b: Array, axes: Ints, mine: Any, its: Any) -> Array:
-    """The sum over `axes` of a * b as one product of matrices for each of what both have; axes stay with size 1."""
-    shape = a.shape
-    times = math.prod([shape[i] for i in axes if not mine[i] and not its[i]])
-    # each by itself along the axes that the other does not have
-    a = _thin(a, mine).sum(axis=tuple([i for i in axes if mine[i] and not its[i]]), keepdims=True)
-    b = _thin(b, its).sum(axis=tuple([i for i in axes if its[i] and not mine[i]]), keepdims=True)
-    every = range(len(shape))
-    batch = [i for i in every if i not in axes and mine[i] and its[i]]
-    rows = [i for i in every if i not in axes and mine[i] and not its[i]]
-    columns = [i for i in every if i not in axes and its[i] and not mine[i]]
-    along = [i for i in axes if mine[i] and its[i]]
-    rest = [i for i in every if i not in (*batch, *rows, *columns, *along)]
-
-    def count(group: list[int]) -> int:
-        return math.prod([shape[i] for i in group])
-
-    left = a.transpose(*batch, *rows, *along, *columns, *rest).reshape(count(batch), count(rows), count(along))
-    right = b.transpose(*batch, *along, *columns, *rows, *rest).reshape(count(batch), count(along), count(columns))
-    with np.errstate(all="ignore"):
-        out = np.matmul(left, right) * float(times)
-    order = [*batch, *rows, *columns]
-    out = out.reshape([shape[i] for i in order] + [1] * (len(shape) - len(order)))
-    back = np.argsort([*order, *[i for i in every if i not in order]])
-    return np.broadcast_to(out.transpose(*back), tuple([1 if i in axes else n for i, n in enumerate(shape)]))
+def _thin(x: Bounded) -> tuple[Array, Array, list[int]]:
+    """The values and their bounds without the axes along which both repeat themselves; the axes that are left."""
+    value, error = x.value, x.whole()
+    kept = [i for i, n in enumerate(value.shape) if n == 0 or (n > 1 and (value.strides[i] or error.strides[i]))]
+    index = tuple(slice(None) if i in kept else 0 for i in range(value.ndim))
+    return value[index], error[index], kept
 
 
 # -- sorts ------------------------------------------------------------------------------------------------------------
@@ -214,11 +165,7 @@ def _summed(a: Array, b: Array, axes: Ints, mine: Any, its: Any) -> Array:
 def sums_of_rows(u: UOp, src: list[Bounded], place: int, most: float) -> Bounded:
     """Sums of rows of the source at `place`, each of at most so many terms; the others say which rows."""
     value = src[place]
-
-    def rows(of: Array) -> Array:
-        made: Array = MEANINGS[u.op](u, [of if n == place else s.value for n, s in enumerate(src)], of.dtype)
-        return made
-
+    rows: Any = lambda of: MEANINGS[u.op](u, [of if n == place else s.value for n, s in enumerate(src)], of.dtype)
     found = rows(value.value)
     if not all(s.exact for n, s in enumerate(src) if n != place):
         return Bounded(found, np.full(u.shape, np.inf))
@@ -238,11 +185,7 @@ def scattered(u: UOp, src: list[Bounded]) -> Bounded:
 def running(u: UOp, x: Bounded) -> Bounded:
     """The running reduction of memory."""
     op, n, after = u.arg
-
-    def scanned(a: Array) -> Array:
-        made: Array = MEANINGS[op].accumulate(a.reshape(-1, n, after), 1, a.dtype)  # type: ignore[attr-defined]
-        return made
-
+    scanned: Any = lambda a: MEANINGS[op].accumulate(a.reshape(-1, n, after), 1, a.dtype)  # type: ignore[attr-defined]
     value = scanned(x.value)
     if not u.dtype.is_float or op in (Op.MAX, Op.MIN):
         return Bounded(value, EXACT)
@@ -268,6 +211,7 @@ def argsort(keys: Bounded) -> Bounded:
     return Bounded(order, np.where(near, np.inf, 0.0) if near.any() else EXACT)
 
 
+_OPEN = Bounded(np.ones((), np.bool_), EXACT)  # the gate of a load that has none
 _LANES = 1 << 16  # elements of an array at once
 _DRAWN = 1 << 19  # elements of arithmetic for the bounds of one store
 _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
@@ -281,16 +225,15 @@ class StoredPoints(NamedTuple):
     live: Array
 
 
-class _Frame:
+class _Frame(NamedTuple):
     """Values of nodes where some ranges have values: an axis for points, and one for each reduce range."""
 
-    def __init__(self, ranges: dict[UOp, Array], memo: dict[UOp, Bounded]) -> None:
-        self.ranges, self.memo = ranges, memo
+    ranges: dict[UOp, Array]
+    memo: dict[UOp, Bounded]
 
     def with_range(self, r: UOp, values: Array) -> _Frame:
         bit = 1 << r.arg[0]
-        kept = {u: x for u, x in self.memo.items() if not u.ranges & bit}
-        return _Frame({**self.ranges, r: values}, kept)
+        return _Frame({**self.ranges, r: values}, {u: x for u, x in self.memo.items() if not u.ranges & bit})
 
 
 class KernelValues:
@@ -315,7 +258,7 @@ class KernelValues:
         for u in order:
             if u.op is Op.REDUCE:
                 inside = {r for r in _below(u.src[0]) if r.op is Op.RANGE and r.arg[1] == "reduce"} | set(u.src[1:])
-                work = max(work, math.prod([self._extent(r) for r in inside]))
+                work = max(work, math.prod(self._extent(r) for r in inside))
         return loops, extents, work
 
     def _loops(self, order: Nodes) -> tuple[list[UOp], list[int]]:
@@ -333,34 +276,27 @@ class KernelValues:
         digits = np.unravel_index(chosen, tuple(extents)) if loops else ()
         return _Frame({r: d.astype(np.int32).reshape(-1, *ones) for r, d in zip(loops, digits, strict=True)}, {})
 
-    def stored(
-        self, store: UOp, budget: int, seed: int = 0, only: Array | None = None
-    ) -> Iterator[tuple[StoredPoints, bool]]:
+    def stored(self, store: UOp, budget: int, seed: int = 0) -> Iterator[tuple[StoredPoints, bool]]:
         """The values that `store` writes, in pieces, and True if they are all of it. Points are drawn if all are more
-        work than `budget` elements. `only` are points by number.
+        work than `budget` elements.
         """
         loops, extents, work = self.points(store)
         total = math.prod(extents)
-        if only is not None:
-            drawn, complete = only, False
-        else:
-            drawn = chosen(total, max(64, budget // work), seed)
-            complete = drawn.size == total
+        drawn = chosen(total, max(64, budget // work), seed)
         for piece in self._pieces(drawn, work):
-            yield self.at(store, loops, extents, piece), complete
+            yield self.at(store, loops, extents, piece), drawn.size == total
 
     def at(self, store: UOp, loops: Nodes, extents: Sequence[int], chosen: Array) -> StoredPoints:
         """The values that `store` writes at points of its loops, by number."""
-        reduces = [r for r in _ranges(_below(store)) if r.arg[1] == "reduce"]
-        self._axes = {r: 1 + n for n, r in enumerate(reduces)}
+        self._axes = {r: 1 + n for n, r in enumerate([r for r in _ranges(_below(store)) if r.arg[1] == "reduce"])}
         frame = self._frame(loops, extents, chosen)
         count = chosen.size
-        index = self._points(self._value(store.src[1], frame).value, count)
+        index = spread(self._value(store.src[1], frame).value, count)
         value = self._value(store.src[2], frame)
         live = self._live(store, frame, count)
         if len(store.src) > 3:
-            live = live & self._points(self._value(store.src[3], frame).value, count)
-        return StoredPoints(index, value.moved(lambda a: self._points(a, count)), live)
+            live = live & spread(self._value(store.src[3], frame).value, count)
+        return StoredPoints(index, value.moved(partial(spread, count=count)), live)
 
     def point_of(self, store: UOp, element: int) -> int | None:
         """The number of a point of the loops at which `store` writes this element."""
@@ -375,8 +311,7 @@ class KernelValues:
         ranges = _ranges(toposort((a, b)))
         extents = [max(1, self._extent(r)) for r in ranges]
         self._axes = {}
-        drawn = chosen(math.prod(extents), points, 0)
-        frame = self._frame(ranges, extents, drawn)
+        frame = self._frame(ranges, extents, chosen(math.prod(extents), points, 0))
         return self._value(a, frame), self._value(b, frame)
 
     def lives(self, store: UOp) -> Iterator[tuple[Array, Array]]:
@@ -390,22 +325,19 @@ class KernelValues:
         self._axes = {}
         for chosen in self._pieces(np.arange(math.prod(extents)), 1):
             frame = self._frame(loops, extents, chosen)
-            yield frame, chosen, self._points(self._value(store.src[1], frame).value, chosen.size)
+            yield frame, chosen, spread(self._value(store.src[1], frame).value, chosen.size)
 
     def _live(self, store: UOp, frame: _Frame, count: int) -> Array:
         """A mask of the points whose values are read."""
         dead = dead_side(store.src[2])
         if dead is None:
             return np.ones(count, np.bool_)
-        first = self._points(self._value(store.src[2].src[0], frame).value, count)
+        first = spread(self._value(store.src[2].src[0], frame).value, count)
         return ~first if dead == 1 else first
 
     def stores(self, slot: int) -> list[UOp]:
         """The stores that write output `slot`."""
         return [s for s in self.sink.src if s.src[0].arg[0] == slot]
-
-    def _points(self, a: Array, count: int) -> Array:
-        return np.broadcast_to(a.reshape(a.shape[0] if a.ndim else 1, -1)[:, 0] if a.ndim else a.reshape(1), (count,))
 
     def _extent(self, r: UOp) -> int:
         e = r.src[0]
@@ -413,54 +345,50 @@ class KernelValues:
             return int(e.arg)
         if not any(u.op is Op.LOAD for u in _below(e)):
             return int(evaluator((e,))(self.values)[0])
-        loops, extents = self._loops(_below(e))
         if r not in self._longest:
-            longest = 0
-            for chosen in self._pieces(np.arange(math.prod(extents)), 1):
-                found = self._value(e, self._frame(loops, extents, chosen)).value
-                longest = max(longest, int(found.max()) if found.size else 0)
-            self._longest[r] = longest
+            loops, extents = self._loops(_below(e))
+            pieces = self._pieces(np.arange(math.prod(extents)), 1)
+            found = [self._value(e, self._frame(loops, extents, piece)).value for piece in pieces]
+            self._longest[r] = max([int(x.max(initial=0)) for x in found], default=0)
         return self._longest[r]
 
     # -- one frame ---------------------------------------------------------------------------------------------------
 
     def _value(self, root: UOp, frame: _Frame) -> Bounded:
+        """The value of `root`; nodes below a REDUCE are computed with it."""
         memo = frame.memo
-        for u in _down_to_reduces(root, memo):
+        sources = lambda u: () if u.op in (Op.RANGE, Op.REDUCE) else u.src
+        for u in toposort((root,), lambda u: u in memo or u.op is Op.PARAM, sources):
             memo[u] = self._reduce(u, frame) if u.op is Op.REDUCE else self._one(u, frame)
         return memo[root]
 
     def _one(self, u: UOp, frame: _Frame) -> Bounded:
-        ndim = 1 + len(self._axes)
+        src = [frame.memo[s] for s in u.src if s in frame.memo]
         if u.op is Op.RANGE:
             return Bounded(frame.ranges[u], EXACT)
-        if u.op is Op.CONST:
-            return Bounded(np.array(u.arg, wide_dtype(u.dtype)).reshape((1,) * ndim), EXACT)
-        if u.op is Op.VARIABLE:
-            return Bounded(np.array(self.values[u.arg[0]], np.int32).reshape((1,) * ndim), EXACT)
+        if u.op in (Op.CONST, Op.VARIABLE):
+            number = u.arg if u.op is Op.CONST else self.values[u.arg[0]]
+            return Bounded(np.full((1,) * (1 + len(self._axes)), number, wide_dtype(u.dtype)), EXACT)
         if u.op is Op.LOAD:
-            return self._load(u, [frame.memo[s] for s in u.src[1:]])
+            return self._load(u, *src)
         if u.op is Op.ARGSORT:
-            at = frame.memo[u.src[1]].value
             keys = self._read(u.src[0].arg[0], ...)
             known = Bounded(MEANINGS[u.op](u, [keys.value], None), EXACT) if keys.exact else argsort(keys)
-            return known.moved(lambda a: a[at])
+            return known.moved(lambda a: a[src[0].value])
         if u.op is Op.SCAN:
-            at = frame.memo[u.src[1]].value
-            return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.reshape(-1)[at])
+            return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.reshape(-1)[src[0].value])
         if u.op is Op.SCATTER_ADD:
             (rows, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
             taken = UOp(Op.PARAM, u.dtype, (), (values, (n, size // n)))
-            src = [self._read(rows, ...), self._read(values, ...).moved(lambda a: a.reshape(n, -1))]
-            whole = scattered(UOp(u.op, u.dtype, (u.src[0], taken), u.arg), src)
-            return whole.moved(lambda a: a[tuple([frame.memo[s].value for s in u.src[2:]])])
+            both = [self._read(rows, ...), self._read(values, ...).moved(lambda a: a.reshape(n, -1))]
+            whole = scattered(UOp(u.op, u.dtype, (u.src[0], taken), u.arg), both)
+            return whole.moved(lambda a: a[tuple(s.value for s in src)])
         if u.op in ALU:
-            return apply(u.op, u.dtype, [frame.memo[s] for s in u.src], [s.dtype for s in u.src])
+            return apply(u.op, u.dtype, src, [s.dtype for s in u.src])
         raise CompilerError(f"check: {u.op.name} does not belong in a kernel graph", node=repr(u))
 
-    def _load(self, u: UOp, src: list[Bounded]) -> Bounded:
+    def _load(self, u: UOp, index: Bounded, gate: Bounded = _OPEN) -> Bounded:
         memory = self.memory[u.src[0].arg[0]]
-        index, gate = src if len(src) > 1 else (src[0], Bounded(np.ones((), np.bool_), EXACT))
         at, open_ = np.broadcast_arrays(index.value, gate.value)
         inside = (at >= 0) & (at < memory.size)
         if not memory.size:
@@ -485,51 +413,44 @@ class KernelValues:
         return self._known[slot].moved(lambda a: a[at])
 
     def _reduce(self, u: UOp, frame: _Frame) -> Bounded:
-        total: TermFacts | None = None
+        parts = []
         for inner in self._blocks(u.src[1:], frame):
             valid = None
             for r in u.src[1:]:
                 if not r.src[0].is_const:
-                    extent = self._value(r.src[0], inner)
-                    here = inner.ranges[r] < extent.value
+                    here = inner.ranges[r] < self._value(r.src[0], inner).value
                     valid = here if valid is None else valid & here
             x = self._value(u.src[0], inner)
-            axes = tuple([self._axes[r] for r in u.src[1:]])
             # a source need not depend on every range that is summed over, nor be as long
             given = [x.value, *[inner.ranges[r] for r in u.src[1:]], *(() if valid is None else (valid,))]
-            spread = partial(np.broadcast_to, shape=np.broadcast_shapes(*[a.shape for a in given]))
-            part = part_of(u.arg, u.dtype, x.moved(spread), axes, None if valid is None else spread(valid))
-            total = part if total is None else joined(u.arg, u.dtype, total, part)
-        if total is None:
-            identity = np.array(reduce_identity(u.arg, u.dtype), wide_dtype(u.dtype))
-            return Bounded(identity.reshape((1,) * (1 + len(self._axes))), EXACT)
-        return reduced(u.arg, u.dtype, total)
+            whole = partial(np.broadcast_to, shape=np.broadcast_shapes(*[a.shape for a in given]))
+            axes = tuple(self._axes[r] for r in u.src[1:])
+            parts.append(part_of(u.arg, u.dtype, x.moved(whole), axes, None if valid is None else whole(valid)))
+        if not parts:
+            identity = reduce_identity(u.arg, u.dtype)
+            return Bounded(np.full((1,) * (1 + len(self._axes)), identity, wide_dtype(u.dtype)), EXACT)
+        return reduced(u.arg, u.dtype, reduce(partial(joined, u.arg, u.dtype), parts))
 
     def _blocks(self, ranges: Nodes, frame: _Frame) -> Iterator[_Frame]:
         """Frames in which `ranges` take all their values, a block of the first one's at a time."""
-        extents = []
-        for r in ranges:
-            e = r.src[0]
-            if e.is_const or not any(x.op is Op.LOAD for x in _below(e)):
-                extents.append(self._extent(r))
-            else:
-                found = self._value(e, frame).value
-                extents.append(int(found.max()) if found.size else 0)
-        if 0 in extents:
+        first, *others = [self._extent(r) for r in ranges]
+        if 0 in others:
             return
-        ndim = 1 + len(self._axes)
-        for n, r in enumerate(ranges[1:], 1):
-            frame = frame.with_range(r, _along(np.arange(extents[n]), self._axes[r], ndim))
-        first = ranges[0]
-        others = math.prod(extents[1:])
-        step = max(1, 4 * _LANES // max(1, others))
-        for begin in range(0, extents[0], step):
-            block = np.arange(begin, min(begin + step, extents[0]))
-            yield frame.with_range(first, _along(block, self._axes[first], ndim))
+
+        def along(r: UOp, begin: int, end: int) -> _Frame:
+            shape = [-1 if i == self._axes[r] else 1 for i in range(1 + len(self._axes))]
+            return frame.with_range(r, np.arange(begin, end, dtype=np.int32).reshape(shape))
+
+        for r, n in zip(ranges[1:], others, strict=True):
+            frame = along(r, 0, n)
+        step = max(1, 4 * _LANES // math.prod(others))
+        for begin in range(0, first, step):
+            yield along(ranges[0], begin, min(begin + step, first))
 
 
-def _along(values: Array, axis: int, ndim: int) -> Array:
-    return values.astype(np.int32).reshape([-1 if i == axis else 1 for i in range(ndim)])
+def spread(a: Array, count: int) -> Array:
+    """The values of so many points; all are one where there is one."""
+    return np.broadcast_to(a.reshape(-1), (count,))
 
 
 def _ranges(order: Nodes) -> list[UOp]:
@@ -539,15 +460,6 @@ def _ranges(order: Nodes) -> list[UOp]:
 
 def _below(root: UOp) -> list[UOp]:
     return toposort((root,))
-
-
-def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
-    """The nodes to compute before `root`, sources first; nodes below a REDUCE are computed with it."""
-    return toposort(
-        (root,),
-        until=lambda u: u in memo or u.op is Op.PARAM,
-        sources=lambda u: () if u.op in (Op.RANGE, Op.REDUCE) else u.src,
-    )
 
 
 def error_bounds(sink: UOp, memory: Sequence[Array], outputs: int, values: Sizes) -> list[tuple[Array, Array | None]]:

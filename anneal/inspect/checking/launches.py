@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,18 +11,17 @@ import numpy as np
 from anneal.backend import AnyDevice
 
 from anneal.inspect.checking.blame import (  # isort: skip
-    CheckLimits, CheckRun, Finding, HeldValue, StoredValue, again, kernel_blame, program_of, suspects,
+    CheckLimits, CheckRun, Expected, Finding, HeldValue, StoredValue, again, kernel_blame, program_of, suspects,
 )  # fmt: skip
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
-from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
+from anneal.inspect.kernel_list import Line, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, new_outputs, seen
-from anneal.schedule import Call, Origin
-from anneal.uop import Op, UOp
+from anneal.uop import Ints, Op, UOp
 
 
 def check_launch(
@@ -51,83 +50,70 @@ def check_launch(
                 if u.op is Op.BUFFER and u.arg not in leaves:  # of no elements, or read by no kernel
                     s = u.arg
                     leaves[s] = s.host if s.host is not None else device.download(s.ensure(), s.size, s.dtype)
-            for n in told(range(len(step.plan.calls)), "checking kernels", len(step.plan.calls)):
-                _check_call(r, n)
+            count = len(step.plan.calls)
+            for r.n in told(range(count), "checking kernels", count):
+                _check_call(r)
             _check_batch(r, step)
         finally:
             execution.close()
 
 
-def _check_call(r: CheckRun, n: int) -> None:
-    call: Call = r.plan.calls[n]
-    program = r.execution.programs[n]
-    buffers = [r.execution.buffers[v] for v in call.args]
+def _check_call(r: CheckRun) -> None:
+    call, program = r.call, r.execution.programs[r.n]
     pieces = r.pieces(call.args)
-    before = r.device.download_all(pieces)
-    origins = placed(call.places, r.program.origins)
-    opts = program.opts
-    note: list[str] = []
-    failed: list[Difference] = []
-    if (wrong := _changed(r, n, call, before)) is not None:
-        failed.append(wrong)
-    r.device.prepare([(program, buffers)], r.execution.values).run()
-    after = r.device.download_all(pieces[: call.outputs])
-    own, expected = _beside_kernel(r, n, call, before, after, failed, note)
-    tensor = _beside_tensors(r, n, call, before, after, failed, own, note)
-    elements = sum(int(r.plan.values[v].size) for v in call.args[: call.outputs])
-    judged = [c for c in (*own, *tensor) if c is not None]
+    r.before = r.device.download_all(pieces)
+    r.failed, r.note = list(_changed(r)), []
+    r.device.prepare([(program, [r.execution.buffers[v] for v in call.args])], r.execution.values).run()
+    r.after = r.device.download_all(pieces[: call.outputs])
+    own, expected = _beside_kernel(r)
+    tensor = _beside_tensors(r, own)
     r.report.kernels.append(
         CheckedKernel(
-            launch=r.number,
-            kernel=n,
-            name=call.kernel.name,
-            label=label_of(origins),
-            opts=opts,
+            **r.facts,
+            opts=program.opts,
             phase=call.phase,
-            elements=elements,
+            elements=sum(int(r.plan.values[v].size) for v in call.args[: call.outputs]),
             compared=sum(c.judged for c in own),
-            tensor_elements=sum(c.judged for c in tensor if c is not None),
-            unjudged=max([c.unjudged for c in judged], default=0),
-            worst=max([c.worst for c in judged if np.isfinite(c.worst)], default=0.0),
-            ok=not failed,
-            note="; ".join(dict.fromkeys(note)),
-            lines=lines_of(origins),
-            modules=modules_of(origins),
+            tensor_elements=sum(c.judged for c in tensor),
+            unjudged=max([c.unjudged for c in (*own, *tensor)], default=0),
+            worst=max([c.worst for c in (*own, *tensor) if np.isfinite(c.worst)], default=0.0),
+            ok=not r.failed,
+            note="; ".join(dict.fromkeys(r.note)),
+            lines=lines_of(r.origins),
+            modules=modules_of(r.origins),
         )
     )
-    if failed:
-        r.report.differences += failed
-        r.found.append(Finding(failed[0], call, program, before, expected, dict(r.execution.values)))
-    look(r, n, before, after)
+    if r.failed:
+        r.report.differences += r.failed
+        r.found.append(Finding(r.failed[0], call, program, r.before, expected, dict(r.execution.values)))
+    look(r)
 
 
-def _changed(r: CheckRun, n: int, call: Call, before: Sequence[Array]) -> Difference | None:
-    """A value that is not any more what was written: its memory was given to another too early."""
-    for slot in range(call.outputs):
-        mine = r.execution.buffers[call.args[slot]]
-        for v in call.args:
-            if v != call.args[slot] and r.execution.buffers[v] is mine and before[slot].size:
-                blame = f"it writes v{call.args[slot]} into the memory of v{v}: the memory plan is at fault"
-                wrong = _Wrong(
-                    0, f"in the memory of v{v}", "memory of its own", 0.0, before[slot].size, before[slot].size
-                )
-                return _difference(r, n, call.args[slot], "memory", blame, wrong)
-    for slot, v in enumerate(call.args):
+def _changed(r: CheckRun) -> Iterator[Difference]:
+    """The first value that is not any more what was written: its memory was given to another too early."""
+    call = r.call
+    for slot, mine in enumerate(call.args[: call.outputs]):
+        size = r.before[slot].size
+        for v in call.args if size else ():
+            if v != mine and r.execution.buffers[v] is r.execution.buffers[mine]:
+                blame = f"it writes v{mine} into the memory of v{v}: the memory plan is at fault"
+                wrong = _Wrong(0, f"in the memory of v{v}", "memory of its own", 0.0, size, size)
+                yield _difference(r, mine, "memory", blame, wrong)
+                return
+    for v, before in zip(call.args, r.before, strict=True):
         held = r.held.get(v)
-        if held is None or _bits(held.content) == _bits(before[slot]):
+        if held is None or _bits(held.content) == _bits(before):
             continue
-        size = held.content.size
-        same = _bytes(held.content) == _bytes(before[slot])
-        changed = ~same.all(axis=1)
+        changed = (_bytes(held.content) != _bytes(before)).any(axis=1)
         at = int(np.argmax(changed))
         who = f"kernel {held.writer}" if held.writer is not None else "the program"
         blame = (
             f"it reads v{v}, which no longer holds what {who} wrote: the memory plan is at fault, or a kernel writes "
             "beyond its own memory"
         )
-        wrong = _Wrong(at, before[slot][at], held.content[at], 0.0, int(changed.sum()), size)
-        return _difference(r, n, v, "memory", blame, wrong)
-    return None
+        wrong = _Wrong(at, before[at], held.content[at], 0.0, int(changed.sum()), changed.size)
+        yield _difference(r, v, "memory", blame, wrong)
+        return
 
 
 def _bytes(a: Array) -> Array:
@@ -142,152 +128,118 @@ def _bits(a: Array) -> bytes:
 # -- beside the kernel's own graph -----------------------------------------------------------------------------------
 
 
-def _beside_kernel(
-    r: CheckRun, n: int, call: Call, before: list[Array], after: list[Array], failed: list[Difference], note: list[str]
-) -> tuple[list[Compared], list[tuple[Array, Array, Array]]]:
+def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
     """The comparison of each output with its kernel graph, and the expected values with their places. Notes which
     elements are read (None: all).
     """
-    kernel = KernelValues(call.kernel.sink, before, r.execution.values)
+    kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
     results: list[Compared] = []
-    expected: list[tuple[Array, Array, Array]] = []
+    expected: Expected = []
     r.lives = []
-    for slot, v in enumerate(call.args[: call.outputs]):
-        whole, pieces = True, []
-        live: Array | None = None
-        for store in kernel.stores(slot):
-            for piece, complete in kernel.stored(store, r.limits.kernel, n):
-                whole &= complete
-                pieces.append(piece)
-        columns = [(p.places, p.value.value, p.value.whole(), p.live) for p in pieces]
+    for slot, (v, before, after) in enumerate(zip(r.call.args, r.before, r.after)):
+        stores = kernel.stores(slot)
+        found = [x for store in stores for x in kernel.stored(store, r.limits.kernel, r.n)]
+        whole = all(complete for _, complete in found)
+        columns = [(p.places, p.value.value, p.value.whole(), p.live) for p, _ in found]
         nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_)
         index, value, error, alive = map(np.concatenate, zip(*(columns or [nothing])))
-        inside = (index >= 0) & (index < after[slot].size)
-        got = after[slot][np.where(inside, index, 0)]
-        read = alive & inside
-        once = _once(index, after[slot].size)
+        inside = (index >= 0) & (index < after.size)
+        read, places = alive & inside, np.where(inside, index, 0)
+        got = after[places]
+        # where several points write, the last write wins, in no fixed order
+        once = ~inside | (np.bincount(index[inside], minlength=1)[places] == 1)
         if not once.all():
-            note.append(f"v{v}: stores that write the same elements were left out")
+            r.note.append(f"v{v}: stores that write the same elements were left out")
         compared = beside(got, Bounded(value, error), read & once)
         results.append(compared)
         expected.append((index[read], value[read], error[read]))
-        if not alive.all():
-            live = np.zeros(after[slot].size, np.bool_)
-            live[index[read]] = True
+        live = None if alive.all() else np.zeros(after.size, np.bool_)
+        if live is not None:
+            for all_, here in [(index, read)] if whole else [x for store in stores for x in kernel.lives(store)]:
+                live[all_[here]] = True
         if not whole:
-            note.append(f"{compared.judged:,} of {after[slot].size:,} elements of v{v} were drawn")
-            if live is not None:
-                live = _lives(kernel, slot, after[slot].size)
+            r.note.append(f"{compared.judged:,} of {after.size:,} elements of v{v} were drawn")
         r.lives.append(live)
         if not compared.ok:
             at = compared.at
             wrong = _Wrong(int(index[at]), got[at], value[at], error[at], compared.differ, compared.judged)
-            failed.append(_difference(r, n, v, "kernel graph", _blame_kernel(r, n, before, expected), wrong))
-        if whole and pieces and not r.execution.values:
-            stray = _stray(before[slot], after[slot], index)
-            if stray.size:
-                at = int(stray[0])
-                blame = f"the kernel wrote where none of its stores does: {_blame_kernel(r, n, before, expected)}"
-                wrong = _Wrong(at, after[slot][at], before[slot][at], 0.0, int(stray.size), after[slot].size)
-                failed.append(_difference(r, n, v, "other elements", blame, wrong))
+            r.failed.append(_difference(r, v, "kernel graph", _blame_kernel(r, expected), wrong))
+        if whole and found and not r.execution.values and before.size:
+            stray = (_bytes(before) != _bytes(after)).any(axis=1)
+            stray[index[inside]] = False
+            if stray.any():
+                at = int(np.argmax(stray))
+                blame = f"the kernel wrote where none of its stores does: {_blame_kernel(r, expected)}"
+                wrong = _Wrong(at, after[at], before[at], 0.0, int(stray.sum()), after.size)
+                r.failed.append(_difference(r, v, "other elements", blame, wrong))
     return results, expected
 
 
-def _once(index: Array, size: int) -> Array:
-    """True for places that one point alone writes: elsewhere the last write wins, in no fixed order."""
-    inside = (index >= 0) & (index < size)
-    times = np.bincount(index[inside], minlength=1)
-    return np.where(inside, times[np.where(inside, index, 0)] == 1, True)
-
-
-def _lives(kernel: KernelValues, slot: int, size: int) -> Array:
-    """The elements of an output that are read."""
-    live = np.zeros(size, np.bool_)
-    for store in kernel.stores(slot):
-        for index, alive in kernel.lives(store):
-            live[index[alive]] = True
-    return live
-
-
-def _stray(before: Array, after: Array, index: Array) -> Array:
-    """Elements that changed although no store is theirs."""
-    if not before.size:
-        return np.zeros(0, np.int64)
-    changed = (_bytes(before) != _bytes(after)).any(axis=1)
-    changed[index[(index >= 0) & (index < before.size)]] = False
-    return np.flatnonzero(changed)
-
-
-def _blame_kernel(r: CheckRun, n: int, before: list[Array], expected: Sequence[tuple[Array, Array, Array]]) -> str:
+def _blame_kernel(r: CheckRun, expected: Expected) -> str:
     """The part at fault, found by running the kernel again, as it is and compiled otherwise."""
-    call: Call = r.plan.calls[n]
+    call = r.call
     sizes = [(r.plan.values[v].size, r.dtype(v)) for v in call.args]
 
     def right(program: Any) -> bool | None:
-        runs = [again(r.device, program, call, sizes, before, r.execution.values) for _ in range(2)]
+        runs = [again(r.device, program, call, sizes, r.before, r.execution.values) for _ in range(2)]
         if any(_bits(a) != _bits(b) for a, b in zip(*runs, strict=True)):
             return None
         return all(
             beside(got[index], Bounded(value, error)).ok for got, (index, value, error) in zip(runs[0], expected)
         )
 
-    return kernel_blame(r.device, r.execution.programs[n], call.kernel.sink, right)
+    return kernel_blame(r.device, r.execution.programs[r.n], call.kernel.sink, right)
 
 
 # -- beside the graph as it was written ------------------------------------------------------------------------------
 
 
-def _beside_tensors(
-    r: CheckRun,
-    n: int,
-    call: Call,
-    before: list[Array],
-    after: list[Array],
-    failed: list[Difference],
-    own: list[Compared],
-    note: list[str],
-) -> list[Compared | None]:
-    reads = [v for slot, v in enumerate(call.args) if slot >= call.outputs or v in r.held]
-    sources = frozenset().union(*[r.held[v].sources for v in reads if v in r.held])
+def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
+    sources = frozenset().union(*[r.held[v].sources for v in r.call.args if v in r.held])
     r.tensors.known.clear()
-    for v in sources:
-        held = r.held[v]
-        for at in held.places if held.bounded is not None else ():
-            assert held.bounded is not None
-            r.tensors.known[base(r.program.nodes[at])] = held.bounded
-    results: list[Compared | None] = []
-    made: list[tuple[StoredValue, HeldValue]] = []
-    for slot, w in enumerate(r.program.written[n]):
-        content = after[slot]
+    for held in [r.held[v] for v in sources]:
+        if held.bounded is not None:
+            r.tensors.known.update((base(r.program.nodes[at]), held.bounded) for at in held.places)
+    results: list[Compared] = []
+    made: dict[int, HeldValue] = {}
+    for w, content, live, kernels in zip(r.program.written[r.n], r.after, r.lives, own):
         if not w.places:
-            made.append((w, HeldValue(content, sources=sources, writer=n)))
-            note.append(f"v{w.value} is only a part of a value of the graph as written")
-            results.append(None)
+            made[w.value] = HeldValue(content, sources=sources, writer=r.n)
+            r.note.append(f"v{w.value} is only a part of a value of the graph as written")
             continue
         node = r.program.nodes[w.places[0]]
-        got = seen(content, node.shape) if content.size != node.size else content
-        live = r.lives[slot] if content.size == node.size else None
-        points, expected = _expected(r, n, w, node, note)
-        anchor = exactly(got.reshape(-1))
-        if expected is None:
-            results.append(None)
-        else:
-            mine = got.reshape(-1) if points is None else got.reshape(-1)[points]
-            counted = live if live is None or points is None else live[points]
-            compared = beside(mine, expected, counted)
+        got = content
+        if content.size != node.size:
+            got, live = seen(content, node.shape), None
+        got = got.reshape(-1)
+        points, expected = _expected(r, w, node)
+        if expected is not None:
+            mine: Any = slice(None) if points is None else points
+            compared = beside(got[mine], expected, None if live is None else live[mine])
             results.append(compared)
-            if not compared.ok and (slot >= len(own) or own[slot].ok):
-                failed.append(_rule_difference(r, n, call, w, node, mine, expected, compared, points, before))
-        if live is not None and not live.all():
+            if not compared.ok and kernels.ok:
+                at = compared.at
+                blame = (
+                    "the kernel does what its own graph says: a rule or a pass between the graph as written and the "
+                    "kernel is wrong"
+                )
+                place = at if points is None else int(points[at])
+                want, bound = expected.value.reshape(-1)[at], expected.whole().reshape(-1)[at]
+                wrong = _Wrong(place, got[mine][at], want, bound, compared.differ, compared.judged)
+                r.failed.append(_difference(r, w.value, "tensor graph", blame, wrong, node, suspects(r)))
+        anchor = exactly(got)
+        if live is not None:
             anchor = _without_dead(anchor, live, expected if points is None else None)
-        made.append((w, HeldValue(content, anchor, w.places, frozenset((w.value,)), n)))
-    for w, held in made:
-        r.held[w.value] = held
-    _forget(r, n)
+        made[w.value] = HeldValue(content, anchor, w.places, frozenset((w.value,)), r.n)
+    r.held |= made
+    # let go of the bounds of values that no later call needs
+    later = {*r.plan.outputs, *[v for call in r.plan.calls[r.n + 1 :] for v in call.args]}
+    later |= {s for v in later & r.held.keys() for s in r.held[v].sources}
+    r.held = {v: held for v, held in r.held.items() if v in later}
     return results
 
 
-def _expected(r: CheckRun, n: int, w: StoredValue, node: UOp, note: list[str]) -> tuple[Array | None, Bounded | None]:
+def _expected(r: CheckRun, w: StoredValue, node: UOp) -> tuple[Array | None, Bounded | None]:
     """The values by the graph as written: of all elements (no points); else of drawn ones, with their numbers; or
     (None, None), if even those take too much.
     """
@@ -297,12 +249,12 @@ def _expected(r: CheckRun, n: int, w: StoredValue, node: UOp, note: list[str]) -
         r.report.say("some values are too large to compare as a whole with the graph as written: see the kernels")
     some = PointValues(r.tensors)
     try:
-        points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), n)
+        points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), r.n)
         pieces = [value for _, value in some.at(node, points)]
     except TooLarge as e:
-        note.append(f"v{w.value} was not compared with the graph as written: that takes {e}")
+        r.note.append(f"v{w.value} was not compared with the graph as written: that takes {e}")
         return None, None
-    note.append(
+    r.note.append(
         f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be compared with the graph as written"
     )
     value = np.concatenate([p.value for p in pieces])
@@ -311,53 +263,12 @@ def _expected(r: CheckRun, n: int, w: StoredValue, node: UOp, note: list[str]) -
 
 def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bounded:
     """A value in memory, with the expected one where it is not read; anything, if that is unknown."""
-    live = live.reshape(-1)
-    error = anchor.whole()
     if expected is None:
-        return Bounded(anchor.value, np.where(live, error, np.inf))
-    flat = expected.value.reshape(-1)
-    other = expected.whole().reshape(-1)
-    return Bounded(np.where(live, anchor.value, flat).astype(anchor.value.dtype), np.where(live, error, other))
-
-
-def _forget(r: CheckRun, n: int) -> None:
-    """Let go of the bounds of values that no later call needs."""
-    later: set[int] = set(r.plan.outputs)
-    for call in r.plan.calls[n + 1 :]:
-        later.update(call.args)
-    for v in list(later):
-        if v in r.held:
-            later |= r.held[v].sources
-    for v in [v for v in r.held if v not in later]:
-        del r.held[v]
-
-
-def _rule_difference(
-    r: CheckRun,
-    n: int,
-    call: Call,
-    w: StoredValue,
-    node: UOp,
-    got: Array,
-    expected: Bounded,
-    compared: Compared,
-    points: Array | None,
-    before: list[Array],
-) -> Difference:
-    at = compared.at
-    found = suspects(r.sink, r.program, call, r.device.cost_model, before, r.execution.values)
-    blame = (
-        "the kernel does what its own graph says: a rule or a pass between the graph as written and the kernel is wrong"
+        return Bounded(anchor.value, np.where(live, anchor.whole(), np.inf))
+    value, error = expected.value.reshape(-1), expected.whole().reshape(-1)
+    return Bounded(
+        np.where(live, anchor.value, value).astype(anchor.value.dtype), np.where(live, anchor.whole(), error)
     )
-    wrong = _Wrong(
-        at if points is None else int(points[at]),
-        got.reshape(-1)[at],
-        expected.value.reshape(-1)[at],
-        expected.whole().reshape(-1)[at],
-        compared.differ,
-        compared.judged,
-    )
-    return _difference(r, n, w.value, "tensor graph", blame, wrong, node, found)
 
 
 class _Wrong(NamedTuple):
@@ -373,7 +284,6 @@ class _Wrong(NamedTuple):
 
 def _difference(
     r: CheckRun,
-    n: int,
     v: int,
     against: str,
     blame: str,
@@ -381,20 +291,14 @@ def _difference(
     node: UOp | None = None,
     suspects: Sequence[Suspect] = (),
 ) -> Difference:
-    call = r.plan.calls[n]
-    origins = placed(call.places, r.program.origins)
     if node is None:
-        written = next((w for w in r.program.written[n] if w.value == v and w.places), None)
-        node = r.program.nodes[written.places[0]] if written is not None else None
+        node = next((r.program.nodes[w.places[0]] for w in r.program.written[r.n] if w.value == v and w.places), None)
     dtype = r.dtype(v)
-    shape: tuple[int, ...] = node.shape if node is not None else (r.plan.values[v].size,)
+    shape: Ints = node.shape if node is not None else (r.plan.values[v].size,)
     at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
     return Difference(
-        launch=r.number,
-        kernel=n,
-        name=call.kernel.name,
-        label=label_of(origins),
-        opts=r.execution.programs[n].opts,
+        **r.facts,
+        opts=r.execution.programs[r.n].opts,
         device=str(r.device),
         against=against,
         blame=blame,
@@ -410,25 +314,21 @@ def _difference(
         ulps=0.0 if isinstance(wrong.got, str) else ulps(float(wrong.got), float(wrong.expected), dtype),
         count=wrong.differ,
         compared=wrong.compared,
-        lines=tuple(dict.fromkeys([*[x for s in suspects for x in s.lines], *_lines(r, node, origins, against)])),
-        modules=modules_of(origins),
+        lines=tuple(dict.fromkeys([*[x for s in suspects for x in s.lines], *_lines(r, node, against)])),
+        modules=modules_of(r.origins),
         suspects=tuple(suspects),
     )
 
 
-def _lines(r: CheckRun, node: UOp | None, origins: Sequence[Origin], against: str) -> tuple[Line, ...]:
+def _lines(r: CheckRun, node: UOp | None, against: str) -> tuple[Line, ...]:
     """The lines of what the kernel computes; beside the graph as written, of all nodes between what it reads and what
     differs, those too that the passes left out.
     """
     if node is None or against != "tensor graph":
-        return lines_of(origins)
-    cone = set(r.tensors.cone(node))
-    between = [o for u, o in zip(r.program.nodes, r.program.origins, strict=True) if u in cone and not _held(r, u)]
-    return lines_of(reversed([o for o in between if o.grounded] or between)) or lines_of(origins)
-
-
-def _held(r: CheckRun, u: UOp) -> bool:
-    return u.op in (Op.BUFFER, Op.CONST) or base(u) in r.tensors.known
+        return lines_of(r.origins)
+    cone = {u for u in r.tensors.cone(node) if u.op not in (Op.BUFFER, Op.CONST) and base(u) not in r.tensors.known}
+    between = [o for u, o in zip(r.program.nodes, r.program.origins, strict=True) if u in cone]
+    return lines_of(reversed([o for o in between if o.grounded] or between)) or lines_of(r.origins)
 
 
 # -- all kernels together --------------------------------------------------------------------------------------------
@@ -451,15 +351,15 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
         runs.append((f"run {turn + 1} of all kernels as one batch", r.device.download_all(outputs)))
     for what, got in runs:
         for v, a, b in zip(r.plan.outputs, alone, got, strict=True):
-            differ = ~((a == b) | ((a != a) & (b != b)))
+            differ = (a != b) & ((a == a) | (b == b))
             if not differ.any():
                 continue
             at = int(np.argmax(differ))
-            n = max(n for n, c in enumerate(r.plan.calls) if v in c.args[: c.outputs])
+            r.n = max(n for n, c in enumerate(r.plan.calls) if v in c.args[: c.outputs])
             blame = (
                 f"{what} differs from its kernels run one by one: kernels that run side by side do not wait for each "
                 "other where they must, or one of them has a race"
             )
             wrong = _Wrong(at, b[at], a[at], 0.0, int(differ.sum()), a.size)
-            r.report.differences.append(_difference(r, n, v, "one batch", blame, wrong))
+            r.report.differences.append(_difference(r, v, "one batch", blame, wrong))
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -21,35 +20,34 @@ from anneal.inspect.checking.bounds import EXACT, Array, Bounded, Compared, besi
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
-from anneal.inspect.kernel_list import label_of, lines_of, placed
+from anneal.inspect.kernel_list import lines_of
 from anneal.schedule import Call, Kernel
 from anneal.uop import ALU, DType, Ints, Op, UOp, by_name, decode_graph, encode_graph, toposort
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
+_TESTS = {"nan": np.isnan, "inf": np.isinf}
 
 
-def look(r: CheckRun, n: int, before: Sequence[Array], after: Sequence[Array]) -> None:
-    """Note where a nan or an infinity appears in kernel `n`, if it is the first to make one of other numbers, or the
+def look(r: CheckRun) -> None:
+    """Note where a nan or an infinity appears in the kernel, if it is the first to make one of other numbers, or the
     first nan; and whether a result of the program has one.
     """
     found = r.report.not_finite
     if found is not None and found.kind == "nan" and found.result:
         return
-    call: Call = r.program.plan.calls[n]
-    given = set().union(*[_kinds(a) for a in before[call.outputs :]])
-    for slot, content in enumerate(after):
-        live = r.lives[slot] if slot < len(r.lives) else None
+    given = set().union(*[_kinds(a) for a in r.before[r.call.outputs :]])
+    for slot, (v, content, live) in enumerate(zip(r.call.args, r.after, r.lives)):
         kinds = _kinds(content if live is None else content[live])
-        result = call.args[slot] in r.program.plan.outputs
+        result = v in r.plan.outputs
         bad = result and "nan" in kinds  # whoever made it: a program whose results are nan is not right
         if (kinds - given or bad) and (found is None or (found.kind == "inf" and "nan" in kinds)):
             kind = "nan" if bad or "nan" in kinds - given else "inf"
-            mine = _found(r, n, call, slot, kind, before, content)
-            if mine is not None and (bad or mine.op != "STORE" or not _written(call, kind)):
+            mine = _found(r, slot, kind)
+            if mine is not None and (bad or mine.op != "STORE" or not _written(r.call, kind)):
                 # a nan that begins at no node here is made of what was found before
                 found = mine if found is None or mine.op != "STORE" else replace(found, kind="nan")
-                if found is mine and mine.op == "STORE" and (places := r.program.written[n][slot].places):
+                if found is mine and mine.op == "STORE" and (places := r.program.written[r.n][slot].places):
                     found = replace(found, op=base(r.program.nodes[places[0]]).op.name)
         if found is not None and result and found.kind in kinds:
             found = replace(found, result=True)
@@ -58,57 +56,42 @@ def look(r: CheckRun, n: int, before: Sequence[Array], after: Sequence[Array]) -
 
 def _written(call: Call, kind: str) -> bool:
     """True if the kernel has such a number as a constant: -inf starts a maximum, and pads it."""
-    test = math.isnan if kind == "nan" else math.isinf
-    return any(u.op is Op.CONST and u.dtype.is_float and test(u.arg) for u in toposort((call.kernel.sink,)))
+    return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort((call.kernel.sink,)))
 
 
+@np.errstate(all="ignore")
 def _kinds(a: Array) -> set[str]:
-    if a.dtype.kind in "iub":
-        return set()
+    wide = a.astype(np.float64)
+    return {kind for kind, test in _TESTS.items() if test(wide).any()}
+
+
+def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
+    content, live = r.after[slot], r.lives[slot]
     with np.errstate(all="ignore"):
-        wide = a.astype(np.float64)
-    return {kind for kind in ("nan", "inf") if _of_kind(kind, wide).any()}
-
-
-def _of_kind(kind: str, value: Array) -> Array:
-    if value.dtype.kind in "iub":
-        return np.zeros(value.shape, np.bool_)
-    return np.isnan(value) if kind == "nan" else np.isinf(value)
-
-
-def _odd(value: Array) -> Array:
-    return np.zeros(value.shape, np.bool_) if value.dtype.kind in "iub" else ~np.isfinite(value)
-
-
-def _found(
-    r: CheckRun, n: int, call: Call, slot: int, kind: str, before: Sequence[Array], content: Array
-) -> NotFinite | None:
-    with np.errstate(all="ignore"):
-        wrong = np.flatnonzero(_of_kind(kind, content.astype(np.float64)))
-    if slot < len(r.lives) and (live := r.lives[slot]) is not None:
+        wrong = np.flatnonzero(_TESTS[kind](content.astype(np.float64)))
+    if live is not None:
         wrong = wrong[live[wrong]]
     if not wrong.size:
         return None
     element = int(wrong[0])
-    written = r.program.written[n][slot] if slot < len(r.program.written[n]) else None
+    written = r.program.written[r.n][slot : slot + 1]
     births: list[tuple[UOp, int, tuple[str, ...], bool, str]] = []
 
     def seen(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
         if births or u.op in _GIVEN:
             return
-        mine = _odd(value.value)
-        if mine.any() and not any(_odd(s.value).any() for s in sources):
-            at = int(np.flatnonzero(mine)[0])
+        odd = np.flatnonzero(~np.isfinite(value.value))
+        if odd.size and all(np.isfinite(s.value).all() for s in sources):
+            at = int(odd[0])
             kind_here = "nan" if np.isnan(value.value.reshape(-1)[at]) else "inf"
             births.append((u, at, _told(u, at, sources), _overflows(u, at, sources), kind_here))
 
-    if written is not None and written.places:
+    if written and written[0].places:
         try:
-            r.tensors.value(r.program.nodes[written.places[0]], seen)
+            r.tensors.value(r.program.nodes[written[0].places[0]], seen)
         except TooLarge:
             births.clear()
-    origins = placed(call.places, r.program.origins)
-    lines, op, begins, overflow = lines_of(origins), "STORE", kind, False
+    lines, op, begins, overflow = lines_of(r.origins), "STORE", kind, False
     shape: Ints = (int(content.size),)
     at: Ints = (element,)
     sources: tuple[str, ...] = ()
@@ -117,24 +100,20 @@ def _found(
         u, flat, sources, overflow, begins = births[0]
         inputs = _traced(r, u, flat)
         op, shape = u.op.name, u.shape
-        at = tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
-        place = next((i for i, x in enumerate(r.program.nodes) if x is u), None)
-        if place is not None:
-            lines = lines_of([r.program.origins[place]]) or lines
+        at = tuple(int(i) for i in np.unravel_index(flat, shape))
+        places = [i for i, x in enumerate(r.program.nodes) if x is u]
+        lines = lines_of([r.program.origins[i] for i in places]) or lines
     return NotFinite(
-        launch=r.number,
-        kernel=n,
-        name=call.kernel.name,
-        label=label_of(origins),
+        **r.facts,
         kind=kind,
         begins=begins,
-        value=f"v{call.args[slot]}",
+        value=f"v{r.call.args[slot]}",
         element=element,
         op=op,
         shape=shape,
         at=at,
         sources=sources,
-        inputs=inputs or _inputs(r, call, slot, element, before),
+        inputs=inputs or _inputs(r, slot, element),
         lines=lines,
         overflow=overflow and begins == "inf",
     )
@@ -155,13 +134,9 @@ def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> tuple[str, ...]:
     """The elements of the sources that element `at` of `u` is made of; of a reduction its terms' extremes."""
     out = []
     for s in sources:
-        if not s.value.size:
-            continue
-        if s.value.size == 1:
-            out.append(f"{float(s.value.reshape(-1)[0]):.9g}")
-        elif s.value.shape == u.shape:
-            out.append(f"{float(s.value[np.unravel_index(at, u.shape)]):.9g}")
-        else:
+        if s.value.size == 1 or s.value.shape == u.shape:
+            out.append(f"{float(s.value.reshape(-1)[at if s.value.size > 1 else 0]):.9g}")
+        elif s.value.size:
             out.append(f"terms from {float(np.nanmin(s.value)):.9g} to {float(np.nanmax(s.value)):.9g}")
     return tuple(out)
 
@@ -188,7 +163,7 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
             found[named[b], i] = float(known[b].value[i])
         elif b.op is Op.EXPAND:
             [s], where = b.src, np.unravel_index(i, b.shape)
-            inside = tuple([0 if n == 1 else int(k) for k, n in zip(where, s.shape, strict=True)])
+            inside = tuple(0 if n == 1 else int(k) for k, n in zip(where, s.shape, strict=True))
             stack.append((s, int(np.ravel_multi_index(inside, s.shape)) if s.shape else 0))
         elif b.op in ALU and all(s.shape == b.shape or s.size == 1 for s in b.src):
             stack += [(s, i if s.shape == b.shape else 0) for s in b.src]
@@ -199,29 +174,25 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
 
 def _largest(found: dict[tuple[int, int], float]) -> tuple[str, ...]:
     """The largest elements in memory, by the number of the value and the place in it."""
-    ranked = sorted(found.items(), key=lambda item: -abs(item[1]))
-    return tuple([f"v{v}[{i}] = {value:.9g}" for (v, i), value in ranked[:_MOST]])
+    ranked = sorted(found, key=lambda at: -abs(found[at]))[:_MOST]
+    return tuple(f"v{v}[{i}] = {found[v, i]:.9g}" for v, i in ranked)
 
 
-def _inputs(r: CheckRun, call: Call, slot: int, element: int, before: Sequence[Array]) -> tuple[str, ...]:
+def _inputs(r: CheckRun, slot: int, element: int) -> tuple[str, ...]:
     """The elements that the kernel reads for an element that it stores, the largest first."""
-    kernel = KernelValues(call.kernel.sink, before, r.execution.values)
+    kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
     for store in kernel.stores(slot):
         point = kernel.point_of(store, element)
         if point is None:
             continue
         kernel.reads = []
-        for _ in kernel.stored(store, 1 << 20, only=np.array([point])):
-            pass
+        kernel.at(store, *kernel.points(store)[:2], np.array([point]))
         found: dict[tuple[int, int], float] = {}
         for load, index, value in kernel.reads:
-            if not load.dtype.is_float:
-                continue
-            which, of = np.broadcast_arrays(index, value.value)
-            for i in np.argsort(-np.abs(np.nan_to_num(of.reshape(-1), nan=np.inf)), kind="stable")[:_MOST]:
-                at = int(which.reshape(-1)[i])
-                if at >= 0:
-                    found[call.args[load.src[0].arg[0]], at] = float(of.reshape(-1)[i])
+            which, of = [a.reshape(-1) for a in np.broadcast_arrays(index, value.value)]
+            for i in np.argsort(-np.abs(np.nan_to_num(of, nan=np.inf)), kind="stable")[:_MOST]:
+                if load.dtype.is_float and which[i] >= 0:
+                    found[r.call.args[load.src[0].arg[0]], int(which[i])] = float(of[i])
         return _largest(found)
     return ()
 
@@ -267,9 +238,7 @@ def repro_of(finding: Finding, file: IO[bytes]) -> None:
         file: the path of the file that is written.
     """
     kernel = getattr(finding.program, "kernel", None)
-    arrays: dict[str, Array] = {}
-    for n, content in enumerate(finding.before):
-        arrays[f"memory{n}"] = np.ascontiguousarray(content).view(np.uint8)
+    arrays = {f"memory{n}": np.ascontiguousarray(a).view(np.uint8) for n, a in enumerate(finding.before)}
     for n, (index, value, error) in enumerate(finding.expected):
         arrays[f"index{n}"], arrays[f"value{n}"], arrays[f"error{n}"] = index, value, np.ascontiguousarray(error)
     d = finding.difference

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,7 @@ class TensorValues:
         elements = sum(u.size for u in order if u.op not in _VIEWS)
         if elements > self.most:
             raise TooLarge(elements)
-        users: dict[UOp, int] = {}
-        for u in order:
-            for s in needed(u) if base(u) not in self.known else ():
-                users[s] = users.get(s, 0) + 1
+        users = Counter(s for u in order if base(u) not in self.known for s in needed(u))
         values: dict[UOp, Bounded] = {}
         for u in order:
             if base(u) in self.known:
@@ -108,15 +106,14 @@ class TensorValues:
 
     def _reduced(self, u: UOp, values: Mapping[UOp, Bounded]) -> Bounded:
         op, axes = u.arg
-        total: kv.TermFacts | None = None
+        parts = []
         for term in _addends(u):
-            if term.op is Op.MUL and _is_contraction(u, term):
+            if _is_contraction(u, term):
                 a, b = [_spread(values[s], term.shape) for s in term.src]
-                part = kv.contracted(a, b, axes)
+                parts.append(kv.contracted(a, b, axes))
             else:
-                part = kv.part_of(op, u.dtype, values[term], axes)
-            total = part if total is None else kv.joined(op, u.dtype, total, part)
-        assert total is not None
+                parts.append(kv.part_of(op, u.dtype, values[term], axes))
+        total = reduce(partial(kv.joined, op, u.dtype), parts)
         if self.plain and u.dtype.is_float:
             return Bounded(total.value, EXACT)
         return kv.reduced(op, u.dtype, total)
@@ -146,10 +143,8 @@ def _is_contraction(u: UOp, term: UOp) -> bool:
 def needed(u: UOp) -> Src:
     """The nodes whose values that of `u` takes."""
     if u.op is Op.REDUCE_AXIS:
-        out: dict[UOp, None] = {}
-        for x in _addends(u):
-            out.update(dict.fromkeys(x.src if _is_contraction(u, x) else (x,)))
-        return tuple(out)
+        below = [x.src if _is_contraction(u, x) else (x,) for x in _addends(u)]
+        return tuple(dict.fromkeys(s for src in below for s in src))
     return (value_of(u),) if u.op is Op.CALL else tuple(dict.fromkeys(u.src))
 
 
@@ -179,15 +174,10 @@ def _gather(u: UOp, src: list[Bounded]) -> Bounded:
 
 
 def _update(u: UOp, src: list[Bounded]) -> Bounded:
-    def placed(x: Array, part: Array) -> Array:
-        made: Array = MEANINGS[u.op](u, [x, part, *[s.value for s in src[2:]]], x.dtype)
-        return made
-
-    value = placed(src[0].value, src[1].value)
-    if not all(s.exact for s in src[2:]):
-        return Bounded(value, np.full(u.shape, np.inf))
-    exact = src[0].exact and src[1].exact
-    return Bounded(value, EXACT if exact else placed(src[0].whole(), src[1].whole()))
+    x, part, *places = src
+    placed: Any = lambda a, b: MEANINGS[u.op](u, [a, b, *[s.value for s in places]], a.dtype)
+    known = all(s.exact for s in places)
+    return Bounded(placed(x.value, part.value), placed(x.whole(), part.whole()) if known else np.full(u.shape, np.inf))
 
 
 _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
@@ -205,7 +195,6 @@ _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
 
 _LANES = 1 << 18  # elements of an array at once
 _ROW = 1 << 22  # terms of one element
-_PASSED = frozenset((Op.CONTIGUOUS, Op.DETACH))
 Index = tuple[Array, ...]
 
 
@@ -222,11 +211,12 @@ class PointValues:
         """The most terms that one element of `root` makes work for."""
         found: dict[UOp, int] = {}
         for u in self.whole.cone(root):
-            most = 1 if base(u) in self.whole.known else max([found.get(s, 1) for s in u.src], default=1)
-            if u.op is Op.REDUCE_AXIS and base(u) not in self.whole.known:
-                most = max([found.get(s, 1) for s in (*u.src, *[t for s in u.src for t in s.src])], default=1)
-                most *= math.prod([u.src[0].shape[a] for a in u.arg[1]])
-            found[u] = most
+            reduces, src = u.op is Op.REDUCE_AXIS, () if base(u) in self.whole.known else u.src
+            # the products that a reduction sums are visited by their factors
+            below = [*src, *[t for s in src for t in s.src]] if reduces else src
+            found[u] = max([found.get(s, 1) for s in below], default=1)
+            if reduces and src:
+                found[u] *= math.prod(src[0].shape[a] for a in u.arg[1])
         return found[root]
 
     def at(self, root: UOp, points: Array) -> Iterator[tuple[Array, Bounded]]:
@@ -237,20 +227,19 @@ class PointValues:
         step = max(1, _LANES // work)
         for i in range(0, points.size, step):
             some = points[i : i + step]
-            index = tuple([d.astype(np.int64) for d in np.unravel_index(some, root.shape)]) if root.shape else ()
+            index = tuple(d.astype(np.int64) for d in np.unravel_index(some, root.shape)) if root.shape else ()
             self._memo.clear()
             self._kept.clear()
             value = self._value(root, index, 1)
-            yield some, value.moved(partial(_all, count=some.size))
+            yield some, value.moved(partial(kv.spread, count=some.size))
 
     def _value(self, u: UOp, index: Index, ndim: int) -> Bounded:
         """`u` at an index of arrays with so many axes."""
         key = (u, id(index))
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = self._one(u, index, ndim)
+        if key not in self._memo:
+            self._memo[key] = self._one(u, index, ndim)
             self._kept.append(index)
-        return found
+        return self._memo[key]
 
     def _one(self, u: UOp, index: Index, ndim: int) -> Bounded:
         known = self.whole.known.get(base(u))
@@ -259,39 +248,37 @@ class PointValues:
         if u.op is Op.BUFFER:
             return _taken(self._arrays.setdefault(u, exactly(self.whole.leaves[u.arg])), u, index, ndim)
         if u.op is Op.CONST:
-            return Bounded(np.array(u.arg, wide_dtype(u.dtype)).reshape((1,) * ndim), EXACT)
+            return Bounded(np.full((1,) * ndim, u.arg, wide_dtype(u.dtype)), EXACT)
         if u.op is Op.IOTA:
             return Bounded(index[0].astype(wide_dtype(u.dtype)), EXACT)
         if u.op in ALU:
             sources = [self._value(s, index if s.shape else (), ndim) for s in u.src]
             return apply(u.op, u.dtype, sources, [s.dtype for s in u.src])
-        if u.op in _PASSED:
-            return self._value(u.src[0], index, ndim)
-        if u.op is Op.CALL:
-            return self._value(value_of(u), index, ndim)
+        if u.op in (Op.CONTIGUOUS, Op.DETACH, Op.CALL):
+            return self._value(value_of(u) if u.op is Op.CALL else u.src[0], index, ndim)
         if u.op is Op.REDUCE_AXIS:
             return self._reduce(u, index, ndim)
         if u.op is Op.GATHER:
             return self._gather(u, index, ndim)
         if u.op in _MOVES:
-            below, inside = _MOVES[u.op](u, index, ndim)
-            found = self._value(u.src[0], below, ndim)
-            return found if inside is None else found.gated(inside)
-        whole = self._arrays.get(u)
-        if whole is None:
-            made = self.whole.value(u)
-            whole = self._arrays[u] = made.moved(lambda a: np.ascontiguousarray(a).reshape(-1))
-        return _taken(whole, u, index, ndim)
+            return self._value(u.src[0], tuple(_MOVES[u.op](u, index, ndim)), ndim)
+        if u.op is Op.PAD:
+            at = [(i - before, n) for i, (before, _), n in zip(index, u.arg, u.src[0].shape, strict=True)]
+            below = tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in at)
+            inside = reduce(np.logical_and, [(i >= 0) & (i < n) for i, n in at])
+            return self._value(u.src[0], below, ndim).gated(inside)
+        if u not in self._arrays:
+            self._arrays[u] = self.whole.value(u).moved(np.ravel)
+        return _taken(self._arrays[u], u, index, ndim)
 
     def _reduce(self, u: UOp, index: Index, ndim: int) -> Bounded:
         op, axes = u.arg
         shape = u.src[0].shape
-        deep = ndim + len(axes)
-        inner = [i.reshape(i.shape + (1,) * len(axes)) for i in index]
-        for n, a in enumerate(axes):
-            inner[a] = np.arange(shape[a]).reshape([-1 if d == ndim + n else 1 for d in range(deep)])
-        x = self._value(u.src[0], tuple(inner), deep)
-        terms = tuple(range(ndim, deep))
+        terms = tuple(range(ndim, ndim + len(axes)))
+        inner = [np.expand_dims(i, terms) for i in index]
+        for n, a in zip(terms, axes, strict=True):
+            inner[a] = np.arange(shape[a]).reshape([-1 if d == n else 1 for d in range(ndim + len(axes))])
+        x = self._value(u.src[0], tuple(inner), ndim + len(axes))
         full = [*x.value.shape[:ndim], *[shape[a] for a in axes]]
         part = kv.part_of(op, u.dtype, x.moved(lambda a: np.broadcast_to(a, full)), terms)
         return kv.reduced(op, u.dtype, part).moved(lambda a: a.reshape(a.shape[:ndim]))
@@ -304,10 +291,6 @@ class PointValues:
         below = list(index)
         below[u.arg] = np.where(inside, at, 0)
         return self._value(u.src[0], tuple(below), ndim).gated(inside).doubted(where)
-
-
-def _all(a: Array, count: int) -> Array:
-    return np.broadcast_to(a.reshape(-1), (count,))
 
 
 def _place(index: Index, shape: Ints, ndim: int) -> Array:
@@ -323,45 +306,24 @@ def _taken(memory: Bounded, u: UOp, index: Index, ndim: int) -> Bounded:
     return memory.moved(lambda a: a[at])
 
 
-# -- movement: the index below, and where there is anything ----------------------------------------------------------
+# -- movement: the index below ---------------------------------------------------------------------------------------
 
 
-def _reshaped(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
+def _reshaped(u: UOp, index: Index, ndim: int) -> list[Array]:
     rest = _place(index, u.shape, ndim)
     out: list[Array] = []
     for n in reversed(u.src[0].shape):
-        out.append(rest % n if n else rest)
+        out.insert(0, rest % n if n else rest)
         rest = rest // max(n, 1)
-    return tuple(reversed(out)), None
+    return out
 
 
-def _permuted(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
-    return tuple([index[to] for to in np.argsort(u.arg)]), None
-
-
-def _expanded(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
-    zero = np.zeros((1,) * ndim, np.int64)
-    return tuple([zero if n == 1 else i for i, n in zip(index, u.src[0].shape, strict=True)]), None
-
-
-def _padded(u: UOp, index: Index, ndim: int) -> tuple[Index, Array | None]:
-    inside: Array = np.ones((1,) * ndim, np.bool_)
-    out = []
-    for i, (before, _), n in zip(index, u.arg, u.src[0].shape, strict=True):
-        at = i - before
-        inside = inside & (at >= 0) & (at < n)
-        out.append(np.clip(at, 0, max(n - 1, 0)))
-    return tuple(out), inside
-
-
-_MOVES: dict[Op, Callable[[UOp, Index, int], tuple[Index, Array | None]]] = {
+_MOVES: dict[Op, Callable[[UOp, Index, int], list[Array]]] = {
     Op.RESHAPE: _reshaped,
-    Op.PERMUTE: _permuted,
-    Op.EXPAND: _expanded,
-    Op.SHRINK: lambda u, index, _: (tuple([i + b for i, (b, _) in zip(index, u.arg, strict=True)]), None),
-    Op.FLIP: lambda u, index, _: (
-        tuple([n - 1 - i if a in u.arg else i for a, (i, n) in enumerate(zip(index, u.shape, strict=True))]),
-        None,
-    ),
-    Op.PAD: _padded,
+    Op.PERMUTE: lambda u, index, _: [index[to] for to in np.argsort(u.arg)],
+    Op.EXPAND: lambda u, index, ndim: [
+        np.zeros((1,) * ndim, np.int64) if n == 1 else i for i, n in zip(index, u.src[0].shape)
+    ],
+    Op.SHRINK: lambda u, index, _: [i + b for i, (b, _) in zip(index, u.arg)],
+    Op.FLIP: lambda u, index, _: [n - 1 - i if a in u.arg else i for a, (i, n) in enumerate(zip(index, u.shape))],
 }

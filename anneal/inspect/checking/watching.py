@@ -53,7 +53,7 @@ class Checking:
             return
         device = get_device(step.outputs[0].device)
         if device.name not in self.report.device.split(", "):
-            self.report.device = ", ".join([x for x in (self.report.device, device.name) if x])
+            self.report.device = ", ".join(x for x in (self.report.device, device.name) if x)
         outer, here.watchers = here.watchers, []
         try:
             check_launch(sink, step, device, number, self.limits, self.report, self.found)
@@ -155,8 +155,7 @@ def check(
     if not callable(fn):
         raise UserError(f"check takes a function and its arguments, not {type(fn).__name__}")
     with under_check(limits) as state:
-        result = fn(*args, **kwargs)
-        found = [t for t in tree_leaves(result) if isinstance(t, Handle)]
+        found = [t for t in tree_leaves(fn(*args, **kwargs)) if isinstance(t, Handle)]
         if gradients:
             check_gradients(_number(found), {}, state.report)
         realize(found)
@@ -270,24 +269,15 @@ def _checked(
     h = _STEP * scale
     at = {k: f(k * h) for k in (-2, -1, 0, 1, 2)}
     near, far = (at[1] - at[-1]) / (2 * h), (at[2] - at[-2]) / (4 * h)
-    right, left = (at[1] - at[0]) / h, (at[0] - at[-1]) / h
+    ahead, behind = (at[1] - at[0]) / h, (at[0] - at[-1]) / h
     value = (4 * near - far) / 3
     rounding = 64 * 2.0**-52 * max(map(abs, at.values())) / h
-    bend = abs(right - left)
+    bend = abs(ahead - behind)
     # of a smooth function both sides differ by the step times its second derivative, by far less than its slope
-    kink = bend if bend > 1e-3 * max(abs(right), abs(left)) else 0.0
+    kink = bend if bend > 1e-3 * max(abs(ahead), abs(behind)) else 0.0
     bound = 2 * abs(near - far) + rounding + kink + 1e-6 * max(abs(got), abs(value), *sizes)
-    return GradientCheck(
-        name=name,
-        shape=tuple(u.shape),
-        at=(),
-        got=got,
-        expected=value,
-        bound=bound,
-        ok=bool(abs(got - value) <= bound),
-        blame=blame,
-        lines=lines,
-    )
+    right = bool(abs(got - value) <= bound)
+    return GradientCheck(name, tuple(u.shape), (), got, value, bound, right, blame, lines)
 
 
 def _one(
@@ -313,9 +303,9 @@ def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np
     seen: set[tuple[Any, ...]] = set()
     for u in told(toposort((loss.uop,)), "looking for the wrong derivative"):
         sources = _sources(u)
-        if not sources or not u.dtype.is_float or u.op is Op.DETACH or u.op is Op.BUFFER or u.op is Op.HOST_CALL:
+        if not sources or not u.dtype.is_float or u.op in (Op.DETACH, Op.BUFFER, Op.HOST_CALL):
             continue
-        kind = (u.op, repr(u.arg), u.dtype, tuple([(s.op is Op.CONST and s.arg, s.dtype) for s in u.src]), len(sources))
+        kind = (u.op, repr(u.arg), u.dtype, tuple((s.op is Op.CONST and s.arg, s.dtype) for s in u.src), len(sources))
         if kind in seen or u.size > _NODE or any(s.size > _NODE for s in sources):
             continue
         seen.add(kind)
@@ -337,7 +327,7 @@ def _sources(u: UOp) -> list[UOp]:
         found = u.src[:1]
     else:
         inputs = dict.fromkeys(u.src[u.arg[0].arguments[0] if u.arg[0].name == "function" else 1 :])
-        found = tuple([s for s in inputs if not any(t is not s and t in inputs for t in toposort((s,)))])
+        found = tuple(s for s in inputs if not any(t is not s and t in inputs for t in toposort((s,))))
     return [s for s in dict.fromkeys(found) if s.dtype.is_float and s.op is not Op.CONST]
 
 
@@ -350,8 +340,7 @@ def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Gene
         realize(stand_ins)
 
         def again(*xs: Tensor) -> Tensor:
-            over = substitute(u, {s: x.uop for s, x in zip(sources, xs, strict=True)})
-            return Tensor._from_uop(over, device)
+            return Tensor._from_uop(substitute(u, {s: x.uop for s, x in zip(sources, xs, strict=True)}), device)
 
         with tracing() as events:
             result, pull = vjp(again, *stand_ins)
