@@ -25,7 +25,7 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
     """
     if here.assigned or here.depth or here.alone:
         return tensors
-    others: list[Handle] = []
+    others = []
     if here.pending:
         later = {}
         for r in here.pending.values():
@@ -92,7 +92,7 @@ def note_computed(roots: Nodes) -> None:
 def _left(numbering: Numbering) -> list[Handle]:
     """The tensors that an earlier realize left late though it computed a part of what they need, as what is used now
     shows: that part would be computed for each of them."""
-    found: list[Handle] = []
+    found = []
     for late in numbering.behind:
         old = late.numbering
         sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}

@@ -297,16 +297,16 @@ def closed(
     of them is computed before, once, but for constants and movement.
     """
     if depends is None:
-        below: set[UOp] = set(given)
+        below = set(given)
         for u in toposort(results):
             if any(s in below for s in u.src):
                 below.add(u)
         depends = below.__contains__
-    outside: list[UOp] = []
-    read: set[UOp] = set()
-    stay: Known = {}
+    outside = []
+    read = set()
+    stay = {}
     constants: dict[UOp, bool] = {}
-    seen: set[UOp] = set()
+    seen = set()
     stack = list(reversed(results))
     while stack:
         u = stack.pop()

@@ -286,7 +286,7 @@ def _circle(givers: Mapping[str, list[UOp]]) -> ShapeError:
 
 def _free(arg: Any) -> list[UOp]:
     """The Variables without a value in an arg."""
-    found: list[UOp] = []
+    found = []
     mapped(arg, lambda size: found.extend([v for v in variables_of(size) if v.op is Op.VARIABLE]))
     return found
 
@@ -361,7 +361,7 @@ def exchange_over(
     """The function that runs an exchange of a group that copies, over buffers that the host sees; None for others."""
     if not (isinstance(function, Exchange) and function.begin is not None):
         return None
-    views: list[Array] = []
+    views = []
     for b, (shape, dtype) in zip((*inputs, *outputs), (*kinds, *function.results), strict=True):
         view = None if symbolic_arg(shape) else device.host_view(b, math.prod(shape), dtype)
         if view is None:

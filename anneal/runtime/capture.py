@@ -86,7 +86,7 @@ class Capture:
         shown = [storage_of(r.uop) for r in run.results]
         self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
         self._states = list(self.state.values())
-        seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
+        seen = [r.ref for r in self.reads.values()]
         seen += [w.ref for w in self.state.values()]
         self._note_wants(seen)
         self._note_changed([w.ref for w in self.state.values()])
@@ -232,8 +232,8 @@ class Capture:
         read_from = {id(v): k for k, v in carried.items()}
         last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
         blanks = {k: blank for k, (blank, _) in self._new.items()}
-        placed: list[Step | CopyBack] = []
-        copies: list[CopyBack] = []
+        placed = []
+        copies = []
         aside: dict[int, Storage] = {}  # new values of state, by its storage, that wait for readers of the old ones
         for n, step in enumerate(steps):
             plan, in_place = (
@@ -332,7 +332,7 @@ class Capture:
     ) -> tuple[Plan, set[int]]:
         """The plan of step number `n` in which outputs take the place of inputs, and the numbers of those outputs."""
         plan = step.plan
-        wanted: dict[int, int] = {}
+        wanted = {}
         for value, s in zip(plan.outputs, step.outputs, strict=True):
             source = read_from.get(id(s))
             if source is not None and last_reader[source] == n:

@@ -43,18 +43,14 @@ def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
 
 
 def launched(
-    uops: Nodes,
-    lazy: list[UOp],
-    device_name: str,
-    between: Sequence[Between] = (),
-    first: First | None = None,
+    uops: Nodes, lazy: list[UOp], device_name: str, between: Sequence[Between] = (), first: First | None = None
 ) -> list[UOp]:
     """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory.
 
     `first` may run the plan as the first launch of those to come, which write the same memory. With something `between`
     there is a launch for each part of the plan that ends where that is called.
     """
-    done: Known = {}
+    done = {}
     if not lazy:
         for nodes, start in between:
             start(nodes)
@@ -188,11 +184,7 @@ def realize(tensors: Handles) -> None:
 
 
 def realize_new(
-    tensors: Handles,
-    numbering: Numbering,
-    changed: Handles,
-    templates: Nodes,
-    lines: Sequence[Line],
+    tensors: Handles, numbering: Numbering, changed: Handles, templates: Nodes, lines: Sequence[Line]
 ) -> None:
     """Give the tensors `changed` the values of `templates`, made at `lines`, and compute them with every lazy one of
     `tensors`.
@@ -287,7 +279,7 @@ def _ran_again(group: Handles, name: str) -> bool:
     numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
     memory = [u.arg for n in numbers if (u := numbering.leaves[n]) is not None]
     steps = StepsAgain(memory, {id(s): n for n, s in enumerate(memory)}, launched, _are_plain(group))
-    found: list[UOp] = []
+    found = []
 
     def compute(wanted: list[UOp], device: str) -> list[UOp]:
         place = {u: n for n, u in enumerate(dict.fromkeys((*wanted, *nodes)))}

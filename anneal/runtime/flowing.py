@@ -251,7 +251,7 @@ class Flowing(Capture):
             return None
         tensors = list(map(arguments.__getitem__, self._given))
         given, templates = len(tensors), n.read(tensors)
-        seen: list[Any] = list(map(call, self._seen))
+        seen = list(map(call, self._seen))
         if templates is None or _GONE in map(type, seen) or any(map(_LATE, seen)):
             return None
         templates += n.templates([*map(_NODE, seen), *self._own])
@@ -262,14 +262,14 @@ class Flowing(Capture):
         if self._launched:
             self._launched = not self._forward.forget_calls()
         made, (wanting, flowing) = found
-        results: list[Any] = []
+        results = []
         for i, u in enumerate(made):
-            late: Any = Late(n, u, self._lines[i])  # type: ignore[arg-type]
+            late = Late(n, u, self._lines[i])  # type: ignore[arg-type]
             t = self._kinds[i]._late(late, self.device.name, i in self._flowing)
             results.append(t)
             n.tensors.append(ref(t))
-        outer: list[Any] = []  # those through which gradients go on
-        ways: list[UOp] = []
+        outer = []  # those through which gradients go on
+        ways = []
         for t, template in zip(tensors[:given], templates):
             if t._wants and not t._leaf:
                 outer.append(ref(t))
@@ -317,7 +317,7 @@ class Flowing(Capture):
                 own(t)
                 if t._views is not None:
                     t._outdate_views()
-        tensors: list[Any] = [self._kinds[n]._from_uop(made[n], self.device.name) for n in range(count)]
+        tensors = [self._kinds[n]._from_uop(made[n], self.device.name) for n in range(count)]
         origins = self._backward.begin(leaves, made[first:], bound)
         for n, origin in zip(self._flowing, origins, strict=True):
             t, storage = tensors[n], storage_of(made[n])

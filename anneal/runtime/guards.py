@@ -130,7 +130,7 @@ class Guards:
 
     def _look_at_objects(self) -> None:
         """Remember of each object what code that is followed asks of anything given, as a helper asks its arguments."""
-        done: set[tuple[int, tuple[str, ...]]] = set()
+        done = set()
         while todo := [
             (owner, names)
             for owner in self._objects
@@ -169,7 +169,7 @@ class Guards:
             for part in (value.func, value.args, value.keywords):
                 self._look(part, depth)
         elif isinstance(value, (attrgetter, methodcaller)):
-            made: Any = value.__reduce__()  # of a method that is called with keywords a partial has the name
+            made = value.__reduce__()  # of a method that is called with keywords a partial has the name
             given = (*getattr(made[0], "args", ()), *made[1])
             self._optional |= {tuple(n.split(".")) for n in given if isinstance(n, str)}
         elif isinstance(value, _CONTAINERS):
@@ -238,7 +238,7 @@ class Guards:
         chains, loose, written = _chains(code)
         cells = dict(zip(code.co_freevars, function.__closure__ or ()))
         foreign = _is_foreign(function.__globals__.get("__name__", ""))
-        roots: dict[tuple[str, str], Any] = {}
+        roots = {}
         if owner is not None and code.co_argcount:
             roots["local", code.co_varnames[0]] = owner
         roots.update({("local", name): value for name, value in self._arguments.pop(code, {}).items()})

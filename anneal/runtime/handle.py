@@ -300,7 +300,7 @@ class Handle:
         `below` a result, if that is known."""
         found: list[UOp] = []
         try:
-            several: list[Earlier] = _get_earlier(self)
+            several = _get_earlier(self)
         except AttributeError:  # it is no leaf, or was not changed
             return found
         own = self.uop if self.late is None else None

@@ -163,7 +163,7 @@ def call(function: _Named, args: Args, options: Options, run: Run, changes: bool
             return _as_it_stands(function, run, args, options)
     at = _ARENA._here
     modes = (state["grad"], state["wraps"], state["autocast"])
-    key: list[Any] = [function, code, f.f_lasti, id(named), at.phase, at.path, modes, *options]
+    key = [function, code, f.f_lasti, id(named), at.phase, at.path, modes, *options]
     tensors: list[Handle] = []
     known = _flattened((*args, *options.values()) if options else args, key, tensors)
     if not tensors:
@@ -184,7 +184,7 @@ def call(function: _Named, args: Args, options: Options, run: Run, changes: bool
     entry = _calls[whole]
     if entry is None and (inputs := getattr(function, "inputs", None)) is not None:
         place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in templates])
-        again: Callable[..., Any] = lambda args, options: call(function, args, options, run, changes)
+        again = lambda args, options: call(function, args, options, run, changes)
         done = inputs(_varying(n, place, whole), again, args, options)
         if done is not None:
             return done[0]
@@ -381,7 +381,7 @@ def _changed(
 ) -> list[Change] | None:
     """The arguments that a call gave other nodes, as in `_Entry`; None where those read memory that no argument does,
     or show memory, since who else shows it counts there."""
-    changed: list[Change] = []
+    changed = []
     for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
         if t.uop is not u or i in in_place:
             template = n.learn(t.uop)

@@ -236,7 +236,7 @@ def execute(
     step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
         in_stages = [] if again else stages(plan)
-        run: Staged | Execution = (
+        run = (
             Staged(step, device, programs, in_stages)
             if in_stages
             else Execution(step, device, programs, again, scratch)

@@ -329,7 +329,7 @@ class Numbering:
 
     def origins(self) -> list[UOp]:
         """The templates of memory through which gradients go on, each followed by that of its graph."""
-        out: list[UOp] = []
+        out = []
         for u in self.passed:  # it grows meanwhile
             made = None if is_call(u) else u.arg.made_by
             template = self._moved(made, False) if made.__class__ is Late else None

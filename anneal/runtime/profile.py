@@ -73,7 +73,7 @@ class Profile:
 
     def rows(self) -> list[LaunchTime]:
         """The launches of each kernel together, the slowest first."""
-        same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        same = defaultdict(list)
         for n, x in enumerate(self.launches):
             same[x.name, x.phase].append(n)
         rows = []

@@ -58,7 +58,7 @@ class Draws:
 def _state_of(rng: Any) -> Callable[[], Any]:
     if isinstance(rng, np.random.Generator):
         return lambda: rng.bit_generator.state
-    state: Callable[[], Any] = rng.getstate if isinstance(rng, random.Random) else rng.get_state
+    state = rng.getstate if isinstance(rng, random.Random) else rng.get_state
     return state
 
 
@@ -144,7 +144,7 @@ class Recording:
     def taken(self, kept: bool) -> list[tuple[Ref, Inside | None]]:
         """The leaves whose gradient the run set, each with what it shows afterwards: a gradient stays inside. `kept`:
         the function's next call may go on with it."""
-        graded: list[tuple[Ref, Inside | None]] = []
+        graded = []
         for g in self.graded.values():
             leaf = g.ref()
             if leaf is not None:

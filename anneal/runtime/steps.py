@@ -227,7 +227,7 @@ def found_sizes(name: str, results: Sequence[tuple[Shape, DType]], inputs: Seque
         inputs: the tensors that the call is given.
     """
     known = {v.arg[0] for shape in inputs for size in shape for v in variables_of(size)}
-    new: dict[str, UOp] = {}
+    new = {}
     alone = set()
     for shape, _ in results:
         for size in shape:

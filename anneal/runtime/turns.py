@@ -64,7 +64,7 @@ class _Steps:
         self.results: list[Storage] = [s for u in made if (s := storage_of(u)) is not None]
 
     def _launched(self, uops: Nodes, lazy: list[UOp], device_name: str, between: Any) -> list[UOp]:
-        done: Known = {}
+        done = {}
         if lazy:
             device = self.device
             # what is carried has two buffers, so that nothing but rows is overwritten
@@ -151,7 +151,7 @@ class _Part:
         self._work: list[Any] = []
         self._others: list[Any] = []  # that are in other parts, too
         for are_kernels, some in groupby(items, key=lambda i: isinstance(i, tuple)):
-            together: list[Any] = list(some)
+            together = list(some)
             self._work += [device.prepare(together, values)] if are_kernels else together
             self._others += [] if are_kernels else together
 
@@ -186,7 +186,7 @@ def _as_updates(results: Nodes, leaves: Nodes) -> list[UOp]:
     memory = {
         r: m for r, leaf in zip(results, leaves) if r is not leaf and _memory_below(r) is (m := _memory_below(leaf))
     }
-    parts: set[UOp] = set()
+    parts = set()
     for r in memory:
         u = r
         while (x := _below(u)) is not u:

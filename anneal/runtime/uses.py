@@ -194,7 +194,7 @@ def _made_again(logs: Iterable[Log]) -> None:
     try:
         for log in logs:
             for run, given, refs, made in map(_parts, log):
-                results: list[Any] = []
+                results = []
                 tensors = [new.get(id(r)) for r in refs]
                 if isinstance(given, weakref.ref):
                     x, u = refs[0](), given()
