@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from anneal import settings
-from anneal.backend import AnyDevice, Array, OpaqueBuffer, Storage
+from anneal.backend import AnyDevice, OpaqueBuffer, Storage
 from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
 from anneal.runtime.bodies import DeviceCall, has_variables

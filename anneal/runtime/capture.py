@@ -13,12 +13,12 @@ from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle, Ref
-from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
+from anneal.runtime.launch import Execution, Round, Rounds, Scratch, compiled, copy_of
 from anneal.runtime.nests import emptied, filled
 from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
 from anneal.runtime.recording import CopyBack, Kept, Read, Recording, Staging, Written, in_turn, over
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
-from anneal.runtime.turns import BoundCall, BoundHostCall, bound
+from anneal.runtime.turns import BoundCall, bound
 from anneal.schedule import Plan, Plans
 from anneal.uop import Op, Shape, UOp, Users
 from anneal.uop.sizes import Sizes, Values, bound_sizes, symbolic_arg, variables_of
@@ -103,7 +103,7 @@ class Capture:
         self.launches = [step for step in self.steps if isinstance(step, Launch)]
         self._programs = [compiled(step.plan, self.device, often=True) for step in self.launches]
         self._scratch = [Scratch(self.device) for _ in self.launches]
-        self._shared: dict[int, Bound] = {}  # by number: steps that no round's memory is bound to
+        self._shared: dict[int, Any] = {}  # by number: steps that no round's memory is bound to
         self._fresh = any(blank.size for blank, _ in self._new.values())  # whether a replay may need other memory
         if not self._fresh:
             self._rounds.append(self._round())
@@ -287,7 +287,7 @@ class Capture:
 
     def _bound(
         self, step: Step | CopyBack, where: Mapping[int, Storage], programs: Sequence[Program], scratch: Scratch | None
-    ) -> Bound:
+    ) -> Any:
         """A step bound to memory; `where` has that of what changes its storage."""
         if isinstance(step, CopyBack):
             return step
@@ -324,7 +324,7 @@ class Capture:
         """Run with these values of Variables from here on."""
         self.bound.update(values)
         for run in {id(b): b for made in self._rounds for b in made.bound}.values():
-            if isinstance(run, (Execution, BoundCall, BoundHostCall)):
+            if isinstance(run, (Execution, BoundCall)):
                 run.give(values)
 
     def _donated(

@@ -27,7 +27,7 @@ from anneal.runtime.repeats import StepsAgain
 from anneal.runtime.steps import Exchange, Launch
 from anneal.runtime.turns import called
 from anneal.schedule import Plan
-from anneal.uop import SYMBOLIC, Known, Line, Nodes, Op, Src, UOp, toposort
+from anneal.uop import SYMBOLIC, Line, Nodes, Op, Src, UOp, toposort
 from anneal.uop.sizes import Sizes, Values
 
 # a plan, what it reads and values of Variables -> its results, or None where it is not run
