@@ -17,7 +17,7 @@ from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, Timed, get
 from anneal.errors import DeviceError
 from anneal.runtime.context import here
 from anneal.runtime.nodes import base_of, buffer_leaf
-from anneal.runtime.steps import Launch
+from anneal.runtime.steps import Buffers, Launch, Storages
 from anneal.schedule import BUILDING, Origin, Plan, Stage, stages
 from anneal.uop import DType, Shape, Users, arena
 from anneal.uop.sizes import Sizes
@@ -85,7 +85,7 @@ class Execution(Holding):
         device: AnyDevice,
         programs: Sequence[Program],
         again: bool = False,
-        scratch: Sequence[OpaqueBuffer] | None = None,
+        scratch: Buffers | None = None,
     ) -> None:
         plan = step.plan
         self.plan, self.programs, self.device, self._again = plan, programs, device, again
@@ -108,7 +108,7 @@ class Execution(Holding):
         self._bind()
 
     def _bind(self) -> None:
-        if self._again and (found := self.device.kept(self.programs, self.buffers)) is not None:
+        if self._again and (found := self.device.kept(self.programs, self.buffers)):
             self.batch = found
             if self.values:
                 found.give(self.values)
@@ -181,7 +181,7 @@ class Staged(Holding):
         super().close()
 
 
-def _buffers(storages: Sequence[Storage]) -> list[OpaqueBuffer]:
+def _buffers(storages: Storages) -> list[OpaqueBuffer]:
     """The device's buffers of storages, with what waits on the host put into them."""
     return [b if (b := s.buffer) is not None and s.host is None else s.ensure() for s in storages]
 
@@ -220,12 +220,12 @@ def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
 def execute(
     plan: Plan,
     device: AnyDevice,
-    inputs: Sequence[Storage],
+    inputs: Storages,
     values: Sizes | None = None,
     origins: Sequence[Origin] = (),
     programs: Sequence[Program] | None = None,
     outputs: list[Storage] | None = None,
-    scratch: Sequence[OpaqueBuffer] | None = None,
+    scratch: Buffers | None = None,
 ) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs. `origins` is for those who observe.
 
@@ -292,9 +292,9 @@ class Round:
         if self._writing or not self.nbytes:
             return False
         more = self._users.more()
-        if more is not None and self._forgot_calls(more):
+        if more and self._forgot_calls(more):
             more = self._users.more()
-        if more is not None and not (copied and self._copied(more)):
+        if more and not (copied and self._copied(more)):
             return False
         for s in self.storages:
             s.made_by = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from anneal import progress
@@ -15,6 +15,7 @@ from anneal.runtime.launch import Execution, compiled, new_outputs
 from anneal.runtime.meter import Meter, Spread, Times, Track
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
+from anneal.uop.sizes import Sizes
 
 __all__ = ["LaunchTime", "Profile", "aligned", "profile"]
 
@@ -64,12 +65,12 @@ class Profile:
     @property
     def seconds(self) -> float:
         """The median of the sums of all kernels in one run."""
-        return self.times.kernels.median if self.times.kernels is not None else 0.0
+        return self.times.kernels.median if self.times.kernels else 0.0
 
     @property
     def plan_seconds(self) -> float:
         """The median of whole runs."""
-        return self.times.run.median if self.times.run is not None else 0.0
+        return self.times.run.median if self.times.run else 0.0
 
     def rows(self) -> list[LaunchTime]:
         """The launches of each kernel together, the slowest first."""
@@ -137,7 +138,7 @@ def profile(
     plan: Plan,
     device: AnyDevice,
     inputs: Sequence[Storage],
-    values: Mapping[str, int] | None = None,
+    values: Sizes | None = None,
     heat: float = 0.1,
     least: float = 0.5,
     often: bool = False,
@@ -179,12 +180,12 @@ def profile(
     launches = []
     for call, program, each, share in zip(plan.calls, run.programs, times.each, times.share, strict=True):
         kernel = call.kernel
-        info = kernel_info(kernel.sink)
+        info, fused = kernel_info(kernel.sink), fused_ops(kernel.sink)
         launches.append(
             LaunchTime(
                 name=kernel.name,
                 phase=call.phase,
-                fused=_brief(fused_ops(kernel.sink)),
+                fused=" + ".join([*fused[:4], *["..."] * (len(fused) > 4)]),
                 opts=program.opts,
                 time=each,
                 share=share,
@@ -193,7 +194,3 @@ def profile(
             )
         )
     return Profile(tuple(launches), track, times)
-
-
-def _brief(fused: Sequence[str], most: int = 4) -> str:
-    return " + ".join(fused[:most]) + (" + ..." if len(fused) > most else "")

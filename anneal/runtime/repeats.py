@@ -52,7 +52,7 @@ class Run:
         if self._device is not device:
             self._begin(device)
         plan = self.plan
-        if plan is not None and self._left:
+        if plan and self._left:
             self._left -= 1
             if not self._left:
                 self._programs = compiled(plan, device, often=True)
@@ -69,7 +69,7 @@ class Run:
                 made.done()
                 raise
             finally:
-                if plan is not None:
+                if plan:
                     self._scratch.done(plan.temporaries)
         for observe in here.observers if plan is None else ():
             observe(replace(self._call, inputs=inputs, outputs=made.storages, values=now))

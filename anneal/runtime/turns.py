@@ -22,14 +22,13 @@ from anneal.runtime.calls import around_host_calls, call_host, exchange_over
 from anneal.runtime.context import here
 from anneal.runtime.launch import Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, storage_of
-from anneal.runtime.steps import HostCall, Launch
+from anneal.runtime.steps import Buffers, HostCall, Launch, Storages
 from anneal.uop import Known, Nodes, Op, Recent, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import Sizes, Values, evaluator, most
 
 _KEPT = 16  # bound calls of one loop: rounds take turns, and layers of one size are one loop
 _TOGETHER = 256  # calls of kernels that are bound, and submitted, together: several turns
 
-Buffers = Sequence[OpaqueBuffer]
 _Work = Any  # a program with its buffers, or a call that is bound
 
 
@@ -43,11 +42,7 @@ class _Steps:
     """
 
     def __init__(
-        self,
-        roots: Nodes,
-        device: AnyDevice,
-        rows: Sequence[Storage] = (),
-        carried: Mapping[UOp, Storage] | None = None,
+        self, roots: Nodes, device: AnyDevice, rows: Storages = (), carried: Mapping[UOp, Storage] | None = None
     ) -> None:
         self.device = device
         self.torn = False  # whether a step reads memory that a step before it has written into
@@ -88,7 +83,7 @@ class _Steps:
             done = {u: buffer_leaf(s, u.shape) for u, s in zip(lazy, outputs, strict=True)}
         return [done.get(u, u) for u in uops]
 
-    def _read(self, storages: Sequence[Storage]) -> None:
+    def _read(self, storages: Storages) -> None:
         self.torn |= not self._written.isdisjoint(map(id, storages))
 
     def _called(self, call: HostCall) -> Sizes:
@@ -199,7 +194,7 @@ def _placeholders(parameters: Nodes, device: AnyDevice) -> tuple[list[UOp], list
     return [buffer_leaf(s, u.shape) for s, u in zip(storages, parameters, strict=True)], storages
 
 
-def _places(*several: tuple[Sequence[Storage], Buffers]) -> dict[int, Any]:
+def _places(*several: tuple[Storages, Buffers]) -> dict[int, Any]:
     """The buffers of memory, by the storages' ids."""
     return {id(s): b for storages, buffers in several for s, b in zip(storages, buffers, strict=True)}
 
@@ -231,7 +226,7 @@ class BoundCall(Holding):
         """Run with these values of the Variables from the next time on."""
         self.values = {name: values.get(name, old) for name, old in self.values.items()}
 
-    def kept_onto(self, inputs: Sequence[Storage], outputs: Sequence[Storage], values: Sizes) -> BoundCall:
+    def kept_onto(self, inputs: Storages, outputs: Storages, values: Sizes) -> BoundCall:
         """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
         given, taken = [s.ensure() for s in inputs], [s.ensure() for s in outputs]
         key = tuple(map(id, (*given, *taken)))
@@ -277,7 +272,7 @@ class BoundCall(Holding):
         """All work of some steps, bound together."""
         return _Part(list(steps.bound(where, self.own, self.values)), self.device, self.values)
 
-    def _new(self, storages: Sequence[Storage]) -> list[OpaqueBuffer]:
+    def _new(self, storages: Storages) -> list[OpaqueBuffer]:
         made: list[OpaqueBuffer] = []
         self.device.alloc_all([(s.size, s.dtype) for s in storages], made)
         self.own += made
@@ -295,7 +290,7 @@ class _Turns(BoundCall):
         self.count = Storage(1, dtypes.int32, device.name)
         self.number = buffer_leaf(self.count, ())
 
-    def _pairs(self, carried: Sequence[Storage], ends: Buffers, after: Sequence[Storage]) -> list[list[OpaqueBuffer]]:
+    def _pairs(self, carried: Storages, ends: Buffers, after: Storages) -> list[list[OpaqueBuffer]]:
         """The buffers of the number and of what is carried: those of the results, and others, but for what a turn
         writes in place."""
         count, other = self._new([self.count] * 2)
@@ -303,18 +298,18 @@ class _Turns(BoundCall):
         new = iter(self._new([s for s, same in zip(carried, kept) if not same]))
         return [[count, *ends], [other, *[e if same else next(new) for e, same in zip(ends, kept, strict=True)]]]
 
-    def _place(self, where: dict[int, Any], odd: int, after: Sequence[Storage]) -> None:
+    def _place(self, where: dict[int, Any], odd: int, after: Storages) -> None:
         """Have a turn read the first of the two buffers and write what it computes to the second, or back."""
         where |= _places(((self.count, *self.carried), self.pairs[odd]), (after, self.pairs[1 - odd]))
 
-    def _begin(self, number: int, sources: Buffers, first: Buffers, carried: Sequence[Storage]) -> None:
+    def _begin(self, number: int, sources: Buffers, first: Buffers, carried: Storages) -> None:
         """Count from `number`, and carry the first values."""
         self.device.upload(first[0], np.full(1, number, np.int32))
         for source, to, s in zip(sources, first[1:], carried, strict=True):
             self.device.copy(source, to, s.size, s.dtype)
 
 
-def _steps(roots: Nodes, device: AnyDevice, rows: Sequence[Storage], carried: Sequence[Storage]) -> _Steps:
+def _steps(roots: Nodes, device: AnyDevice, rows: Storages, carried: Storages) -> _Steps:
     """The steps of a turn, in which what is carried is written in place where no step reads it after that, and where
     the same memory is to have it in the next turn: what is carried may change places."""
     own: dict[UOp, Storage] = {}
@@ -476,9 +471,9 @@ class _BoundHostCall(BoundCall):
         given = self._function, self._kinds, self.device, self.inputs, self.outputs
         if not self._ready:
             self._over, self._ready = exchange_over(*given), True
-        if self._over is not None:
+        if self._over:
             self._over()
-        elif (found := call_host(*given, self.values)) and self.tell is not None:
+        elif (found := call_host(*given, self.values)) and self.tell:
             self.tell(found)
 
 
