@@ -5,7 +5,6 @@ A call may find sizes: Variables without a value in the shapes of its results. W
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 import time
@@ -25,17 +24,10 @@ from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, see
 from anneal.runtime.steps import ArrayKinds, Buffers, Collective, Exchange, HostCall, HostFunction
 from anneal.schedule import BUILDING
 from anneal.uop import SYMBOLIC, Known, Nodes, Op, Src, UOp, arena, toposort
-from anneal.uop.sizes import (
-    Sizes,
-    Values,
-    bound_sizes,
-    bound_to,
-    mapped,
-    note_value,
-    symbolic_arg,
-    variables_of,
-    widest,
-)
+
+from anneal.uop.sizes import (  # isort: skip
+    Sizes, Values, bound_sizes, bound_to, mapped, note_value, symbolic_arg, variables_of, widest,
+)  # fmt: skip
 
 FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
@@ -188,7 +180,7 @@ class _Computed:
         if isinstance(function, DeviceCall):
             function = function.sized(bound_to(self.found, self.tag, free=True)) if self.found else function
             sized = (*sized, function.variables)
-        for size in itertools.chain(*sized) if SYMBOLIC.seen else ():
+        for size in [n for shape in sized for n in shape] if SYMBOLIC.seen else ():
             for v in variables_of(size):
                 if v.op is Op.BIND:
                     note_value(v, values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import attrgetter, call as target, is_
 from types import SimpleNamespace
 from typing import Any
@@ -82,7 +81,7 @@ class Capture:
         sized = {id(s) for call in calls if call.found for s in (*call.inputs, *call.outputs)}
         carried = self._find_state(run, internal, given)
         self.arguments = list(map(Staging, run.arguments))
-        self._hand_out(run, partial(self._source, internal, sized, given))
+        self._hand_out(run, lambda r: self._source(internal, sized, given, r))
         shown = [storage_of(r.uop) for r in run.results]
         self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
         self._states = list(self.state.values())

@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
@@ -15,7 +14,7 @@ from anneal.errors import DeviceError, UserError
 from anneal.runtime.along import note_computed, with_others
 from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
-from anneal.runtime.handle import Handle, Handles, note_earlier
+from anneal.runtime.handle import Handle, Handles, LateValue, note_earlier
 from anneal.runtime.late import RUNS, become_late, is_computed_late
 from anneal.runtime.launch import execute, rounds_of
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, needed, note_constants, seen, storage_of
@@ -225,7 +224,7 @@ def _realize_on(group: Handles, name: str, compute: Callable[[list[UOp], str], l
     _show(group, lazy, made, list(map(memory_of, made)))
 
 
-def _show(group: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages: Sequence[Storage]) -> None:
+def _show(group: Handles, before: Sequence[UOp | LateValue], leaves: Nodes, storages: Sequence[Storage]) -> None:
     """Have tensors show memory, in place of the nodes, or records, that they had `before`.
 
     Args:
@@ -296,7 +295,7 @@ def _ran_again(group: Handles, name: str) -> bool:
 # -- programs with loops: a run of them is launches and loops in turn ------------------------------------------------
 
 
-def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, Late]], Src]:
+def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, LateValue]], Src]:
     """Late tensors beside `group` that may be computed after it, of the same loops, and the templates of what loops
     give them."""
     mine = set(map(id, group))
@@ -380,7 +379,7 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     device = get_device(name)
     key = name, device.cost_model, *templates
     run = RUNS.find(key)
-    others: list[tuple[Handle, Late]] = []
+    others: list[tuple[Handle, LateValue]] = []
     looped: Src = ()
     if run is None:
         if not (context.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
@@ -398,8 +397,8 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
         value.node_of(t)
     before = [t.late or t.uop for t in group]
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]]
-    leaves: list[Any] = numbering.leaves  # the templates read those with these numbers
-    memory = [leaves[n].arg for n in numbers]
+    leaves = numbering.leaves
+    memory = [leaves[n].arg for n in numbers]  # the templates read them
     made = steps.again(device, memory, _are_plain(group), {})
     mine = steps.results[: len(group)]
     if looped:

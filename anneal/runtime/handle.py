@@ -8,12 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeVar
 from weakref import ref
 
-from anneal.uop import Op, UOp, by_rule, references
+from anneal.uop import Line, Op, UOp, by_rule, references
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from anneal.runtime.numbering import Late
 
 SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
 
@@ -177,6 +175,19 @@ class View:
         return v.uop
 
 
+class LateValue(Protocol):
+    """The value that a late tensor has in place of a node: `numbering.Late` is it."""
+
+    template: UOp
+    line: Line
+    numbering: Any
+
+    def __call__(self) -> UOp: ...
+    def node_of(self, t: Handle) -> UOp: ...
+    def as_origin(self) -> Any: ...
+    def is_used(self) -> bool: ...
+
+
 _SLOTS = "__weakref__ _alias _base _device _earlier _grad _hooks _leaf _spent _used _views _wants late uop"
 
 
@@ -189,7 +200,7 @@ class Handle:
     __slots__ = _SLOTS.split()
 
     uop: UOp  # of a late tensor it is made when it is asked for
-    late: Late | None  # what a late tensor has in place of a node
+    late: LateValue | None  # what a late tensor has in place of a node
     # Public names are properties of slots: what sets them from outside is refused, or seen.
     _device: str
     _wants: bool
@@ -231,7 +242,7 @@ class Handle:
         raise NotImplementedError
 
     @classmethod
-    def _late(cls, late: Late | None, device: str, requires_grad: bool) -> Self:
+    def _late(cls, late: LateValue | None, device: str, requires_grad: bool) -> Self:
         """A late tensor as an op gives it."""
         t = _create(cls)
         t._device = device

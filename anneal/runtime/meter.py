@@ -1,8 +1,4 @@
-"""Times of plans as a program runs them, with a clock beside each kernel.
-
-    with metered() as meter:
-        train()
-    meter.tracks[plan].times()
+"""Times of plans as a program runs them, with a clock beside each kernel: `metered` shows how.
 
 Every run is measured in its place in the program, with its memory, its neighbours and whatever else the machine does.
 Nothing is run again for the sake of a time, and no time is multiplied by a count. A device that works beside the

@@ -15,7 +15,7 @@ from anneal import rewrite, settings
 from anneal.backend import nothing
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
-from anneal.runtime.handle import SEEN, Handle, Ref
+from anneal.runtime.handle import SEEN, Handle, LateValue, Ref
 from anneal.runtime.nodes import is_call, is_realized
 from anneal.uop import SYMBOLIC, Known, Line, Op, Recent, Src, UOp, arena, line_of, toposort
 from anneal.uop.sizes import symbolic_arg
@@ -130,7 +130,7 @@ class Numbering:
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
         self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
-        self.behind: list[Late] = []  # records of numberings before that are used here
+        self.behind: list[LateValue] = []  # records of numberings before that are used here
         self.lates: list[ref[Late]] = []  # that stand for such graphs
         self.calls: list[Any] = []  # the histories of captured functions with late calls (`late_calls.py`)
 
@@ -291,7 +291,7 @@ class Numbering:
             return u
         return _filled(u, self.template, self.known, _BUFFER)
 
-    def _moved(self, late: Late, goes_on: bool = True) -> UOp | None:
+    def _moved(self, late: LateValue, goes_on: bool = True) -> UOp | None:
         """The template here of a tensor that is late in another numbering; None where another thread has computed the
         tensor meanwhile."""
         old, template = late.numbering, late.template

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from anneal import progress
@@ -15,9 +15,6 @@ from anneal.runtime.launch import Execution, compiled, new_outputs
 from anneal.runtime.meter import Meter, Spread, Times, Track
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
-from anneal.uop.sizes import Sizes
-
-__all__ = ["LaunchTime", "Profile", "aligned", "profile"]
 
 _LEAST = 5  # runs in which kernels are timed, and others
 _MOST_S = 5.0  # beyond so many seconds one of each is enough
@@ -138,7 +135,7 @@ def profile(
     plan: Plan,
     device: AnyDevice,
     inputs: Sequence[Storage],
-    values: Sizes | None = None,
+    values: Mapping[str, int] | None = None,
     heat: float = 0.1,
     least: float = 0.5,
     often: bool = False,
