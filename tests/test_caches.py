@@ -43,7 +43,7 @@ BOUNDS = {
     "anneal.rewrite.sums._SUMS": HALVES,
     "anneal.rewrite.symbolic._MEMO": "_MEMO_LIMIT",
     "anneal.runtime.late._calls": HALVES,
-    "anneal.runtime.late._runs": HALVES,
+    "anneal.runtime.late.RUNS": HALVES,
     "anneal.runtime.numbering.LEARNED.carried": "_MAX_LINES",
     "anneal.runtime.numbering.LEARNED.masks": "_MAX_MASKS",
     "anneal.runtime.numbering._holes": HALVES,
@@ -67,7 +67,7 @@ OTHERWISE = {
     f"{CPU}._bindings": "those of the batches that hold them",
     f"{CPU}.kernels._libraries": "those of the kernels' programs",
     "anneal.runtime.guards._chains": "lru_cache",
-    f"{CPU}.of_launches": "those of late._runs",
+    f"{CPU}.of_launches": "those of late.RUNS",
     "anneal.uop.node._PROCESS.nodes": "swept where it has doubled: test_a_loop_over_shapes_leaves_nothing counts what is left",
 }
 # what `empty_cache()` empties, besides a bound in bytes or of its own
@@ -318,7 +318,7 @@ def test_a_template_larger_than_what_is_kept_is_not_numbered_at_every_call(monke
 
 def test_memory_that_waits_for_a_round_goes_with_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a loop over shapes runs again is forgotten, and with it the memory that only its rounds would write."""
-    monkeypatch.setattr(late._runs, "most", 4)
+    monkeypatch.setattr(late.RUNS, "most", 4)
     device = get_device("cpu")
     an.empty_cache()
     before = len(device._look_at_idle())

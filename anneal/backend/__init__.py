@@ -20,7 +20,7 @@ from anneal.backend.registry import (
     register_host,
     set_precision,
 )
-from anneal.backend.storage import Storage
+from anneal.backend.storage import Storage, nothing
 from anneal.doors import opened_later
 
 if TYPE_CHECKING:
@@ -33,6 +33,6 @@ else:
 __all__ = [
     "DEVICES", "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport",
     "MemoryUse", "OpaqueBuffer", "Place", "Program", "Reader", "Storage", "Timed", "device_names", "dtype_of",
-    "empty_cache", "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices",
+    "empty_cache", "get_device", "is_foreign", "memory_report", "nothing", "numpy_dtype", "of_numpy", "open_devices",
     "planned_cost_model", "register_device", "register_host", "set_precision",
 ]  # fmt: skip

@@ -14,6 +14,13 @@ from anneal.backend.registry import DEVICES, get_device
 from anneal.uop import DType, UOp
 
 
+class _Gone:
+    """An object that is not there any more."""
+
+
+nothing: weakref.ref[Any] = weakref.ref(_Gone())  # the reference to something that is not there
+
+
 class Storage:
     """Flat device memory of `size` elements of `dtype`; equality is identity.
 
@@ -44,7 +51,7 @@ class Storage:
         self.reused = False
         # The graph these values were computed from, or what makes it, where a gradient has to go on through it.
         self.made_by: UOp | Callable[[], UOp] | None = None
-        self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
+        self.owner = nothing  # a weak reference to the tensor that shows this memory
         self.leaf: weakref.ref[Any] | None = None  # the leaf that shows it, where one does
         self.place: tuple[Any, ...] | None = None  # how graphs without memory last named it (`runtime/numbering.py`)
         self.derivative: Any = None  # of memory that stands for a call: what knows the call's derivative

@@ -296,6 +296,7 @@ def clip_grad_norm_(
         return Tensor(0.0)
     if error_if_nonfinite:  # before they are scaled, which changes them in place
         get_total_norm(grads, norm_type, True)
+    total: Tensor
     total, scaled = call_late(_scaled_to, (grads, max_norm, norm_type), {}, _scaled_to)
     for t, g in zip(tensors, scaled, strict=True):
         t.grad = g

@@ -99,20 +99,3 @@ if TYPE_CHECKING:
     )
 else:  # what computes is imported when something is computed
     __getattr__ = opened_later(__name__)
-
-__all__ = [
-    "PLAIN", "SEEN", "UNSEEN", "Again", "Args", "Begin", "CallHistory", "Choice", "Collective", "Context",
-    "DeviceCall", "Exchange", "Execution", "Fun", "Group", "Handle", "HostCall", "HostFunction", "HostGradient",
-    "Inside", "Jit", "JitError", "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Options",
-    "Recapture", "Reduction", "Rules", "Spread", "Step", "Times", "Track", "Varies", "VmapMethod", "Wait", "While",
-    "alone", "at_once", "base_of", "become_late", "begun", "bound_shape", "buffer_leaf", "cache_statistics",
-    "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled", "composite", "default_device",
-    "earlier_nodes", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture", "forbid_in_jit",
-    "forget_become", "found_sizes", "has_leaf", "has_variables", "here", "host_storage", "is_call",
-    "is_computed_late", "is_hole", "is_realized", "jit", "key_of", "looped", "mapped", "memory", "memory_of",
-    "metered", "needed", "new_outputs", "note_assigned", "note_become", "note_call", "note_constants", "note_made",
-    "number", "numbering_of", "numbers_of", "observed", "outdate_captures", "over_memory", "parameters_like",
-    "passed_calls", "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while",
-    "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of", "storage_of",
-    "tensor_class", "tracing", "upload", "values", "watched",
-]  # fmt: skip

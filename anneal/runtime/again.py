@@ -92,7 +92,7 @@ class Again:
         first: dict[int, int] = {}
         pattern = tuple([first.setdefault(id(s), n) for n, s in enumerate(memory)])  # two may be one memory
         steps, meter = self._steps.get(pattern), here.meter
-        if steps is None or here.watchers or (meter is not None and not all(meter.knows(p) for p, _ in steps.plans)):
+        if steps is None or here.watchers or (meter and not all(meter.knows(p) for p, _ in steps.plans)):
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else u.then(Op.CONTIGUOUS, tag=n)] = None

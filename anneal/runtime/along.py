@@ -8,7 +8,7 @@ from typing import Any
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle, Handles
 from anneal.runtime.numbering import LEARNED, Numbering, lazy_node, mask_of
-from anneal.uop import Nodes, Op, UOp, toposort
+from anneal.uop import Nodes, Op, toposort
 
 _FEW = 64  # tensors that were noted, up to which all are looked at again
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
@@ -25,7 +25,7 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
     """
     if here.assigned or here.depth or here.alone:
         return tensors
-    others: list[Handle] = []
+    others = []
     if here.pending:
         later = {}
         for r in here.pending.values():
@@ -33,19 +33,18 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
             if t is None:
                 continue
             late = t.late
-            if t._wants and not (t._leaf and (here.grad or (late is not None and not late.is_used()))):
+            if t._wants and not (t._leaf and (here.grad or (late and not late.is_used()))):
                 later[id(t)] = r  # a graph of it may be there, through which a gradient goes to what it is now
             elif _grows(t):
                 others.append(t)
         here.pending = later
     others += _carried(numbering)
-    if numbering is not None:
+    if numbering:
         others += _left(numbering)
-    for call in here.calls:
-        # no backward passes it again, and who reads the results later would compute them a second time
-        for r in call.results if call.spent else ():
-            if (t := r()) is not None:
-                others.append(t)
+    if here.calls:
+        # no backward passes these again, and who reads the results later would compute them a second time
+        given = [r() for call in here.calls if call.spent for r in call.results]
+        others += [t for t in given if t is not None]
     if not others:
         return tensors
     there = {id(t) for t in (*tensors, *but)}
@@ -65,16 +64,14 @@ def _carried(n: Numbering | None) -> list[Handle]:
     if n is None:
         return plain
     # one that requires a gradient keeps its graph as it is
-    found = [t for r in n.tensors if (t := r()) is not None and not t._wants]
-    live = [(t, t.late) for t in found]
-    kept = [t for t, late in live if late is not None and late.line in lines and late.numbering is n]
-    return [*plain, *kept]
+    live = [(t, t.late) for r in n.tensors if (t := r()) is not None and not t._wants]
+    return [*plain, *[t for t, late in live if late and late.line in lines and late.numbering is n]]
 
 
 def _still_lazy(noted: tuple[Any, ...]) -> tuple[Any, ...]:
     """The records of `here.plain` that may be computed along. The others go: a loop whose steps are captured, or that
     reads what is computed already, ends no numbering, and would look at all that it made before in each round."""
-    live = [(r, line) for r, line in noted if (t := r()) is not None and (t.late is not None or lazy_node(t))]
+    live = [(r, line) for r, line in noted if (t := r()) is not None and (t.late or lazy_node(t))]
     for _ in range(min(len(noted), len(here.plain))):
         here.plain.popleft()
     here.plain.extendleft(reversed(live))
@@ -92,7 +89,7 @@ def note_computed(roots: Nodes) -> None:
 def _left(numbering: Numbering) -> list[Handle]:
     """The tensors that an earlier realize left late though it computed a part of what they need, as what is used now
     shows: that part would be computed for each of them."""
-    found: list[Handle] = []
+    found = []
     for late in numbering.behind:
         old = late.numbering
         sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}
@@ -100,7 +97,7 @@ def _left(numbering: Numbering) -> list[Handle]:
         same = [
             t
             for t, other in live
-            if other is not None and other.numbering is old and not sums.isdisjoint(toposort((other.template,)))
+            if other and other.numbering is old and not sums.isdisjoint(toposort((other.template,)))
         ]
         if len(same) <= 1:
             old.tensors = []  # nothing is shared there, and it is not looked for again
@@ -113,15 +110,9 @@ def _grows(t: Handle) -> bool:
     """True if a lazy tensor that a loop assigns in each round would have another graph each time: it reads memory, or
     counts, or has many nodes, like a value that a loop started from a constant and built on.
     """
-    late = t.late
     u = t._looks
-    if (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1):
+    if (mask_of(u) if t.late else u.weak) or (u.dtype.is_int and u.size == 1):
         return True
-    return _is_long(u if late is None else late.template)
-
-
-def _is_long(u: UOp) -> bool:
-    """True if there are more than some nodes below one."""
     seen, stack = {u}, [u]
     while stack and len(seen) <= _LONG:
         new = [s for s in stack.pop().src if s not in seen]

@@ -20,7 +20,9 @@ from anneal.uop import (  # isort: skip
 )  # fmt: skip
 from anneal.uop.sizes import Size, any_symbolic, free_of, symbolic_arg, with_variables
 
-Pair = tuple[UOp, UOp]  # what stands for a value in a body, and the node that is passed for it
+Pairs = Sequence[tuple[UOp, UOp]]  # what stands for values in a body, and the nodes that are passed for them
+Change = Callable[[UOp], UOp]  # of Variables, bound or not
+Depends = Callable[[UOp], bool] | None  # whether a node depends on such stand-ins; found by a walk, if it is None
 
 # Ops that stay in a body though their source is computed before the loop: they move values, and cost nothing.
 _STAYS = MOVEMENT | {Op.CAST, Op.DETACH}
@@ -97,7 +99,7 @@ class DeviceCall(HostFunction):
         """The call without the values of its Variables, by which its plan is known."""
         return self.sized(free_of) if self.variables else self
 
-    def sized(self, f: Callable[[UOp], UOp], known: Known | None = None) -> Self:
+    def sized(self, f: Change, known: Known | None = None) -> Self:
         """The call with `f` applied to its Variables, bound or not; `known` gets what nodes of its bodies become."""
         if not SYMBOLIC.seen:
             return self
@@ -150,7 +152,7 @@ class Loop(DeviceCall):
         """
         return cls("loop", (), _nowhere, name, again=again)
 
-    def sized(self, f: Callable[[UOp], UOp], known: Known | None = None) -> Self:
+    def sized(self, f: Change, known: Known | None = None) -> Self:
         known = {} if known is None else known
         new = super().sized(f, known)
         return replace(new, length=with_variables(self.length, f), inside=_found(self.inside, known))
@@ -199,7 +201,7 @@ class Loop(DeviceCall):
         known: Known = {}
         numbered = abstracted("body", given, [body.results[k] for k in kept], known)
         like = replace(self, inside=_found(self.inside, known))
-        loop = _loop(numbered, like, sum(split[0]), sum(split[1]), self.length, self.reverse)
+        loop = _loop(numbered, like, constants=sum(split[0]), carried=sum(split[1]))
         return loop, tuple([src[k] for k in taken]), {k: kept.index(k) for k in wanted}
 
 
@@ -236,7 +238,7 @@ def has_variables(nodes: Nodes) -> bool:
     return any_symbolic(nodes) or any(u.arg[0].variables for u in nodes if u.op is Op.HOST_CALL)
 
 
-def sized(roots: Nodes, f: Callable[[UOp], UOp], known: Known) -> Src:
+def sized(roots: Nodes, f: Change, known: Known) -> Src:
     """Graphs with `f` applied to the Variables in their sizes, bound or not.
 
     Args:
@@ -288,25 +290,23 @@ def _found(nodes: Collection[UOp], known: Known) -> frozenset[UOp]:
     return frozenset([known[u] for u in nodes if u in known])
 
 
-def closed(
-    results: Nodes, given: Collection[UOp], depends: Callable[[UOp], bool] | None
-) -> tuple[list[UOp], set[UOp], Known]:
+def closed(results: Nodes, given: Collection[UOp], depends: Depends) -> tuple[list[UOp], set[UOp], Known]:
     """The nodes that `results` read besides `given`, which of `given` they read, and nodes that stay as they are.
 
     `depends` tells whether a node depends on one of `given`; it is found by a walk if it is None. What depends on none
     of them is computed before, once, but for constants and movement.
     """
     if depends is None:
-        below: set[UOp] = set(given)
+        below = set(given)
         for u in toposort(results):
             if any(s in below for s in u.src):
                 below.add(u)
         depends = below.__contains__
-    outside: list[UOp] = []
-    read: set[UOp] = set()
-    stay: Known = {}
+    outside = []
+    read = set()
+    stay = {}
     constants: dict[UOp, bool] = {}
-    seen: set[UOp] = set()
+    seen = set()
     stack = list(reversed(results))
     while stack:
         u = stack.pop()
@@ -341,19 +341,12 @@ def _kinds(nodes: Nodes) -> list[tuple[Shape, DType]]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
-def _loop(body: GraphFunction, like: Loop, constants: int, carried: int, length: Size, reverse: bool) -> Loop:
-    last, rows = body.results[:carried], body.results[carried:]
-    results = (*_kinds(last), *[((length, *shape), dtype) for shape, dtype in _kinds(rows)])
-    return replace(
-        like,
-        results=results,
-        bodies=(body,),
-        length=length,
-        reverse=reverse,
-        constants=constants,
-        carried=carried,
-        extra=0,
-    )
+def _loop(body: GraphFunction, like: Loop, **changes: Any) -> Loop:
+    """A loop with this body, and some `changes`."""
+    loop = replace(like, bodies=(body,), extra=0, **changes)
+    kinds, n = _kinds(body.results), loop.carried
+    rows = [((loop.length, *shape), dtype) for shape, dtype in kinds[n:]]
+    return replace(loop, results=(*kinds[:n], *rows))
 
 
 def looped(
@@ -361,11 +354,11 @@ def looped(
     length: Size,
     reverse: bool,
     turn: UOp,
-    constants: Sequence[Pair],
+    constants: Pairs,
     carried: Sequence[tuple[UOp, UOp, UOp]],
-    slices: Sequence[Pair],
+    slices: Pairs,
     rows: Nodes,
-    depends: Callable[[UOp], bool] | None = None,
+    depends: Depends = None,
     grown: Callable[[Loop], Loop] | None = None,
     inside: Collection[UOp] = (),
 ) -> tuple[list[UOp], list[UOp]]:
@@ -396,7 +389,7 @@ def looped(
         fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
     body = abstracted("body", [turn, *[p for p, *_ in (*fixed, *moving, *along)]], results, stay)
     like = replace(like, inside=_found(inside, stay))
-    loop = _loop(body, like, len(fixed), len(moving), length, reverse)
+    loop = _loop(body, like, constants=len(fixed), carried=len(moving), length=length, reverse=reverse)
     src = (*[u for _, u in fixed], *[first for _, first, _ in moving], *[u for _, u in along])
     nodes = (loop if grown is None else grown(loop)).nodes(src)
     last = iter(nodes)
@@ -405,7 +398,7 @@ def looped(
 
 
 def _two_bodies(
-    lead: Nodes, given: Sequence[Pair], tail: Nodes, depends: Callable[[UOp], bool] | None, first: Nodes, second: Nodes
+    lead: Nodes, given: Pairs, tail: Nodes, depends: Depends, first: Nodes, second: Nodes
 ) -> tuple[list[UOp], tuple[GraphFunction, ...]]:
     """Two bodies, of these results, that take the same: what leads, what the results read of what is `given` and
     besides, whose nodes come with them, and what is at the end."""
@@ -419,10 +412,10 @@ def _two_bodies(
 def repeated_while(
     name: str,
     turn: UOp,
-    constants: Sequence[Pair],
+    constants: Pairs,
     carried: Sequence[tuple[UOp, UOp, UOp]],
     goes_on: UOp,
-    depends: Callable[[UOp], bool] | None = None,
+    depends: Depends = None,
 ) -> list[UOp]:
     """The last values of what a `While` carries: `name`, `turn`, `constants`, `carried` and `depends` are as in
     `looped`, and `goes_on` is a graph."""
@@ -432,13 +425,7 @@ def repeated_while(
     return call.nodes((*fixed, *[first for _, first, _ in carried]))
 
 
-def chosen(
-    name: str,
-    predicate: UOp,
-    given: Sequence[Pair],
-    ways: Sequence[Nodes],
-    depends: Callable[[UOp], bool] | None = None,
-) -> list[UOp]:
+def chosen(name: str, predicate: UOp, given: Pairs, ways: Sequence[Nodes], depends: Depends = None) -> list[UOp]:
     """The results of a `Choice` between two ways, graphs over what stands for the nodes that are `given`.
 
     Args:
@@ -459,5 +446,4 @@ def extended(loop: Loop, rows: Nodes) -> Loop:
         rows: the graphs.
     """
     body = GraphFunction("body", (), loop.body.parameters, (*loop.body.results, *rows))
-    whole = _loop(body, loop, loop.constants, loop.carried, loop.length, loop.reverse)
-    return replace(whole, extra=loop.extra + len(rows))
+    return replace(_loop(body, loop), extra=loop.extra + len(rows))

@@ -5,7 +5,6 @@ A call may find sizes: Variables without a value in the shapes of its results. W
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 import time
@@ -16,16 +15,19 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from anneal import settings
-from anneal.backend import AnyDevice, Array, OpaqueBuffer, Storage
+from anneal.backend import AnyDevice, Storage, nothing
 from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
 from anneal.runtime.bodies import DeviceCall, has_variables
 from anneal.runtime.context import here
 from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, seen, storage_of
-from anneal.runtime.steps import Collective, Exchange, HostCall, HostFunction
+from anneal.runtime.steps import ArrayKinds, Buffers, Collective, Exchange, HostCall, HostFunction
 from anneal.schedule import BUILDING
-from anneal.uop import SYMBOLIC, DType, Known, Nodes, Op, Shape, Src, UOp, arena, toposort
-from anneal.uop.sizes import Values, bound_sizes, bound_to, mapped, note_value, symbolic_arg, variables_of, widest
+from anneal.uop import SYMBOLIC, Known, Nodes, Op, Src, UOp, arena, toposort
+
+from anneal.uop.sizes import (  # isort: skip
+    Sizes, Values, bound_sizes, bound_to, mapped, note_value, symbolic_arg, variables_of, widest,
+)  # fmt: skip
 
 FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
@@ -34,7 +36,7 @@ Between = tuple[Nodes, Callable[[Nodes], None]]
 # (nodes, those of them that are lazy, device, what comes between) -> the nodes as leaves: one launch, or one in parts
 Launched = Callable[[Nodes, list[UOp], str, Sequence[Between]], list[UOp]]
 # a call -> the values of Variables that it found
-Called = Callable[[HostCall], Mapping[str, int]]
+Called = Callable[[HostCall], Sizes]
 # calls that need no other's results, each with the nodes of its results
 Wave = dict[tuple[HostFunction, Src], list[UOp]]
 
@@ -62,7 +64,7 @@ def around_host_calls(
         return launched(uops, lazy, device_name, ())
     roots = set(lazy)
     # what is kept is shown to nobody
-    shown = {s for u in computed.nodes.values() if (s := storage_of(u)) is not None}
+    shown = {s for u in computed.nodes.values() if (s := storage_of(u))}
     for n, wave in enumerate(waves):
         calls = [_wanted(function, src, nodes, kept is not None) for (function, src), nodes in wave.items()]
         sources = [[computed.over(s) for s in src] for _, src, _ in calls]
@@ -73,7 +75,7 @@ def around_host_calls(
         leaves = dict(zip(flat, made, strict=True))
         computed.nodes.update({u: leaves[s] for u, s in ready.items()})
         for k, ((function, _, results), src) in enumerate(zip(calls, sources, strict=True)):
-            if (rest := computed.under_way.pop(k, None)) is not None:
+            if rest := computed.under_way.pop(k, None):
                 computed.call(rest, results, [], device_name)
                 continue
             computed.call(function, results, [leaves[s] for s in src], device_name)
@@ -83,7 +85,7 @@ def around_host_calls(
     for n, (old, u) in enumerate(final.items()):
         # each has memory of its own, as everything that is realized: a jit may update one of them in place
         s = storage_of(u)
-        if s is not None and (s in shown or s.owner is not None):
+        if s is not None and (s in shown or s.owner is not nothing):
             final[old] = u.then(Op.CONTIGUOUS, tag=("host", n))
         elif s is not None:
             shown.add(s)
@@ -161,7 +163,7 @@ class _Computed:
     ) -> list[Between]:
         """The starts of a wave's exchanges, if there are several: each comes as soon as its inputs are computed, while
         the rest is computed. Other calls of the wave wait for all of it."""
-        begun = [(n, f) for n, (f, _, _) in enumerate(calls) if isinstance(f, Exchange) and f.begin is not None]
+        begun = [(n, f) for n, (f, _, _) in enumerate(calls) if isinstance(f, Exchange) and f.begin]
         found: list[Between] = []
         for n, function in begun if len(begun) > 1 else ():
             start, self.under_way[n] = function.halves()
@@ -170,7 +172,7 @@ class _Computed:
 
     def call(self, function: HostFunction, nodes: Mapping[UOp, int], inputs: Nodes, device_name: str) -> None:
         """Call a function: leaves take the place of `nodes`, its results by their numbers."""
-        given = [s for u in inputs if (s := storage_of(u)) is not None]
+        given = [s for u in inputs if (s := storage_of(u))]
         outputs = [Storage(math.prod(widest(shape)), dtype, device_name) for shape, dtype in function.results]
         values = Values()
         shapes = [u.shape for u in inputs]
@@ -178,7 +180,7 @@ class _Computed:
         if isinstance(function, DeviceCall):
             function = function.sized(bound_to(self.found, self.tag, free=True)) if self.found else function
             sized = (*sized, function.variables)
-        for size in itertools.chain(*sized) if SYMBOLIC.seen else ():
+        for size in [n for shape in sized for n in shape] if SYMBOLIC.seen else ():
             for v in variables_of(size):
                 if v.op is Op.BIND:
                     note_value(v, values)
@@ -286,7 +288,7 @@ def _circle(givers: Mapping[str, list[UOp]]) -> ShapeError:
 
 def _free(arg: Any) -> list[UOp]:
     """The Variables without a value in an arg."""
-    found: list[UOp] = []
+    found = []
     mapped(arg, lambda size: found.extend([v for v in variables_of(size) if v.op is Op.VARIABLE]))
     return found
 
@@ -300,24 +302,19 @@ def exchanges(u: UOp) -> bool:
 
 
 def call_host(
-    function: HostFunction,
-    kinds: Sequence[tuple[Shape, DType]],
-    device: AnyDevice,
-    inputs: Sequence[OpaqueBuffer],
-    outputs: Sequence[OpaqueBuffer],
-    values: Mapping[str, int],
+    function: HostFunction, kinds: ArrayKinds, device: AnyDevice, inputs: Buffers, outputs: Buffers, values: Sizes
 ) -> dict[str, int]:
     """Read the inputs, of these shapes and dtypes, call the function and write the outputs. What it raises is raised.
 
     `values` are those of the Variables that are known; returns those that the call found.
     """
-    if (over := exchange_over(function, kinds, device, inputs, outputs)) is not None:
+    if over := exchange_over(function, kinds, device, inputs, outputs):
         over()
         return {}
-    shapes = [_now(shape, values) for shape, _ in kinds]
+    shapes = [bound_sizes(shape, values) if SYMBOLIC.seen else shape for shape, _ in kinds]
     with device.lock:
         pieces = [(b, needed(shape), dtype) for b, shape, (_, dtype) in zip(inputs, shapes, kinds, strict=True)]
-        if isinstance(function, Exchange) and function.under_way is not None:
+        if isinstance(function, Exchange) and function.under_way:
             reader = device.read_later(pieces)
             function.under_way.later(
                 lambda use: reader(lambda flat: use([seen(a, shape) for a, shape in zip(flat, shapes, strict=True)]))
@@ -326,16 +323,16 @@ def call_host(
         given = device.download_all(pieces)
     arrays = [seen(a, shape) for a, shape in zip(given, shapes, strict=True)]
     kept = [shape for shape, _ in function.results]
-    if isinstance(function, Exchange) and function.ending is not None and not any(map(symbolic_arg, kept)):
+    if isinstance(function, Exchange) and function.ending and not any(map(symbolic_arg, kept)):
         results = [(b, math.prod(s), t) for b, (s, t) in zip(outputs, function.results, strict=True)]
-        if (written := device.written(results)) is not None:
+        if written := device.written(results):
             into, give = written
             with released(device.lock, BUILDING):
                 function.over(arrays, [a.reshape(shape) for a, shape in zip(into, kept, strict=True)])
             give()
             return {}
     before, here.in_host_call = here.in_host_call, True
-    draws = [d for r in here.recordings if (d := r.draws) is not None]
+    draws = [d for r in here.recordings if (d := r.draws)]
     for d in draws:
         d.look()
     try:
@@ -352,16 +349,12 @@ def call_host(
 
 
 def exchange_over(
-    function: HostFunction,
-    kinds: Sequence[tuple[Shape, DType]],
-    device: AnyDevice,
-    inputs: Sequence[OpaqueBuffer],
-    outputs: Sequence[OpaqueBuffer],
+    function: HostFunction, kinds: ArrayKinds, device: AnyDevice, inputs: Buffers, outputs: Buffers
 ) -> Callable[[], None] | None:
     """The function that runs an exchange of a group that copies, over buffers that the host sees; None for others."""
-    if not (isinstance(function, Exchange) and function.begin is not None):
+    if not (isinstance(function, Exchange) and function.begin):
         return None
-    views: list[Array] = []
+    views = []
     for b, (shape, dtype) in zip((*inputs, *outputs), (*kinds, *function.results), strict=True):
         view = None if symbolic_arg(shape) else device.host_view(b, math.prod(shape), dtype)
         if view is None:
@@ -373,11 +366,6 @@ def exchange_over(
             function.over(views[: len(inputs)], views[len(inputs) :])
 
     return run
-
-
-def _now(shape: Shape, values: Mapping[str, int]) -> Shape:
-    """A shape with its Variables bound to these values."""
-    return bound_sizes(shape, values) if SYMBOLIC.seen and symbolic_arg(shape) else shape
 
 
 class released:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter, is_
+from operator import attrgetter, call as target, is_
+from types import SimpleNamespace
 from typing import Any
 
 from anneal import schedule
-from anneal.backend import AnyDevice, Array, Program, Storage, numpy_dtype
+from anneal.backend import AnyDevice, Array, Storage, numpy_dtype
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle, Ref
-from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
+from anneal.runtime.launch import Execution, Round, Rounds, Scratch, compiled, copy_of
 from anneal.runtime.nests import emptied, filled
 from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
-from anneal.runtime.recording import CopyBack, Kept, Read, Recording, Staging, Written, in_turn, over
+from anneal.runtime.recording import CopyBack, Read, Recording, Staging, Written, in_turn, over
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
-from anneal.runtime.turns import BoundCall, BoundHostCall, bound
+from anneal.runtime.turns import bound
 from anneal.schedule import Plan, Plans
 from anneal.uop import Op, Shape, UOp, Users
 from anneal.uop.sizes import Sizes, Values, bound_sizes, symbolic_arg, variables_of
@@ -48,11 +49,7 @@ class Recorded:
 
 
 Source = Callable[[Sequence[Any]], Handle]  # what makes a result of a replay, given the memory of its arguments
-
-
-def _tags(values: Sizes) -> dict[str, Any]:
-    """The kind of binding that each Variable's value came from."""
-    return values.tags if isinstance(values, Values) else dict.fromkeys(values)
+_GONE = type(None)
 
 
 class Capture:
@@ -61,6 +58,8 @@ class Capture:
     State is written where its tensors show it. Results that are handed out are a `Round` of memory, as those of a
     launch without jit are; the steps are bound to each of a few, which take turns.
     """
+
+    _seen: Sequence[Ref] = ()  # tensors without which it cannot be replayed
 
     def __init__(self, run: Recorded) -> None:
         self._watch_over(run)
@@ -80,16 +79,13 @@ class Capture:
         internal = {id(s) for step in run.recording.steps for s in step.outputs}
         given = {id(s): n for n, s in enumerate(run.arguments)}
         sized = {id(s) for call in calls if call.found for s in (*call.inputs, *call.outputs)}
-        carried = self._find_state(run, internal, _outside(run, internal))
-        self.arguments = [Staging(s) for s in run.arguments]
-        self._hand_out(run, lambda r: self._source(r, internal, sized, given, any(r is t for t in run.state)))
+        carried = self._find_state(run, internal, given)
+        self.arguments = list(map(Staging, run.arguments))
+        self._hand_out(run, lambda r: self._source(internal, sized, given, r))
         shown = [storage_of(r.uop) for r in run.results]
         self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
         self._states = list(self.state.values())
-        seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
-        seen += [w.ref for w in self.state.values()]
-        self._note_wants(seen)
-        self._note_changed([w.ref for w in self.state.values()])
+        self._note([r.ref for r in self.reads.values()], [w.ref for w in self._states])
         self._viewed = False  # whether the state had views when it was last written
         self._watch()
         self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
@@ -101,9 +97,12 @@ class Capture:
             kept = {*self.state, *self.reads, *map(id, self._shown), *[id(blank) for blank, _ in self._new.values()]}
             self.steps = in_turn(self.steps, kept)
         self.launches = [step for step in self.steps if isinstance(step, Launch)]
-        self._programs = [compiled(step.plan, self.device, often=True) for step in self.launches]
-        self._scratch = [Scratch(self.device) for _ in self.launches]
-        self._shared: dict[int, Bound] = {}  # by number: steps that no round's memory is bound to
+        self._compiled = {
+            n: (compiled(step.plan, self.device, often=True), Scratch(self.device))
+            for n, step in enumerate(self.steps)
+            if isinstance(step, Launch)
+        }
+        self._shared: dict[int, Any] = {}  # by number: steps that no round's memory is bound to
         self._fresh = any(blank.size for blank, _ in self._new.values())  # whether a replay may need other memory
         if not self._fresh:
             self._rounds.append(self._round())
@@ -124,50 +123,45 @@ class Capture:
         self.running = False
         self._gives_arguments = False  # whether a result shows the memory of an argument
 
-    def _note_wants(self, seen: Sequence[Callable[[], Handle | None]]) -> None:
-        """Note whether tensors require a gradient: those `seen`, and those that the function names, which a run may
-        read only to train them."""
-        self.wanting = [(r, t._wants) for r in seen if (t := r()) is not None]
+    def _note(self, reads: Sequence[Ref], state: Sequence[Ref]) -> None:
+        """Note the tensors that a replay changes; and whether those require a gradient, those that it reads, and those
+        that the function names, which a run may read only to train them."""
+        self.wanting = [(r, t._wants) for r in (*reads, *state) if (t := r()) is not None]
         self._named = [(t, t._wants) for t in self.guards.tensors]
-
-    def _note_changed(self, refs: Sequence[Ref]) -> None:
-        """Note the tensors that a replay changes."""
-        self._changed = {id(t): r for r in refs if (t := r()) is not None}
+        self._changed = {id(t): r for r in state if (t := r()) is not None}
 
     def _hand_out(self, run: Recorded, source: Callable[[Handle], Source]) -> None:
         """Note how a replay makes its results: each by the `source` that it has."""
         self.result = emptied(run.result)  # its tensors hold memory that is handed out
         # backward was taken of what they come from: it cannot be taken again
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
-        self.sources = [source(r) for r in run.results]
+        state = set(map(id, run.state))
+        self.sources = [(lambda _, r=r: r) if id(r) in state else source(r) for r in run.results]
         first: dict[int, int] = {}
         numbers = [(n, first.setdefault(id(r), n)) for n, r in enumerate(run.results)]
         self._repeated = [(n, m) for n, m in numbers if n != m]  # a tensor that is given twice is one tensor
         self._aliases = aliases_of(run.results)
 
-    def _find_state(self, run: Recorded, internal: set[int], outside: dict[int, Storage]) -> dict[int, Storage]:
+    def _find_state(self, run: Recorded, internal: set[int], given: Mapping[int, Any]) -> dict[int, Storage]:
         """Tell the tensors that the run only read from those that it updated.
 
         Returns, by the id of each storage of state that was read at the start, the storage that carries the state on.
         """
         passing = {id(r) for r in run.results} - {id(r) for r in run.state}
-        now: dict[int, Handle] = {}
-        for ref in run.recording.realized:
-            t = ref()
-            shown = storage_of(t.uop) if t is not None else None
-            if t is not None and shown is not None and id(shown) in internal and id(t) not in passing:
-                now[id(shown)] = t
+        live = [t for r in run.recording.realized if (t := r()) is not None and id(t) not in passing]
+        now = {id(s): t for t in live if id(s := storage_of(t.uop)) in internal}
+        found = {id(s): s for step in run.recording.steps for s in step.inputs}
+        outside = [s for n, s in found.items() if n not in internal and n not in given]
+        run.recording.refuse_frozen(outside)
         carried: dict[int, Storage] = {}
-        for s in outside.values():
-            owner = s.owner() if s.owner is not None else None
+        for s in outside:
+            owner = s.owner()
             if owner is None:
                 continue
             current = storage_of(owner.uop)
-            if current is s:
-                self.reads[id(s)] = Read(owner, s)
-            elif current is not None and id(current) in now:
+            if current and id(current) in now:
                 carried[id(s)] = current
-            elif owner._is_part():  # a view that was in memory, and what it is a part of has changed since
+            elif current is s or owner._is_part():  # a view that was in memory, and that has changed since
                 self.reads[id(s)] = Read(owner, s)
         for key, t in now.items():
             self.state[key] = Written(t, memory_of(t.uop))
@@ -178,34 +172,31 @@ class Capture:
                 )
         return carried
 
-    def _source(
-        self, result: Handle, internal: set[int], sized: set[int], given: dict[int, int], state: bool
-    ) -> Source:
+    def _source(self, internal: set[int], sized: set[int], given: Mapping[int, int], result: Handle) -> Source:
         """The source of a replay's result."""
         leaf, shape, device, make = result.uop, result.uop.shape, self.device, type(result)._from_uop
         shown = storage_of(leaf)
-        if state:
-            return lambda arguments: result
-        if (view := result._base) is not None and result._is_part() and (view.recipe.detached or not view.root._wants):
+        if (view := result._base) and result._is_part() and (view.recipe.detached or not view.root._wants):
             root, recipe, kind, under = view.root, view.recipe, type(result), storage_of(view.root.uop)
-            mine = under is not None and under.owner is not None and under.owner() is root
+            mine = under and under.owner() is root
             if mine and (id(under) in self.state or id(under) not in (internal | given.keys())):
-                return lambda arguments: kind._view_of(root, recipe)  # of a tensor that others see
-        if shown is not None and id(shown) in given:
-            number, self._gives_arguments = given[id(shown)], True
-            return lambda arguments: make(buffer_leaf(arguments[number], self._now(shape)), device.name)
-        if shown is None:
-            return lambda arguments: make(leaf, device.name)
+                return lambda _: kind._view_of(root, recipe)  # of a tensor that others see
         key = id(shown)
-        owner = shown.owner() if shown.owner is not None else None
-        if key not in internal and owner is not None:
+        if key in given:
+            number, self._gives_arguments = given[key], True
+            return lambda arguments: make(buffer_leaf(arguments[number], self._now(shape)), device.name)
+        owner = None if shown is None else shown.owner()
+        if shown and key not in internal and owner is not None:
             self.reads.setdefault(key, Read(owner, shown))
-        held: Written | Read | Kept | None = self.state.get(key) or self.reads.get(key)
-        if held is None and key in internal and (symbolic_arg(shape) or key in sized):
-            held = Kept(shown)
-        if held is not None:
+        held: Any = self.state.get(key) or self.reads.get(key)
+        if not held and (shown is None or key not in internal):
+            return lambda _: make(leaf, device.name)  # a constant
+        assert shown is not None
+        # of a symbolic shape, or a call's: it stays the capture's
+        held = held or (SimpleNamespace(storage=shown) if symbolic_arg(shape) or key in sized else None)
+        if held:
 
-            def copy(arguments: Sequence[Any]) -> Handle:
+            def copy(_: Any) -> Handle:
                 """Note that the result shows memory of the capture: later calls change that, and must not change
                 this."""
                 own, now = Storage(held.storage.size, held.storage.dtype, device.name), self._now(shape)
@@ -213,14 +204,12 @@ class Capture:
                 return make(buffer_leaf(own, now), device.name)
 
             return copy
-        if key not in internal:
-            return lambda arguments: make(leaf, device.name)  # a constant
         if key not in self._new:
             self._new[key] = Storage(shown.size, shown.dtype, shown.device), shape
             self._written.append(leaf)
         n = list(self._new).index(key)
 
-        def hand_out(arguments: Sequence[Any]) -> Handle:
+        def hand_out(_: Any) -> Handle:
             mine = self._written[n]
             return make(mine if shape == mine.shape else buffer_leaf(memory_of(mine), shape), device.name)
 
@@ -232,8 +221,8 @@ class Capture:
         read_from = {id(v): k for k, v in carried.items()}
         last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
         blanks = {k: blank for k, (blank, _) in self._new.items()}
-        placed: list[Step | CopyBack] = []
-        copies: list[CopyBack] = []
+        placed = []
+        copies = []
         aside: dict[int, Storage] = {}  # new values of state, by its storage, that wait for readers of the old ones
         for n, step in enumerate(steps):
             plan, in_place = (
@@ -272,30 +261,25 @@ class Capture:
     def _bind(self, made: Round) -> None:
         """Bind the steps to the memory of a round."""
         where = {id(b): s for (b, _), s in zip(self._new.values(), made.storages, strict=True)}
+        own = set(where)
         where.update((n, w.storage) for n, w in self.state.items())
         where.update((n, r.memory) for n, r in self.reads.items())
-        own = {id(b) for b, _ in self._new.values()}
-        launches = iter(zip(self._programs, self._scratch, strict=True))
         for n, step in enumerate(self.steps):
-            programs, scratch = next(launches) if isinstance(step, Launch) else ((), None)
             found = self._shared.get(n)
-            if found is None:
-                found = self._bound(step, where, programs, scratch)
-                if isinstance(step, CopyBack) or own.isdisjoint(map(id, (*step.inputs, *step.outputs))):
+            if isinstance(step, CopyBack):
+                found = step
+            elif found is None:
+                found = self._bound(n, over(step, where))
+                if own.isdisjoint(map(id, (*step.inputs, *step.outputs))):
                     self._shared[n] = found
             made.bound.append(found)
 
-    def _bound(
-        self, step: Step | CopyBack, where: Mapping[int, Storage], programs: Sequence[Program], scratch: Scratch | None
-    ) -> Bound:
-        """A step bound to memory; `where` has that of what changes its storage."""
-        if isinstance(step, CopyBack):
-            return step
-        now = over(step, where)
+    def _bound(self, n: int, step: Step) -> Any:
+        """Step number `n`, bound to memory."""
         if isinstance(step, HostCall):
-            return bound(now, self.device, self.bound, self._give)
-        assert scratch is not None
-        made = Execution(now, self.device, programs, scratch=scratch.take(step.plan.temporaries))
+            return bound(step, self.device, self.bound, self._give)
+        programs, scratch = self._compiled[n]
+        made = Execution(step, self.device, programs, scratch=scratch.take(step.plan.temporaries))
         made.give(self.bound)
         return made
 
@@ -323,16 +307,17 @@ class Capture:
     def _give(self, values: dict[str, int]) -> None:
         """Run with these values of Variables from here on."""
         self.bound.update(values)
-        for run in {id(b): b for made in self._rounds for b in made.bound}.values():
-            if isinstance(run, (Execution, BoundCall, BoundHostCall)):
-                run.give(values)
+        for made in self._rounds:
+            for run in made.bound:
+                if not isinstance(run, CopyBack):
+                    run.give(values)
 
     def _donated(
         self, step: Launch, n: int, read_from: dict[int, int], last_reader: dict[int, int]
     ) -> tuple[Plan, set[int]]:
         """The plan of step number `n` in which outputs take the place of inputs, and the numbers of those outputs."""
         plan = step.plan
-        wanted: dict[int, int] = {}
+        wanted = {}
         for value, s in zip(plan.outputs, step.outputs, strict=True):
             source = read_from.get(id(s))
             if source is not None and last_reader[source] == n:
@@ -367,6 +352,7 @@ class Capture:
         return (
             self.generation != now.generation
             or (self.flags != now.flags and self.flag_changed() is not None)
+            or _GONE in map(type, map(target, self._seen))
             or self.guards.failed()
         )
 
@@ -374,7 +360,7 @@ class Capture:
         """True if a replay changes the values that one of its arguments shows: it would have copied them before."""
         for t in arguments:
             shown = t if t._base is None else t._base.root
-            if (r := self._changed.get(id(shown))) is not None and r() is shown:
+            if (r := self._changed.get(id(shown))) and r() is shown:
                 return True
         return False
 
@@ -425,7 +411,7 @@ class Capture:
             self._written = made.leaves
             return self.results(arguments)
         finally:
-            if made is not None:
+            if made:
                 self._done(made)
             self.lock.release()
 
@@ -468,7 +454,7 @@ class Capture:
         """Free the memory now: results and the capture refer to each other, and would wait for the collector."""
         with self.device.lock:
             self.unbind()
-            for scratch in self._scratch:
+            for _, scratch in self._compiled.values():
                 scratch.close()
             for held in (self.sources, self.steps, self.launches, self.arguments, self._rounds, self._new):
                 held.clear()
@@ -476,7 +462,7 @@ class Capture:
     def reserved(self) -> tuple[str, int]:
         """The memory held here beside the tensors that others can see: see `memory_report`."""
         memory = [staging.memory for staging in self.arguments]
-        memory += [r.own.memory for r in self.reads.values() if r.own is not None]
+        memory += [r.own.memory for r in self.reads.values() if r.own]
         memory += [step.aside for step in self.steps if isinstance(step, CopyBack)]
         nbytes = sum([s.size * s.dtype.itemsize for s in memory])
         nbytes += sum([size * dtype.itemsize for step in self.launches for size, dtype in step.plan.temporaries])
@@ -499,9 +485,9 @@ class Capture:
         self._viewed = False
         for h in self._states:
             t = h.ref()
-            if t is not None and t._views is not None:
+            if t is not None and t._views:
                 t._outdate_views(own)
-                self._viewed = self._viewed or t._views is not None
+                self._viewed |= t._views is not None
 
     def _protect(self) -> None:
         """Read reassigned tensors anew; leave a copy of what is about to be overwritten to those who still use it."""
@@ -546,22 +532,14 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Sizes) -> 
                     "call a Variable of its own"
                 )
     for step in run.recording.steps:
-        for name, tag in _tags(step.values).items():
-            if tag is None and (name in found or name in run.bound):
+        tags = step.values.tags if isinstance(step.values, Values) else {}
+        for name in step.values:
+            if tags.get(name) is None and (name in found or name in run.bound):
                 source = "is found by a call" if name in found else "is an argument"
                 raise JitError(
                     f"Variable {name} {source} of a jit function and is also bound to {step.values[name]}, which a "
                     "replay could not tell apart: use two Variables"
                 )
-
-
-def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:
-    """By id, the storages that the steps read and that are neither their own nor arguments."""
-    given = {id(s) for s in run.arguments}
-    found = {id(s): s for step in run.recording.steps for s in step.inputs}
-    outside = {n: s for n, s in found.items() if n not in internal and n not in given}
-    run.recording.refuse_frozen(list(outside.values()))
-    return outside
 
 
 def aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
@@ -573,7 +551,7 @@ def aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
     return [
         (n, m, view.recipe)
         for n, r in enumerate(results)
-        if (view := r._base) is not None and r._is_part()
+        if (view := r._base) and r._is_part()
         for m, other in enumerate(results)
         if other is view.root
     ]

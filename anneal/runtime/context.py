@@ -10,14 +10,14 @@ scheduler and the devices remember them, and a device serves one thread at a tim
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from anneal import settings
-from anneal.backend import DEVICES, HOST, Place, get_device, set_precision
+from anneal.backend import DEVICES, HOST, Place, get_device, nothing, set_precision
 from anneal.errors import JitError
 from anneal.runtime.handle import Handle
 from anneal.uop import DType, Nodes, UOp
@@ -30,13 +30,6 @@ Observer: TypeAlias = "Callable[[Step], None]"
 Watcher: TypeAlias = "Callable[[UOp, Launch], None]"
 
 
-class _Gone:
-    """An object that is not there any more."""
-
-
-nothing: Callable[[], Any] = weakref.ref(_Gone())  # the reference to something that is not there
-
-
 class Tensors:
     """The live tensors. Contexts share them, since a tensor may be made in one and used in another."""
 
@@ -44,7 +37,7 @@ class Tensors:
         self.classes: dict[type, None] = {}  # of tensors, the first of which is made of data
         self.classes_or_none: set[type] = {type(None)}  # these, and that of None
         # those on which requires_grad was set, by id
-        self.leaves: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
+        self.leaves: WeakValueDictionary[int, Handle] = WeakValueDictionary()
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
         self.generation = 0
         self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
@@ -52,25 +45,28 @@ class Tensors:
             0  # counts attributes of modules that were set or deleted, but for those of plain values and tensors
         )
         # the paths below a module that is called first, and that count when they were found
-        self.paths: weakref.WeakKeyDictionary[Any, tuple[int, dict[int, str]]] = weakref.WeakKeyDictionary()
+        self.paths: WeakKeyDictionary[Any, tuple[int, dict[int, str]]] = WeakKeyDictionary()
         self.host_calls = False  # whether a graph may have a HOST_CALL
         self.derivatives = False  # whether a graph may have a derivative by a function of Python
         self.moved = False  # whether a gradient may come back from another device
-        self.hooked: weakref.WeakValueDictionary[int, Handle] = (
-            weakref.WeakValueDictionary()
-        )  # leaves with hooks, by id
+        self.hooked: WeakValueDictionary[int, Handle] = WeakValueDictionary()  # leaves with hooks, by id
         self.outdated = ""  # the last of those changes, in words
         self.recordings: list[Any] = []  # the runs of jit functions that any thread records
         # Results of calls of the host that graphs go on reading, by their nodes: a value that is read in every round of
         # a loop is computed from the loop's beginning each time, and the calls in it are made once. Each holds the
         # nodes of what the reverse of its call reads, which nobody else has; memory of a result that a tensor shows is
         # that tensor's.
-        self.kept: weakref.WeakKeyDictionary[UOp, tuple[UOp | None, Nodes]] = weakref.WeakKeyDictionary()
+        self.kept: WeakKeyDictionary[UOp, tuple[UOp | None, Nodes]] = WeakKeyDictionary()
 
     def live_leaves(self) -> list[Handle]:
         """The live tensors on which requires_grad was set."""
         # `valuerefs` is one step, whatever other threads add meanwhile
         return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t._wants]
+
+    def live_nodes(self) -> list[UOp]:
+        """The nodes that those have, and that graphs have of them."""
+        nodes = [(t.uop, t._alias, *t._earlier_nodes()) for t in self.live_leaves()]
+        return [n for several in nodes for n in several if n is not None]
 
 
 class Context:
@@ -92,7 +88,7 @@ class Context:
         self.plans_found = 0
         self.plans_made = 0
         self.compile_seconds = 0.0
-        self.profiled: weakref.WeakSet[Plan] = weakref.WeakSet()  # whose kernels' times were told (ANNEAL_DEBUG=2)
+        self.profiled: WeakSet[Plan] = WeakSet()  # whose kernels' times were told (ANNEAL_DEBUG=2)
         self.tensors: Tensors = _TENSORS
 
     def __enter__(self) -> Context:
@@ -136,8 +132,8 @@ class _Here(threading.local):
         self.observers: list[Observer] = []  # called with every step that is executed
         self.meter: Any = None  # the Meter of runs of plans
         self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
-        self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized
-        self.assigned: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is assigned
+        self.realized: list[list[ref[Any]]] = []  # lists that get every tensor that is realized
+        self.assigned: list[list[ref[Any]]] = []  # lists that get every tensor that is assigned
         self.made: list[Any] | None = None  # gets every value that is made from host data (nodes.Made)
         self.alone = False  # True where nothing is computed along with what is asked for, in `alone`
         self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
@@ -157,12 +153,12 @@ class _Here(threading.local):
         self.became: list[Any] | None = None  # gets the tensors that an op gives other values
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has
         # what is computed along with the rest
-        self.pending: dict[int, weakref.ref[Any]] = {}  # tensors that were assigned, by id: they may be lazy
-        self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
+        self.pending: dict[int, ref[Any]] = {}  # tensors that were assigned, by id: they may be lazy
+        self.backwards: list[ref[Any]] = []  # results whose backward was taken
         self.after_backward: list[Callable[[], None]] = []  # what is called once, at the end of the pass
         self.hooks: list[Any] | None = None  # gets what a gradient's walk calls for the last time
         self.creates = False  # whether that gradient is to be differentiable
-        self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id
+        self.statistics: dict[int, ref[Any]] = {}  # running statistics that were assigned, by id
 
 
 _TENSORS = Tensors()

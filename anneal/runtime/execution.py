@@ -15,7 +15,7 @@ from anneal.runtime.along import note_computed, with_others
 from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle, Handles, LateValue, note_earlier
-from anneal.runtime.late import become_late, is_computed_late, keep_run, known_run
+from anneal.runtime.late import RUNS, become_late, is_computed_late
 from anneal.runtime.launch import execute, rounds_of
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, needed, note_constants, seen, storage_of
 
@@ -27,7 +27,7 @@ from anneal.runtime.repeats import StepsAgain
 from anneal.runtime.steps import Exchange, Launch
 from anneal.runtime.turns import called
 from anneal.schedule import Plan
-from anneal.uop import SYMBOLIC, Known, Line, Nodes, Op, Src, UOp, toposort
+from anneal.uop import SYMBOLIC, Line, Nodes, Op, Shape, Src, UOp, toposort
 from anneal.uop.sizes import Sizes, Values
 
 # a plan, what it reads and values of Variables -> its results, or None where it is not run
@@ -43,21 +43,16 @@ def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
 
 
 def launched(
-    uops: Nodes,
-    lazy: list[UOp],
-    device_name: str,
-    between: Sequence[Between] = (),
-    first: First | None = None,
+    uops: Nodes, lazy: list[UOp], device_name: str, between: Sequence[Between] = (), first: First | None = None
 ) -> list[UOp]:
     """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory.
 
     `first` may run the plan as the first launch of those to come, which write the same memory. With something `between`
     there is a launch for each part of the plan that ends where that is called.
     """
-    done: Known = {}
-    if not lazy:
-        for nodes, start in between:
-            start(nodes)
+    done = {}
+    for nodes, start in () if lazy else between:
+        start(nodes)
     if lazy:
         device = get_device(device_name)
         context = here.context
@@ -68,10 +63,8 @@ def launched(
         for record in here.recordings:
             note_constants(sink, record.constants)
         planned = time.perf_counter()
-        if hit:
-            context.plans_found += 1
-        else:
-            context.plans_made += 1
+        context.plans_found += hit
+        context.plans_made += not hit
         context.compile_seconds += planned - begun
         found = schedule.origins(sink) if here.observers else ()
         outputs = None if first is None else first(plan, inputs, values)
@@ -82,7 +75,7 @@ def launched(
         step = Launch(plan, inputs, outputs, values, found)
         for watch in here.watchers:
             watch(sink, step)
-        if here.meter is not None and not between:
+        if here.meter and not between:
             here.meter.show(sink, step)
         for u, storage in zip(lazy, outputs, strict=True):
             storage.line = u.provenance[1:3]
@@ -105,7 +98,7 @@ def _in_parts(sink: UOp, step: Launch, device: AnyDevice, lazy: Nodes, between: 
         if part.plan.calls:
             inputs = [held[v] for v in part.inputs]
             made = execute(part.plan, device, inputs, step.values, step.origins)
-            if here.meter is not None:
+            if here.meter:
                 here.meter.show(sink, Launch(part.plan, inputs, made, step.values, step.origins))
             held.update(zip(part.outputs, made, strict=True))
         if n < len(between):
@@ -183,16 +176,10 @@ def realize(tensors: Handles) -> None:
             _realize_on(group, name)
     if by_device:
         reset(numbering)
-    if here.meter is not None:
-        here.meter.between()
 
 
 def realize_new(
-    tensors: Handles,
-    numbering: Numbering,
-    changed: Handles,
-    templates: Nodes,
-    lines: Sequence[Line],
+    tensors: Handles, numbering: Numbering, changed: Handles, templates: Nodes, lines: Sequence[Line]
 ) -> None:
     """Give the tensors `changed` the values of `templates`, made at `lines`, and compute them with every lazy one of
     `tensors`.
@@ -212,16 +199,14 @@ def realize_new(
         if _repeated([*group, *changed], name, new, numbering, lines):
             for t in changed:
                 t._alias = None
-                if t._views is not None:
+                if t._views:
                     t._outdate_views()
             here.effects += 1
             reset(numbering)
-            if here.meter is not None:
-                here.meter.between()
             return
     for t, template, line in zip(changed, templates, lines, strict=True):
         become_late(t, Late(numbering, template, line))
-        if t._views is not None:
+        if t._views:
             t._outdate_views()
     realize([*tensors, *changed])
 
@@ -248,16 +233,16 @@ def _show(group: Handles, before: Sequence[UOp | LateValue], leaves: Nodes, stor
     grad = here.grad
     with EXPANDING:  # another thread may be about to give one a lazy node
         for t, old, leaf, storage in zip(group, before, leaves, storages, strict=True):
-            now = late if (late := t.late) is not None else t.uop
+            now = t.late or t.uop
             # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
             if now is old or (old.__class__ is Late and now is old()):
-                if t._base is not None or (t._wants and grad):
+                if t._base or (t._wants and grad):
                     t._settle(leaf)
                 else:
                     t.uop, t.late = leaf, None
                 storage.owner = weakref.ref(t)  # the same object as before, where it is the same tensor's
     for t in group:
-        if t._views is not None:
+        if t._views:
             t._show_views()
     for watch in here.realized:
         watch += [weakref.ref(t) for t in group]
@@ -276,7 +261,7 @@ def _ran_again(group: Handles, name: str) -> bool:
         return False
     if _repeated(group, name, templates, numbering, ()):
         return True
-    lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
+    lines = [(t.late.line if t.late else t.uop.provenance[1:3]) for t in group]
     loops = here.context.tensors.host_calls and any(map(has_calls, templates))
     others, looped = _looped(group, numbering) if loops else ([], ())
     for t, late in others:
@@ -287,7 +272,7 @@ def _ran_again(group: Handles, name: str) -> bool:
     numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
     memory = [u.arg for n in numbers if (u := numbering.leaves[n]) is not None]
     steps = StepsAgain(memory, {id(s): n for n, s in enumerate(memory)}, launched, _are_plain(group))
-    found: list[UOp] = []
+    found = []
 
     def compute(wanted: list[UOp], device: str) -> list[UOp]:
         place = {u: n for n, u in enumerate(dict.fromkeys((*wanted, *nodes)))}
@@ -300,9 +285,9 @@ def _ran_again(group: Handles, name: str) -> bool:
     _keep(nodes, found)
     if steps.complete:
         key = name, get_device(name).cost_model, *templates
-        keep_run((*key, looped) if loops else key, (steps, numbers), templates)
+        RUNS.keep((*key, looped) if loops else key, (steps, numbers), len(toposort(templates)))
     for t, line in zip(group, lines, strict=True):
-        if (storage := storage_of(t.uop)) is not None:
+        if storage := storage_of(t.uop):
             storage.line = line
     return True
 
@@ -310,11 +295,11 @@ def _ran_again(group: Handles, name: str) -> bool:
 # -- programs with loops: a run of them is launches and loops in turn ------------------------------------------------
 
 
-def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, Late]], Src]:
+def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, LateValue]], Src]:
     """Late tensors beside `group` that may be computed after it, of the same loops, and the templates of what loops
     give them."""
     mine = set(map(id, group))
-    late = [(t, x) for r in numbering.tensors if (t := r()) is not None and isinstance(x := t.late, Late)]
+    late = [(t, x) for r in numbering.tensors if (t := r()) is not None and (x := t.late)]
     others = [(t, x) for t, x in late if id(t) not in mine and has_calls(x.template)]
     found = {u: None for u in toposort([x.template for _, x in others]) if u.op is Op.HOST_CALL}
     for u in toposort([x.template for t, x in others if t._wants and not t._spent]):
@@ -332,7 +317,7 @@ def _keep(nodes: Nodes, leaves: Nodes) -> None:
 
 def _loops_again(group: Handles, numbering: Numbering) -> bool:
     """True if none of the loops has run for another realize, and what they give is needed by late tensors alone."""
-    late = all(t.late is not None or is_realized(t.uop) for t in group)
+    late = all(t.late or is_realized(t.uop) for t in group)
     if not (late and _are_plain(group)):
         return False
     # another thread may add to what is kept meanwhile: its references are listed at once
@@ -393,27 +378,27 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
         return False
     device = get_device(name)
     key = name, device.cost_model, *templates
-    run: tuple[StepsAgain, list[int]] | None = known_run(key)
-    others: list[tuple[Handle, Late]] = []
+    run = RUNS.find(key)
+    others: list[tuple[Handle, LateValue]] = []
     looped: Src = ()
     if run is None:
         if not (context.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
             return False
         others, looped = _looped(group, numbering)
-        run = known_run((*key, looped))
-        if run is None or here.meter is not None or level >= 2:
+        run = RUNS.find((*key, looped))
+        if run is None or here.meter or level >= 2:
             return False
     steps, numbers = run
-    if here.meter is not None and not all(here.meter.knows(plan) for plan, _ in steps.plans):
+    if here.meter and not all(here.meter.knows(plan) for plan, _ in steps.plans):
         return False  # who measures is shown the graph once
     begun = time.perf_counter()
     context.plans_found += len(steps.plans)
     for t, value in others:
         value.node_of(t)
-    before = [t.uop if (late := t.late) is None else late for t in group]
+    before = [t.late or t.uop for t in group]
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]]
     leaves = numbering.leaves
-    memory = [leaves[n].arg for n in numbers]  # type: ignore[union-attr]  # the templates read them
+    memory = [leaves[n].arg for n in numbers]  # the templates read them
     made = steps.again(device, memory, _are_plain(group), {})
     mine = steps.results[: len(group)]
     if looped:
@@ -424,8 +409,8 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
         for storage, line in zip(storages, said, strict=True):
             storage.line = line
     _show(group, before, list(map(made.__getitem__, mine)), storages)
-    for step in steps.steps if level >= 2 else ():
-        if step.plan is not None:
+    for step in steps.steps:
+        if level >= 2 and step.plan:
             inputs = [memory[n] for n in step.numbers]
             _tell(level, step.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
     return True
@@ -443,24 +428,21 @@ def upload(tensors: Handles) -> None:
 def values(tensors: Handles) -> list[Array]:
     """The values of several tensors as fresh arrays, computed together and read with one wait for each device."""
     realize(tensors)
-    out: list[Array | None] = [None] * len(tensors)
-    by_device: dict[str, list[int]] = {}
+    out: dict[int, Array] = {}
+    by_device: dict[str, list[tuple[int, Storage, Shape]]] = {}
     for n, t in enumerate(tensors):
         s = storage_of(t.uop)
         if s is None or s.host is not None or s.size == 0:
             out[n] = t.numpy()
         else:
-            by_device.setdefault(s.device, []).append(n)
-    for name, numbers in by_device.items():
-        storages = [storage_of(tensors[n].uop) for n in numbers]
-        shapes = [tensors[n].uop.shape for n in numbers]
-        pieces = [(s.ensure(), needed(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
+            by_device.setdefault(s.device, []).append((n, s, t.uop.shape))
+    for name, there in by_device.items():
         device = get_device(name)
         with device.lock:
-            arrays = device.download_all(pieces)
-        for n, shape, array in zip(numbers, shapes, arrays, strict=True):
+            arrays = device.download_all([(s.ensure(), needed(shape), s.dtype) for _, s, shape in there])
+        for (n, _, shape), array in zip(there, arrays, strict=True):
             out[n] = seen(array, shape)
-    return [a for a in out if a is not None]
+    return [out[n] for n in range(len(tensors))]
 
 
 def memory(device: str | None = None) -> MemoryReport:
@@ -487,5 +469,4 @@ def plan_of(tensors: Handles, max_buffers: int = 128) -> Plan:
         raise UserError(
             "plan_of: the host is called between plans, so there are several; realize what goes into the call"
         )
-    plan, _, _ = schedule.plan_for(schedule.graph(roots), cost_models.gpu(max_buffers))
-    return plan
+    return schedule.plan_for(schedule.graph(roots), cost_models.gpu(max_buffers))[0]

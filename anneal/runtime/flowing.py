@@ -8,7 +8,6 @@ one of those tensors in place leaves it the old values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, call
@@ -19,7 +18,7 @@ from anneal.backend import Storage
 from anneal.errors import JitError, UserError
 from anneal.runtime.again import Again, over_memory, shown
 from anneal.runtime.bodies import DeviceCall, abstracted, sized
-from anneal.runtime.capture import Capture, Recorded, Source, aliases_of
+from anneal.runtime.capture import _GONE, Capture, Recorded, Source, aliases_of
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import rebuild
@@ -28,12 +27,13 @@ from anneal.runtime.late import composite, home
 from anneal.runtime.late_calls import TOGETHER, LateCall
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
 from anneal.runtime.numbering import Late, numbering_of
-from anneal.runtime.recording import ARGUMENT, Recording
+from anneal.runtime.recording import ARGUMENT, Recording, Results
+from anneal.runtime.steps import Storages
 from anneal.schedule import Plan, Plans
 from anneal.uop import GraphFunction, Known, Op, UOp, toposort
 from anneal.uop.sizes import Sizes, bound_sizes
 
-_LATE, _NODE, _GONE = attrgetter("late"), attrgetter("uop"), type(None)
+_LATE, _NODE = attrgetter("late"), attrgetter("uop")
 
 
 @dataclass(slots=True, eq=False)
@@ -50,24 +50,19 @@ class Traced:
     backward: Any
 
 
-def _seen_by_others(results: Sequence[tuple[Handle, UOp]], passing: set[int], state: Handles) -> str | None:
+def _seen_by_others(results: Results, passing: set[int], state: Handles) -> str | None:
     """The reason why a run is not captured that assigned this `state`, by what tensors are views of; `passing` are the
     ids of the results that were not there before."""
     if any(t._is_part() or is_realized(t.uop) for t in state):
         return "it assigns to a view, or assigns a tensor as it is"
-    roots = [t._base.root for t, _ in results if t._is_part() and t._base is not None]
+    roots = [t._base.root for t, _ in results if t._is_part() and t._base]
     if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
         return "it gives a view of a tensor that others see"
     return None
 
 
 def trace(
-    name: str,
-    record: Recording,
-    results: Sequence[tuple[Handle, UOp]],
-    again: Handles,
-    given: Sequence[Storage],
-    bound: Sizes,
+    name: str, record: Recording, results: Results, again: Handles, given: Storages, bound: Sizes
 ) -> Traced | str:
     """The recorded run, whose results have these nodes and are not computed yet; or why it is not captured.
 
@@ -88,13 +83,12 @@ def trace(
     theirs = [storage_of(u) for t, u in results if id(t) not in lazy and (id(t) not in before or t._wants)]
     if any(t._wants and id(t) not in lazy for t, _ in results) or any(s not in given for s in theirs):
         return "it gives a tensor that others see"
-    if (why := _seen_by_others(results, passing, state)) is not None:
+    if why := _seen_by_others(results, passing, state):
         return why
     graphs = [*lazy.values(), *[t.uop for t in state]]
     whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
     order = toposort(graphs, until=whole.__contains__)
-    alive = [n for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias, *t._earlier_nodes())]
-    wanting = {shown(n) for n in alive if n is not None}
+    wanting = set(map(shown, here.context.tensors.live_nodes()))
     sizes: Known = {}
     sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):
@@ -150,7 +144,7 @@ def numbered(tensors: Handles, number: dict[Storage, int]) -> list[int] | None:
     """
     places = []
     for t in tensors:
-        s = None if t.late is not None else storage_of(t.uop)
+        s = None if t.late else storage_of(t.uop)
         if s is None:
             number.clear()
             return None
@@ -168,8 +162,7 @@ class Flowing(Capture):
         self._leaves = [self._leaf(u, given) for u in traced.leaves]
         self._seen = [r for kind, r in self._leaves if kind == "read"]
         self._state = [ref(t) for t in traced.state]
-        self._note_wants([*self._seen, *self._state])
-        self._note_changed(self._state)
+        self._note(self._seen, self._state)
         self._backward = traced.backward
         self.planned: list[Plan] = []  # those that run are shown as they run
         f = traced.function
@@ -179,7 +172,7 @@ class Flowing(Capture):
         self._flowing = traced.flowing
         self._lines = [u.provenance[1:3] for u in f.results]
         self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}
-        self._hand_out(run, lambda r: self._source_of(r, number, given, any(r is t for t in run.state)))
+        self._hand_out(run, partial(self._source_of, number, given))
         self.spent = []
         self._given = [what for kind, what in self._leaves if kind == "given"]
         self._own = [u for kind, u in self._leaves if kind == "own"]
@@ -189,10 +182,8 @@ class Flowing(Capture):
         self._may_be_late = not none
         self._gives_one = isinstance(run.result, Handle) and len(self._kinds) == 1
 
-    def _source_of(self, r: Handle, number: dict[int, int], given: dict[int, int], state: bool) -> Source:
+    def _source_of(self, number: dict[int, int], given: dict[int, int], r: Handle) -> Source:
         """The source of a replay's result, given what is computed and the memory of the arguments."""
-        if state:
-            return lambda there: r
         if (n := number.get(id(r))) is not None:
             return lambda there: there[n]
         place, shape, kind, device = len(number) + given[id(storage_of(r.uop))], r.uop.shape, type(r), self.device.name
@@ -203,18 +194,8 @@ class Flowing(Capture):
         s = memory_of(u)
         if id(s) in given:
             return "given", given[id(s)]
-        owner = None if s.owner is None else s.owner()
+        owner = s.owner()
         return ("own", u) if owner is None else ("read", ref(owner))
-
-    def outdated(self) -> bool:
-        """True if something that the capture depends on is another now."""
-        now = self.tensors
-        return (
-            self.generation != now.generation
-            or (self.flags != now.flags and self.flag_changed() is not None)
-            or _GONE in map(type, map(call, self._seen))
-            or self.guards.failed()
-        )
 
     def plans(self) -> Plans:
         """The plans that replays run, forward and backward."""
@@ -238,7 +219,7 @@ class Flowing(Capture):
         """True if the next call is to be late."""
         return self._may_be_late and self._backward.history.late and len(here.calls) < TOGETHER and here.meter is None
 
-    def late(self, arguments: Handles, storages: Sequence[Storage]) -> Any:
+    def late(self, arguments: Handles, storages: Storages) -> Any:
         """The results as late tensors, None where the call is to be launched (`late_calls.py`): asks for BUILDING.
 
         Args:
@@ -262,20 +243,20 @@ class Flowing(Capture):
         if self._launched:
             self._launched = not self._forward.forget_calls()
         made, (wanting, flowing) = found
-        results: list[Any] = []
+        results = []
         for i, u in enumerate(made):
-            late: Any = Late(n, u, self._lines[i])  # type: ignore[arg-type]
+            late = Late(n, u, self._lines[i])  # type: ignore[arg-type]
             t = self._kinds[i]._late(late, self.device.name, i in self._flowing)
             results.append(t)
             n.tensors.append(ref(t))
-        outer: list[Any] = []  # those through which gradients go on
-        ways: list[UOp] = []
+        outer = []  # those through which gradients go on
+        ways = []
         for t, template in zip(tensors[:given], templates):
             if t._wants and not t._leaf:
                 outer.append(ref(t))
                 ways.append(template)
         inner = list(map(results.__getitem__, self._flowing))
-        log = n.note((None, (ways, flowing), *outer, *map(ref, inner)))
+        log = n.note((None, (ways, flowing), outer, list(map(ref, inner))))
         n.calls.append(history)
         LateCall(self._backward.name, history, list(map(tensors.__getitem__, wanting)), inner, log)
         return results[0] if self._gives_one else self.results([*results, *storages])
@@ -315,9 +296,9 @@ class Flowing(Capture):
                 t._settle(u)
                 t._alias = None
                 own(t)
-                if t._views is not None:
+                if t._views:
                     t._outdate_views()
-        tensors: list[Any] = [self._kinds[n]._from_uop(made[n], self.device.name) for n in range(count)]
+        tensors = [self._kinds[n]._from_uop(made[n], self.device.name) for n in range(count)]
         origins = self._backward.begin(leaves, made[first:], bound)
         for n, origin in zip(self._flowing, origins, strict=True):
             t, storage = tensors[n], storage_of(made[n])

@@ -59,6 +59,9 @@ class Failure:
         return f"{self.what}: {self.old} -> {self.new}"
 
 
+_Said = Callable[[Any, Any], Failure] | str
+
+
 class Guards:
     """The values that `function` uses beside these arguments, compared with the present ones at every replay.
 
@@ -101,19 +104,17 @@ class Guards:
                 return said(value, now)
         return None
 
-    def _watch(
-        self, key: Any, look: Callable[[], Any], said: Callable[[Any, Any], Failure] | str, value: Any = _MISSING
-    ) -> None:
+    def _watch(self, key: Any, look: Callable[[], Any], said: _Said, value: Any = _MISSING) -> None:
         """Remember the `value` that `look` gives; `said` says that it is another, or names it."""
         if key not in self._watched:
-            told = partial(_value_changed, said) if isinstance(said, str) else said
+            told = said if callable(said) else lambda old, new: Failure(str(said), brief(old), brief(new))
             self._watched[key] = look, look() if value is _MISSING else value, told
 
     def _watch_attribute(self, owner: Any, name: str, value: Any) -> None:
         what = "a lazy tensor" if isinstance(owner, Handle) else f"{_named(owner)}.{name}"
         self._watch((id(owner), name), partial(getattr, owner, name, _MISSING), what, value)
 
-    def _watch_content(self, owner: Any, look: Callable[[], Any], said: Callable[[Any, Any], Failure] | str) -> None:
+    def _watch_content(self, owner: Any, look: Callable[[], Any], said: _Said) -> None:
         """Remember what an object holds that may change and stay the same object."""
         self._contents += 1
         self._watch(id(owner), look, said)
@@ -130,7 +131,7 @@ class Guards:
 
     def _look_at_objects(self) -> None:
         """Remember of each object what code that is followed asks of anything given, as a helper asks its arguments."""
-        done: set[tuple[int, tuple[str, ...]]] = set()
+        done = set()
         while todo := [
             (owner, names)
             for owner in self._objects
@@ -148,7 +149,7 @@ class Guards:
         depth += 1
         if isinstance(value, Handle):
             self.tensors.append(value)
-            if (view := value._base) is not None and value._is_part():
+            if (view := value._base) and value._is_part():
                 # what it is a part of may change: then it gets another node
                 self._watch_attribute(value, "_base", view)
                 self._look(view.root, depth)
@@ -169,7 +170,7 @@ class Guards:
             for part in (value.func, value.args, value.keywords):
                 self._look(part, depth)
         elif isinstance(value, (attrgetter, methodcaller)):
-            made: Any = value.__reduce__()  # of a method that is called with keywords a partial has the name
+            made = value.__reduce__()  # of a method that is called with keywords a partial has the name
             given = (*getattr(made[0], "args", ()), *made[1])
             self._optional |= {tuple(n.split(".")) for n in given if isinstance(n, str)}
         elif isinstance(value, _CONTAINERS):
@@ -181,7 +182,7 @@ class Guards:
             self.generators.append(value)
         elif isinstance(value, Iterator) and not isinstance(value, IOBase):
             self._is_unguarded(f"a {type(value).__name__}, which gives another value each time")
-        elif (clock := _clock(value)) is not None:
+        elif clock := _clock(value):
             self._is_unguarded(f"the clock ({clock})")
         elif not isinstance(value, (type, ModuleType)):
             if isinstance(groups := getattr(value, "__dict__", {}).get("param_groups"), list):  # in a container
@@ -238,7 +239,7 @@ class Guards:
         chains, loose, written = _chains(code)
         cells = dict(zip(code.co_freevars, function.__closure__ or ()))
         foreign = _is_foreign(function.__globals__.get("__name__", ""))
-        roots: dict[tuple[str, str], Any] = {}
+        roots = {}
         if owner is not None and code.co_argcount:
             roots["local", code.co_varnames[0]] = owner
         roots.update({("local", name): value for name, value in self._arguments.pop(code, {}).items()})
@@ -290,7 +291,7 @@ class Guards:
                 if isinstance(groups := own.get("param_groups"), list):
                     self._look_at_optimiser(owner, groups)
                 self._look_at_parameters(owner)
-                if method is not None and not _is_foreign(method.__module__):
+                if method and not _is_foreign(method.__module__):
                     self._follow(method, owner, depth)
                 return
             if found is _MISSING and (hasattr(type(owner), "__getattr__") or isinstance(owner, ModuleType)):
@@ -343,11 +344,6 @@ def _clock(value: Any) -> str | None:
         if (owner is time and value.__name__ in _CLOCKS) or value is os.urandom:
             return f"{value.__module__}.{value.__name__}"
     return None
-
-
-def _value_changed(what: str, before: Any, now: Any) -> Failure:
-    """The failure of a guard that watches one value."""
-    return Failure(what, brief(before), brief(now))
 
 
 def _elements_changed(array: Any, before: bytes, now: bytes) -> Failure:
@@ -419,7 +415,7 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str],
         asks, whole = not _ASKING.isdisjoint(inner.co_names), False  # whole: the argument of `vars` is loaded
         for step in dis.get_instructions(inner):
             stored, loaded = _variables(step)
-            if stored is not None:
+            if stored:
                 known[stored] = chain or ("unknown",)
             before, chain = chain, None
             if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -431,7 +427,7 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str],
                 else:
                     chain = (*before, name)
                 continue
-            if before is not None and step.opname != "STORE_ATTR":
+            if before and step.opname != "STORE_ATTR":
                 chains.add(before)
                 if whole and step.opname in ("PRECALL", "CALL"):
                     chains.add((*before, "__dict__"))
@@ -443,7 +439,7 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str],
                 else:
                     chains.add((*before, *names))
             whole = loaded == "vars" or (whole and step.opname != "CALL")
-            if loaded is not None:
+            if loaded:
                 kind = "global" if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else "local"
                 chain = (kind, loaded) if kind == "global" else known.get(loaded, (kind, loaded))
     loose |= {name for kind, *names in chains if kind == "unknown" for name in names}

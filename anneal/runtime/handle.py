@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeVar
+from weakref import ref
 
 from anneal.uop import Line, Op, UOp, by_rule, references
 
@@ -22,8 +22,6 @@ class Inside:
     Where the call was none of a capture's, `value` is the gradient, for the function's next call: one that goes on with
     it is not captured.
     """
-
-    __slots__ = ("value",)
 
     def __init__(self, value: Any = None) -> None:
         self.value = value
@@ -105,9 +103,9 @@ class Earlier(NamedTuple):
         """The record of a node."""
         base = u.src[0] if u.op is Op.RESHAPE else u
         if base.op is not Op.BUFFER:
-            return Earlier(weakref.ref(u), None, None, weakref.ref(u))
+            return Earlier(ref(u), None, None, ref(u))
         of = None if u is base else (u.arg, u.tag)
-        return Earlier(weakref.ref(base), of, base.arg.owner, weakref.ref(u))
+        return Earlier(ref(base), of, base.arg.owner, ref(u))
 
     def __call__(self) -> UOp | None:
         """The node; None where no graph has it any more."""
@@ -143,7 +141,7 @@ class View:
     def detached_base(self) -> Handle | None:
         """The result of the last `detach` on the way, where the view is a view of that."""
         over = self.over
-        return over if over is not None and over._base is not None and over._base.root is self.root else None
+        return over if over is not None and over._base and over._base.root is self.root else None
 
     def outdate(self, v: Handle) -> None:
         """The root shows other values than when `v`, whose place this is, got its node."""
@@ -153,7 +151,7 @@ class View:
         source = self.detached_base() if self.recipe.detached else self.root
         if source is not None and not (v._leaf and v._wants):
             v._wants, v._leaf, v._spent = source._wants, not source._wants, False
-        elif v._wants and not v._leaf and (v.late is not None or _node(v) is not None):
+        elif v._wants and not v._leaf and (v.late or _node(v) is not None):
             self.graph = None if v._spent else v.uop
         if v._leaf and v._wants:
             v._note_earlier()
@@ -190,28 +188,16 @@ class LateValue(Protocol):
     def is_used(self) -> bool: ...
 
 
+_SLOTS = "__weakref__ _alias _base _device _earlier _grad _hooks _leaf _spent _used _views _wants late uop"
+
+
 class Handle:
     """A name of a node that stays while the node changes: a lazy one at first, a BUFFER once it is computed.
 
     `Tensor` is the one class of handles. The runtime computes what handles name, and makes new ones for results.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_alias",
-        "_base",
-        "_device",
-        "_earlier",
-        "_grad",
-        "_hooks",
-        "_leaf",
-        "_spent",
-        "_used",
-        "_views",
-        "_wants",
-        "late",
-        "uop",
-    )
+    __slots__ = _SLOTS.split()
 
     uop: UOp  # of a late tensor it is made when it is asked for
     late: LateValue | None  # what a late tensor has in place of a node
@@ -229,15 +215,9 @@ class Handle:
     _used: int  # SEEN or UNSEEN once graphs may have it
 
     if TYPE_CHECKING:
-
-        @property
-        def requires_grad(self) -> bool: ...
-        @requires_grad.setter
-        def requires_grad(self, value: bool) -> None: ...
-        @property
-        def device(self) -> str: ...
-        @property
-        def is_leaf(self) -> bool: ...
+        requires_grad: bool
+        device: str
+        is_leaf: bool
     else:
         device = _shown("device", "_device", "The name of the device.", "move the tensor by .to(device)")
         is_leaf = _shown(
@@ -262,7 +242,7 @@ class Handle:
         raise NotImplementedError
 
     @classmethod
-    def _late(cls, late: LateValue, device: str, requires_grad: bool) -> Self:
+    def _late(cls, late: LateValue | None, device: str, requires_grad: bool) -> Self:
         """A late tensor as an op gives it."""
         t = _create(cls)
         t._device = device
@@ -279,8 +259,8 @@ class Handle:
     def _note_earlier(self) -> None:
         """Another node comes. Graphs that have the one of now keep it, and give their gradients to this leaf."""
         late = self.late
-        if late is not None:
-            new = [Earlier(weakref.ref(late.numbering), late.template, None, _no_node)] if late.is_used() else []
+        if late:
+            new = [Earlier(ref(late.numbering), late.template, None, _no_node)] if late.is_used() else []
         else:
             new = []
             if (u := _node(self)) is not None:
@@ -300,7 +280,7 @@ class Handle:
         `below` a result, if that is known."""
         found: list[UOp] = []
         try:
-            several: list[Earlier] = _get_earlier(self)
+            several = _get_earlier(self)
         except AttributeError:  # it is no leaf, or was not changed
             return found
         own = self.uop if self.late is None else None
@@ -320,20 +300,20 @@ class Handle:
     def _part_of(self, base: Handle, step: Recipe) -> None:
         """Note that this is what `step` shows of `base`: a view of it, or of what that is a view of."""
         link, over = base._base, None
-        if link is not None and base._is_part():
+        if link and base._is_part():
             root, recipe = link.root, link.recipe.then(step)
             if link.recipe.detached and not step.detached:
                 over = base if link.over is None else link.over
         else:
-            if link is not None and link.recipe.is_view:
+            if link and link.recipe.is_view:
                 link.recipe.then(step)  # nobody sees the root any more, but strides of its memory would
             root, recipe = base, step
         self._base = View(root, recipe, step, over)
         views = root._views
         if views is None:
-            root._views = [weakref.ref(self)]
+            root._views = [ref(self)]
             return
-        views.append(weakref.ref(self))
+        views.append(ref(self))
         n = len(views)
         if n > 15 and not n & (n - 1):
             root._views = [r for r in views if r() is not None]
@@ -341,7 +321,7 @@ class Handle:
     @classmethod
     def _view_of(cls, root: Handle, recipe: Recipe) -> Self:
         """A new view of `root` by `recipe`; no gradient flows through it."""
-        t = cls._late(None, root._device, False)  # type: ignore[arg-type]
+        t = cls._late(None, root._device, False)
         t._part_of(root, recipe)
         return t
 
@@ -361,43 +341,41 @@ class Handle:
     def _detached_from(self) -> Handle | None:
         """The tensor whose `data` this is, all of its values and no gradient; None for any other."""
         link = self._base
-        return link.root if link is not None and link.recipe.whole and self._is_part() else None
+        return link.root if link and link.recipe.whole and self._is_part() else None
 
     def _outdate_views(self, but: Container[int] = (), over: Handle | None = None) -> None:
         """This shows other values: views of it forget their nodes, and are made anew when they are asked for; those in
         `but`, by id, keep them, and those that are no views of `over`, if it is given."""
-        live = False
-        for r in self._views or ():
-            v = r()
-            if v is not None and (link := v._base) is not None and link.root is self:
-                live = True
-                if id(v) not in but and (over is None or link.over is over):
-                    link.outdate(v)
+        live = self._live_views()
+        for v, link in live:
+            if id(v) not in but and (over is None or link.over is over):
+                link.outdate(v)
         if not live:
             self._views = None
 
+    def _live_views(self) -> list[tuple[Handle, View]]:
+        """The views of this that are there, with their places."""
+        there = [(v, v._base) for r in self._views or () if (v := r()) is not None]
+        return [(v, link) for v, link in there if link and link.root is self]
+
     def _show_views(self) -> None:
         """The values are in memory now: views that were not computed, and want no gradient, go on from there."""
-        for r in self._views or ():
-            v = r()
-            if v is not None and not v._wants and (link := v._base) is not None and link.root is self:
-                if v.late is not None or _is_lazy(v):
-                    link.outdate(v)
+        for v, link in self._live_views():
+            if not v._wants and (v.late or _is_lazy(v)):
+                link.outdate(v)
 
     def _leave(self) -> None:
         """Share no values with others any more: what is a view of this goes on with the values of now."""
-        if self._base is not None:
+        if self._base:
             self.uop if self.late is None else None  # noqa: B018
             self._base = None
-        views, self._views = self._views, None
-        live = [v for r in views or () if (v := r()) is not None and v._base is not None and v._base.root is self]
+        live, self._views = self._live_views(), None
         if live:
             heir = type(self)._from_uop(self.uop, self._device)
             heir._wants, heir._leaf = self._wants, not self._wants
-            heir._views = [weakref.ref(v) for v in live]
-            for v in live:
-                assert v._base is not None
-                v._base = View(heir, v._base.recipe, v._base.step, v._base.over)
+            heir._views = [ref(v) for v, _ in live]
+            for v, link in live:
+                v._base = View(heir, link.recipe, link.step, link.over)
 
     def _is_plain(self) -> bool:
         """True if it is as an op gives it: only its node is known, and whether it requires a gradient."""
@@ -409,7 +387,7 @@ class Handle:
             """The node of a late tensor, which has none before it is asked for it."""
             if name == "uop":
                 late = self.late
-                if late is not None:
+                if late:
                     return late.node_of(self)
                 link = self._base
                 # without one another thread has given it a node just now
@@ -440,7 +418,7 @@ class Handle:
 
 H = TypeVar("H", bound=Handle)
 Handles = Sequence[Handle]
-Ref = weakref.ref[Handle]
+Ref = ref[Handle]
 _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
 _get_earlier = vars(Handle)["_earlier"].__get__
 
@@ -472,8 +450,8 @@ def note_earlier(tensors: Iterable[Handle]) -> None:
             several = () if u is None else _get_earlier(t)
         except AttributeError:  # it was not changed before
             several = ()
-        for ref, _, owner, shown in several:
-            if shown() is u and owner is not None and owner is ref().arg.owner:
+        for held, _, owner, shown in several:
+            if shown() is u and owner is not None and owner is held().arg.owner:
                 break  # rounds of a loop take turns in the same memory
         else:
             t._note_earlier()
@@ -493,8 +471,8 @@ def earlier_nodes(leaves: Iterable[H], below: Container[Any] | None) -> list[tup
         except AttributeError:  # it was not changed
             continue
         own = t.uop if t.late is None else None
-        for ref, _, owner, shown in several:
-            if (own is None or shown() is not own) and (owner is None or below is None or ref() in below):
+        for held, _, owner, shown in several:
+            if (own is None or shown() is not own) and (owner is None or below is None or held() in below):
                 if before := t._earlier_nodes(below):
                     found.append((t, before))
                 break

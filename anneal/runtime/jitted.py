@@ -140,12 +140,12 @@ class Jit(Generic[P, R]):
     def __repr__(self) -> str:
         if not hasattr(self.function, "__qualname__"):  # a module, or another object that is called
             return f"jit({self.function!r})"
-        count = sum(c is not None for c in self.captures.values())
+        count = len(list(filter(None, self.captures.values())))
         return f"<jit function {_name_of(self.function)}, {count} capture{'s' if count != 1 else ''}>"
 
     def plans(self) -> Plans:
         """The plans that replays run, capture by capture, each with the origins of what it computes, by place."""
-        return [found for capture in self.captures.values() if capture is not None for found in capture.plans()]
+        return [found for capture in self.captures.values() if capture for found in capture.plans()]
 
     def explain(self) -> str:
         """The kinds of calls so far, one line each: whether they are captured, or why not; and why
@@ -162,12 +162,10 @@ class Jit(Generic[P, R]):
     def reset(self) -> None:
         """Drop every capture, and free its memory."""
         with BUILDING:
-            for captured in self.captures.values():
-                if captured is not None:
-                    captured.close()
-        self.captures.clear()
-        self._last.clear()
-        self.uncaptured.clear()
+            for captured in filter(None, self.captures.values()):
+                captured.close()
+        for memo in (self.captures, self._last, self.uncaptured):
+            memo.clear()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if here.recordings or here.depth or here.in_host_call:
@@ -206,7 +204,7 @@ class Jit(Generic[P, R]):
                 return self._record(key, captured, GivenCall(args, kwargs, tensors, places, storages, bound))
             if tensors and captured.changes(tensors):
                 return self._as_it_stands(kind, args, kwargs)
-            if here.meter is not None and here.meter.asks_for(captured, captured.planned):
+            if here.meter and here.meter.asks_for(captured, captured.planned):
                 return self._watched(*args, **kwargs)
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
@@ -223,7 +221,7 @@ class Jit(Generic[P, R]):
             captured.prepare(storages, bound)
         # the device stays with this thread, and others may plan and compile
         made: R = captured.launch(storages)
-        if here.meter is not None:
+        if here.meter:
             here.meter.between()
         return made
 
@@ -232,7 +230,7 @@ class Jit(Generic[P, R]):
         where it cannot be replayed so."""
         key, here_too = self._replayed, (here.grad, here.device, here.autocast)
         watched = here.recordings or here.depth or here.in_host_call or here.watchers or here.tracing
-        if key is None or key[0][1:] != here_too or watched or here.meter is not None:
+        if key is None or key[0][1:] != here_too or watched or here.meter:
             return None
         here.effects += 1
         with BUILDING:
@@ -248,19 +246,19 @@ class Jit(Generic[P, R]):
         """
         self._replayed = None
         last = self._begin_anew(key, captured)
-        changed = last.guards is not None and last.guards.failed()
-        moved = captured is not None or last.stamp != _stamp()
+        changed = last.guards and last.guards.failed()
+        moved = captured or last.stamp != _stamp()
         first = key not in self.captures or (captured is None and changed)
         if changed or last.stamp != _stamp():
             last.guards = None
         given, args, kwargs, copies = call.tensors, call.args, call.kwargs, call.storages
         guards = None if first else Guards(self.function, args, kwargs)
-        if guards is not None:
+        if guards:
             given, args, kwargs, copies = copied(call)
         with recording(kept=not first) as record:
-            record.draws = None if guards is None else Draws(guards.generators)
             record.expected = last.drawn
-            record.given = [weakref.ref(t) for t in given] if guards is not None else []
+            if guards:
+                record.draws, record.given = Draws(guards.generators), list(map(weakref.ref, given))
             result = self._run(*args, **kwargs)
             results = _parted(result, given)
             nodes = [(t, t.uop) for t in results]
@@ -272,20 +270,22 @@ class Jit(Generic[P, R]):
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
             why = record.refused(given, nodes, flows)
             del nodes  # they hold the state as it was before
-            if record.draws is not None:
+            if record.draws:
                 record.draws.look()
         if isinstance(traced, str):
             why = why or f"{traced}, and gradients flow through it"
-        if any(r._leaf and r._wants and not any(r is a for a in again) for r in results) and guards is not None:
+        new = set(map(id, results)) - set(map(id, again))
+        if guards and any(r._leaf and r._wants and id(r) in new for r in results):
             why = why or "it gives a leaf that requires a gradient, and another one in each call"
         # A tensor that took the place of one of state, and was lazy, was a part of the run: a replay would begin there.
-        moved = moved and record.began({id(r) for r in results} - {id(r) for r in again})
-        if not self._is_settled(key, guards, record, call, last, why, moved):
-            if (now := self._last.get(key)) is not None:
-                now.read, now.returned = record.touched(), [weakref.ref(r) for r in results]
+        moved = moved and record.began(new)
+        settled = self._is_settled(key, guards, record, call, last, why, moved)
+        if now := self._last.get(key):
+            now.read = record.touched()  # it may be captured again, with assignments pending
+        if guards is None or not settled:
+            if now:
+                now.returned = list(map(weakref.ref, results))
             return result
-        self._last[key].read = record.touched()  # it may be captured again, with assignments pending
-        assert guards is not None
         device = get_device(results[0].device if results else record.device())
         name, graded = _name_of(self.function), record.taken(False)
         run = Recorded(name, device, record, copies, result, results, again, guards, call.bound, graded)
@@ -312,9 +312,9 @@ class Jit(Generic[P, R]):
         """True if a run becomes a capture; if not, what is to be known of it by the next is noted, or `why` calls like
         it run as they stand."""
         after = Guards(self.function, call.args, call.kwargs) if guards is None else guards
-        if guards is None and why is None and after.unguarded is not None:
+        if guards is None and why is None and after.unguarded:
             why = f"it sees {after.unguarded}"
-        if why is not None:
+        if why:
             self._leave(key, why)
             return False
         record.frozen = differing(last.made, record.made)
@@ -334,7 +334,7 @@ class Jit(Generic[P, R]):
         """Close a capture that is out of date, and compute what the function reads: a pending assignment is no part of
         it. Returns what is known of the last run."""
         self._tell(key, captured)
-        if captured is not None:
+        if captured:
             captured.check_idle()
             if captured.generation == captured.tensors.generation:
                 del self.captures[key]  # a guard failed: it starts anew
@@ -349,16 +349,15 @@ class Jit(Generic[P, R]):
 
         Raises JitError where numbers of Python differ that the function does not see.
         """
-        if record.draws is not None and record.draws.drawn is not None:
+        if record.draws and record.draws.drawn:
             line = f" ({record.frozen[0].where})" if record.frozen else ""
             raise JitError(
                 f"a jit function drew a random number from {record.draws.drawn}{line}, and a replay would not draw "
                 "a new one: draw it outside and pass it as a tensor, or use anneal's functions (an.rand, "
                 "an.randint, ...)"
             )
-        if guards.failed() or any(
-            d.broken for d in record.drawn.values()
-        ):  # the function changed what it sees: the next call computes something else
+        # the function changed what it sees: the next call computes something else
+        if guards.failed() or any(d.broken for d in record.drawn.values()):
             now.guards, now.stamp = Guards(self.function, call.args, call.kwargs), _stamp()
             return False
         change = None if last.guards is None else changed_constant(last.constants, record.constants)
@@ -375,8 +374,8 @@ class Jit(Generic[P, R]):
 
     def _leave(self, key: Any, why: str) -> None:
         """Run calls of this kind uncaptured from here on."""
-        for memo in (self.captures, self._last):
-            memo.pop(key, None)
+        self.captures.pop(key, None)
+        self._last.pop(key, None)
         known = key[0] in self.uncaptured
         self.uncaptured[key[0]] = why
         if len(self.uncaptured) > _CAPTURES:
@@ -387,9 +386,8 @@ class Jit(Generic[P, R]):
     def _as_it_stands(self, kind: Any, args: Any, kwargs: Any) -> R:
         """A call that is not captured. Where no gradient flows any more, the next one may be."""
         result = self._run(*args, **kwargs)
-        if _FLOWS in self.uncaptured.get(kind, ""):
-            if not any(t._wants for t in _tensors_of(result)):
-                self.uncaptured.pop(kind, None)
+        if _FLOWS in self.uncaptured.get(kind, "") and not any(t._wants for t in _tensors_of(result)):
+            self.uncaptured.pop(kind, None)
         return result
 
     def _watched(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -405,13 +403,13 @@ class Jit(Generic[P, R]):
         self.captures[key] = made
         alike = [k for k, c in self.captures.items() if (c is None) is (made is None)]
         if len(alike) > _CAPTURES:
-            if (old := self.captures.pop(alike[0])) is not None:
+            if old := self.captures.pop(alike[0]):
                 old.close()
             self._last.pop(alike[0], None)
 
     def _tell(self, key: Any, captured: Capture | None) -> None:
         """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""
-        if captured is not None:
+        if captured:
             now = captured.tensors
             if captured.generation != now.generation:
                 cause = Failure(f"guard generation ({now.outdated})", str(captured.generation), str(now.generation))
@@ -440,9 +438,9 @@ def _tensors_of(result: Any) -> list[Handle]:
 def _parted(result: Any, given: list[Handle]) -> list[Handle]:
     """The tensors of a result, which share nothing with arguments from here on: a replay gets others."""
     results = _tensors_of(result)
-    arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base is not None}
+    arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base}
     for r in results:
-        if r._base is not None and id(r._base.root) in arguments:
+        if r._base and id(r._base.root) in arguments:
             r._leave()
     return results
 

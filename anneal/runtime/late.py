@@ -12,13 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
 
-from anneal.backend import Place, numpy_dtype
-from anneal.runtime.context import here, nothing, outdate_captures
+from anneal.backend import Place, nothing, numpy_dtype
+from anneal.runtime.context import here, outdate_captures
 from anneal.runtime.handle import Handle
 from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
@@ -30,8 +31,7 @@ from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Nodes, Op, Recent, UOp, Weighed, arena, line_at, normalise_const, toposort,
-    users_frame,
+    CODES, MOVEMENT, DType, Line, Nodes, Op, Recent, UOp, Weighed, arena, line_at, normalise_const, users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
@@ -50,7 +50,8 @@ _ARENA = arena()  # another one is in force only where ops run at once
 
 # what a call gave: `_Entry`s; of composites lists of templates
 _calls: Recent[Any, Any] = Recent(_MAX_CALLS, LEARNED.forget_masks)
-_runs: Weighed[Any, Any] = Weighed(256, 1 << 17)  # launches that late tensors asked for, by their templates
+# launches that late tensors asked for, by their templates, which weigh as much as they have nodes
+RUNS: Weighed[Any, Any] = Weighed(256, 1 << 17)
 _CLASSES: dict[type, None] = here.context.tensors.classes
 
 
@@ -65,20 +66,10 @@ def tensor_class() -> Any:
     return next(iter(_CLASSES))
 
 
-def known_run(key: Any) -> Any:
-    """The launch that was kept under `key`, or None."""
-    return _runs.find(key)
-
-
-def keep_run(key: Any, run: Any, templates: Nodes) -> None:
-    """Keep a launch like those that will come, of these templates."""
-    _runs.keep(key, run, len(toposort(templates)))
-
-
 def forget() -> None:
     """Forget all calls and launches."""
     _calls.clear()
-    _runs.clear()
+    RUNS.clear()
     forget_templates()
 
 
@@ -92,6 +83,7 @@ CODES.also.append(forget)
 # result reads memory that none of its arguments reads.
 
 
+Row = tuple[Any, ...]
 # an argument by its number, its template, and its flags where it has other values
 Change = tuple[int, UOp, tuple[bool, bool, bool] | None]
 
@@ -100,14 +92,14 @@ Change = tuple[int, UOp, tuple[bool, bool, bool] | None]
 class _Entry:
     """The result of a call: tensors of these templates, by the class that makes them, or some of its arguments."""
 
-    one: tuple[Any, ...] | None  # the result of a call that gives one new tensor, and does nothing else
-    results: list[tuple[Any, ...]]  # (number of an argument or None, class, template, requires_grad)
+    one: Row | None  # the result of a call that gives one new tensor, and does nothing else
+    results: list[Row]  # (number of an argument or None, class, template, requires_grad)
     many: Any  # None for one result; else the nest of them, emptied
     line: Line
     # arguments that have another node since, their numbers and templates: of the same values (`Tensor._kept`), or of
     # others, and then with their flags as after an in-place op
     changed: list[Change]
-    checks: list[tuple[Any, ...]]  # looks at values that the host has: (function, template, further arguments)
+    checks: list[Row]  # looks at values that the host has: (function, template, further arguments)
     given: Given | None  # what it was called with, if a gradient may flow through it
     steps: list[Any] | None  # of views of the first argument: the way to each result (`View.step`)
 
@@ -163,16 +155,20 @@ def call(function: _Named, args: Args, options: Options, run: Run, changes: bool
             return _as_it_stands(function, run, args, options)
     at = _ARENA._here
     modes = (state["grad"], state["wraps"], state["autocast"])
-    key: list[Any] = [function, code, f.f_lasti, id(named), at.phase, at.path, modes, *options]
+    key = [function, code, f.f_lasti, id(named), at.phase, at.path, modes, *options]
     tensors: list[Handle] = []
     known = _flattened((*args, *options.values()) if options else args, key, tensors)
     if not tensors:
         return plainly(run, args, options)
-    if changes and tensors[0]._base is not None and tensors[0]._is_part():
+    if changes and tensors[0]._base and tensors[0]._is_part():
         root = tensors[0]._detached_from()
         if root is None or tensors[0] is not args[0] or (state["grad"] and any(t._wants for t in tensors)):
             return Unknown(n, (args, options)).made_by(run, args, options)  # another tensor changes too
-        _ungraded(state, function, (root, *args[1:]), options, run)
+        state["grad"], before = False, state["grad"]
+        try:
+            call(function, (root, *args[1:]), options, run, True)  # what one of `x.data` is to `x`
+        finally:
+            state["grad"] = before
         return args[0]
     templates = n.read(tensors) if known else None
     if templates is None:
@@ -182,17 +178,19 @@ def call(function: _Named, args: Args, options: Options, run: Run, changes: bool
     key += templates
     whole = tuple(key)
     entry = _calls[whole]
-    if entry is None and (inputs := getattr(function, "inputs", None)) is not None:
+    if entry is None and (inputs := getattr(function, "inputs", None)):
         place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in templates])
-        again: Callable[..., Any] = lambda args, options: call(function, args, options, run, changes)
-        done = inputs(_varying(n, place, whole), again, args, options)
-        if done is not None:
+        again = lambda args, options: call(function, args, options, run, changes)
+        done = inputs(partial(_varies, n, place, whole), again, args, options)
+        if done:
             return done[0]
-    if entry is None or (entry.checks and not _hold(n, entry)) or (entry.changed and not _alone(entry, tensors)):
+    # a tensor that the call changes may be a view of another, which would change too
+    others = entry and entry.changed and any(flags and tensors[i]._is_part() for i, _, flags in entry.changed)
+    if entry is None or others or (entry.checks and not _hold(n, entry)):
         begun, refuse = time.perf_counter(), getattr(function, "refuse", None)
         result, why = _learn(n, whole, tensors, run, args, options, line_at(f, kind), refuse is not None)
         n.missed(begun, f"{function.__name__} {why}")
-        if refuse is not None and why is not _NEW:
+        if refuse and why is not _NEW:
             refuse()
             if why is _VIEW:  # who knows of views is the ops that make them
                 return run(*args, **options)
@@ -213,31 +211,17 @@ def _as_it_stands(function: _Named, run: Run, args: Args, options: Options) -> A
     return run(*args, **options) if hasattr(function, "refuse") else plainly(run, args, options)
 
 
-def _ungraded(state: dict[str, Any], function: _Named, args: Args, options: Options, run: Run) -> None:
-    """An in-place op under no_grad: what one of `x.data` is to `x`."""
-    state["grad"], before = False, state["grad"]
-    try:
-        call(function, args, options, run, True)
-    finally:
-        state["grad"] = before
-
-
-def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
-    """True if no tensor that the call changes is a view of another, which would change too."""
-    return all(flags is None or not tensors[i]._is_part() for i, _, flags in entry.changed)
-
-
 def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Run) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
     device, line = tensors[0]._device, entry.line
-    if entry.one is not None:
+    if entry.one:
         cls, template, wants = entry.one
         t = cls._late(Late(n, template, line), device, wants)
         r = ref(t)
         n.tensors.append(r)
-        if entry.given is not None:
+        if entry.given:
             refs = [None if x._leaf else ref(x) for x in tensors]
-            n.note((run, entry.given, *refs, r))
+            n.note((run, entry.given, refs, (r,)))
         return t
     out, new = [], []
     for number, cls, template, wants in entry.results:
@@ -248,25 +232,25 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Run) -> Any:
         out.append(t)
         new.append(ref(t))
     n.tensors += new
-    if entry.given is not None:
+    if entry.given:
         if entry.changed:
-            new += [ref(tensors[i]) for i, _, flags in entry.changed if flags is not None]
+            new += [ref(tensors[i]) for i, _, flags in entry.changed if flags]
         refs = [None if x._leaf else ref(x) for x in tensors]
-        n.note((run, entry.given, *refs, *new))
-    if entry.steps is not None:
+        n.note((run, entry.given, refs, new))
+    if entry.steps:
         for t, step in zip(out, entry.steps, strict=True):
             if step is not None:
                 t._part_of(tensors[0], step)
     for i, template, flags in entry.changed:
         t = tensors[i]
-        if flags is not None:
+        if flags:
             if is_computed_late(t) or not is_realized(t.uop):
                 outdate_captures("a lazy tensor was assigned")
             here.context.tensors.flags += t._wants is not flags[0]
             t._wants, t._leaf, t._spent = flags
             here.pending[id(t)] = ref(t)
         become_late(t, Late(n, template, line))
-        if flags is not None and t._views is not None:
+        if flags and t._views:
             t._outdate_views()
     return out[0] if entry.many is None else filled(entry.many, iter(out))
 
@@ -294,14 +278,7 @@ def _hold(n: Numbering, entry: _Entry) -> bool:
 
 
 def _learn(
-    n: Numbering,
-    key: tuple[Any, ...],
-    tensors: list[Handle],
-    run: Run,
-    args: Args,
-    options: Options,
-    line: Line,
-    of_many: bool,
+    n: Numbering, key: Row, tensors: list[Handle], run: Run, args: Args, options: Options, line: Line, of_many: bool
 ) -> tuple[Any, str]:
     """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
     remembered. With `of_many` it is one of many ops."""
@@ -330,12 +307,12 @@ def _learn(
     links = [None if made[0] is not None else each._base for each, made in zip(results, found, strict=True)]
     steps = [None if link is None else link.step for link in links]
     new = [(t, made[2]) for t, made in zip(results, found, strict=True) if made[0] is None]
-    new += [(tensors[i], template) for i, template, flags in changed if flags is not None]
+    new += [(tensors[i], template) for i, template, flags in changed if flags]
     said = None
     if any(t._wants for t, _ in new):
-        mine = [i for i, _, flags in changed if flags is not None]
+        mine = [i for i, _, flags in changed if flags]
         said = Given(args, options, tensors, [n.learn(u) for u in given], [made[0] is None for made in found], mine)
-        n.note((run, said, *map(ref, tensors), *[ref(t) for t, _ in new]))
+        n.note((run, said, list(map(ref, tensors)), [ref(t) for t, _ in new]))
     one = found[0][1:] if many is None and found[0][0] is None and not changed and not any(steps) else None
     _keep(key, _Entry(one, found, many, line, changed, looks, said, steps if any(steps) else None))
     for t, template in new:
@@ -344,7 +321,7 @@ def _learn(
     return result, _NEW
 
 
-def _keep(key: tuple[Any, ...], entry: Any) -> None:
+def _keep(key: Row, entry: Any) -> None:
     """Remember a call. Where templates are many, older calls are forgotten: of large ones fewer are remembered."""
     if len(LEARNED.masks) >= LEARNED.most_masks:
         _calls.turn()
@@ -353,11 +330,11 @@ def _keep(key: tuple[Any, ...], entry: Any) -> None:
 
 def _described(
     n: Numbering, results: list[Any], tensors: list[Handle], given: list[UOp], sources: int, of_many: bool
-) -> list[tuple[Any, ...]] | str:
+) -> list[Row] | str:
     """The results of a call as in `_Entry`, or the reason why it is not remembered."""
     if n.misses > _MAX_MISSES:
         return "comes after too many others"
-    found: list[tuple[Any, ...]] = []
+    found: list[Row] = []
     for each in results:
         same = [i for i, x in enumerate(tensors) if x is each]
         if same and of_many and each.uop is given[same[0]]:
@@ -381,7 +358,7 @@ def _changed(
 ) -> list[Change] | None:
     """The arguments that a call gave other nodes, as in `_Entry`; None where those read memory that no argument does,
     or show memory, since who else shows it counts there."""
-    changed: list[Change] = []
+    changed = []
     for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
         if t.uop is not u or i in in_place:
             template = n.learn(t.uop)
@@ -440,7 +417,7 @@ Computed = tuple[Sequence[UOp | None], Any]  # nodes, and what else is to be kno
 
 
 def composite(
-    n: Numbering, key: tuple[Any, ...], inputs: Nodes, compute: Callable[[], Computed | None]
+    n: Numbering, key: Row, inputs: Nodes, compute: Callable[[], Computed | None]
 ) -> tuple[list[UOp | None], Any] | None:
     """The templates of the nodes that `compute()` gives, which follow from `key` and templates alone, or what it gave
     before; None where they read other memory, or `compute` gave None: it has run then, and had its effects.
@@ -451,7 +428,7 @@ def composite(
     """
     whole = (here.autocast, *key, *inputs)
     known: tuple[list[UOp | None], Any] | None = _calls[whole]
-    if known is not None:
+    if known:
         return known
     effects = here.effects
     begun = time.perf_counter()
@@ -519,18 +496,14 @@ class _Site:
         return False
 
 
-def _varying(n: Numbering, place: tuple[Any, ...], key: Any) -> Varies:
-    """A predicate: True if what stands at a place of a call varies; `place` says where the call stands, and what its
-    tensors are like, and `key` what it is known by with its numbers as constants."""
-
-    def varies(slot: Any, value: Any) -> bool:
-        at = (_Site, slot, *place)
-        site = _calls[at]
-        if site is None:
-            site = _calls[at] = _Site()
-        return bool(site.meets((value.__class__, value), n, key))
-
-    return varies
+def _varies(n: Numbering, place: Row, key: Any, slot: Any, value: Any) -> bool:
+    """True if what stands at a place of a call varies; `place` says where the call stands, and what its tensors are
+    like, and `key` what it is known by with its numbers as constants."""
+    at = (_Site, slot, *place)
+    site = _calls[at]
+    if site is None:
+        site = _calls[at] = _Site()
+    return bool(site.meets((value.__class__, value), n, key))
 
 
 def number(value: float, dtype: DType, device: str) -> UOp:

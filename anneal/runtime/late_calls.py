@@ -65,8 +65,6 @@ class LateCall:
         log: that of the calls with them.
     """
 
-    __slots__ = ("_ended", "_history", "_leaves", "_log", "_name", "_nodes", "_place", "results", "spent")
-
     def __init__(self, name: str, history: CallHistory, leaves: Handles, results: Handles, log: Log) -> None:
         self._name, self._history = name, history
         self._log, self._place = log, len(log)
@@ -94,7 +92,7 @@ class LateCall:
             for t, _ in _changed(self._leaves, self._nodes):
                 raise self._error(t)
         there = set(map(_GRADIENTS, self._leaves)) - {None}
-        if there and any(g.late is not None or not is_realized(g.uop) for g in there if isinstance(g, Handle)):
+        if there and any(g.late or not is_realized(g.uop) for g in there if isinstance(g, Handle)):
             self._history.missed()  # gradients add up that wait: they would be one graph, which grows with each call
         return True
 

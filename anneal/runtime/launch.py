@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, Timed, get_device
 from anneal.errors import DeviceError
 from anneal.runtime.context import here
 from anneal.runtime.nodes import base_of, buffer_leaf
-from anneal.runtime.steps import Launch
+from anneal.runtime.steps import Buffers, Launch, Storages
 from anneal.schedule import BUILDING, Origin, Plan, Stage, stages
 from anneal.uop import DType, Shape, Users, arena
 from anneal.uop.sizes import Sizes
@@ -30,12 +30,36 @@ Kinds = Sequence[tuple[int, DType]]  # of memory: the sizes and dtypes
 
 
 class Holding:
-    """A holder of device memory, which `close` gives back: at the latest when nobody uses the holder, unless the
-    process ends.
+    """A holder of device memory, its `own`, which `close` gives back: at the latest when nobody uses the holder, unless
+    the process ends. The device may know of it, and has it forget `nbytes` of memory when it needs some, but not while
+    it is `running`.
     """
 
+    nbytes = 0
+    running = False
+
+    def __init__(self, device: AnyDevice) -> None:
+        self.device = device
+        self.own: list[OpaqueBuffer] = []
+
     def close(self) -> None:
-        raise NotImplementedError
+        """Give the memory back."""
+        self.nbytes = 0
+        own, self.own = self.own, []
+        if own:
+            self.device.free_all(own)
+
+    def let_go(self) -> bool:
+        """Give the memory back if it is not being written; whether that was so."""
+        if not self.running:
+            self.forget()
+        return not self.running
+
+    def forget(self) -> None:
+        """Give the memory back; what is being written then is kept anew."""
+        self.nbytes = 0
+        if not self.running:
+            self.close()
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not ending():
@@ -52,30 +76,29 @@ class Execution(Holding):
 
     Args:
         step: the launch that is bound.
-        programs: its compiled kernels, if there are any yet.
+        programs: its compiled kernels.
     """
 
     def __init__(
         self,
         step: Launch,
         device: AnyDevice,
-        programs: Sequence[Program] | None = None,
+        programs: Sequence[Program],
         again: bool = False,
-        scratch: Sequence[OpaqueBuffer] | None = None,
+        scratch: Buffers | None = None,
     ) -> None:
         plan = step.plan
-        self.programs = compiled(plan, device) if programs is None else programs
-        self.plan, self.device, self._again = plan, device, again
-        self.values: dict[str, int] = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
-        self.temporaries: list[OpaqueBuffer] = []
+        self.plan, self.programs, self.device, self._again = plan, programs, device, again
+        self.values = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
+        self.own = []
         buffers: list[Any] = [None] * len(plan.values)  # the loops below fill it
         try:
             buffers[: len(step.inputs)] = _buffers(step.inputs)
             for v, buffer in zip(plan.outputs, _buffers(step.outputs), strict=True):
                 buffers[v] = buffer
             if scratch is None:
-                device.alloc_all(plan.temporaries, self.temporaries)
-                scratch = self.temporaries
+                device.alloc_all(plan.temporaries, self.own)
+                scratch = self.own
         except BaseException:
             self.close()  # a traceback may keep this for longer
             raise
@@ -85,7 +108,7 @@ class Execution(Holding):
         self._bind()
 
     def _bind(self) -> None:
-        if self._again and (found := self.device.kept(self.programs, self.buffers)) is not None:
+        if self._again and (found := self.device.kept(self.programs, self.buffers)):
             self.batch = found
             if self.values:
                 found.give(self.values)
@@ -110,12 +133,6 @@ class Execution(Holding):
                 self.device.forget_batch(self.programs, self.buffers)
             raise
 
-    def close(self) -> None:
-        """Give back the temporaries."""
-        temporaries, self.temporaries = self.temporaries, []
-        if temporaries:
-            self.device.free_all(temporaries)
-
 
 class Staged(Holding):
     """A launch that `run()` executes once, in the stages of its plan: each gives back the memory that no later one
@@ -124,7 +141,8 @@ class Staged(Holding):
     waits = False
 
     def __init__(self, step: Launch, device: AnyDevice, programs: Sequence[Program], stages: Sequence[Stage]) -> None:
-        self.step, self.device, self.programs, self.stages = step, device, programs, stages
+        super().__init__(device)
+        self.step, self.programs, self.stages = step, programs, stages
         self.scratch: dict[int, OpaqueBuffer] = {}  # by number of the piece
         self.buffers: list[Any] = [None] * len(step.plan.values)
         for v, s in enumerate(step.inputs):
@@ -159,13 +177,11 @@ class Staged(Holding):
         raise DeviceError("a launch in stages cannot time single kernels")
 
     def close(self) -> None:
-        """Give back the temporaries."""
-        left, self.scratch = list(self.scratch.values()), {}
-        if left:
-            self.device.free_all(left)
+        self.own, self.scratch = list(self.scratch.values()), {}
+        super().close()
 
 
-def _buffers(storages: Sequence[Storage]) -> list[OpaqueBuffer]:
+def _buffers(storages: Storages) -> list[OpaqueBuffer]:
     """The device's buffers of storages, with what waits on the host put into them."""
     return [b if (b := s.buffer) is not None and s.host is None else s.ensure() for s in storages]
 
@@ -191,30 +207,25 @@ def compiled(plan: Plan, device: AnyDevice, often: bool = False) -> list[Program
     return programs
 
 
-def check_outputs(plan: Plan, device: AnyDevice) -> None:
-    """Raise DeviceError for a result of a plan that the device can never hold."""
-    for v in plan.outputs:
-        device.check_size(plan.values[v].size, plan.values[v].dtype)
-
-
 def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
-    """Storages for a plan's results; they get memory when it is bound.
-
-    Args:
-        device: the name of the device.
+    """Storages for a plan's results; they get memory when it is bound. Raises DeviceError for one that the device can
+    never hold.
     """
-    return [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
+    made = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
+    for s in made:
+        device.check_size(s.size, s.dtype)
+    return made
 
 
 def execute(
     plan: Plan,
     device: AnyDevice,
-    inputs: Sequence[Storage],
+    inputs: Storages,
     values: Sizes | None = None,
     origins: Sequence[Origin] = (),
     programs: Sequence[Program] | None = None,
     outputs: list[Storage] | None = None,
-    scratch: Sequence[OpaqueBuffer] | None = None,
+    scratch: Buffers | None = None,
 ) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs. `origins` is for those who observe.
 
@@ -229,14 +240,13 @@ def execute(
     """
     again = programs is not None
     if outputs is None:
-        check_outputs(plan, device)  # before compiling: a kernel that writes what cannot be held has worse errors
-        outputs = new_outputs(plan, device)
+        outputs = new_outputs(plan, device)  # before compiling: a kernel that writes what cannot be held errs worse
     if programs is None:
         programs = compiled(plan, device)
     step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
         in_stages = [] if again else stages(plan)
-        run: Staged | Execution = (
+        run = (
             Staged(step, device, programs, in_stages)
             if in_stages
             else Execution(step, device, programs, again, scratch)
@@ -256,13 +266,6 @@ def execute(
 # -- again and again --------------------------------------------------------------------------------------------------
 
 
-class Bound(Protocol):
-    """Work that is bound to memory."""
-
-    def run(self) -> None:
-        """Do it."""
-
-
 class Round:
     """The memory of the results of one round: `leaves` show `storages`. `bound` is for work that stays bound to it.
 
@@ -270,8 +273,8 @@ class Round:
     """
 
     def __init__(self, kinds: Kinds, device: AnyDevice, shapes: Sequence[Shape]) -> None:
-        self.bound: list[Bound] = []
-        self.storages = [_reused(Storage(size, dtype, device.name)) for size, dtype in kinds]
+        self.bound: list[Any] = []
+        self.storages = [_reused(size, dtype, device.name) for size, dtype in kinds]
         with arena().located():
             self.leaves = [buffer_leaf(s, shape) for s, shape in zip(self.storages, shapes, strict=True)]
         self.nbytes = sum([_nbytes(s) for s in self.storages])
@@ -289,9 +292,9 @@ class Round:
         if self._writing or not self.nbytes:
             return False
         more = self._users.more()
-        if more is not None and self._forgot_calls(more):
+        if more and self._forgot_calls(more):
             more = self._users.more()
-        if more is not None and not (copied and self._copied(more)):
+        if more and not (copied and self._copied(more)):
             return False
         for s in self.storages:
             s.made_by = None
@@ -351,67 +354,39 @@ class Round:
     def _leave(self, i: int) -> None:
         """Leave a result to those who use it, with a copy of its values; its buffer gets a new node."""
         old = self.storages[i]
-        self.storages[i] = fresh = _reused(Storage(old.size, old.dtype, old.device))
+        self.storages[i] = fresh = _reused(old.size, old.dtype, old.device)
         fresh.buffer, old.buffer, old.reused = old.buffer, copy_of(get_device(old.device), old), False
         with arena().located():
             self.leaves[i] = buffer_leaf(fresh, self.leaves[i].shape)
 
 
 class Scratch(Holding):
-    """The memory for a launch's temporaries, one for all rounds.
-
-    The device knows of it, and has it freed when it needs memory.
-    """
-
-    def __init__(self, device: AnyDevice) -> None:
-        self._device = device
-        self.buffers: list[OpaqueBuffer] = []
-        self.nbytes = 0
-        self._writing = False
+    """The memory for a launch's temporaries, one for all rounds."""
 
     def take(self, temporaries: Kinds) -> list[OpaqueBuffer]:
         """Begin to write it. The caller has the device's lock."""
-        self._writing = True
-        if not self.buffers:
-            self._device.alloc_all(temporaries, self.buffers)
-        return self.buffers
+        self.running = True
+        if not self.own:
+            self.device.alloc_all(temporaries, self.own)
+        return self.own
 
     def done(self, temporaries: Kinds) -> None:
         """Note that the round was written: its contents are no longer needed, and its memory may be freed from now
         on.
         """
-        self._writing = False
-        if self.buffers and not self.nbytes:
+        self.running = False
+        if self.own and not self.nbytes:
             self.nbytes = sum([size * dtype.itemsize for size, dtype in temporaries])
-            self._device.keep_idle(self)
-
-    def let_go(self) -> bool:
-        """Give the memory back if it is not being written; whether that was so."""
-        if not self._writing:
-            self.forget()
-        return not self._writing
-
-    def forget(self) -> None:
-        """Give the memory back; what is being written then is kept anew."""
-        self.nbytes = 0
-        if self._writing:
-            return
-        buffers, self.buffers = self.buffers, []
-        if buffers:
-            self._device.free_all(buffers)
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._writing = False
-        self.forget()
+            self.device.keep_idle(self)
 
 
 def _nbytes(s: Storage) -> int:
     return s.size * s.dtype.itemsize
 
 
-def _reused(s: Storage) -> Storage:
-    """The storage, marked as reused: values read from it before are out of date."""
+def _reused(size: int, dtype: DType, device: str) -> Storage:
+    """A storage that is marked as reused: values read from it before are out of date."""
+    s = Storage(size, dtype, device)
     s.reused = True
     return s
 

@@ -1,8 +1,4 @@
-"""Times of plans as a program runs them, with a clock beside each kernel.
-
-    with metered() as meter:
-        train()
-    meter.tracks[plan].times()
+"""Times of plans as a program runs them, with a clock beside each kernel: `metered` shows how.
 
 Every run is measured in its place in the program, with its memory, its neighbours and whatever else the machine does.
 Nothing is run again for the sake of a time, and no time is multiplied by a count. A device that works beside the
@@ -19,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anneal.backend import Timed
+from anneal.backend import nothing
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
-from anneal.runtime.context import here, nothing
+from anneal.runtime.context import here
 from anneal.runtime.launch import Execution, Staged
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
@@ -123,9 +119,9 @@ class Times:
         if self.runs == 1:
             found.append("it ran once: a first run also gets memory, and is slower than later ones")
         run, kernels, step = self.run, self.kernels, self.step
-        if run is not None and kernels is not None and self.timed is not None and differ(run.median, kernels.median):
+        if run and kernels and self.timed and differ(run.median, kernels.median):
             found.append(self._of_kernels(run, kernels, self.timed))
-        if run is not None and step is not None and differ(step.median, run.median):
+        if run and step and differ(step.median, run.median):
             if self.python is None:
                 found.append(
                     f"a step takes {said(step.median)} and a run {said(run.median)}: the program works while the "
@@ -133,10 +129,10 @@ class Times:
                 )
             else:
                 rest = [f"Python between the runs {said(self.python.median)}"]
-                if self.others is not None and self.others.median > FAR / 3 * step.median:
+                if self.others and self.others.median > FAR / 3 * step.median:
                     rest.append(f"other plans {said(self.others.median)}")
                 found.append(f"of a step of {said(step.median)} a run is {said(run.median)}, {', '.join(rest)}")
-        if self.idle is not None and run is not None and self.idle.median > FAR * run.median:
+        if self.idle and run and self.idle.median > FAR * run.median:
             found.append(
                 f"in {said(self.idle.median)} of a run nothing was computed: workers were being woken, or waited for a "
                 "processor; each wait counts as the next kernel's"
@@ -144,7 +140,7 @@ class Times:
         if self.waited > 0.1:
             found.append(f"other processes had the processor for {self.waited:.0%} of the time")
         wide = run or step
-        if wide is not None and wide.count > 1 and wide.high - wide.low > 0.3 * wide.median:
+        if wide and wide.count > 1 and wide.high - wide.low > 0.3 * wide.median:
             found.append(f"the runs differ: half of them took {said(wide.low)} to {said(wide.high)}")
         return found
 
@@ -207,42 +203,32 @@ class Track:
         self.runs, self.total, self.first, self.took = 0, 0.0, 0.0, 0.0  # all, the first, and the last
         self.beside = False
         self.own, self._steps = _Kept(_RUNS), _Kept(_RUNS)
-        self._samples = _Kept(max(_SAMPLES, _TIMES // max(1, launches)))
+        self.samples = _Kept(max(_SAMPLES, _TIMES // max(1, launches)))
         self.round = -1  # the step in which it ran last
         self._last = (0.0, 0.0, 0.0)  # when the run before began, and what had been launched, and lain between, by then
         self._disturbed = -1
 
-    def begun(self, now: float, launched: float, between: float, disturbed: int) -> None:
+    def begun(self, now: float) -> None:
         """Note that a run begins: the one before is a whole step ago.
 
         Args:
             now: the time.
-            launched: what all runs of any plan have taken by now.
-            between: what has lain by now between the end of a run and the start of the next.
-            disturbed: how often something has come between that is not the program's.
         """
         before, was, lain = self._last
-        if self._disturbed == disturbed:
-            self._steps.add((now - before, between - lain, launched - was - self.took, self.took))
-        self._last, self._disturbed = (now, launched, between), disturbed
-
-    def sampled(self, timed: Timed) -> None:
-        """Note a run whose kernels were timed.
-
-        Args:
-            timed: what each of them took.
-        """
-        self._samples.add(timed)
+        m = self.meter
+        if self._disturbed == m.disturbed:
+            self._steps.add((now - before, m.lain - lain, m.launched - was - self.took, self.took))
+        self._last, self._disturbed = (now, m.launched, m.lain), m.disturbed
 
     @property
     def counts(self) -> tuple[int, int]:
         """The number of runs in which kernels were timed, and of others that were measured."""
-        return len(self._samples.rows), self.own.seen
+        return len(self.samples.rows), self.own.seen
 
     def _later(self) -> list[_Run]:
         """The runs whose kernels were timed, without the first, once there are others."""
-        found = [x if isinstance(x, _Run) else _Run(x.seconds, *x.each()) for x in self._samples.rows]
-        self._samples.rows[:] = found
+        found = [x if isinstance(x, _Run) else _Run(x.seconds, *x.each()) for x in self.samples.rows]
+        self.samples.rows[:] = found
         return found[1:] if len(found) > 3 else found
 
     def of(self, launches: Sequence[int]) -> Spread | None:
@@ -318,9 +304,9 @@ class Meter:
         self._kernels, self._shown, self.between, self._part = kernels, shown, between, part
         self._known: set[Plan] = set()
         self._captures: set[int] = set()
-        self._launched = 0.0  # what all runs took so far
-        self._between = self._ended = 0.0  # what lay between them, and when the last one ended
-        self._disturbed = 0  # counts what a step has of the meter's own work
+        self.launched = 0.0  # what all runs took so far
+        self.lain = self._ended = 0.0  # what lay between them, and when the last one ended
+        self.disturbed = 0  # counts what a step has of the meter's own work
         self._round, self._chosen, self._how = 0, 0, ""  # a step; how many were chosen, and how this one is measured
         self._delays = _delays()
         self._end: tuple[float, float] | None = None
@@ -357,7 +343,7 @@ class Meter:
         if step.plan not in self._known:
             self._known.add(step.plan)
             self.disturb()
-            if self._shown is not None:
+            if self._shown:
                 self._shown(sink, step)
 
     def show_again(self, plan: Plan) -> None:
@@ -371,7 +357,7 @@ class Meter:
 
     def disturb(self) -> None:
         """Do not measure the steps under way: something outside the program has come between."""
-        self._disturbed += 1
+        self.disturbed += 1
 
     # -- runs
 
@@ -416,8 +402,8 @@ class Meter:
         self.ran[plan] = None
         now = clock()
         if self._ended:
-            self._between += now - self._ended
-        track.begun(now, self._launched, self._between, self._disturbed)
+            self.lain += now - self._ended
+        track.begun(now)
         if how and not batch.waits:
             self.disturb()
             run.device.synchronize()
@@ -425,7 +411,7 @@ class Meter:
         if how == "kernels":
             try:
                 timed = batch.timed()
-                track.sampled(timed)
+                track.samples.add(timed)
             except DeviceError:  # one that cannot time single kernels
                 how = "whole"
         if timed is None:
@@ -441,7 +427,7 @@ class Meter:
         track.runs += 1
         track.took = took
         track.total += took
-        self._launched += took
+        self.launched += took
 
     def stop(self) -> None:
         """Stop measuring."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections import Counter
 from collections.abc import Sequence
 from types import CodeType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from anneal.backend import Array, Storage
+from anneal.backend import Array, Storage, nothing
 from anneal.frozen import frozen
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle, Ref
@@ -259,11 +259,6 @@ class _Assigned(Ref):
     numbering: Any
 
 
-def _let_go(r: Ref) -> None:
-    if isinstance(r, _Assigned):
-        r.numbering = None
-
-
 def note_assigned(t: Handle) -> None:
     """A tensor was assigned: jit functions and transforms that run are told, or else the next realize.
 
@@ -271,11 +266,11 @@ def note_assigned(t: Handle) -> None:
         t: the tensor.
     """
     if not here.assigned:
-        r = here.pending[id(t)] = _Assigned(t, _let_go)
+        r = here.pending[id(t)] = _Assigned(t, lambda r: setattr(r, "numbering", None))
         if t.late is None and t.uop.weak and not is_realized(t.uop):
             r.numbering = here.numbering()
     for watch in here.assigned:
-        watch.append(weakref.ref(t))
+        watch.append(ref(t))
 
 
 def owner_of(t: Handle) -> Handle | None:
@@ -284,9 +279,9 @@ def owner_of(t: Handle) -> Handle | None:
     s = storage_of(t.uop)
     if s is None:
         return None
-    owner = None if s.owner is None else s.owner()
-    if owner is None or owner.late is not None or storage_of(owner.uop) is not s:
-        owner, s.owner = t, weakref.ref(t)
+    owner = s.owner()
+    if owner is None or owner.late or storage_of(owner.uop) is not s:
+        owner, s.owner = t, ref(t)
     return owner
 
 
@@ -294,19 +289,19 @@ def shown_below(t: Handle) -> list[Handle]:
     """The other tensors that show the memory which the graph of `t` reads. Storages whose tensor shows other memory by
     now note none: jit would read that in their place."""
     found = []
-    for s in [u.arg for u in toposort((t.uop,)) if u.op is Op.BUFFER and u.arg.owner is not None]:
+    for s in [u.arg for u in toposort((t.uop,)) if u.op is Op.BUFFER]:
         owner = s.owner()
         if owner is None or owner is t or owner._is_part():
             continue
         if owner.late is None and storage_of(owner.uop) is s:
             found.append(owner)
         else:
-            s.owner = None
+            s.owner = nothing
     return found
 
 
 def own(t: Handle) -> None:
     """Note in the storage of a realized tensor that `t` shows it; jit finds its state that way."""
     s = storage_of(t.uop)
-    if s is not None and (s.owner is None or s.owner() is not t):
-        s.owner = weakref.ref(t)
+    if s is not None and s.owner() is not t:
+        s.owner = ref(t)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
 from typing import Any
+from weakref import ref
 
 from anneal import rewrite, settings
+from anneal.backend import nothing
 from anneal.rewrite import rebuild
-from anneal.runtime.context import here, nothing
+from anneal.runtime.context import here
 from anneal.runtime.handle import SEEN, Handle, LateValue, Ref
 from anneal.runtime.nodes import is_call, is_realized
 from anneal.uop import SYMBOLIC, Known, Line, Op, Recent, Src, UOp, arena, line_of, toposort
@@ -46,7 +47,7 @@ class _Learned:
         self.forget_masks()
         self.carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
         # graphs that a realize left lazy, and their lines
-        self.outlived: deque[tuple[weakref.ref[UOp], Line]] = deque(maxlen=256)
+        self.outlived: deque[tuple[ref[UOp], Line]] = deque(maxlen=256)
 
     def forget_masks(self) -> None:
         """Forget the numbers in templates: they keep the templates, and are found again."""
@@ -74,14 +75,21 @@ def forget_templates() -> None:
     LEARNED.outlived.clear()
 
 
-class Log(list[tuple[Any, ...]]):
+_Call = tuple[Any, Any, Sequence[Any], Sequence[Any]]
+
+
+class Log(list[_Call]):
     """The calls of tensors that a gradient flows through that were made while a numbering was in force (`uses.py`), and
     that one's leaves. It holds no tensor and no memory.
+
+    A call is its function, what that was given, references to its tensors and to its new ones. None may stand for a
+    leaf, which no call makes. A tensor has one reference, which is there as long as the entry: its id tells tensors
+    apart.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.leaves: list[weakref.ref[UOp] | None] = []  # those that calls may have read
+        self.leaves: list[ref[UOp] | None] = []  # those that calls may have read
 
     def node(self, template: UOp) -> UOp:
         """The node of a template. Raises LookupError where its memory went."""
@@ -89,7 +97,7 @@ class Log(list[tuple[Any, ...]]):
 
     def _leaf(self, hole: UOp) -> UOp:
         r = self.leaves[hole.arg[0]]
-        leaf: UOp | None = None if r is None else r()
+        leaf: UOp | None = r and r()
         if leaf is None:
             raise LookupError(hole)
         return leaf
@@ -115,18 +123,15 @@ class Numbering:
         self.nodes: Known = {}
         self.tensors: list[Ref] = []
         self.log: Log | None = None  # from the first call on of a tensor that a gradient flows through
-        self.misses, self.spent, self.why = (
-            0,
-            0.0,
-            "",
-        )  # calls that were made, their seconds, and the first one's reason
+        # calls that were made, their seconds, and the first one's reason
+        self.misses, self.spent, self.why = 0, 0.0, ""
         self.retired = False
         self.used: set[UOp] = set()  # templates of late tensors that ops were called with
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
         self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
         self.behind: list[LateValue] = []  # records of numberings before that are used here
-        self.lates: list[weakref.ref[Late]] = []  # that stand for such graphs
+        self.lates: list[ref[Late]] = []  # that stand for such graphs
         self.calls: list[Any] = []  # the histories of captured functions with late calls (`late_calls.py`)
 
     def missed(self, begun: float, why: str) -> None:
@@ -140,7 +145,7 @@ class Numbering:
         self.spent += time.perf_counter() - begun
         self.why = self.why or why
 
-    def note(self, call: tuple[Any, ...]) -> Log:
+    def note(self, call: _Call) -> Log:
         """Put a call of tensors that a gradient flows through into the log, which is returned.
 
         Args:
@@ -151,7 +156,7 @@ class Numbering:
             log = self.log = Log()
             here.logs.append(log)
         for u in self.leaves[len(log.leaves) :]:
-            log.leaves.append(u if u is None else weakref.ref(u))
+            log.leaves.append(u if u is None else ref(u))
         log.append(call)
         return log
 
@@ -240,7 +245,7 @@ class Numbering:
             t: the tensor.
         """
         late = t.late
-        if late is not None:
+        if late:
             if late.numbering is self:
                 return late.template
             moved = self._moved(late)
@@ -255,7 +260,7 @@ class Numbering:
         out = []
         for t in tensors:
             late = t.late
-            if late is not None and late.numbering is self:
+            if late and late.numbering is self:
                 template = late.template
                 self.used.add(template)
             else:
@@ -329,7 +334,7 @@ class Numbering:
 
     def origins(self) -> list[UOp]:
         """The templates of memory through which gradients go on, each followed by that of its graph."""
-        out: list[UOp] = []
+        out = []
         for u in self.passed:  # it grows meanwhile
             made = None if is_call(u) else u.arg.made_by
             template = self._moved(made, False) if made.__class__ is Late else None
@@ -338,37 +343,32 @@ class Numbering:
             out += [] if template is None else [self.known[u], template]
         return out
 
-    def retire(self) -> None:
-        """End it: it takes no more nodes, and keeps only the memory that late tensors need."""
+    def retire(self, ends: bool = True) -> None:
+        """Keep only the memory that late tensors need. If it `ends`, it takes no more nodes.
+
+        Late tensors that want gradients get their nodes where a template might become the graph of a later leaf: the
+        node of a lazy leaf is another's once it is unused (`Arena.fresh`).
+        """
         with EXPANDING:
-            self._keep_graphs()
-            self.retired = True
-            needed, live = self._needed()
+            needed, live = 0, []
+            for r in self.tensors:
+                t = r()
+                if t is not None and (late := t.late) and late.numbering is self:
+                    mask = LEARNED.masks.get(late.template)
+                    mask = mask_of(late.template) if mask is None else mask
+                    if mask & LEAF and t._wants:
+                        late.node_of(t)
+                    else:
+                        needed |= mask
+                        live.append(r)
+            self.retired = ends
+            for origin in self.lates:
+                if found := origin():
+                    needed |= mask_of(found.template)
             leaves, self.leaves = self.leaves, [None] * len(self.leaves)
             for n in _bits(needed // _FIRST):
                 self.leaves[n] = leaves[n]
             self.known, self.nodes, self.tensors = {}, {}, live
-
-    def _keep_graphs(self) -> None:
-        """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
-        the node of a lazy leaf is another's once it is unused (`Arena.fresh`)."""
-        for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
-            if (late := t.late) is not None and late.numbering is self and has_leaf(late.template):
-                late.node_of(t)
-
-    def _needed(self) -> tuple[int, list[Ref]]:
-        """The numbers of the memory that late tensors need, as bits, and those tensors."""
-        needed, live = 0, []
-        for r in self.tensors:
-            t = r()
-            if t is not None and (late := t.late) is not None and late.numbering is self:
-                mask = LEARNED.masks.get(late.template)
-                needed |= mask_of(late.template) if mask is None else mask
-                live.append(r)
-        for origin in self.lates:
-            if (late := origin()) is not None:
-                needed |= mask_of(late.template)
-        return needed, live
 
     def asked(self) -> None:
         """A late tensor is asked for after the numbering ended: what calls of captured functions gave would be
@@ -379,18 +379,13 @@ class Numbering:
     def let_go(self) -> None:
         """Keep the memory that late tensors need, and no other."""
         with EXPANDING:
-            self._keep_graphs()
-            needed, self.tensors = self._needed()
-            self.known.clear()
-            self.nodes.clear()
+            self.retire(False)
             self.nbytes = 0
             for n, u in enumerate(self.leaves):
-                if u is not None and needed & _FIRST << n:
+                if u is not None:
                     template = UOp(_PARAM, u.dtype, (), (n, u.shape), (*self.tag, u.arg.device))
                     self.known[u], self.nodes[template] = template, u
                     self.nbytes += u.arg.size * u.dtype.itemsize
-                else:
-                    self.leaves[n] = None
             self.limit = max(_LET_GO, 2 * self.nbytes)
 
 
@@ -421,10 +416,10 @@ class Late:
         return self.numbering.node(self.template)
 
     def as_origin(self) -> Late | UOp:
-        """The record as a graph of memory; the node where that may be another's later (`_keep_graphs`)."""
+        """The record as a graph of memory; the node where that may be another's later (`retire`)."""
         if has_leaf(self.template):
             return self()
-        self.numbering.lates.append(weakref.ref(self))
+        self.numbering.lates.append(ref(self))
         return self
 
     def is_used(self) -> bool:
@@ -453,13 +448,13 @@ class Late:
                 LEARNED.carry((self.line,))
                 self.numbering.asked()
             elif not t._wants:
-                here.plain.append((weakref.ref(t), self.line))
+                here.plain.append((ref(t), self.line))
             return u
 
 
 def lazy_node(t: Handle | None) -> UOp | None:
     """The node of a tensor that is lazy."""
-    if t is None or t.late is not None or not t.uop.weak or is_realized(t.uop):
+    if t is None or t.late or not t.uop.weak or is_realized(t.uop):
         return None
     return t.uop
 
@@ -473,9 +468,9 @@ def mask_of(template: UOp) -> int:
         masks = LEARNED.masks
         before = len(masks)
         for u in toposort((template,), until=masks.__contains__):
-            if u.op is _PARAM and u.tag is not None and u.tag[0] == _HOLE:
+            if u.op is _PARAM and u.tag and u.tag[0] == _HOLE:
                 mask = _FIRST << u.arg[0]
-            elif u.op is _CONTIGUOUS and u.tag is not None and u.tag[0] == "leaf":
+            elif u.op is _CONTIGUOUS and u.tag and u.tag[0] == "leaf":
                 mask = LEAF
             elif u.op is _HOST_CALL and u.arg[0].pure:
                 mask = CALLS
@@ -554,7 +549,7 @@ def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbe
         if not settings.current().replay:
             return None
         n = Numbering(home)
-        here.numbering = weakref.ref(n)
+        here.numbering = ref(n)
     elif n.nbytes > n.limit:
         n.let_go()
     return n
@@ -565,20 +560,21 @@ _ARENA = arena()
 
 def reset(n: Numbering | None) -> None:
     """Begin to number anew: something was computed."""
-    left = [(weakref.ref(u), line) for r, line in tuple(here.plain) if (u := lazy_node(r())) is not None]
+    left = [(ref(u), line) for r, line in tuple(here.plain) if (u := lazy_node(r())) is not None]
     LEARNED.outlived.extend(left)
     here.plain.clear()
     here.computations += 1
     ended, here.calls = here.calls, []
     for call in ended:
         call.end()
-    if n is None:
-        return
-    if here.numbering() is n:
-        here.numbering = nothing
-    n.retire()
-    if settings.current().debug and n.tag[1] is not None:
-        _tell(n)
+    if n:
+        if here.numbering() is n:
+            here.numbering = nothing
+        n.retire()
+        if settings.current().debug and n.tag[1]:
+            _tell(n)
+    if here.meter:
+        here.meter.between()
 
 
 def _tell(n: Numbering) -> None:

@@ -16,8 +16,6 @@ from anneal.runtime.meter import Meter, Spread, Times, Track
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
 
-__all__ = ["LaunchTime", "Profile", "aligned", "profile"]
-
 _LEAST = 5  # runs in which kernels are timed, and others
 _MOST_S = 5.0  # beyond so many seconds one of each is enough
 
@@ -64,16 +62,16 @@ class Profile:
     @property
     def seconds(self) -> float:
         """The median of the sums of all kernels in one run."""
-        return self.times.kernels.median if self.times.kernels is not None else 0.0
+        return self.times.kernels.median if self.times.kernels else 0.0
 
     @property
     def plan_seconds(self) -> float:
         """The median of whole runs."""
-        return self.times.run.median if self.times.run is not None else 0.0
+        return self.times.run.median if self.times.run else 0.0
 
     def rows(self) -> list[LaunchTime]:
         """The launches of each kernel together, the slowest first."""
-        same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        same = defaultdict(list)
         for n, x in enumerate(self.launches):
             same[x.name, x.phase].append(n)
         rows = []
@@ -179,12 +177,12 @@ def profile(
     launches = []
     for call, program, each, share in zip(plan.calls, run.programs, times.each, times.share, strict=True):
         kernel = call.kernel
-        info = kernel_info(kernel.sink)
+        info, fused = kernel_info(kernel.sink), fused_ops(kernel.sink)
         launches.append(
             LaunchTime(
                 name=kernel.name,
                 phase=call.phase,
-                fused=_brief(fused_ops(kernel.sink)),
+                fused=" + ".join([*fused[:4], *["..."] * (len(fused) > 4)]),
                 opts=program.opts,
                 time=each,
                 share=share,
@@ -193,7 +191,3 @@ def profile(
             )
         )
     return Profile(tuple(launches), track, times)
-
-
-def _brief(fused: Sequence[str], most: int = 4) -> str:
-    return " + ".join(fused[:most]) + (" + ..." if len(fused) > most else "")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 import random
-import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from anneal.runtime.steps import Step
 from anneal.uop import Nodes, Op, UOp, dtypes, references, toposort
 from anneal.uop.sizes import bound_sizes
 
+Results = Sequence[tuple[Handle, UOp]]  # of a run, with their nodes
 ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
 
 
@@ -39,7 +40,10 @@ class Draws:
         self._states: list[tuple[str, Callable[[], Any]]] = [
             ("random", random.getstate),
             ("numpy.random", partial(np.random.get_state, legacy=False)),
-            *[(f"a {type(rng).__module__}.{type(rng).__name__}", _state_of(rng)) for rng in others],
+            *[
+                (f"a {type(rng).__module__}.{type(rng).__name__}", getattr(rng, "getstate", rng.__reduce__))
+                for rng in others
+            ],
         ]
         self.drawn: str | None = None  # the one from which the run drew
         self.begin()
@@ -55,18 +59,11 @@ class Draws:
                 self.drawn = self.drawn or name
 
 
-def _state_of(rng: Any) -> Callable[[], Any]:
-    if isinstance(rng, np.random.Generator):
-        return lambda: rng.bit_generator.state
-    state: Callable[[], Any] = rng.getstate if isinstance(rng, random.Random) else rng.get_state
-    return state
-
-
 class Graded:
     """A leaf whose gradient a run set: `old`, what it was before; and how the last of what was set stands."""
 
     def __init__(self, t: Handle) -> None:
-        self.ref, self.old = weakref.ref(t), t._grad
+        self.ref, self.old = ref(t), t._grad
         self.set = self.read = False  # whether there is a gradient that the run set, and whether it was read since
         self.used = self.dropped = False  # whether one was read before it was dropped, and whether one was dropped
 
@@ -104,7 +101,7 @@ class Recording:
     def note_read(self, t: Handle) -> None:
         """The gradient of `t` is read."""
         mine = self.graded.get(id(t))
-        if mine is not None and (mine.set or mine.dropped):
+        if mine and (mine.set or mine.dropped):
             mine.read = True
         elif t._grad is not None or any(t is r() for r in self.given):
             self.read_outside = t
@@ -113,7 +110,7 @@ class Recording:
         """The backward of `t` is taken for the last time."""
         self.passed += (t.uop, *sources_of(t.uop))
 
-    def flows(self, results: Sequence[tuple[Handle, UOp]]) -> bool:
+    def flows(self, results: Results) -> bool:
         """True if gradients flow through the run's results, and otherwise neither into it nor out of it, so that a
         capture of it has a backward pass of its own."""
         if self.graded or self.passed or self.read_outside is not None:
@@ -122,7 +119,7 @@ class Recording:
         flowing = [t for t in (*[t for t, _ in results], *self.pending()) if t._wants and not t._leaf]
         return bool(flowing) and all(id(t) in ids and not t._spent for t in flowing)
 
-    def refused(self, given: Sequence[Handle], results: Sequence[tuple[Handle, UOp]], flows: bool) -> str | None:
+    def refused(self, given: Sequence[Handle], results: Results, flows: bool) -> str | None:
         """The reason for which calls like the run are not captured, None if they may be: it was `given` arguments, and
         gradients are taken of its `results` alone if it `flows`. Raises JitError where it assigned to an argument."""
         changed = [t for t in given if any(t is r() for r in self.assigned)]
@@ -133,7 +130,7 @@ class Recording:
             )
         if changed:
             return "it changes an argument that requires a gradient"
-        roots = [t._base.root for t in given if t._base is not None]
+        roots = [t._base.root for t in given if t._base]
         if any(t is r() for t in roots for r in self.assigned):
             return "it changes a tensor of which an argument is a view"
         why = "it seeds random numbers" if self.seeded else None if flows else self.why_not(results)
@@ -144,18 +141,18 @@ class Recording:
     def taken(self, kept: bool) -> list[tuple[Ref, Inside | None]]:
         """The leaves whose gradient the run set, each with what it shows afterwards: a gradient stays inside. `kept`:
         the function's next call may go on with it."""
-        graded: list[tuple[Ref, Inside | None]] = []
+        graded = []
         for g in self.graded.values():
             leaf = g.ref()
             if leaf is not None:
                 known = kept and not isinstance(leaf._grad, Inside)
                 inside = Inside(leaf._grad if known else None) if g.set else None
-                if inside is not None:
+                if inside:
                     leaf._grad = inside
                 graded.append((g.ref, inside))
         return graded
 
-    def why_not(self, results: Sequence[tuple[Handle, UOp]]) -> str | None:
+    def why_not(self, results: Results) -> str | None:
         """The reason for which no replay may stand for the run, whose results had these nodes; None if one may.
 
         A replay has no graph, and takes and leaves no gradients. So nothing may be left through which a gradient goes
@@ -207,10 +204,10 @@ class Recording:
 
     def owners(self) -> list[Ref]:
         """The tensors whose memory the run read."""
-        found = {id(s): s.owner for step in self.steps for s in step.inputs if s.owner is not None}
+        found = {id(s): s.owner for step in self.steps for s in step.inputs}
         return list(found.values())
 
-    def touched(self) -> list[weakref.ref[Handle]]:
+    def touched(self) -> list[ref[Handle]]:
         """The tensors whose memory the run read, and those that it computed: an assignment to one of them that is
         pending is no part of the next run."""
         return [*self.owners(), *self.realized]
@@ -235,12 +232,7 @@ def _below(roots: Nodes, stop: set[UOp]) -> set[UOp]:
 
 def _reaches(u: UOp, covered: set[UOp]) -> bool:
     """True if a gradient goes from a node to a leaf on a way that is not `covered`."""
-    leaves = {
-        base_of(n)
-        for t in here.context.tensors.live_leaves()
-        for n in (t.uop, t._alias, *t._earlier_nodes())
-        if n is not None
-    }
+    leaves = set(map(base_of, here.context.tensors.live_nodes()))
     return any(base_of(n) in leaves for n in _below([u], {n for n in covered if base_of(n) not in leaves}))
 
 
@@ -285,7 +277,10 @@ def copied(call: GivenCall) -> tuple[list[Handle], Any, Any, list[Storage]]:
     """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function
     reads by itself is no argument, even if it is passed as well. Returns the tensors, args, kwargs and storages.
     """
-    copies = [_duplicate(s) for s in call.storages]
+    copies = []
+    for s in call.storages:
+        copies.append(Storage(s.size, s.dtype, s.device))
+        copies[-1].buffer = copy_of(get_device(s.device), s)
     sizes = partial(bound_sizes, values=call.bound, tag=ARGUMENT)
     given = [
         type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape) if call.bound else t.uop.shape), t.device)
@@ -298,19 +293,13 @@ def copied(call: GivenCall) -> tuple[list[Handle], Any, Any, list[Storage]]:
     return given, args, kwargs, copies
 
 
-def _duplicate(s: Storage) -> Storage:
-    copy = Storage(s.size, s.dtype, s.device)
-    copy.buffer = copy_of(get_device(s.device), s)
-    return copy
-
-
 class Staging:
     """Memory of a capture's own that values are copied into before the kernels read it."""
 
     def __init__(self, memory: Storage) -> None:
         self.memory = memory
         memory.reused = True
-        self._loaded: weakref.ref[Storage] | None = None
+        self._loaded: ref[Storage] | None = None
 
     def load(self, device: AnyDevice, other: Storage | Array) -> None:
         """Copy the values of `other` in, unless they are there already."""
@@ -319,20 +308,13 @@ class Staging:
             device.upload(mine.ensure(), other)
             self._loaded = None
             return
-        if self._loaded is not None and self._loaded() is other and not other.reused:
+        if self._loaded and self._loaded() is other and not other.reused:
             return
         if other.host is not None:
             device.upload(mine.ensure(), other.host)
         else:
             device.copy(other.ensure(), mine.ensure(), mine.size, mine.dtype)
-        self._loaded = weakref.ref(other)
-
-
-class Kept:
-    """Memory of a result that stays the capture's, of a symbolic shape or a call's: each replay gives a copy of it."""
-
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
+        self._loaded = ref(other)
 
 
 class Read:
@@ -343,7 +325,7 @@ class Read:
     """
 
     def __init__(self, tensor: Handle, storage: Storage) -> None:
-        self.ref = weakref.ref(tensor)
+        self.ref = ref(tensor)
         self.storage = storage  # what the tensor shows
         self.bound = storage.ensure()
         self.own: Staging | None = None
@@ -376,7 +358,7 @@ class Written:
     """
 
     def __init__(self, tensor: Handle, storage: Storage) -> None:
-        self.ref = weakref.ref(tensor)
+        self.ref = ref(tensor)
         kind: Any = type(tensor)
         self.alone, self.flat_alone = _references_when_alone(kind, tensor.uop.op is Op.RESHAPE)
         self.show(storage, tensor.uop)
@@ -418,7 +400,7 @@ class Written:
             if other is not self.storage:
                 Staging(self.storage).load(device, other)
         t.uop = self.leaf
-        self.storage.owner = weakref.ref(t)
+        self.storage.owner = ref(t)
 
 
 @lru_cache(64)

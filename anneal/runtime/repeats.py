@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from anneal import schedule
-from anneal.backend import AnyDevice, Program, Storage, get_device
+from anneal.backend import AnyDevice, Storage, get_device
 from anneal.runtime.calls import around_host_calls
 from anneal.runtime.context import here
-from anneal.runtime.launch import Round, Scratch, check_outputs, compiled, execute, rounds_of
+from anneal.runtime.launch import Round, Scratch, compiled, execute, rounds_of
 from anneal.runtime.nodes import memory_of
 from anneal.runtime.steps import HostCall
 from anneal.runtime.turns import called, planned_call
@@ -35,11 +35,12 @@ class Run:
 
     def _begin(self, device: AnyDevice) -> None:
         """Compile it for a device."""
+        for kind in self._kinds:
+            device.check_size(*kind)
         if self.plan is None:
             self._planned = planned_call(self._call, device)
         else:
-            check_outputs(self.plan, device)
-            self._programs: Sequence[Program] = compiled(self.plan, device)
+            self._programs = compiled(self.plan, device)
             self._left = device.runs_before_often(self._programs)  # how many, until it has run often
             self._scratch = device.of_launches.setdefault(id(self.plan), Scratch(device))
         self._rounds, self._new = rounds_of(device, self._kinds, self._shapes)
@@ -51,7 +52,7 @@ class Run:
         if self._device is not device:
             self._begin(device)
         plan = self.plan
-        if plan is not None and self._left:
+        if plan and self._left:
             self._left -= 1
             if not self._left:
                 self._programs = compiled(plan, device, often=True)
@@ -68,7 +69,7 @@ class Run:
                 made.done()
                 raise
             finally:
-                if plan is not None:
+                if plan:
                     self._scratch.done(plan.temporaries)
         for observe in here.observers if plan is None else ():
             observe(replace(self._call, inputs=inputs, outputs=made.storages, values=now))

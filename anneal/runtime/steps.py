@@ -14,13 +14,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from anneal.backend import Array, Reader, Storage, numpy_dtype
+from anneal.backend import Array, OpaqueBuffer, Reader, Storage, numpy_dtype
 from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.frozen import frozen
 from anneal.schedule import Origin, Plan
 from anneal.uop import DType, Nodes, Op, Recent, Shape, Some, Src, UOp
 from anneal.uop.sizes import Sizes, evaluator, is_symbolic, size_text, symbolic_arg, variables_of
 
+Storages = Sequence[Storage]
+Arrays = Sequence[Array]
+Buffers = Sequence[OpaqueBuffer]
+ArrayKinds = Sequence[tuple[Shape, DType]]  # of arrays: the shapes and dtypes
 VmapMethod = Literal["sequential", "expand_dims", "broadcast_all"] | None
 # (inputs, outputs, cotangents of the outputs) -> a cotangent for each input, or None for one that gets none
 HostGradient = Callable[[Nodes, Nodes, Nodes], Some]
@@ -35,8 +39,8 @@ class Launch:
     """
 
     plan: Plan
-    inputs: Sequence[Storage]
-    outputs: Sequence[Storage]
+    inputs: Storages
+    outputs: Storages
     values: Sizes = field(default_factory=dict)
     origins: Sequence[Origin] = ()
 
@@ -107,7 +111,7 @@ class HostFunction:
         """
         return [UOp(Op.HOST_CALL, dtype, src, (self, n)) for n, (_, dtype) in enumerate(self.results)]
 
-    def arrays(self, given: Sequence[Array]) -> list[Array]:
+    def arrays(self, given: Arrays) -> list[Array]:
         """The results for these arrays. Raises ShapeError or DTypeError for one that is not as declared.
 
         Args:
@@ -115,7 +119,7 @@ class HostFunction:
         """
         return self.called(given, {})[0]
 
-    def called(self, given: Sequence[Array], values: Sizes) -> tuple[list[Array], dict[str, int]]:
+    def called(self, given: Arrays, values: Sizes) -> tuple[list[Array], dict[str, int]]:
         """The results for these arrays, and the values of Variables that they tell; `values` are those known before.
 
         Raises ShapeError or DTypeError for a result that is not as it was said to be.
@@ -217,7 +221,7 @@ class _AtOnce(NamedTuple):
         return self.call(*wide, behind=behind + 1) if isinstance(self.call, _AtOnce) else self.call(*wide)
 
 
-def found_sizes(name: str, results: Sequence[tuple[Shape, DType]], inputs: Sequence[Shape]) -> Src:
+def found_sizes(name: str, results: ArrayKinds, inputs: Sequence[Shape]) -> Src:
     """The Variables of the results' shapes that a call finds: those without a value that no input has.
 
     Raises ShapeError for one that stands in an expression alone, from which it could not be told.
@@ -227,7 +231,7 @@ def found_sizes(name: str, results: Sequence[tuple[Shape, DType]], inputs: Seque
         inputs: the tensors that the call is given.
     """
     known = {v.arg[0] for shape in inputs for size in shape for v in variables_of(size)}
-    new: dict[str, UOp] = {}
+    new = {}
     alone = set()
     for shape, _ in results:
         for size in shape:
@@ -255,9 +259,9 @@ class HostCall:
     """
 
     function: HostFunction
-    inputs: Sequence[Storage]
+    inputs: Storages
     shapes: Sequence[Shape]
-    outputs: Sequence[Storage]
+    outputs: Storages
     values: Sizes = field(default_factory=dict)
     found: Sizes = field(default_factory=dict)
 
@@ -271,9 +275,8 @@ class HostCall:
 
 
 Reduction = Literal["sum", "mean", "max"]
-Arrays = Sequence[Array]
 # Waits for the results of an exchange. Given memory, it may write them there; it returns the arrays that have them.
-Wait = Callable[..., Sequence[Array]]
+Wait = Callable[..., Arrays]
 # Starts an exchange of arrays; memory for its results that is known by then comes second, and is empty otherwise. The
 # third says that it is waited for at once.
 Begin = Callable[[Arrays, Arrays, bool], Wait]
@@ -378,7 +381,7 @@ class Group(ABC):
         return [reduced(each, op, self.size) for each in zip(*given, strict=True)]
 
 
-def reduced(parts: Sequence[Array], op: Reduction, size: int) -> Array:
+def reduced(parts: Arrays, op: Reduction, size: int) -> Array:
     """A new array: the sum of `parts` in their order, the mean over a group of `size`, or the largest, by `op`."""
     dtype = parts[0].dtype
     if op == "max":
@@ -417,7 +420,7 @@ class UnderWay:
 
     def begin(self, into: Arrays = ()) -> None:
         """Wait for its arrays from the device, and start it."""
-        assert self._reader is not None
+        assert self._reader
         self._wait, self._reader = self._reader(partial(self._started, into)), None
 
     def finish(self, into: Arrays = ()) -> Arrays:
@@ -445,19 +448,19 @@ class Exchange(HostFunction):
 
     def halves(self) -> tuple[Exchange, Exchange]:
         """The exchange as two: one takes the arrays and starts it, the other waits for the results."""
-        assert self.begin is not None
-        assert self.group is not None
+        assert self.begin
+        assert self.group
         both = UnderWay(self.begin, self.group.coming)
         return replace(self, results=(), call=both.start, under_way=both), replace(self, call=both.finish, ending=both)
 
     def over(self, given: Arrays, into: Arrays) -> None:
         """Make it, or this half of it, over memory that the host sees, of a group that `copies`: of what is `given`,
         with the results written `into` theirs."""
-        if self.under_way is not None:
+        if self.under_way:
             self.under_way.start(*given)
             return
-        assert self.begin is not None
-        made = self.ending.finish(into) if self.ending is not None else self.begin(given, into, True)(into)
+        assert self.begin
+        made = self.ending.finish(into) if self.ending else self.begin(given, into, True)(into)
         for a, b in zip(made, into, strict=True):
             if a is not b:
                 b[...] = a
@@ -476,7 +479,7 @@ class Collective(HostCall):
     def group(self) -> Group:
         """This participant's view of the group."""
         assert isinstance(self.function, Exchange)
-        assert self.function.group is not None
+        assert self.function.group
         return self.function.group
 
 

@@ -9,27 +9,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
 from anneal import schedule
-from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
+from anneal.backend import AnyDevice, OpaqueBuffer, Storage, get_device
 from anneal.errors import CompilerError, ShapeError
 from anneal.rewrite import applied, over, rebuild
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host, exchange_over
 from anneal.runtime.context import here
-from anneal.runtime.launch import Holding, check_outputs, compiled, new_outputs
-from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
-from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import GraphFunction, Known, Nodes, Op, Recent, Src, UOp, dtypes, toposort
+from anneal.runtime.launch import Holding, compiled, new_outputs
+from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, storage_of
+from anneal.runtime.steps import Buffers, HostCall, Launch, Storages
+from anneal.uop import Known, Nodes, Op, Recent, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import Sizes, Values, evaluator, most
 
 _KEPT = 16  # bound calls of one loop: rounds take turns, and layers of one size are one loop
 _TOGETHER = 256  # calls of kernels that are bound, and submitted, together: several turns
 
-Buffers = Sequence[OpaqueBuffer]
 _Work = Any  # a program with its buffers, or a call that is bound
 
 
@@ -43,28 +42,23 @@ class _Steps:
     """
 
     def __init__(
-        self,
-        roots: Nodes,
-        device: AnyDevice,
-        rows: Sequence[Storage] = (),
-        carried: Mapping[UOp, Storage] | None = None,
+        self, roots: Nodes, device: AnyDevice, rows: Storages = (), carried: Mapping[UOp, Storage] | None = None
     ) -> None:
         self.device = device
         self.torn = False  # whether a step reads memory that a step before it has written into
         self._carried = carried or {}
         self._written: set[int] = set()
-        self.steps: list[tuple[Launch, list[Program]] | tuple[HostCall, BoundCall | None]] = []
-        self._rows = rows
-        wanted: dict[UOp, None] = {}
+        self.steps: list[tuple[Launch | HostCall, Any]] = []  # each with its programs, or what binds the call
+        self._rows = set(map(id, rows))
+        wanted: list[UOp] = []
         for n, u in enumerate(roots):
             # each has memory of its own
-            own = u if u not in wanted and not is_realized(u) else u.then(Op.CONTIGUOUS, tag=("root", n))
-            wanted[own] = None
-        made = around_host_calls(list(wanted), list(wanted), device.name, self._launched, self._called, dry=True)
-        self.results: list[Storage] = [s for u in made if (s := storage_of(u)) is not None]
+            wanted.append(u.then(Op.CONTIGUOUS, tag=("root", n)) if u in wanted or is_realized(u) else u)
+        made = around_host_calls(wanted, wanted, device.name, self._launched, self._called, dry=True)
+        self.results = list(map(memory_of, made))
 
     def _launched(self, uops: Nodes, lazy: list[UOp], device_name: str, between: Any) -> list[UOp]:
-        done: Known = {}
+        done = {}
         if lazy:
             device = self.device
             # what is carried has two buffers, so that nothing but rows is overwritten
@@ -73,33 +67,30 @@ class _Steps:
             here.context.plans_found += hit
             here.context.plans_made += not hit
             below = {n: storage_of(_memory_below(u)) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
-            rows = set(map(id, self._rows))
-            over = {
-                n: s for n, s in below.items() if s is not None and (id(s) in rows or self._carried.get(lazy[n]) is s)
-            }
+            rows = self._rows
+            over = {n: s for n, s in below.items() if s and (id(s) in rows or self._carried.get(lazy[n]) is s)}
             self._read(inputs)
-            check_outputs(plan, device)
+            outputs = new_outputs(plan, device)
             if over:
-                place = {id(s): n for n, s in enumerate(inputs)}
-                pairs = {plan.outputs[n]: place[id(s)] for n, s in over.items()}
+                pairs = {plan.outputs[n]: inputs.index(s) for n, s in over.items()}
                 plan, accepted = schedule.donate(plan, pairs, device.cost_model.concurrent)
                 over = {n: s for n, s in over.items() if plan.outputs[n] in accepted or id(s) in rows}
                 if len(accepted) < len(over):
                     raise CompilerError("a loop's rows are not written in place")
                 self._written.update(map(id, over.values()))
-            outputs = [over.get(n, s) for n, s in enumerate(new_outputs(plan, device))]
+            outputs = [over.get(n, s) for n, s in enumerate(outputs)]
             self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device, often=True)))
             done = {u: buffer_leaf(s, u.shape) for u, s in zip(lazy, outputs, strict=True)}
         return [done.get(u, u) for u in uops]
 
-    def _read(self, storages: Sequence[Storage]) -> None:
+    def _read(self, storages: Storages) -> None:
         self.torn |= not self._written.isdisjoint(map(id, storages))
 
     def _called(self, call: HostCall) -> Sizes:
         self._read(call.inputs)
         if call.function.sizes:
             raise ShapeError(f"{call.function.title}: finds a size, which it cannot do in the body of a loop")
-        self.steps.append((call, _planned(call, self.device)))
+        self.steps.append((call, planned_call(call, self.device)))
         return {}
 
     def bound(self, where: dict[int, Any], own: list[OpaqueBuffer], values: Sizes) -> Iterator[_Work]:
@@ -118,28 +109,20 @@ class _Steps:
 
         for step, made in self.steps:
             if isinstance(step, HostCall):
-                inputs, outputs = [buffer(s) for s in step.inputs], [buffer(s) for s in step.outputs]
-                planned = cast("BoundCall | None", made)
-                yield (
-                    BoundHostCall(step, device, inputs, outputs, values)
-                    if planned is None
-                    else planned.onto(inputs, outputs, values)
-                )
+                yield made.onto(list(map(buffer, step.inputs)), list(map(buffer, step.outputs)), values)
                 continue
-            launch, programs = step, cast("list[Program]", made)
-            plan = launch.plan
-            if id(plan) not in where:
-                temporaries: list[OpaqueBuffer] = []
-                device.alloc_all(plan.temporaries, temporaries)
-                own.extend(temporaries)
-                where[id(plan)] = temporaries
-            scratch = where[id(plan)]
+            plan = step.plan
+            scratch = where.get(id(plan))
+            if scratch is None:
+                scratch = where[id(plan)] = []
+                device.alloc_all(plan.temporaries, scratch)
+                own += scratch
             buffers: list[Any] = [None] * len(plan.values)
-            for v, s in (*enumerate(launch.inputs), *zip(plan.outputs, launch.outputs, strict=True)):
+            for v, s in (*enumerate(step.inputs), *zip(plan.outputs, step.outputs, strict=True)):
                 buffers[v] = buffer(s)
             for v, t in plan.memory:
                 buffers[v] = scratch[t]
-            for c, program in zip(plan.calls, programs, strict=True):
+            for c, program in zip(plan.calls, made, strict=True):
                 yield program, [buffers[v] for v in c.args]
 
 
@@ -151,7 +134,7 @@ class _Part:
         self._work: list[Any] = []
         self._others: list[Any] = []  # that are in other parts, too
         for are_kernels, some in groupby(items, key=lambda i: isinstance(i, tuple)):
-            together: list[Any] = list(some)
+            together = list(some)
             self._work += [device.prepare(together, values)] if are_kernels else together
             self._others += [] if are_kernels else together
 
@@ -186,7 +169,7 @@ def _as_updates(results: Nodes, leaves: Nodes) -> list[UOp]:
     memory = {
         r: m for r, leaf in zip(results, leaves) if r is not leaf and _memory_below(r) is (m := _memory_below(leaf))
     }
-    parts: set[UOp] = set()
+    parts = set()
     for r in memory:
         u = r
         while (x := _below(u)) is not u:
@@ -205,13 +188,13 @@ def _as_updates(results: Nodes, leaves: Nodes) -> list[UOp]:
     return made
 
 
-def _placeholder(u: UOp, device: AnyDevice) -> tuple[UOp, Storage]:
-    """A leaf in the place of a parameter, and the storage that stands for its memory."""
-    storage = Storage(int(u.size), u.dtype, device.name)
-    return buffer_leaf(storage, u.shape), storage
+def _placeholders(parameters: Nodes, device: AnyDevice) -> tuple[list[UOp], list[Storage]]:
+    """Leaves in the place of parameters, and the storages that stand for their memory."""
+    storages = [Storage(int(u.size), u.dtype, device.name) for u in parameters]
+    return [buffer_leaf(s, u.shape) for s, u in zip(storages, parameters, strict=True)], storages
 
 
-def _places(*several: tuple[Sequence[Storage], Buffers]) -> dict[int, Any]:
+def _places(*several: tuple[Storages, Buffers]) -> dict[int, Any]:
     """The buffers of memory, by the storages' ids."""
     return {id(s): b for storages, buffers in several for s, b in zip(storages, buffers, strict=True)}
 
@@ -222,21 +205,20 @@ class BoundCall(Holding):
     Planning takes BUILDING, which nobody asks for who has the device's lock; so it comes first, inner calls' too.
     """
 
+    inputs: Buffers
+    outputs: Buffers
+
     def __init__(self, device: AnyDevice) -> None:
-        self.device = device
+        super().__init__(device)
         self.values: Sizes = {}  # of the call's Variables
-        self.inputs: list[OpaqueBuffer] = []
-        self.outputs: list[OpaqueBuffer] = []
-        self.own: list[OpaqueBuffer] = []
-        self.nbytes = 0  # of kept ones: of the buffers that they are bound to
-        self._ready = self._running = False
+        self._ready = False
         self._kept: dict[tuple[int, ...], BoundCall] = {}  # by the ids of the buffers
 
     def onto(self, inputs: Buffers, outputs: Buffers, values: Sizes) -> Self:
         """The same call bound to these buffers, with these values of its Variables."""
         new = copy(self)
-        new.inputs, new.outputs, new.own, new._kept = list(inputs), list(outputs), [], {}
-        new.values = dict(values)
+        new.inputs, new.outputs, new.own, new._kept = inputs, outputs, [], {}
+        new.values = {**self.values, **values}
         new._forget()
         return new
 
@@ -244,13 +226,13 @@ class BoundCall(Holding):
         """Run with these values of the Variables from the next time on."""
         self.values = {name: values.get(name, old) for name, old in self.values.items()}
 
-    def kept_onto(self, inputs: Sequence[Storage], outputs: Sequence[Storage], values: Sizes) -> BoundCall:
+    def kept_onto(self, inputs: Storages, outputs: Storages, values: Sizes) -> BoundCall:
         """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
         given, taken = [s.ensure() for s in inputs], [s.ensure() for s in outputs]
         key = tuple(map(id, (*given, *taken)))
         with self.device.lock:
             found = self._kept.get(key)
-            if found is not None and found.nbytes:
+            if found and found.nbytes:
                 found.give(values)
                 return found
             new = self.onto(given, taken, values)
@@ -262,34 +244,20 @@ class BoundCall(Holding):
 
     def run(self) -> None:
         with self.device.lock:
-            self._running = True
+            self.running = True
             try:
                 if not self._ready:
                     self._prepare()
                     self._ready = True
                 self._run()
             finally:
-                self._running = False
-
-    def let_go(self) -> bool:
-        """Give its memory back, and hold its buffers no longer, if it does not run; whether that was so."""
-        if not self._running:
-            self.forget()
-        return not self._running
-
-    def forget(self) -> None:
-        """Hold its buffers no longer: they go with their last user."""
-        if not self._running:
-            self.close()
-        self.nbytes = 0
+                self.running = False
 
     def close(self) -> None:
-        """Give the memory back that it made."""
+        """Give the memory back that it made; the buffers that it is bound to go with their last user."""
         self._ready = False
         self._forget()
-        own, self.own = self.own, []
-        if own:
-            self.device.free_all(own)
+        super().close()
 
     def _prepare(self) -> None:
         raise NotImplementedError
@@ -304,7 +272,7 @@ class BoundCall(Holding):
         """All work of some steps, bound together."""
         return _Part(list(steps.bound(where, self.own, self.values)), self.device, self.values)
 
-    def _new(self, storages: Sequence[Storage]) -> list[OpaqueBuffer]:
+    def _new(self, storages: Storages) -> list[OpaqueBuffer]:
         made: list[OpaqueBuffer] = []
         self.device.alloc_all([(s.size, s.dtype) for s in storages], made)
         self.own += made
@@ -319,28 +287,29 @@ class _Turns(BoundCall):
 
     def __init__(self, device: AnyDevice) -> None:
         super().__init__(device)
-        self.number = _placeholder(UOp(Op.PARAM, dtypes.int32, (), (0, ()), "body"), device)
+        self.count = Storage(1, dtypes.int32, device.name)
+        self.number = buffer_leaf(self.count, ())
 
-    def _pairs(self, carried: Sequence[Storage], ends: Buffers, after: Sequence[Storage]) -> list[list[OpaqueBuffer]]:
+    def _pairs(self, carried: Storages, ends: Buffers, after: Storages) -> list[list[OpaqueBuffer]]:
         """The buffers of the number and of what is carried: those of the results, and others, but for what a turn
         writes in place."""
-        count, other = self._new([self.number[1]] * 2)
+        count, other = self._new([self.count] * 2)
         kept = [made is s for s, made in zip(carried, after[1:])]
         new = iter(self._new([s for s, same in zip(carried, kept) if not same]))
         return [[count, *ends], [other, *[e if same else next(new) for e, same in zip(ends, kept, strict=True)]]]
 
-    def _place(self, where: dict[int, Any], odd: int, after: Sequence[Storage]) -> None:
+    def _place(self, where: dict[int, Any], odd: int, after: Storages) -> None:
         """Have a turn read the first of the two buffers and write what it computes to the second, or back."""
-        where |= _places(((self.number[1], *self.carried), self.pairs[odd]), (after, self.pairs[1 - odd]))
+        where |= _places(((self.count, *self.carried), self.pairs[odd]), (after, self.pairs[1 - odd]))
 
-    def _begin(self, number: int, sources: Buffers, first: Buffers, carried: Sequence[Storage]) -> None:
+    def _begin(self, number: int, sources: Buffers, first: Buffers, carried: Storages) -> None:
         """Count from `number`, and carry the first values."""
         self.device.upload(first[0], np.full(1, number, np.int32))
         for source, to, s in zip(sources, first[1:], carried, strict=True):
             self.device.copy(source, to, s.size, s.dtype)
 
 
-def _steps(roots: Nodes, device: AnyDevice, rows: Sequence[Storage], carried: Sequence[Storage]) -> _Steps:
+def _steps(roots: Nodes, device: AnyDevice, rows: Storages, carried: Storages) -> _Steps:
     """The steps of a turn, in which what is carried is written in place where no step reads it after that, and where
     the same memory is to have it in the next turn: what is carried may change places."""
     own: dict[UOp, Storage] = {}
@@ -358,14 +327,9 @@ class _BoundLoop(_Turns):
     def __init__(self, loop: Loop, device: AnyDevice) -> None:
         super().__init__(device)
         self.loop = loop
-        parameters = loop.body.parameters
-        at, leaves, room = self.number[0], [], most(loop.length)
-        constants, carried, slices = loop.parts(parameters[1:])
-        self.sources: list[Storage] = []
-        for p in (*constants, *carried):
-            leaf, storage = _placeholder(p, device)
-            leaves.append(leaf)
-            self.sources.append(storage)
+        at, room = self.number, most(loop.length)
+        constants, carried, slices = loop.parts(loop.body.parameters[1:])
+        leaves, self.sources = _placeholders((*constants, *carried), device)
         for p in slices:
             whole = Storage(int(p.size) * room, p.dtype, device.name)
             self.sources.append(whole)
@@ -436,12 +400,12 @@ class _BoundWhile(_Turns):
     def __init__(self, call: While, device: AnyDevice) -> None:
         super().__init__(device)
         self.constants = call.constants
-        given = [_placeholder(p, device) for p in call.bodies[0].parameters[1:]]
-        self.sources = [s for _, s in given]
-        leaves = [self.number[0], *[leaf for leaf, _ in given]]
-        self.condition = _Steps(applied(call.bodies[0], leaves), device)
-        results = _as_updates(applied(call.bodies[1], leaves), leaves[1 + self.constants :])
-        self.body = _steps([self.number[0] + 1, *results], device, (), self.sources[self.constants :])
+        condition, body = call.bodies
+        leaves, self.sources = _placeholders(body.parameters[1:], device)
+        given = [self.number, *leaves]
+        self.condition = _Steps(applied(condition, given), device)
+        results = _as_updates(applied(body, given), leaves[self.constants :])
+        self.body = _steps([self.number + 1, *results], device, (), self.sources[self.constants :])
 
     def _forget(self) -> None:
         self.turns: list[tuple[_Part, _Part]] = []
@@ -475,11 +439,10 @@ class _BoundChoice(BoundCall):
 
     def __init__(self, call: Choice, device: AnyDevice) -> None:
         super().__init__(device)
-        self.bodies = [self._steps(b) for b in call.bodies]
-
-    def _steps(self, body: GraphFunction) -> tuple[_Steps, list[Storage]]:
-        given = [_placeholder(p, self.device) for p in body.parameters]
-        return _Steps(applied(body, [leaf for leaf, _ in given]), self.device), [s for _, s in given]
+        self.bodies = []
+        for body in call.bodies:
+            leaves, sources = _placeholders(body.parameters, device)
+            self.bodies.append((_Steps(applied(body, leaves), device), sources))
 
     def _forget(self) -> None:
         self.ways: list[_Part] = []
@@ -494,38 +457,24 @@ class _BoundChoice(BoundCall):
         self.ways[0 if first else 1].run(self.values)
 
 
-class BoundHostCall:
-    """A call of the host bound to buffers; `tell` is given the values of Variables that it finds.
+class _BoundHostCall(BoundCall):
+    """A call of the host, which runs with no lock held; `tell` is given the values of Variables that it finds."""
 
-    Args:
-        step: the call.
-        values: of Variables.
-    """
+    tell: Callable[[dict[str, int]], None] | None = None
 
-    def __init__(
-        self,
-        step: HostCall,
-        device: AnyDevice,
-        inputs: Buffers,
-        outputs: Buffers,
-        values: Sizes,
-        tell: Callable[[dict[str, int]], None] | None = None,
-    ) -> None:
-        kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
-        self._given, self._values, self._tell = (step.function, kinds, device, inputs, outputs), step.values, tell
-        self.give(values)
-        self._over = exchange_over(*self._given)
-
-    def give(self, values: Sizes) -> None:
-        """Run with these values of Variables from the next time on."""
-        self._values = {**self._values, **values}
+    def __init__(self, step: HostCall, device: AnyDevice) -> None:
+        super().__init__(device)
+        self._kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
+        self._function, self.values = step.function, step.values
 
     def run(self) -> None:
-        """Make the call."""
-        if self._over is not None:
+        given = self._function, self._kinds, self.device, self.inputs, self.outputs
+        if not self._ready:
+            self._over, self._ready = exchange_over(*given), True
+        if self._over:
             self._over()
-        elif (found := call_host(*self._given, self._values)) and self._tell is not None:
-            self._tell(found)
+        elif (found := call_host(*given, self.values)) and self.tell:
+            self.tell(found)
 
 
 _KINDS: dict[type[DeviceCall], Callable[..., BoundCall]] = {Loop: _BoundLoop, While: _BoundWhile, Choice: _BoundChoice}
@@ -536,41 +485,33 @@ _plans: Recent[tuple[Any, AnyDevice], BoundCall] = Recent(64)
 schedule.WITH_PLANS.append(_plans.clear)
 
 
-def _planned(step: HostCall, device: AnyDevice) -> BoundCall | None:
-    """A loop, or a choice, that is planned; None for a call of the host."""
-    function = step.function
-    return _KINDS[type(function)](function, device) if isinstance(function, DeviceCall) else None
-
-
 def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
-    """A loop, or a choice, that is planned: once, whatever the values of its Variables are.
+    """A call to be bound. A loop, or a choice, is planned once, whatever the values of its Variables are.
 
     Args:
-        step: the loop, or the choice.
+        step: the call.
     """
-    assert isinstance(step.function, DeviceCall)
-    key = step.function.free, device
+    function = step.function
+    if not isinstance(function, DeviceCall):
+        return _BoundHostCall(step, device)
+    key = function.free, device
     found = _plans[key]
     if found is None:
-        found = _planned(step, device)
-        assert found is not None
-        _plans[key] = found
+        found = _plans[key] = _KINDS[type(function)](function, device)
     return found
 
 
-def bound(
-    step: HostCall, device: AnyDevice, values: Sizes, tell: Callable[[dict[str, int]], None]
-) -> BoundCall | BoundHostCall:
+def bound(step: HostCall, device: AnyDevice, values: Sizes, tell: Callable[[dict[str, int]], None]) -> BoundCall:
     """A call bound to its memory, with these values of its Variables: `run()` makes it, and tells those that it finds.
 
     Args:
         step: a loop, a choice, or a call of the host.
     """
     inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
-    if not isinstance(step.function, DeviceCall):
-        return BoundHostCall(step, device, inputs, outputs, values, tell)
     made = planned_call(step, device).onto(inputs, outputs, step.values)
     made.give(values)
+    if isinstance(made, _BoundHostCall):
+        made.tell = tell
     return made
 
 

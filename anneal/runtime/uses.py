@@ -6,9 +6,9 @@ again."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from weakref import ref
 
 from anneal.errors import GradientError
 from anneal.rewrite import rebuild
@@ -34,8 +34,6 @@ class Given:
         results: which results are new.
         changed: the numbers of the tensors that it gives other values.
     """
-
-    __slots__ = ("args", "autocast", "changed", "grad", "options", "results", "tensors")
 
     def __init__(
         self, args: Any, options: Any, tensors: list[Handle], templates: list[UOp], results: list[bool], changed: Any
@@ -116,18 +114,7 @@ def note_call(tensors: Handles, nodes: Nodes, made: Handles) -> None:
 
 def _note(n: Numbering, tensors: Handles, nodes: Nodes, made: Handles) -> None:
     given = list(map(n.learn, nodes)), [n.learn(t.uop) for t in made]
-    n.note((None, given, *map(weakref.ref, tensors), *map(weakref.ref, made)))
-
-
-def _parts(call: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...], tuple[Any, ...]]:
-    """An entry of a log: its function, what that was given, references to its tensors and to its new ones.
-
-    None may stand for a leaf, which no call makes. A tensor has one reference, which is there as long as the entry: its
-    id tells tensors apart.
-    """
-    run, given, *refs = call
-    n = 1 if isinstance(given, weakref.ref) else len(given.tensors if isinstance(given, Given) else given[0])
-    return run, given, tuple(refs[:n]), tuple(refs[n:])
+    n.note((None, given, list(map(ref, tensors)), list(map(ref, made))))
 
 
 def made_of(tensors: Iterable[Ref], since: Log, place: int) -> set[int]:
@@ -145,8 +132,7 @@ def made_of(tensors: Iterable[Ref], since: Log, place: int) -> set[int]:
         if log is since:
             break
     for log in reversed(logs):
-        for call in log[place if log is since else 0 :]:
-            _, _, given, made = _parts(call)
+        for _, _, given, made in log[place if log is since else 0 :]:
             if not found.isdisjoint(map(id, given)):
                 found.update(map(id, made))
     return found
@@ -160,12 +146,12 @@ class KnownCalls:
     """
 
     def __init__(self, x: Handle) -> None:
-        mine = weakref.ref(x)
+        mine = ref(x)
         self._logs: list[Log] = []
         self._place = -1
         self.used = False  # whether there is a call with it
         for log in here.logs:
-            for i, (_, _, refs, made) in enumerate(map(_parts, log)):
+            for i, (_, _, refs, made) in enumerate(log):
                 self.used |= any(r is mine for r in refs)
                 if any(r is mine for r in made):
                     self._logs, self._place, self.used = [], i + 1, False
@@ -176,7 +162,7 @@ class KnownCalls:
 
     def begin_with(self, y: UOp, again: Callable[[Any], Handle]) -> None:
         """The first of them is one that gives the tensor another node, `y` or that of what `again` makes of it."""
-        self._logs[0].insert(self._place, (again, weakref.ref(y), self._mine, self._mine))
+        self._logs[0].insert(self._place, (again, ref(y), [self._mine], [self._mine]))
         if self.used:
             _made_again(self._logs)
 
@@ -193,10 +179,10 @@ def _made_again(logs: Iterable[Log]) -> None:
     here.defers, here.became = False, None
     try:
         for log in logs:
-            for run, given, refs, made in map(_parts, log):
-                results: list[Any] = []
+            for run, given, refs, made in log:
+                results = []
                 tensors = [new.get(id(r)) for r in refs]
-                if isinstance(given, weakref.ref):
+                if isinstance(given, ref):
                     x, u = refs[0](), given()
                     if tensors[0] is not None:
                         results = [run(tensors[0])]

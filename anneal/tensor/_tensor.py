@@ -149,7 +149,7 @@ class Tensor(Methods):
     def _own(self) -> None:
         """Note in the memory this tensor shows whole that it is this tensor's, unless a live one has it (for jit)."""
         storage = storage_of(self.uop)
-        if storage is not None and (storage.owner is None or storage.owner() is None):
+        if storage is not None and storage.owner() is None:
             storage.owner = weakref.ref(self)
 
     # -- making results -------------------------------------------------------------------------------------------
@@ -598,7 +598,7 @@ class Tensor(Methods):
     def _take(self, u: UOp) -> None:
         """Show the values of a node of this shape and dtype from now on, in memory of one's own."""
         storage = storage_of(u)
-        owner = None if storage is None or storage.owner is None else storage.owner()
+        owner = None if storage is None else storage.owner()
         # Memory of its own: the node may be a passing value or change later, and jit looks for the owner of what it
         # finds.
         if storage is not None and storage.host is None and owner is not None and owner is not self:

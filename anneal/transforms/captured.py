@@ -231,7 +231,7 @@ class PendingCall:
         for n in self._backward.inputs if self._kept is not None else ():
             leaf = self._leaves[n]
             storage = leaf.arg if leaf.op is Op.BUFFER else memory_of(leaf)
-            t = None if storage.owner is None else storage.owner()
+            t = storage.owner()
             if t is None or not (t._leaf and t._wants):
                 continue
             if is_computed_late(t) or base_of(t.uop) is not leaf:

@@ -103,7 +103,7 @@ def is_own(u: UOp) -> bool:
         u: the node.
     """
     s = storage_of(u)
-    return s is not None and s.made_by is None and (s.owner is None or s.owner() is None)
+    return s is not None and s.made_by is None and s.owner() is None
 
 
 def ended(g: UOp) -> UOp:

@@ -20,7 +20,7 @@ from anneal.inspect.checking.records import CheckedKernel, Difference, Report, S
 from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Line, lines_of, modules_of
 from anneal.progress import told
-from anneal.runtime import Execution, Launch, new_outputs, seen
+from anneal.runtime import Execution, Launch, compiled, new_outputs, seen
 from anneal.uop import Ints, Op, UOp
 
 
@@ -36,7 +36,7 @@ def check_launch(
     program = program_of(sink, step.plan, device.cost_model)
     again = Launch(step.plan, step.inputs, new_outputs(step.plan, device), step.values)
     with device.lock:
-        execution = Execution(again, device)
+        execution = Execution(again, device, compiled(step.plan, device))
         try:
             leaves: dict[Any, Array] = {}
             r = CheckRun(
