@@ -504,10 +504,9 @@ def multinomial(
 ) -> Tensor:
     """Draws from unnormalised probabilities over the last axis (one or two axes), int32.
 
-    Shape `(*probs.shape[:-1], num_samples)`. Without replacement no class is drawn twice.
-
-    Raises ShapeError for more axes, or more samples without replacement than classes, DTypeError for integers. On the
-    cpu reading a draw from probabilities that are negative, infinite or nan, or all 0, is a UserError.
+    Shape `(*probs.shape[:-1], num_samples)`. Without replacement no class is drawn twice. Raises ShapeError for more
+    axes, or more samples without replacement than classes, DTypeError for integers. On the cpu reading
+    a draw from probabilities that are negative, infinite or nan, or all 0, is a UserError.
 
     >>> from anneal.tensor import Tensor
     >>> multinomial(Tensor([0.0, 1.0]))
@@ -521,26 +520,20 @@ def multinomial(
     need_float("probs", probs)
     probs = probs.detach().float()
     if num_samples == 1:
-        return _of_a_distribution(probs, categorical(probs.log(), 1, generator=generator))
-    if not replacement:  # the largest of logits plus Gumbel noise, as one of them is a single draw
-        noise = _gumbel(probs.shape, probs.device, generator)
-        return _of_a_distribution(probs, (probs.log() + noise).topk(num_samples)[1])
-    until = probs.cumsum(-1)
-    places = until[..., -1:] * rand(*probs.shape[:-1], num_samples, device=probs.device, generator=generator)
-    # Sums that are rounded in another order may step at a class of probability 0: the possible one before it is meant.
-    possible = (probs > 0).where(arange(classes, device=probs.device), 0).cummax(-1)[0]
-    drawn = until.searchsorted(places, right=True).clamp(0, classes - 1)
-    return _of_a_distribution(probs, possible.take_along_dim(drawn, -1))
-
-
-def _of_a_distribution(probs: Tensor, drawn: Tensor) -> Tensor:
-    """Draws, of which the cpu says when they are read that there is nothing to draw from."""
+        drawn = categorical(probs.log(), 1, generator=generator)
+    elif not replacement:  # the largest of logits plus Gumbel noise, as one of them is a single draw
+        drawn = (probs.log() + _gumbel(probs.shape, probs.device, generator)).topk(num_samples)[1]
+    else:
+        until = probs.cumsum(-1)
+        places = until[..., -1:] * rand(*probs.shape[:-1], num_samples, device=probs.device, generator=generator)
+        # Sums rounded in another order may step at a class of probability 0: the possible one before it is meant.
+        possible = (probs > 0).where(arange(classes, device=probs.device), 0).cummax(-1)[0]
+        drawn = possible.take_along_dim(until.searchsorted(places, right=True).clamp(0, classes - 1), -1)
     if drawn.device != HOST:
         return drawn
     right = ((probs >= 0) & (probs < np.inf)).all(-1, keepdim=True) & (probs.sum(-1, keepdim=True) > 0)
     text = "probabilities are finite and not negative, and some are above 0; these are not"
-    u = refused("multinomial", drawn.device, drawn.uop, right.expand(drawn.shape).uop, text)
-    return drawn._new_plain(u)
+    return drawn._new_plain(refused("multinomial", HOST, drawn.uop, right.expand(drawn.shape).uop, text))
 
 
 def host_generator(generator: Generator | None = None) -> np.random.Generator:
