@@ -21,6 +21,7 @@ from anneal.tensor import Tensor, realize
 from anneal.uop import arena
 from anneal.uop.sizes import Size, most, size_text
 
+Values = list[Any]  # of inputs, results or the items of a sequence, in order
 _AXES = 64  # NumPy's
 _SEQUENCES = frozenset(["SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"])  # which make no tensors
 _HELD = 4  # how often all that one value may have may be held on the host, or given as outputs
@@ -75,13 +76,13 @@ class GraphRun:
     steps: list[HostStep] = field(default_factory=list)
     pieces: Any = None  # the ModelPlan that captures what is between the nodes that need the host
 
-    def main(self, graph: Graph, feeds: Feeds, key: Key = ()) -> list[Any]:
+    def main(self, graph: Graph, feeds: Feeds, key: Key = ()) -> Values:
         """The outputs of the main graph, or of a part of a graph; `key` tells its nodes from those of others."""
         results = self.graph(Scope(graph, key, None, {**feeds}))
         self.hold(sum([size_of(v) for v in leaves(results)]))
         return results
 
-    def graph(self, scope: Scope) -> list[Any]:
+    def graph(self, scope: Scope) -> Values:
         """The outputs of the graph of `scope`, which has its inputs."""
         graph = scope.graph
         self.start(scope)
@@ -354,7 +355,7 @@ class NodeCall:
         elif run.is_fixed(whole):
             run.memo.fix(part)
 
-    def sequence(self, items: list[Any], base: list[Any], *new: Any) -> Items:
+    def sequence(self, items: Values, base: Values, *new: Any) -> Items:
         """A sequence of `items`, which are some of those of `base`, and the `new` ones."""
         run, out = self.of, Items(items)
         run.spend(self.node, len(items) // _LENGTH)
@@ -373,7 +374,7 @@ class NodeCall:
             raise self.fail(f"there is no element type {code}")
         return dtype
 
-    def run(self, graph: Graph, *inputs: Any) -> list[Any]:
+    def run(self, graph: Graph, *inputs: Any) -> Values:
         """The outputs of a subgraph, an attribute of this node, for these inputs."""
         if len(inputs) != len(graph.inputs):
             raise self.fail(f"{graph.path} takes {len(graph.inputs)} inputs, but is run with {len(inputs)}")
@@ -423,7 +424,7 @@ class NodeCall:
             self.of.node(n, node, scope)
         return scope.find(name)
 
-    def outcome(self, values: list[Any]) -> tuple[Any, ...]:
+    def outcome(self, values: Values) -> tuple[Any, ...]:
         """The node's results for the values of its inputs, each noted as fixed, plain or loose."""
         node, run = self.node, self.of
         if fault := wrong_words(node):
@@ -467,7 +468,7 @@ class NodeCall:
                     run.memo.used[id(v)] = v
         return results
 
-    def results(self, of: Operator, values: list[Any]) -> tuple[Any, ...]:
+    def results(self, of: Operator, values: Values) -> tuple[Any, ...]:
         """The results of the operator's function, with errors that name the node."""
         try:
             with np.errstate(all="ignore"):
@@ -501,7 +502,7 @@ class NodeCall:
             raise NeedsHostError(str(self.node))
         return turns
 
-    def body(self, values: list[Any]) -> list[Any]:
+    def body(self, values: Values) -> Values:
         """The results of a function: its body runs with no view of the graph around it."""
         node = self.node
         graph = node.body()
@@ -516,7 +517,7 @@ class NodeCall:
         self.of.nodes(scope)
         return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
-    def computed(self, of: Operator, values: list[Any]) -> Any:
+    def computed(self, of: Operator, values: Values) -> Any:
         """The results of the operator's function: it gets each input as the function wants it."""
         while values and values[-1] is None:
             values = values[:-1]
@@ -543,7 +544,7 @@ class NodeCall:
         finally:
             here.wraps = before
 
-    def _given(self, of: Operator, values: list[Any], attributes: dict[str, Any]) -> Any:
+    def _given(self, of: Operator, values: Values, attributes: dict[str, Any]) -> Any:
         wanted = [of.wants_value(n) for n in range(len(values))]
         given = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
         data = [v for v, w in zip(given, wanted) if not w and v is not None]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OutOfMemoryError
-from anneal.onnx.execute import GraphRun
+from anneal.onnx.execute import GraphRun, Values
 from anneal.onnx.graph import Graph, ValueInfo
 from anneal.onnx.loaded import ByName, LoadedModel, exact, roomy
 from anneal.onnx.values import Feeds, HostStep, Map, Memo, NeedsHostError, Scope, Sizes, fits_device, leaves, uploaded
@@ -69,8 +69,8 @@ class Captured:
         self._tried = False  # whether what is fixed and has to be read was read
         self._still = False  # whether all results are fixed
         self._results: Any = None  # the results of a run, with places for tensors
-        self._shapes: list[Any] = []  # those of results with symbolic sizes, else None, by place
-        given: list[Any] = []
+        self._shapes: Values = []  # those of results with symbolic sizes, else None, by place
+        given: Values = []
         self._taken: dict[int, Any] = {}  # by place
         symbolic = {name: shape for name, shape in (shapes or {}).items() if symbolic_arg(shape)}
         self._feeds: Feeds = {}
@@ -85,7 +85,7 @@ class Captured:
         self._program = jit(self._traced)
         self.elements = sum(math.prod(v.shape) for x in feeds.values() for v in leaves(x))
 
-    def run(self, given: list[Any]) -> list[Any]:
+    def run(self, given: Values) -> Values:
         """The results for tensors in the order in which `split` takes them from feeds.
 
         Raises NeedsHostError where a node needs values on the host, UnsizedError where a node cannot take a symbolic
@@ -111,7 +111,7 @@ class Captured:
         shapes = [None if s is None else evaluator(s)(values) for s in self._shapes]
         return self._joined([t if s is None else exact(t, s) for t, s in zip(out, shapes)], values)
 
-    def again(self, arrays: list[Any]) -> list[Any] | None:
+    def again(self, arrays: Values) -> Values | None:
         """The results for arrays in place of tensors, where the last run was a replay for as many of those shapes; None
         where they have to be tensors."""
         out = None if self.variables else self._program.again(arrays)
@@ -121,7 +121,7 @@ class Captured:
         """Give back the memory of captures."""
         self._program.reset()
 
-    def walked(self, run: GraphRun, given: Any) -> list[Any]:
+    def walked(self, run: GraphRun, given: Any) -> Values:
         """The results of a run that goes through the nodes."""
         for value in given:
             if not isinstance(value, Tensor):
@@ -153,7 +153,7 @@ class Captured:
         now = {v.arg[0]: n for v, n in zip(self.variables, sizes)}
         return tuple([now[d.arg[0]] if isinstance(d, UOp) else d for d in self._taken[place]])
 
-    def _joined(self, tensors: Any, values: Mapping[str, int]) -> list[Any]:
+    def _joined(self, tensors: Any, values: Mapping[str, int]) -> Values:
         return [_known(r, values) if self._inner else own(r) for r in filled(self._results, iter(tensors))]
 
     def _traced(self, sizes: Src, *tensors: Tensor) -> Any:
@@ -210,7 +210,7 @@ def is_given(value: Any) -> bool:
     return value is not None and not small
 
 
-def _passed(feeds: Feeds) -> list[Any]:
+def _passed(feeds: Feeds) -> Values:
     """The values that are passed to each run."""
     return [v for v in flat(feeds) if is_given(v)]
 
@@ -261,16 +261,16 @@ class ModelPlan:
         why = "its values are needed on the host"
         self._host = tuple([HostStep(f"input {name!r}", why) for name in dict.fromkeys(on_host)])
 
-    def run(self, feeds: Feeds) -> list[Any]:
+    def run(self, feeds: Feeds) -> Values:
         """The results for inputs of this plan's signature."""
         return self._within(self._run, _passed(feeds))  # type: ignore[no-any-return]
 
-    def again(self, arrays: list[Any]) -> list[Any] | None:
+    def again(self, arrays: Values) -> Values | None:
         """The results for arrays that are as the inputs of the last run; None where `run` has to be asked."""
         return None if self.dynamic else self._within(self.captured.again, arrays)
 
     @staticmethod
-    def _within(run: Callable[[list[Any]], Any], given: list[Any]) -> Any:
+    def _within(run: Callable[[Values], Any], given: Values) -> Any:
         try:
             return run(given)
         except (MemoryError, SystemError) as e:  # NumPy's functions of C forget the error where they get no memory
@@ -284,7 +284,7 @@ class ModelPlan:
         for divided in self._graphs.values():
             divided.close()
 
-    def _run(self, given: list[Any]) -> list[Any]:
+    def _run(self, given: Values) -> Values:
         if not self.dynamic:
             try:
                 return self.captured.run(given)
@@ -296,7 +296,7 @@ class ModelPlan:
         with self.model.lock:
             return self._in_pieces(given)
 
-    def _in_pieces(self, given: list[Any]) -> list[Any]:
+    def _in_pieces(self, given: Values) -> Values:
         """A run in pieces, with values read between them."""
         # what is fixed for these inputs is not, where their sizes are Variables
         run = self.model.start(Memo() if self.captured.variables else self.memo, self.captured.elements)
@@ -321,7 +321,7 @@ class ModelPlan:
             divided = self._graphs[graph] = _Divided(self, graph, self._shapes if main else {}, main)
         divided.note(number, needs_host)
 
-    def lazy(self, feeds: Feeds, parameters: Any = None, watch: Any = None) -> list[Any]:
+    def lazy(self, feeds: Feeds, parameters: Any = None, watch: Any = None) -> Values:
         """The results of one run, which are yet to be computed; `parameters` stand in place of initialisers."""
         known = len(self.memo.used)
         run = self.model.start(self.memo, self.captured.elements, training=parameters is not None, watch=watch)
@@ -476,7 +476,7 @@ class _Part:
             if not run.of_file(value):
                 _loosen(run, value)
 
-    def _captured(self, feeds: Feeds, fixed: Feeds) -> list[Any]:
+    def _captured(self, feeds: Feeds, fixed: Feeds) -> Values:
         """The results of the capture for such inputs."""
         ids = tuple([id(v) for v in fixed.values()])
         shapes = {} if self._unsized else self._shapes(feeds)

@@ -17,10 +17,10 @@ from anneal.onnx.graph import FileNode, Graph, LocalFunction, ModelProgram, Valu
 from anneal.onnx.registry import find
 from anneal.onnx.values import PACKED_BITS, array_dtype, element_bits, element_name
 
+Large = dict[bytes, memoryview]  # elements by the tokens that stand in their place
 
-def parsed(
-    source: str | os.PathLike[str] | bytes, *, whole: bool = False
-) -> tuple[Any, Path | None, dict[bytes, memoryview]]:
+
+def parsed(source: str | os.PathLike[str] | bytes, *, whole: bool = False) -> tuple[Any, Path | None, Large]:
     """The ModelProto of a file or of its bytes, the folder that external data may come from, and large elements.
 
     The file is not to be trusted: whatever is wrong in it is an OnnxError that names the place. Nothing is read outside
@@ -58,9 +58,7 @@ def parsed(
     return proto, folder, large
 
 
-def reader_of(
-    folder: Path | None, large: dict[bytes, memoryview], *, structure_only: bool = False
-) -> Callable[[Any, str], Any]:
+def reader_of(folder: Path | None, large: Large, *, structure_only: bool = False) -> Callable[[Any, str], Any]:
     """A function `(TensorProto, where) -> array`; with `structure_only` large tensors and missing ones are None.
 
     `folder` and `large` are what `parsed` gave.
@@ -161,12 +159,13 @@ def _external(tensor: Any, where: str, folder: Path | None) -> Any:
 
 LARGE = 1 << 16  # bytes
 
-_TENSOR: dict[int, object] = {9: None}  # raw_data
-_ATTRIBUTE: dict[int, object] = {5: _TENSOR}
-_NODE: dict[int, object] = {5: _ATTRIBUTE}
-_GRAPH: dict[int, object] = {1: _NODE, 5: _TENSOR}
+_Fields = dict[int, object]  # the fields of a message to look into, by their numbers
+_TENSOR: _Fields = {9: None}  # raw_data
+_ATTRIBUTE: _Fields = {5: _TENSOR}
+_NODE: _Fields = {5: _ATTRIBUTE}
+_GRAPH: _Fields = {1: _NODE, 5: _TENSOR}
 _ATTRIBUTE[6] = _GRAPH
-_MODEL: dict[int, object] = {7: _GRAPH}
+_MODEL: _Fields = {7: _GRAPH}
 _MESSAGES = 64  # messages inside messages
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}  # the bytes of numbers of one size, by their kinds
@@ -176,12 +175,12 @@ class _NotARowError(Exception):
     """Bytes are no row of fields."""
 
 
-def without_large(data: bytes) -> tuple[bytes, dict[bytes, memoryview]]:
+def without_large(data: bytes) -> tuple[bytes, Large]:
     """The bytes of a ModelProto with a token in place of each large `raw_data`, and what each token stands for.
 
     Tokens are of 24 random bytes, so no file holds one.
     """
-    found: dict[bytes, memoryview] = {}
+    found: Large = {}
     if len(data) < LARGE:
         return data, found
     try:
@@ -191,7 +190,7 @@ def without_large(data: bytes) -> tuple[bytes, dict[bytes, memoryview]]:
     return (b"".join(pieces), found) if found else (data, found)
 
 
-def _message(data: memoryview, fields: dict[int, object], found: dict[bytes, memoryview], depth: int) -> list[bytes]:
+def _message(data: memoryview, fields: _Fields, found: Large, depth: int) -> list[bytes]:
     """The pieces of a message anew; `fields` are those to look into, by their numbers."""
     if depth > _MESSAGES:
         raise _NotARowError

@@ -15,6 +15,7 @@ from anneal.rewrite import FLOATS, INTEGERS, matched_axes
 from anneal.uop import ALU, COMPARE, DType, Nodes, Op, Src, UOp, covering, dtypes, toposort
 from anneal.uop.sizes import size
 
+Sources = dict[str, tuple[str, int | None]]
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 _CARRIERS: dict[DType, DType] = {
@@ -60,7 +61,7 @@ class GraphWriter:
     its dtype holds: after arithmetic it is rounded or wrapped by a cast to the dtype and back.
     """
 
-    def __init__(self, opset: int, sources: dict[str, tuple[str, int | None]]) -> None:
+    def __init__(self, opset: int, sources: Sources) -> None:
         self.opset = opset
         self.sources = sources
         self.nodes: list[Any] = []

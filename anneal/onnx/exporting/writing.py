@@ -17,7 +17,7 @@ from anneal import files, progress
 from anneal.errors import DataError, OnnxError, UserError
 from anneal.frozen import frozen
 from anneal.nn import Module
-from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Sources, carrier, code_of
 from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.values import array_code
@@ -403,9 +403,9 @@ def _written(trace: TracedGraph, names: list[str], opset: int) -> tuple[GraphWri
     return writer, outputs
 
 
-def _sources(inputs: list[Input]) -> dict[str, tuple[str, int | None]]:
+def _sources(inputs: list[Input]) -> Sources:
     """A source for each Variable: an axis of an input that is as long, or the input that is its value."""
-    found: dict[str, tuple[str, int | None]] = {i.node.arg[0]: (i.name, None) for i in inputs if i.node.op is Op.BIND}
+    found: Sources = {i.node.arg[0]: (i.name, None) for i in inputs if i.node.op is Op.BIND}
     for i in inputs:
         for axis, n in enumerate(i.shape):
             if isinstance(n, UOp) and n.op is Op.BIND:

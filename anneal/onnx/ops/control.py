@@ -12,7 +12,7 @@ import numpy as np
 import regex
 
 from anneal import transforms
-from anneal.onnx.execute import NodeCall
+from anneal.onnx.execute import NodeCall, Values
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops.elementwise import Array, Floats, Numbers, Texts, Value, counted, ints
 from anneal.onnx.registry import op, rows
@@ -79,7 +79,7 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
         raise node.fail(
             f"carries {len(state)} values, but its body takes {len(body.inputs) - 2} and gives {len(body.outputs) - 1}"
         )
-    rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
+    rows: list[Values] = [[] for _ in body.outputs[1 + len(state) :]]
     goes = cond is None or bool(_one(node, cond, "condition"))
     turns = None if most is None else size(_one(node, most, "count"))
     if goes and turns is not None and _are_many(node, body, turns) and largest(turns) <= node.of.budget:
@@ -114,17 +114,17 @@ def _are_many(node: NodeCall, body: Graph, turns: Size) -> bool:
     return not isinstance(turns, int) or turns > few or turns * len(body.nodes) > _UNROLLED
 
 
-def _tensors(node: NodeCall, values: list[Any]) -> list[Tensor]:
+def _tensors(node: NodeCall, values: Values) -> list[Tensor]:
     """Values as those of a loop on the device. Raises NeedsHostError if they cannot be."""
     if any(v is None or isinstance(v, list) for v in values):
         raise NeedsHostError(str(node.node))
     return [node.tensor(v) for v in values]
 
 
-def _counted(node: NodeCall, body: Graph, turns: Size, state: list[Any]) -> Any:
+def _counted(node: NodeCall, body: Graph, turns: Size, state: Values) -> Any:
     """The results of a Loop whose body does not end it, on the device; None if it cannot be there."""
 
-    def turn(state: list[Any], number: Tensor) -> Any:
+    def turn(state: Values, number: Tensor) -> Any:
         goes, *results = node.run(body, number, node.number(True), *state)
         if not isinstance(goes, np.ndarray) or not _one(node, goes, "condition"):
             raise NeedsHostError(str(node.node))
@@ -134,10 +134,10 @@ def _counted(node: NodeCall, body: Graph, turns: Size, state: list[Any]) -> Any:
     return done and (*done[0], *done[1])
 
 
-def _until(node: NodeCall, body: Graph, turns: Size, state: list[Any]) -> Any:
+def _until(node: NodeCall, body: Graph, turns: Size, state: Values) -> Any:
     """The results of a Loop whose body may end it, on the device; None if it cannot be there."""
 
-    def turn(given: list[Any]) -> list[Any]:
+    def turn(given: Values) -> Values:
         number, goes, *state = given
         end, *state = _tensors(node, node.run(body, number, goes, *state))
         return [number + 1, end.reshape(()), *state]
@@ -150,10 +150,10 @@ def _until(node: NodeCall, body: Graph, turns: Size, state: list[Any]) -> Any:
     return done and tuple(done[2:])
 
 
-def _scanned(node: NodeCall, turn: Callable[..., Any], turns: Size, state: list[Any], xs: Callable[[], Any]) -> Any:
+def _scanned(node: NodeCall, turn: Callable[..., Any], turns: Size, state: Values, xs: Callable[[], Any]) -> Any:
     """The last state and the rows of a loop on the device; None if it cannot be there."""
 
-    def each(state: list[Any], x: Any) -> Any:
+    def each(state: Values, x: Any) -> Any:
         after, rows = [_tensors(node, values) for values in turn(state, x)]
         for r in rows:
             node.room(turns, size_of(r))
@@ -168,7 +168,7 @@ def _one(node: NodeCall, value: Any, what: str) -> Any:
     return numbers.item()
 
 
-def _stacked(node: NodeCall, rows: list[Any], axis: int = 0) -> Any:
+def _stacked(node: NodeCall, rows: Values, axis: int = 0) -> Any:
     """Values of one shape as rows of one value."""
     if any(r is None or isinstance(r, list) for r in rows):
         raise node.fail("a turn gives no tensor to be stacked")
@@ -231,7 +231,7 @@ def scan(
             turned = [r.flip(0) if back else r for r, back in zip(done[1], out_backward)]
             return (*done[0], *[r.movedim(0, axis) for r, axis in zip(turned, out_axes)])
         length = node.apart(length)
-    rows: list[list[Any]] = [[] for _ in range(count)]
+    rows: list[Values] = [[] for _ in range(count)]
     for turn in range(length):
         parts = [_slice(x, axis, ~turn if back else turn) for x, axis, back in zip(scanned, axes, backward)]
         for part, x in zip(parts, scanned):
@@ -248,14 +248,14 @@ def scan(
     return (*state, *stacked)
 
 
-def _scanned_slices(node: NodeCall, body: Graph, length: Size, state: list[Any], scanned: list[Any]) -> Any:
+def _scanned_slices(node: NodeCall, body: Graph, length: Size, state: Values, scanned: Values) -> Any:
     """The last state and the rows of a Scan on the device; None if it cannot be there."""
 
     def xs() -> list[Tensor]:
         first = [(node.tensor(x).movedim(axis, 0), back) for x, axis, back in scanned]
         return [x.flip(0) if back else x for x, back in first]
 
-    def turn(state: list[Any], parts: list[Any]) -> Any:
+    def turn(state: Values, parts: Values) -> Any:
         results = node.run(body, *state, *parts)
         return results[: len(state)], results[len(state) :]
 
@@ -324,7 +324,7 @@ def sequence_map(node: NodeCall, sequence: Any, *others: Any, body: Graph) -> An
     return tuple([turn[k] for turn in turns] for k in range(len(body.outputs)))
 
 
-def _sequence(node: NodeCall, x: Any) -> list[Any]:
+def _sequence(node: NodeCall, x: Any) -> Values:
     if not isinstance(x, list):
         raise node.fail("takes a sequence, not a tensor")
     return x
@@ -544,9 +544,7 @@ def tf_idf_vectorizer(
     return out.reshape(*words.shape[:-1], width)
 
 
-def _columns(
-    node: NodeCall, starts: Sequence[int], indexes: Sequence[int], pool: list[Any]
-) -> dict[tuple[Any, ...], int]:
+def _columns(node: NodeCall, starts: Sequence[int], indexes: Sequence[int], pool: Values) -> dict[tuple[Any, ...], int]:
     """The column of each sequence of words; the pool has all of one word first, then all of two, and so on."""
     grams: list[tuple[Any, ...]] = []
     for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
@@ -556,7 +554,7 @@ def _columns(
     return dict(zip(grams, indexes))
 
 
-def _grams(line: list[Any], least: int, most: int, skips: int) -> Counter[tuple[Any, ...]]:
+def _grams(line: Values, least: int, most: int, skips: int) -> Counter[tuple[Any, ...]]:
     """Sequences of `least` to `most` words that stand 1 to skips + 1 apart; single words once."""
     found: Counter[tuple[Any, ...]] = Counter()
     for n in range(least, most + 1):
