@@ -620,8 +620,7 @@ def nanstd(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=
 def logsumexp(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
 def softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
-    1."""
+    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
 def log_softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
 def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
@@ -1914,8 +1913,7 @@ class Methods(Handle):
     def logsumexp(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
     def softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
-        1."""
+        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
     def log_softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
     def softmin(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:

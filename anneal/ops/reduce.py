@@ -351,7 +351,7 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return total if keepdim else total.squeeze(axis)
 
 
-def _soft(name: str, logs: bool, x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+def _soft(name: str, logs: bool, x: Tensor, axis: int | None, dtype: DTypeLike | None) -> Tensor:
     at = -1 if axis is None else axis
     floats = floats_of(x) if dtype is None else x.cast(dtype)
     place = axis_of(at, floats.ndim)
@@ -366,13 +366,9 @@ def _soft(name: str, logs: bool, x: Tensor, axis: int | None = None, *, dtype: D
     return floats._new(named(name, u, floats.uop, arguments=place))
 
 
-softmax, log_softmax = family(
-    _soft,
-    {
-        "softmax": (
-            False,
-            """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
-    1.
+@function(functional=True, special=True, autocast="float32", neutral="-inf", single=True)
+def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
 
     Args:
         axis: the axis; -1, the last, if neither it nor `dim` is given.
@@ -381,11 +377,13 @@ softmax, log_softmax = family(
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmax(-1)
     Tensor([0.5, 0.5], dtype=float32)
-    """,
-        ),
-        "log_softmax": (
-            True,
-            """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
+    """
+    return _soft("softmax", False, x, axis, dtype)
+
+
+@function(functional=True, special=True, autocast="float32", neutral="-inf", single=True)
+def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
 
     Args:
         axis: the axis; -1, the last, if neither it nor `dim` is given.
@@ -394,15 +392,8 @@ softmax, log_softmax = family(
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
     Tensor([-0.6931, -0.6931], dtype=float32)
-    """,
-        ),
-    },
-    functional=True,
-    special=True,
-    autocast="float32",
-    neutral="-inf",
-    single=True,
-)
+    """
+    return _soft("log_softmax", True, x, axis, dtype)
 
 
 @function(functional=True, autocast="float32", neutral="inf", single=True)

@@ -2,9 +2,9 @@
 
 `python -m anneal.rewrite.generate` rewrites every `NAME_rules.py` under the package; `--check` only compares.
 
->>> print(*generate("table t\\nx * 1 -> x\\nx - y -> y\\n", "t.upat").splitlines()[-4:], sep="\\n")
+>>> print(*generate("table t\\n-x -> x\\nx - y -> y\\n", "t.upat").splitlines()[-4:], sep="\\n")
 T: dict[Op, Any] = {
-    Op.MUL: _t_mul,
+    Op.NEG: lambda u: (u.src[0], '-x -> x'),  # -x -> x
     Op.SUB: lambda u: (u.src[1], 'x - y -> y'),  # x - y -> y
 }
 """

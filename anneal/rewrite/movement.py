@@ -17,6 +17,7 @@ Index = Src
 def linear_index(index: Nodes, shape: Sequence[Size]) -> UOp:
     """The row-major position of `index` in an array of `shape`.
 
+    >>> from anneal.uop import const, dtypes
     >>> linear_index((const(dtypes.int32, 1), const(dtypes.int32, 2)), (3, 4)).arg
     6
     """

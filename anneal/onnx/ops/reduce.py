@@ -215,6 +215,9 @@ def determinant(x: Value) -> Value:
     return np.asarray(np.linalg.det(x), x.dtype) if isinstance(x, np.ndarray) else det(x)
 
 
+LONGEST = 8192  # elements of a transform by products on a device: its matrix has the square of that
+
+
 # -- transforms -------------------------------------------------------------------------------------------------------
 
 
@@ -233,6 +236,25 @@ def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     return host_call(computed, (shape, x.dtype), x, key=("onnx DFT", n, inverse, onesided))
 
 
+def _by_products(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
+    """The transform as products with matrices, which a GPU has done before its host has the values."""
+    columns = n // 2 + 1 if onesided else n
+    rows = columns if inverse else n
+    # The angle's product is taken modulo n, so that large ones lose no digits.
+    angle = np.arange(rows)[:, None] * np.arange(n if inverse else columns) % n * (2 * math.pi / n)
+    cos, sin = np.cos(angle), -np.sin(angle)
+    if inverse:
+        weight = np.where((np.arange(rows) == 0) | (2 * np.arange(rows) == n), 1, 1 + onesided)[:, None] / n
+        cos, sin = cos * weight, -sin * weight
+    m = x.shape[-2]
+    x = x[..., :rows, :] if m >= rows else x.pad([(0, 0)] * (x.ndim - 2) + [(0, rows - m), (0, 0)])
+    cos, sin = [node.constant(w.astype(x.dtype.name)) for w in (cos, sin)]
+    first, second = x[..., 0] @ cos, x[..., 0] @ sin
+    if x.shape[-1] == 2:
+        first, second = first - x[..., 1] @ sin, second + x[..., 1] @ cos
+    return first.unsqueeze(-1) if inverse and onesided else Tensor.stack([first, second], dim=-1)
+
+
 def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     """(..., time, 1 or 2) to (..., frequency, 2), or back; onesided is half the spectrum, and real numbers."""
     from anneal import fft
@@ -240,7 +262,9 @@ def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: boo
     if n < 1:
         raise node.fail(f"a transform of {n} elements")
     node.room(*x.shape[:-2], n, 2)
-    if x.device == "cpu" and not node.training:
+    if x.device != "cpu" and n <= LONGEST:
+        return _by_products(node, x, n, inverse, onesided)
+    if not node.training:
         return _by_numpy(x, n, inverse, onesided)
     z = x if x.shape[-1] == 2 else fft.pairs(x[..., 0])
     if inverse:
