@@ -130,13 +130,13 @@ class Kernels:
     def bind(self, outputs: Sequence[Any]) -> tuple[Run, Callable[[], list[Array]]]:
         """What computes these lazy tensors, ready to run any number of times, and their values."""
         from anneal.backend import Storage
-        from anneal.runtime import Execution, Launch
+        from anneal.runtime import Execution, Launch, compiled
         from anneal.schedule import graph, plan_for
 
         device = self.device
         plan, inputs, _ = plan_for(graph([t.uop for t in outputs]), device.cost_model)
         made = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
-        bound = Execution(Launch(plan, inputs, made), device)
+        bound = Execution(Launch(plan, inputs, made), device, compiled(plan, device))
         calls = [(device.compile(c.kernel.sink), [bound.buffers[v] for v in c.args]) for c in plan.calls]
         self.details = {"kernels": len(calls)}
         batches: dict[int, Any] = {}

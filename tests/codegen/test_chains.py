@@ -18,7 +18,7 @@ from anneal.codegen.pipeline import lower
 from anneal.codegen.ranges import substituted
 from anneal.errors import CompilerError
 from anneal.nn import functional as F
-from anneal.runtime import Execution, Launch
+from anneal.runtime import Execution, Launch, compiled
 from anneal.schedule import CostModel, graph, plan_for
 from anneal.schedule.memory import nbytes
 from anneal.schedule.passes import narrow_products
@@ -247,7 +247,7 @@ def test_scaled_values_of_bfloat16_by_matrices(
     plan, inputs, _ = plan_for(graph([t.uop for t in results]), replace(COSTS, matrix_bytes=1, matrices=True))
     device = get_device("cpu")
     made = [Storage(plan.values[x].size, plan.values[x].dtype, "cpu") for x in plan.outputs]
-    execution = Execution(Launch(plan, inputs, made), device)
+    execution = Execution(Launch(plan, inputs, made), device, compiled(plan, device))
     played_ones = 0
     for c in plan.calls:
         buffers = [execution.buffers[x] for x in c.args]

@@ -11,7 +11,7 @@ import pytest
 
 from anneal.backend import Storage, cost_models, get_device, numpy_dtype
 from anneal.codegen import Target, generate
-from anneal.runtime import Execution, Launch, execute
+from anneal.runtime import Execution, Launch, compiled, execute
 from anneal.schedule import CostModel, Kernel, Plan, graph, plan_for
 from anneal.schedule.masks import dead_side
 from anneal.tensor import Tensor, functional as F
@@ -113,8 +113,8 @@ def test_masked_elements_are_not_read(device: str, name: str) -> None:
     if device == "cpu":
         plan = replace(plan, calls=tuple([c._replace(kernel=poisoned(c.kernel)) for c in plan.calls]))
     outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device) for v in plan.outputs]
-    run = Execution(Launch(plan, inputs, outputs), get_device(device))
-    for t, (size, dtype) in zip(run.temporaries, plan.temporaries, strict=True):
+    run = Execution(Launch(plan, inputs, outputs), get_device(device), compiled(plan, get_device(device)))
+    for t, (size, dtype) in zip(run.own, plan.temporaries, strict=True):
         bits = np.frombuffer(b"\xff" * (size * dtype.itemsize), numpy_dtype(dtype))
         get_device(device).upload(t, bits)
     run.run()

@@ -323,7 +323,9 @@ def test_in_transforms_the_callers_tensor_stays() -> None:
     v = x.numpy().astype(np.float64) + 1
     slopes = np.cos(v) * v + np.sin(v)
     np.testing.assert_allclose(grad(f)(x).numpy(), slopes, rtol=1e-5)
-    np.testing.assert_allclose(vmap(f)(x).numpy(), (np.sin(v) * v).sum(1), rtol=1e-5)
+    examples = x.clone()
+    np.testing.assert_allclose(vmap(f)(examples).numpy(), (np.sin(v) * v).sum(1), rtol=1e-5)
+    np.testing.assert_array_equal(examples.numpy(), v)  # but for vmap's, as in torch
     np.testing.assert_allclose(vmap(grad(f))(x).numpy(), slopes, rtol=1e-5)
     np.testing.assert_allclose(jvp(f, (x,), (x,))[1].numpy(), (slopes * (v - 1)).sum(), rtol=1e-5)
     assert x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
