@@ -261,7 +261,7 @@ class CpuDevice(Device[Array]):
         return compiler.why_none() if compiler.find() is None else self.kernels.failed
 
     def runs_before_often(self, programs: Sequence[Program]) -> int:
-        # Whether C runs them at all is asked then: a short program imports nothing of what makes kernels in C.
+        # The compiler is looked for after that many runs, so that a short program imports no code generator.
         work = sum([p.worth + _LAUNCH_NS for p in programs if isinstance(p, CpuProgram)])
         if settings.current().cpu != "auto" or not work:
             return 0

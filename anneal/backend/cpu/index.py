@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anneal.rewrite import Sum
-from anneal.uop import Op, Src, UOp
+from anneal.uop import Op, Src, UOp, toposort
 
 
 @dataclass(slots=True)
@@ -104,17 +103,18 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     Raises NeedsSplit when it would be linear after splitting a dim, NotLinear when there is none. With `opaque`,
     what is not linear becomes a node term instead.
     """
-    whole = Sum.of(index)
-    out = LinearIndex(whole.constant, {})
-    for term, factor in whole.terms.items():
+    done: dict[UOp, LinearIndex] = {}
+    for u in toposort((index,), sources=lambda u: u.src[::-1] if u.op in _THROUGH else ()):
         try:
-            found = _term(term, dims, opaque)
+            done[u] = _combine(u, done, dims)
         except NotLinear:
             if not opaque:
                 raise
-            found = LinearIndex(0, {}, {term: 1})
-        out = _plus(out, found, factor)
-    return out
+            done[u] = LinearIndex(0, {}, {u: 1})
+    return done[index]
+
+
+_THROUGH = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.SHL))
 
 
 def _plus(a: LinearIndex, b: LinearIndex, factor: int) -> LinearIndex:
@@ -131,19 +131,36 @@ def _plus(a: LinearIndex, b: LinearIndex, factor: int) -> LinearIndex:
     return LinearIndex(a.const + factor * b.const, dims, nodes)
 
 
-def _term(u: UOp, dims: Dims, opaque: bool) -> LinearIndex:
-    """The linear form of what is no sum."""
-    if u.op is Op.RANGE and u.arg[0] in dims.digits:
-        return LinearIndex(0, {s: w for s, w in dims.digits[u.arg[0]] if dims.varies(s)})
-    if u.op in (Op.IDIV, Op.MOD, Op.MUL, Op.SHL):
-        a, b = (linear(s, dims, opaque) for s in u.src)
-        if u.op is Op.MUL and (b.dims or b.nodes):
+_ZERO = LinearIndex(0, {})
+
+
+def _combine(u: UOp, done: dict[UOp, LinearIndex], dims: Dims) -> LinearIndex:
+    op = u.op
+    if op is Op.CONST:
+        return LinearIndex(int(u.arg), {})
+    if op is Op.RANGE:
+        digits = dims.digits.get(u.arg[0])
+        if digits is None:
+            raise NotLinear
+        return LinearIndex(0, {s: w for s, w in digits if dims.varies(s)})
+    if op in (Op.ADD, Op.SUB):
+        return _plus(done[u.src[0]], done[u.src[1]], 1 if op is Op.ADD else -1)
+    if op is Op.NEG:
+        return _plus(_ZERO, done[u.src[0]], -1)
+    if op is Op.MUL:
+        a, b = done[u.src[0]], done[u.src[1]]
+        if a.dims or a.nodes:
             a, b = b, a
-        if not b.dims and not b.nodes:
-            if u.op is Op.MUL or (u.op is Op.SHL and 0 <= b.const < 31):
-                return _plus(LinearIndex(0, {}), a, b.const if u.op is Op.MUL else 1 << b.const)
-            if u.op is not Op.SHL and not a.nodes and b.const > 0:
-                return _divide(a, b.const, dims, u.op is Op.MOD)
+        if a.dims or a.nodes:
+            raise NotLinear
+        return _plus(_ZERO, b, a.const)
+    if op is Op.SHL and not (by := done[u.src[1]]).dims and not by.nodes and 0 <= by.const < 31:
+        return _plus(_ZERO, done[u.src[0]], 1 << by.const)
+    if op in (Op.IDIV, Op.MOD):
+        a, b = done[u.src[0]], done[u.src[1]]
+        if a.nodes or b.nodes or b.dims or b.const <= 0:
+            raise NotLinear
+        return _divide(a, b.const, dims, op is Op.MOD)
     raise NotLinear
 
 

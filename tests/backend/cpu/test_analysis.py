@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anneal.backend.cpu.analysis import Analysis, share_ranges
-from anneal.backend.cpu.index import Bounds
+from anneal.backend.cpu.index import Bounds, Dims, linear
 from anneal.uop import Op, UOp, const, toposort
 from tests.backend.cpu.kernels import I32, kernel, load, loop, over, param, reduce, store
 
@@ -218,3 +218,14 @@ def test_a_kernel_over_nothing_is_not_looked_at() -> None:
     a = analysed(store(param(0, 1), loop(0, 0), load(X, loop(0, 0))))
     assert a.empty_loop
     assert not a.loads
+
+
+@pytest.mark.timeout(60)
+def test_parts_of_an_index_that_stand_in_it_several_times_are_looked_at_once() -> None:
+    """A chain of reshapes and permutes: each index has that of the one before in two places, 2**200 in all."""
+    index = load(param(1, 840, I32), loop(0, 840))
+    dims = Dims()
+    dims.add(0, 840)
+    for step in range(200):
+        index = index % (5 + step % 3) * 7 + index // (5 + step % 3)
+    assert len(linear(index, dims, opaque=True).nodes) == 2
