@@ -340,6 +340,8 @@ def block_diag(x: Tensor, *others: Any) -> Tensor:
             [0, 0, 3]], dtype=int32)
     """
     parts = [p.reshape((1,) * (2 - p.ndim) + p.shape) for p in (x, *map(x._lift, others))]
+    if any(p.ndim > 2 for p in parts):
+        raise ShapeError(f"block_diag: takes matrices, vectors and numbers, not shapes {[p.shape for p in parts]}")
     ends = list(itertools.accumulate(p.shape[1] for p in parts))
     return join([p.pad((end - p.shape[1], ends[-1] - end)) for p, end in zip(parts, ends)], 0)
 
