@@ -198,11 +198,18 @@ def _known(
     origins = numbering.origins()
     if numbering.calls_python:
         return None
-    calls = _calls_below(numbering, root, origins)
-    known, joined = numbering.known, _joined(calls, (root, seed, *origins), leaves)
+    known, seen = numbering.known, None
+    calls: dict[UOp, PendingCall] = {}
+    joined: list[PendingCall] = []
+    if numbering.passed:
+        calls = _calls_below(numbering, root, origins)
+        joined = _joined(calls, (root, seed, *origins), leaves)
+    else:
+        seen = _seen_memory(numbering, leaves, result)
     holes = [numbering.template(u) for call in joined for u in call.memory()]
-    below = {numbering.leaves[n] for u in (root, *origins) for n in runtime.numbers_of(u)}
-    seen = _seen(numbering, (root, *origins), *_nodes_of(leaves, result, below))
+    if seen is None:
+        below = {numbering.leaves[n] for u in (root, *origins) for n in runtime.numbers_of(u)}
+        seen = _seen(numbering, (root, *origins), *_nodes_of(leaves, result, below))
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
@@ -234,6 +241,26 @@ def _known(
         call.joined_for_good()
     reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
     return _through(result, ends, given, *_nodes_of(leaves, result), retain) or reached if ends else reached
+
+
+def _seen_memory(numbering: Numbering, leaves: list[Tensor], result: Tensor) -> list[tuple[Tensor, UOp, UOp]] | None:
+    """`_seen` where each leaf is memory and has no other node that was read, as in a loop that goes on; else None."""
+    known, nodes, found = numbering.known, [], []
+    for t in leaves:
+        if t.late is None:
+            n = t.uop
+            base = n.src[0] if n.op is _RESHAPE else n
+            if base.op is not _BUFFER or t._alias is not None:
+                return None
+            nodes.append(n)
+            template = known.get(base)
+            if template is not None:
+                found.append((t, n, template))
+        elif t.late.is_used() or t is result:
+            return None
+    if len(set(nodes)) < len(nodes) or runtime.earlier_nodes(leaves, known):
+        return None
+    return found
 
 
 def _seen(numbering: Numbering, roots: Nodes, live: list[Tensor], nodes: list[Src]) -> list[tuple[Tensor, UOp, UOp]]:
@@ -324,7 +351,7 @@ def _calls_below(numbering: Numbering, root: UOp, origins: Nodes) -> dict[UOp, P
     graphs = dict(zip(origins[::2], origins[1::2], strict=True))
     found: dict[UOp, PendingCall] = {}
     seen: set[UOp] = set()
-    rest = [root] if numbering.passed else []
+    rest = [root]
     while rest:
         for u in map(numbering.leaves.__getitem__, runtime.numbers_of(rest.pop())):
             if u is not None and u not in seen:
@@ -399,12 +426,12 @@ def _seed(result: Tensor, cotangent: Tensor | None) -> UOp:
             f"backward: only floats have gradients, and {_text(result)} is not one; use .float() before"
         )
     if cotangent is None:
-        if u.size != 1:
+        if u.shape and u.size != 1:
             raise GradientError(
                 f"backward: {_text(result)} has {u.size} elements; reduce it to one number (.sum(), .mean()) "
                 f"or pass backward(gradient=...) of the same shape"
             )
-        return const(u.dtype, 1)
+        return UOp(Op.CONST, u.dtype, (), 1.0)  # as every float dtype stores it
     c = result._lift(cotangent, "backward").uop
     if c.shape != u.shape:
         raise ShapeError(f"backward: gradient has shape {c.shape}, but the result has {u.shape}; they must be equal")

@@ -7,8 +7,8 @@ calls that were made with it before are made again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from anneal.errors import GradientError
@@ -77,18 +77,23 @@ class Hooks:
         self.after.clear()
 
 
-@contextmanager
-def releasing(retain_graph: bool, create_graph: bool) -> Iterator[None]:
+class releasing:
     """A gradient that is taken in the block is, without `retain_graph`, the last that hooks of results, and calls that
     were captured, see; with `create_graph` it is differentiable."""
-    outer = here.hooks, here.creates, here.grad
-    here.hooks, here.creates, here.grad = [], create_graph, here.grad or create_graph
-    try:
-        yield
-    finally:
-        called = here.hooks
-        here.hooks, here.creates, here.grad = outer
-        for hooks in [] if retain_graph else called:
+
+    __slots__ = ("_creates", "_outer", "_retain")
+
+    def __init__(self, retain_graph: bool, create_graph: bool) -> None:
+        self._retain, self._creates = retain_graph, create_graph
+
+    def __enter__(self) -> None:
+        self._outer = here.hooks, here.creates, here.grad
+        here.hooks, here.creates, here.grad = [], self._creates, here.grad or self._creates
+
+    def __exit__(self, *_: object) -> None:
+        called = here.hooks or []
+        here.hooks, here.creates, here.grad = self._outer
+        for hooks in [] if self._retain else called:
             hooks.release()
 
 
