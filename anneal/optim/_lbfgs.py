@@ -426,17 +426,17 @@ class ZeroRedundancyOptimizer(Optimizer):
     def _load(self, flat: Mapping[str, Any]) -> None:
         """Take over the state of an optimiser of one process, or of this class with any number of processes."""
         numbers = {id(p): n for n, p in enumerate(self.params)}
-        groups = {key: value for key, value in flat.items() if key.startswith("group.")}
-        self.optimizer._load(groups)
-        for s in self.shards:
+        mine = {key: value for key, value in flat.items() if key.startswith("group.")}
+        for k, s in enumerate(self.shards):
             of = [numbers[id(p)] for p in s.params]
-            for name in dict.fromkeys([key.partition(".")[2] for key in flat if key.partition(".")[0] == str(of[0])]):
+            for name in [key.partition(".")[2] for key in flat if key.startswith(f"{of[0]}.")]:
                 given = [flat.get(f"{n}.{name}") for n in of]
                 whole = [t if isinstance(t, Tensor) else Tensor(t) for t in given if t is not None]
-                if [t.shape for t in whole] != [p.shape for p in s.params] and any(t.ndim for t in whole):
+                like = [t.shape for t in whole] == [p.shape for p in s.params]
+                if not like and any(t.numel() > 1 for t in whole):
                     raise DataError(f"load_state_dict: {name} of parameters {of} has other shapes than these")
-                mine = s.of(whole) if whole[0].shape == s.params[0].shape else whole[0]
-                self.optimizer._state(s.part, name).assign(mine)
+                mine[f"{k}.{name}"] = s.of(whole) if like else whole[0]
+        self.optimizer._load(mine)
 
 
 def _same(tensors: Sequence[Tensor], kind: Any, nbytes: int) -> list[list[int]]:
