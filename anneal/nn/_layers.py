@@ -163,18 +163,9 @@ class EmbeddingBag(Resettable):
 
     @checked
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        return F.embedding_bag(
-            input,
-            self.weight,
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.mode,
-            per_sample_weights=per_sample_weights,
-            include_last_offset=self.include_last_offset,
-            padding_idx=self.padding_idx,
-        )
+        held = self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False
+        ends = self.include_last_offset, self.padding_idx
+        return F.embedding_bag(input, self.weight, offsets, *held, per_sample_weights, *ends)
 
 
 class Bilinear(Resettable):

@@ -12,7 +12,12 @@ from anneal.errors import SettingError
 from anneal.ops import init_of
 from anneal.optim._base import Optimizer
 from anneal.optim._schedule import (
-    CosineAnnealingWarmRestarts, CyclicLR, LRScheduler, OneCycleLR, Rates, each,
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    LRScheduler,
+    OneCycleLR,
+    Rates,
+    each,
 )  # fmt: skip
 
 Factor = Callable[[int], float]
