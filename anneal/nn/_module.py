@@ -136,7 +136,7 @@ class Module(Hooked, Stateful):
                 locate(error, "", type(self).__name__)
                 shorten(error)
                 raise
-        nodes = arena()
+        nodes = arena().here
         before = nodes.path
         name = names.get(id(self))
         if name is None:  # no attribute of a module that is being called: it goes by its class

@@ -23,7 +23,7 @@ class Row(Module):
 
     _function: ClassVar[Callable[..., Tensor]]
     _settings: ClassVar[tuple[str, ...]] = ()
-    _taken: ClassVar[Callable[[Any], tuple[Any, ...]]] = staticmethod(lambda row: ())  # what the function takes
+    _taken: ClassVar[Any] = staticmethod(lambda row: ())  # the values that the function takes
 
     def __init_subclass__(cls, function: Callable[..., Tensor] | None = None, of: str = "") -> None:
         if function is not None:
