@@ -395,12 +395,11 @@ def _projected(
     if own is None:
         assert weight is not None
         if q is k and k is v:
-            three = F.linear(q, weight, bias)
-            return [three[..., i * width : (i + 1) * width] for i in range(3)]
-        weights: list[Tensor] = [weight[i * width : (i + 1) * width] for i in range(3)]
+            return list(F.linear(q, weight, bias).split(width, -1))
+        weights = list(weight.split(width))
     else:
         weights = [w for w in own if w is not None]
-    biases = [None] * 3 if bias is None else [bias[i * width : (i + 1) * width] for i in range(3)]
+    biases = [None] * 3 if bias is None else bias.split(width)
     return [F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
 
 
