@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
@@ -19,7 +20,7 @@ R_co = TypeVar("R_co", covariant=True)
 Named = dict[int, tuple[Fun, int]]
 
 
-class ModuleHooks(dict[str, Named]):
+class ModuleHooks(defaultdict[str, Named]):
     """The hooks of one module by when they are called, each a function and whether it takes the keyword arguments too
     (of those "after" 2 more where it is called after an error, too). Those of "pulled_first" and "pulled" get gradients
     of its results, and those with the gradients of its arguments. Those of "saving", "saved", "loading" and "loaded"
@@ -32,7 +33,7 @@ class HasForward(Protocol[P, R_co]):
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
-EVERYWHERE = ModuleHooks()  # of all modules; they come before a module's own
+EVERYWHERE = ModuleHooks(dict)  # of all modules; they come before a module's own
 ALWAYS = 2
 
 
@@ -40,8 +41,8 @@ def hook_on(module: Any, when: str, hook: Fun, prepend: bool = False, with_kwarg
     """Put a hook on a module, or on all for None: `when` is a name of `ModuleHooks`."""
     hooks = EVERYWHERE if module is None else module._hooks
     if hooks is None:
-        hooks = vars(module)["_hooks"] = ModuleHooks()
-    return RemovableHandle(hooks.setdefault(when, {}), (hook, with_kwargs), prepend)
+        hooks = vars(module)["_hooks"] = ModuleHooks(dict)
+    return RemovableHandle(hooks[when], (hook, with_kwargs), prepend)
 
 
 def hooks_of(module: Any, when: str) -> list[tuple[Fun, int]]:

@@ -11,14 +11,7 @@ from typing import Any, ClassVar, dataclass_transform
 from anneal.errors import SettingError
 from anneal.ops import init_of
 from anneal.optim._base import Optimizer
-from anneal.optim._schedule import (
-    CosineAnnealingWarmRestarts,
-    CyclicLR,
-    LRScheduler,
-    OneCycleLR,
-    Rates,
-    each,
-)  # fmt: skip
+from anneal.optim._schedule import CosineAnnealingWarmRestarts, CyclicLR, LRScheduler, OneCycleLR, Rates, each
 
 Factor = Callable[[int], float]
 

@@ -418,7 +418,6 @@ def generate(text: str, name: str, named: bool = False) -> str:
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",
         "# mypy: allow-untyped-defs",
-        "",
         *(["import math"] if re.search(r"\bmath\.", code) else []),
         "from typing import Any",
         "",
