@@ -1,7 +1,6 @@
 """Generated from anneal/codegen/lowering.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
 # mypy: allow-untyped-defs
-
 from typing import Any
 
 from anneal.uop import Op, UOp, const, dtypes

@@ -11,8 +11,8 @@ from anneal.special import gammainc
 from anneal.tensor import Tensor
 
 __all__ = [
-    "Beta", "Cauchy", "Chi2", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "Laplace", "Normal",
-    "Pareto", "StudentT", "Uniform", "Weibull",
+    "Cauchy", "Chi2", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "Laplace", "Normal", "Pareto",
+    "StudentT", "Uniform", "Weibull",
 ]  # fmt: skip
 
 _HALF_LOG_2PI = math.log(2 * math.pi) / 2
@@ -351,62 +351,6 @@ class Chi2(Gamma, df=c.positive):
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
         self._hold(locals())
         self.concentration, self.rate = 0.5 * self.df, Tensor.full_like(self.df, 0.5)
-
-
-class Beta(
-    Distribution,
-    concentration1=c.positive,
-    concentration0=c.positive,
-    support=c.unit_interval,
-    mean=lambda d: d.concentration1 / (d.concentration1 + d.concentration0),
-    log=lambda d, x: xlogy(d.concentration1 - 1.0, x) + xlogy(d.concentration0 - 1.0, 1.0 - x) - d._norm(),
-):
-    """The beta distribution on (0, 1) of two concentrations; `validate_args` as of `Distribution`.
-
-    Args:
-        concentration1, concentration0: how much draws lean to 1 and to 0. `rsample` has no gradient to them.
-
-    >>> Beta(1.0, 3.0, validate_args=None).mean.item()
-    0.25
-    """
-
-    has_rsample = True
-    _flows = False
-    concentration1: Tensor
-    concentration0: Tensor
-
-    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
-
-    def _draw(self, shape: Shape) -> Tensor:
-        a, b = (standard_gamma(shape, x, self).clamp(min=1e-37) for x in (self.concentration1, self.concentration0))
-        return a / (a + b)
-
-    def _norm(self) -> Tensor:
-        a, b = self.concentration1, self.concentration0
-        return a.lgamma() + b.lgamma() - (a + b).lgamma()
-
-    def entropy(self) -> Tensor:
-        a, b = self.concentration1, self.concentration0
-        spread = (a - 1.0) * a.digamma() + (b - 1.0) * b.digamma() - (a + b - 2.0) * (a + b).digamma()
-        return self._norm() - spread
-
-    def _kl(self, q: Any) -> Any:
-        a, b, total = self.concentration1, self.concentration0, self.concentration1 + self.concentration0
-        spread = (a - q.concentration1) * a.digamma() + (b - q.concentration0) * b.digamma()
-        rest = (q.concentration1 + q.concentration0 - total) * total.digamma()
-        return q._norm() - self._norm() + spread + rest
-
-    @property
-    def mode(self) -> Tensor:
-        a, b = self.concentration1 - 1.0, self.concentration0 - 1.0
-        left, right = a.clamp(min=0.0), b.clamp(min=0.0)
-        return ((a < 0.0) & (b < 0.0)).where(1.0, left / (left + right))
-
-    @property
-    def variance(self) -> Tensor:
-        total = self.concentration1 + self.concentration0
-        return self.concentration1 * self.concentration0 / (total**2 * (total + 1.0))
 
 
 class Weibull(

@@ -31,7 +31,13 @@ def soft(x: Tensor) -> Tensor:
     return -(-x).logsigmoid()
 
 
-class _Chances(Distribution, probs=c.unit_interval, logits=c.real):
+class _Chances(
+    Distribution,
+    probs=c.unit_interval,
+    logits=c.real,
+    to_probs=lambda d, logits: logits.sigmoid(),
+    odds_entropy=lambda d: soft(d.logits) - d.logits * d.probs,  # of a bit
+):
     """Probabilities, or their log-odds: one is given, and the other follows."""
 
     probs: Tensor
@@ -39,6 +45,10 @@ class _Chances(Distribution, probs=c.unit_interval, logits=c.real):
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._hold(locals())
+        self._begin()
+
+    def _begin(self) -> None:
+        """Look at the parameters."""
 
     def _hold(self, arguments: dict[str, Any]) -> None:
         if (arguments["probs"] is None) is (arguments["logits"] is None):
@@ -46,26 +56,16 @@ class _Chances(Distribution, probs=c.unit_interval, logits=c.real):
         super()._hold({name: value for name, value in arguments.items() if value is not None})
 
     def __getattr__(self, name: str) -> Any:
-        if name == "logits" and "probs" in vars(self):
-            with enable_grad():  # it is kept, also where a draw asks for it first
-                self.logits = self._to_logits(self.probs)
-        elif name == "probs" and "logits" in vars(self):
-            with enable_grad():
-                self.probs = self._to_probs(self.logits)
-        else:
+        given = {"logits": "probs", "probs": "logits"}.get(name)
+        if given not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with enable_grad():  # it is kept, also where a draw asks for it first
+            setattr(self, name, getattr(self, f"_to_{name}")(vars(self)[given]))
         return vars(self)[name]
 
     def _to_logits(self, probs: Tensor) -> Tensor:
         p = clamped(probs)
         return p.log() - (-p).log1p()
-
-    def _to_probs(self, logits: Tensor) -> Tensor:
-        return logits.sigmoid()
-
-    def _odds_entropy(self) -> Tensor:
-        """The entropy of a bit."""
-        return soft(self.logits) - self.logits * self.probs
 
 
 class Bernoulli(
@@ -253,6 +253,9 @@ class Categorical(
     mode=lambda d: d.probs.argmax(-1),
     variance=lambda d: d.mean,
     values=lambda d: Tensor.arange(d._count, device=d.probs.device),
+    draw=lambda d, shape: (d.probs / d._exponential((*shape, d._count))).argmax(-1),
+    to_logits=lambda d, probs: clamped(probs).log(),
+    to_probs=lambda d, logits: logits.softmax(-1),
 ):
     """A place along the last axis, by weights `probs`, which are made to add up to 1, or by `logits`;
     `validate_args` as of `Distribution`. Draws are int32.
@@ -263,20 +266,13 @@ class Categorical(
 
     has_enumerate_support = True
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        super().__init__(probs, logits, validate_args)
-        if logits is None:
+    def _begin(self) -> None:
+        if "probs" in vars(self):
             self.probs = self.probs / self.probs.sum(-1, keepdim=True)
         else:
             self.logits = self.logits - self.logits.logsumexp(-1, keepdim=True)
         self._count = self._first().shape[-1]
         self.support = c.integer_interval(0, self._count - 1)
-
-    def _to_logits(self, probs: Tensor) -> Tensor:
-        return clamped(probs).log()
-
-    def _to_probs(self, logits: Tensor) -> Tensor:
-        return logits.softmax(-1)
 
     @property
     def param_shape(self) -> Shape:
@@ -284,17 +280,14 @@ class Categorical(
         shape: Shape = self._first().shape
         return shape
 
-    def _draw(self, shape: Shape) -> Tensor:
-        return (self.probs / self._exponential((*shape, self._count))).argmax(-1)
-
     def _ones(self, places: Tensor) -> Tensor:
         """Rows of zeros with a one at a place."""
         rows = places.unsqueeze(-1) == Tensor.arange(self._count, device=places.device)
         return rows.cast(self.probs.dtype)
 
-    def log_prob(self, value: Any) -> Tensor:
-        x = self._check_value(value).cast(dtypes.int32)
-        if len(x.shape) < len(self._batch_shape) or x.shape != self._batch_shape:
+    def _log(self, x: Tensor) -> Tensor:
+        x = x.cast(dtypes.int32)
+        if x.shape != self._batch_shape:
             x = x + Tensor.zeros(*self._batch_shape, dtype=dtypes.int32, device=x.device)
         rows = self.logits.expand(*x.shape, self._count)
         return rows.gather(-1, x.unsqueeze(-1)).squeeze(-1)
@@ -315,6 +308,7 @@ class OneHotCategorical(
     mode=lambda d: d._ones(d.probs.argmax(-1)),
     variance=lambda d: d.probs * (1.0 - d.probs),
     values=lambda d: Tensor.eye(d._count, device=d.probs.device),
+    log=lambda d, x: (x > 0.5).where(d.logits, 0.0).sum(-1),
 ):
     """`Categorical`, whose draws are rows of zeros with a one; `probs`, `logits` and `validate_args` as of that.
 
@@ -322,17 +316,14 @@ class OneHotCategorical(
     [0.25, 0.75]
     """
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        super().__init__(probs, logits, validate_args)
+    def _begin(self) -> None:
+        super()._begin()
         self._event_shape, self.support = (self._count,), c.one_hot
 
     _apart, _kl = True, Categorical._kl
 
     def _draw(self, shape: Shape) -> Tensor:
         return self._ones(super()._draw(shape[:-1]))
-
-    def log_prob(self, value: Any) -> Tensor:
-        return (self._check_value(value) > 0.5).where(self.logits, 0.0).sum(-1)
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
@@ -384,8 +375,7 @@ class Multinomial(
     def _draw(self, shape: Shape) -> Tensor:
         return self._ones(super()._draw((self.total_count, *shape[:-1]))).sum(0)
 
-    def log_prob(self, value: Any) -> Tensor:
-        x = self._check_value(value)
+    def _log(self, x: Tensor) -> Tensor:
         ways = (x.sum(-1) + 1.0).lgamma() - (x + 1.0).lgamma().sum(-1)
         return ways + (x == 0.0).where(0.0, self.logits * x).sum(-1)
 

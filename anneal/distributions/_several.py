@@ -1,4 +1,4 @@
-"""Distributions of vectors, and distributions made of others."""
+"""Distributions of vectors, and distributions made of others, the beta distribution of Dirichlet's among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anneal.errors import SettingError, ShapeError
 from anneal.linalg import cholesky, inv, solve_triangular
 from anneal.tensor import Tensor
 
-__all__ = ["Dirichlet", "Independent", "LowRankMultivariateNormal", "MixtureSameFamily", "MultivariateNormal"]
+__all__ = ["Beta", "Dirichlet", "Independent", "LowRankMultivariateNormal", "MixtureSameFamily", "MultivariateNormal"]
 
 
 class Dirichlet(
@@ -70,6 +70,46 @@ class Dirichlet(
     def variance(self) -> Tensor:
         a, total = self.concentration, self.concentration.sum(-1, keepdim=True)
         return a * (total - a) / (total**2 * (total + 1.0))
+
+
+class Beta(
+    Distribution,
+    concentration1=c.positive,
+    concentration0=c.positive,
+    support=c.unit_interval,
+    mean=lambda d: d._pair.mean[..., 0],
+    mode=lambda d: d._pair.mode[..., 0],
+    log=lambda d, x: d._pair._log(Tensor.stack([x, 1.0 - x], -1)),
+    entropy=lambda d: d._pair.entropy(),
+    kl=lambda p, q: p._pair._kl(q._pair),
+):
+    """The beta distribution on (0, 1) of two concentrations; `validate_args` as of `Distribution`.
+
+    Args:
+        concentration1, concentration0: how much draws lean to 1 and to 0. `rsample` has no gradient to them.
+
+    >>> Beta(1.0, 3.0, validate_args=None).mean.item()
+    0.25
+    """
+
+    has_rsample = True
+    _flows = False
+    concentration1: Tensor
+    concentration0: Tensor
+
+    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
+        self._hold(locals())
+        # of x and 1 - x
+        self._pair = Dirichlet(Tensor.stack([self.concentration1, self.concentration0], -1), validate_args=False)
+
+    def _draw(self, shape: Shape) -> Tensor:
+        a, b = (standard_gamma(shape, x, self).clamp(min=1e-37) for x in (self.concentration1, self.concentration0))
+        return a / (a + b)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total**2 * (total + 1.0))
 
 
 class _Vectors(

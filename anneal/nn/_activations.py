@@ -98,7 +98,7 @@ class LeakyReLU(Unary, function=F.leaky_relu):
     inplace: bool = False
 
 
-class RReLU(Row):
+class RReLU(Unary, function=F.rrelu, of="lower upper training inplace"):
     """x above 0, below it x times a slope drawn from [lower, upper) in training, else times their mean.
 
     >>> RReLU(0.25, 0.75).eval()(Tensor([-2.0, 3.0]))
@@ -108,10 +108,6 @@ class RReLU(Row):
     lower: float = 1 / 8
     upper: float = 1 / 3
     inplace: bool = False
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rrelu(x, self.lower, self.upper, self.training, self.inplace)
 
 
 class Hardtanh(Unary, function=F.hardtanh):
@@ -247,7 +243,7 @@ class GLU(Unary, function=F.glu):
     dim: int = -1
 
 
-class PReLU(Resettable):
+class PReLU(Unary, Resettable, function=F.prelu, of="weight"):
     """x above 0, below it x times a weight that trains: one for all, or one for each channel (axis 1).
 
     >>> PReLU()(Tensor([-2.0, 3.0])).tolist()
@@ -269,10 +265,6 @@ class PReLU(Resettable):
     def reset_parameters(self) -> None:
         """Set the weight to `init`."""
         self.weight.assign(self.init)
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.prelu(x, self.weight)
 
 
 class _Softmax(Row):
@@ -321,7 +313,7 @@ class Softmax2d(Row):
         return F.softmax(x, dim=-3)
 
 
-class _Dropout(Row):
+class _Dropout(Unary, of="p training inplace"):
     _draws = True
     p: float = 0.5
     inplace: bool = False
@@ -329,10 +321,6 @@ class _Dropout(Row):
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:
             raise ShapeError(f"{type(self).__name__}: p is a probability between 0 and 1, not {self.p}")
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return self._function(x, self.p, self.training, self.inplace)
 
 
 class Dropout(_Dropout, function=F.dropout):

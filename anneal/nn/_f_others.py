@@ -125,10 +125,9 @@ def ctc_loss(
         following = Tensor.stack([a, one, skips.where(two, _LOW)], dim=0).logsumexp(0) + given[t]
         a = (steps > t).where(following.clamp(min=_LOW), a)
     ends = np.array(short)
-    last = a.gather(1, Tensor(2 * ends[:, None], device=x.device)).squeeze(1)
-    other = a.gather(1, Tensor(np.maximum(2 * ends[:, None] - 1, 0), device=x.device)).squeeze(1)
-    other = Tensor(ends > 0, device=x.device).where(other, _LOW)
-    loss = -Tensor.stack([last, other], dim=0).logsumexp(0)
+    places = 2 * ends[:, None] - [0, 1]  # of the last blank and of the label before it, if there is one
+    last = a.gather(1, Tensor(np.maximum(places, 0), device=x.device))
+    loss = -Tensor(places >= 0, device=x.device).where(last, _LOW).logsumexp(1)
     impossible = loss > 1e28
     shown = impossible.where(0.0 if zero_infinity else math.inf, loss)
     if x.requires_grad:  # torch's gradient is that in logits, of which these are the log_softmax
@@ -396,12 +395,11 @@ def _projected(
     if own is None:
         assert weight is not None
         if q is k and k is v:
-            three = F.linear(q, weight, bias)
-            return [three[..., i * width : (i + 1) * width] for i in range(3)]
-        weights: list[Tensor] = [weight[i * width : (i + 1) * width] for i in range(3)]
+            return list(F.linear(q, weight, bias).split(width, -1))
+        weights = list(weight.split(width))
     else:
         weights = [w for w in own if w is not None]
-    biases = [None] * 3 if bias is None else [bias[i * width : (i + 1) * width] for i in range(3)]
+    biases = [None] * 3 if bias is None else bias.split(width)
     return [F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
 
 

@@ -344,7 +344,7 @@ def _fractional(
     out = per_axis("output_size", output_size, axes)
     whole = x if x.ndim == axes + 2 else x.unsqueeze(0)
     lead = whole.shape[:2]
-    samples, windows, places = _random_samples, whole, []
+    samples, at = _random_samples, Tensor(0, device=x.device)  # the elements of each window
     if samples is None:
         samples = Tensor.rand(*lead, axes, device=x.device, dtype=x.dtype)
     for i, (n, m, w) in enumerate(zip(inner, out, kernel, strict=True)):
@@ -353,27 +353,13 @@ def _fractional(
         alpha = (n - w) / max(1, m - 1)
         starts = ((steps + sample) * alpha).int() - (sample * alpha).int()
         starts = (steps == m - 1).where(n - w, starts)  # the last window ends at the end
-        index = (starts.unsqueeze(-1) + Tensor.arange(w, device=x.device)).reshape(*lead, m * w)
-        places.append(index)
-        at = 2 + i
-        shape = [*lead, *[1] * i, m * w, *[1] * (axes - 1 - i)]
-        full = [*windows.shape[:at], m * w, *windows.shape[at + 1 :]]
-        windows = windows.gather(at, index.reshape(*shape).expand(*full))
-    pairs = [*lead, *[v for m, w in zip(out, kernel, strict=True) for v in (m, w)]]
-    order = [0, 1, *range(2, 2 + 2 * axes, 2), *range(3, 3 + 2 * axes, 2)]
-    rows = windows.reshape(*pairs).permute(*order).flatten(2 + axes)
-    best = rows.argmax(-1)
-    values = rows.gather(-1, best.unsqueeze(-1)).squeeze(-1)
-    flat, rest, stride = best * 0, best, 1
-    for i in reversed(range(axes)):
-        offset, rest = rest % kernel[i], rest // kernel[i]
-        window = Tensor.arange(out[i], device=x.device).reshape(*[-1 if j == i else 1 for j in range(axes)])
-        place = (window * kernel[i] + offset).flatten(2)
-        flat = flat + places[i].gather(-1, place).reshape(*best.shape) * stride
-        stride *= inner[i]
-    if x.ndim == axes + 1:
-        values, flat = values.squeeze(0), flat.squeeze(0)
-    return ValuesIndices(values, flat)
+        places = starts.unsqueeze(-1) + Tensor.arange(w, device=x.device)
+        at = at * n + places.reshape(*lead, *[1] * i, m, *[1] * (axes - 1), w, *[1] * (axes - 1 - i))
+    at = at.flatten(2 + axes)
+    rows = whole.flatten(2).gather(-1, at.flatten(2)).reshape(*at.shape)
+    best = rows.argmax(-1).unsqueeze(-1)
+    values, flat = [t.gather(-1, best).squeeze(-1) for t in (rows, at)]
+    return ValuesIndices(values, flat) if whole is x else ValuesIndices(values.squeeze(0), flat.squeeze(0))
 
 
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = family(
@@ -473,13 +459,10 @@ def embedding_bag(
         counts = input != padding_idx % weight.shape[0]
     if offsets is None:  # (bags, 1, n): each row of input is one bag
         return _bags(rows, counts.unsqueeze(1), mode).squeeze(1)
-    starts = offsets[:-1] if include_last_offset else offsets
-    at = Tensor.arange(input.shape[0], device=input.device)
-    bag = (at.unsqueeze(0) >= starts.unsqueeze(1)).int().sum(0) - 1
-    member = (bag.unsqueeze(0) == Tensor.arange(starts.shape[0], device=input.device).unsqueeze(1)) & counts
-    if include_last_offset:
-        member = member & (at < offsets[-1])
-    return _bags(rows, member, mode)
+    if not include_last_offset:
+        offsets = Tensor.cat([offsets, Tensor([input.shape[0]], dtype=offsets.dtype, device=offsets.device)])
+    at, bounds = Tensor.arange(input.shape[0], device=input.device), offsets.unsqueeze(1)
+    return _bags(rows, (at >= bounds[:-1]) & (at < bounds[1:]) & counts, mode)
 
 
 def check_bags(name: str, mode: str) -> None:

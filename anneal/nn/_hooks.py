@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError, GradientError
@@ -19,64 +20,37 @@ R_co = TypeVar("R_co", covariant=True)
 Named = dict[int, tuple[Fun, int]]
 
 
-class ModuleHooks:
-    """The hooks of one module by their numbers: the function, and whether it takes the keyword arguments too (of those
-    in `after` 2 more where it is called after an error, too). Those of `pulled_first` and `pulled` get gradients of its
-    results, and those with the gradients of its arguments. The last four are called with its state."""
-
-    before: Named
-    after: Named
-    pulled_first: Named
-    pulled: Named
-    saving: Named
-    saved: Named
-    loading: Named
-    loaded: Named
-
-    def __init__(self) -> None:
-        for when in ModuleHooks.__annotations__:
-            setattr(self, when, {})
-
-    def any(self) -> bool:
-        """True if there is a hook."""
-        return bool(self.before or self.after or self.pulled_first or self.pulled)
+class ModuleHooks(defaultdict[str, Named]):
+    """The hooks of one module by when they are called, each a function and whether it takes the keyword arguments too
+    (of those "after" 2 more where it is called after an error, too). Those of "pulled_first" and "pulled" get gradients
+    of its results, and those with the gradients of its arguments. Those of "saving", "saved", "loading" and "loaded"
+    are called with its state."""
 
 
 class HasForward(Protocol[P, R_co]):
     """A module by its class's own `forward`, whose parameters and result are those of a call."""
 
-    _draws: ClassVar[bool]
-    training: bool
-
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Any]]: ...
 
-    @property
-    def _hooks(self) -> ModuleHooks | None: ...
-
-
-AnyModule = HasForward[..., Any]
-EVERYWHERE = ModuleHooks()  # of all modules; they come before a module's own
-_NONE = ModuleHooks()
+EVERYWHERE = ModuleHooks(dict)  # of all modules; they come before a module's own
 ALWAYS = 2
 
 
 def hook_on(module: Any, when: str, hook: Fun, prepend: bool = False, with_kwargs: int = False) -> RemovableHandle:
-    """Put a hook on a module: `when` is an attribute of `ModuleHooks`."""
-    hooks = module._hooks
+    """Put a hook on a module, or on all for None: `when` is a name of `ModuleHooks`."""
+    hooks = EVERYWHERE if module is None else module._hooks
     if hooks is None:
-        hooks = vars(module)["_hooks"] = ModuleHooks()
-    named: Named = getattr(hooks, when)
-    return RemovableHandle(named, (hook, with_kwargs), prepend)
+        hooks = vars(module)["_hooks"] = ModuleHooks(dict)
+    return RemovableHandle(hooks[when], (hook, with_kwargs), prepend)
 
 
-def hook_everywhere(when: str, hook: Fun, with_kwargs: int = False) -> RemovableHandle:
-    """Put a hook on all modules."""
-    return RemovableHandle(getattr(EVERYWHERE, when), (hook, with_kwargs))
+def hooks_of(module: Any, when: str) -> list[tuple[Fun, int]]:
+    """The hooks of all modules and of this one."""
+    return [hook for hooks in (EVERYWHERE, module._hooks or {}) for hook in hooks.get(when, {}).values()]
 
 
-def called_first(module: AnyModule, args: Args, kwargs: Options) -> Any:
+def called_first(module: Any, args: Args, kwargs: Options) -> Any:
     """`called` for a module that no other calls: the paths of those below begin at it."""
     here.modules = _paths_below(module)
     try:
@@ -88,7 +62,7 @@ def called_first(module: AnyModule, args: Args, kwargs: Options) -> Any:
 _OPEN = {list, dict}  # in an attribute: what is put there or taken later is not seen
 
 
-def _paths_below(module: AnyModule) -> dict[int, str]:
+def _paths_below(module: Any) -> dict[int, str]:
     """The paths of the modules below one, by id."""
     tensors = here.context.tensors
     known = tensors.paths.get(module)
@@ -100,15 +74,13 @@ def _paths_below(module: AnyModule) -> dict[int, str]:
     return known[1].copy()
 
 
-def called(module: AnyModule, args: Args, kwargs: Options) -> Any:
+def called(module: Any, args: Args, kwargs: Options) -> Any:
     """`module.forward` with its hooks: those before may give other arguments, those after another result."""
-    hooks = module._hooks
-    if hooks is None and not EVERYWHERE.any():
+    if module._hooks is None and not any(EVERYWHERE.values()):
         return module.forward(*args, **kwargs)
-    hooks = hooks or _NONE
-    left = [*EVERYWHERE.after.values(), *hooks.after.values()]
+    left = hooks_of(module, "after")
     try:
-        return _called(module, hooks, left, args, kwargs)
+        return _called(module, left, args, kwargs)
     except Exception:
         for hook, whole in left:
             if whole & ALWAYS:
@@ -121,15 +93,9 @@ def called(module: AnyModule, args: Args, kwargs: Options) -> Any:
         raise
 
 
-def _called(
-    module: AnyModule,
-    hooks: ModuleHooks,
-    left: list[tuple[Fun, int]],
-    args: Args,
-    kwargs: Options,
-) -> Any:
+def _called(module: Any, left: list[tuple[Fun, int]], args: Args, kwargs: Options) -> Any:
     """`called` with hooks; of those after, `left` keeps the ones that were not called."""
-    for hook, whole in [*EVERYWHERE.before.values(), *hooks.before.values()]:
+    for hook, whole in hooks_of(module, "before"):
         if whole:
             changed = hook(module, args, kwargs)
             if changed is not None:
@@ -139,11 +105,8 @@ def _called(
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
     back = None
-    if hooks.pulled or hooks.pulled_first or EVERYWHERE.pulled or EVERYWHERE.pulled_first:
-        first, last = [
-            [h for of in (EVERYWHERE, hooks) for h, _ in getattr(of, when).values()]
-            for when in ("pulled_first", "pulled")
-        ]
+    first, last = [[hook for hook, _ in hooks_of(module, when)] for when in ("pulled_first", "pulled")]
+    if first or last:
         back = _Backward(module, first, last)
         args = back.begin(args)
     result = module.forward(*args, **kwargs)
@@ -158,7 +121,7 @@ def _called(
 class _Backward:
     """The hooks of one call that get gradients: of what goes into it and what comes out, each as one node."""
 
-    def __init__(self, module: AnyModule, first: list[Fun], last: list[Fun]) -> None:
+    def __init__(self, module: Any, first: list[Fun], last: list[Fun]) -> None:
         self.module, self.first, self.last = module, first, last
         self.inputs = 0  # arguments of the call
         self.begun = False  # whether one of them requires a gradient
@@ -463,7 +426,7 @@ def register_module_forward_pre_hook(hook: Fun) -> RemovableHandle:
     Sequential
     ReLU
     """
-    return hook_everywhere("before", hook)
+    return hook_on(None, "before", hook)
 
 
 def register_module_forward_hook(hook: Fun, *, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
@@ -474,7 +437,7 @@ def register_module_forward_hook(hook: Fun, *, with_kwargs: bool = False, always
         with_kwargs: whether it is `hook(module, args, kwargs, result)`.
         always_call: whether it is called after an error, too.
     """
-    return hook_everywhere("after", hook, with_kwargs | ALWAYS * always_call)
+    return hook_on(None, "after", hook, with_kwargs=with_kwargs | ALWAYS * always_call)
 
 
 def register_module_full_backward_pre_hook(hook: Fun) -> RemovableHandle:
@@ -483,7 +446,7 @@ def register_module_full_backward_pre_hook(hook: Fun) -> RemovableHandle:
     Args:
         hook: `hook(module, grad_output)`.
     """
-    return hook_everywhere("pulled_first", hook)
+    return hook_on(None, "pulled_first", hook)
 
 
 def register_module_full_backward_hook(hook: Fun) -> RemovableHandle:
@@ -492,7 +455,7 @@ def register_module_full_backward_hook(hook: Fun) -> RemovableHandle:
     Args:
         hook: `hook(module, grad_input, grad_output)`.
     """
-    return hook_everywhere("pulled", hook)
+    return hook_on(None, "pulled", hook)
 
 
 # -- the settings that a printed layer shows, in torch's order and form -----------------------------------------------

@@ -17,7 +17,7 @@ from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 
 
-class Linear(Resettable):
+class Linear(Unary, Resettable, function=F.linear, of="weight bias"):
     """`x @ weight.T + bias`: (..., in_features) to (..., out_features).
 
     >>> Linear(3, 2)(Tensor.ones(4, 3)).shape
@@ -41,10 +41,6 @@ class Linear(Resettable):
         bound = 1 / math.sqrt(max(1, in_features)) if weight is None else 0.0
         self.bias: Tensor | None = init.uniform((out_features,), bound) if bias else None
         self._place(device, dtype)
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
 
 
 class Identity(Module):
@@ -167,18 +163,9 @@ class EmbeddingBag(Resettable):
 
     @checked
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        return F.embedding_bag(
-            input,
-            self.weight,
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.mode,
-            per_sample_weights=per_sample_weights,
-            include_last_offset=self.include_last_offset,
-            padding_idx=self.padding_idx,
-        )
+        held = self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False
+        ends = self.include_last_offset, self.padding_idx
+        return F.embedding_bag(input, self.weight, offsets, *held, per_sample_weights, *ends)
 
 
 class Bilinear(Resettable):
@@ -244,7 +231,7 @@ class PairwiseDistance(Module):
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
-class LayerNorm(Resettable):
+class LayerNorm(Unary, Resettable, function=F.layer_norm, of="normalized_shape weight bias eps"):
     """Layer normalisation over the last axes, with weight and (by default) bias: x less its mean, over its deviation.
 
     Args:
@@ -273,12 +260,8 @@ class LayerNorm(Resettable):
         self.bias: Tensor | None = init.constant(shape, 0.0) if elementwise_affine and bias else None
         self._place(device, dtype)
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
-
-class RMSNorm(Resettable):
+class RMSNorm(Unary, Resettable, function=F.rms_norm, of="normalized_shape weight eps"):
     """Root-mean-square normalisation over the last axes, with a weight: x over the root of its mean square.
 
     Args:
@@ -304,10 +287,6 @@ class RMSNorm(Resettable):
         self.normalized_shape, self.eps = shape, eps
         self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
         self._place(device, dtype)
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
 class GroupNorm(Resettable):

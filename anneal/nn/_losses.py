@@ -384,16 +384,8 @@ class LinearCrossEntropyLoss(_Loss):
 
     @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.linear_cross_entropy(
-            input,
-            self.linear.weight,
-            target,
-            linear_bias=self.linear.bias,
-            weight=self.weight,
-            reduction=self.reduction,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-        )
+        settings = {name: getattr(self, name) for name in ("weight", "reduction", "ignore_index", "label_smoothing")}
+        return F.linear_cross_entropy(input, self.linear.weight, target, linear_bias=self.linear.bias, **settings)
 
 
 class ASMoutput(NamedTuple):

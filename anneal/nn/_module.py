@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 from anneal.errors import DataError, DTypeError, MissingMethodError
-from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, Moved, called, called_first, setting, settings_shown
+from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, called, called_first, setting, settings_shown
 from anneal.nn._state import Stateful
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
@@ -52,7 +52,7 @@ class _Members(UserDict[str, Any]):
         del self.data[name]
 
 
-class Module(Hooked, Stateful, Moved):
+class Module(Hooked, Stateful):
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
     A `Parameter`, and a leaf with `requires_grad`, is a parameter, any other tensor a buffer (saved, not trained), but
@@ -136,12 +136,12 @@ class Module(Hooked, Stateful, Moved):
                 locate(error, "", type(self).__name__)
                 shorten(error)
                 raise
-        nodes = arena()
+        nodes = arena().here
         before = nodes.path
         name = names.get(id(self))
         if name is None:  # no attribute of a module that is being called: it goes by its class
             name = f"{before}.{type(self).__name__}" if before else type(self).__name__
-            for below, m in self.named_modules(name):
+            for below, m in module.named_modules(name):
                 names.setdefault(id(m), below)
         nodes.path = name
         try:

@@ -170,6 +170,12 @@ class _TransformerLayer(Module):
     def _widened(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
+    def _through(self, x: Tensor, *parts: tuple[LayerNorm, Callable[[Tensor], Tensor], Dropout]) -> Tensor:
+        """x with what each part makes of it added, after a dropout; a norm stands before each part or behind it."""
+        for norm, part, drop in parts:
+            x = x + drop(part(norm(x))) if self.norm_first else norm(x + drop(part(x)))
+        return x
+
 
 class TransformerEncoderLayer(_TransformerLayer):
     """A layer of the transformer's encoder: attention to itself and an MLP, with norms: (time, batch, d_model) to that.
@@ -193,18 +199,10 @@ class TransformerEncoderLayer(_TransformerLayer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        x = src
-        if self.norm_first:
-            x = x + self._attend(self.norm1(x), src_mask, src_key_padding_mask, is_causal)
-            return x + self._widen(self.norm2(x))
-        x = self.norm1(x + self._attend(x, src_mask, src_key_padding_mask, is_causal))
-        return self.norm2(x + self._widen(x))
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
 
-    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
-        return self.dropout1(self.self_attn(x, x, x, padding, False, mask, is_causal=is_causal)[0])
-
-    def _widen(self, x: Tensor) -> Tensor:
-        return self.dropout2(self._widened(x))
+        return self._through(src, (self.norm1, attend, self.dropout1), (self.norm2, self._widened, self.dropout2))
 
 
 class TransformerDecoderLayer(_TransformerLayer):
@@ -232,25 +230,14 @@ class TransformerDecoderLayer(_TransformerLayer):
         memory_is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            out = self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)
-            return self.dropout1(out[0])
+            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
 
         def look(x: Tensor) -> Tensor:
             mask, padding = memory_mask, memory_key_padding_mask
-            out = self.multihead_attn(x, memory, memory, padding, False, mask, is_causal=memory_is_causal)
-            return self.dropout2(out[0])
+            return self.multihead_attn(x, memory, memory, padding, False, mask, is_causal=memory_is_causal)[0]
 
-        def widen(x: Tensor) -> Tensor:
-            return self.dropout3(self._widened(x))
-
-        x = tgt
-        if self.norm_first:
-            x = x + attend(self.norm1(x))
-            x = x + look(self.norm2(x))
-            return x + widen(self.norm3(x))
-        x = self.norm1(x + attend(x))
-        x = self.norm2(x + look(x))
-        return self.norm3(x + widen(x))
+        widen = self.norm3, self._widened, self.dropout3
+        return self._through(tgt, (self.norm1, attend, self.dropout1), (self.norm2, look, self.dropout2), widen)
 
 
 class _Stack(Module):

@@ -315,15 +315,15 @@ class RNNCellBase(_Gated):
         self._weigh("", input_size, bias)
         self._place(device, dtype)
 
-    def _rows(self, x: Tensor, *states: Tensor | None) -> tuple[bool, Tensor, list[Tensor]]:
-        """True if there is no batch, then x and the states with one; absent states are zeros."""
+    def _next(self, x: Tensor, *states: Tensor | None) -> list[Tensor]:
+        """The next state; absent states are zeros."""
         name, single = type(self).__name__, x.ndim == 1
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ShapeError(f"{name}: x has shape (batch, {self.input_size}) or ({self.input_size},), not {x.shape}")
         if single:
             x = x.unsqueeze(0)
         shape = (x.shape[0], self.hidden_size)
-        out = []
+        given = []
         for s in states:
             if s is None:
                 s = Tensor.zeros(*shape, dtype=x.dtype, device=x.device)
@@ -331,12 +331,7 @@ class RNNCellBase(_Gated):
                 s = s.unsqueeze(0)
             if s.shape != shape:
                 raise ShapeError(f"{name}: for x of this size a state has shape {shape}, not {s.shape}")
-            out.append(s)
-        return single, x, out
-
-    def _next(self, x: Tensor, *states: Tensor | None) -> list[Tensor]:
-        """The next state."""
-        single, x, given = self._rows(x, *states)
+            given.append(s)
         new = self._cell(F.linear(x, self.weight_ih, self.bias_ih), self.weight_hh, self.bias_hh, given)
         return [s.squeeze(0) for s in new] if single else new
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, ClassVar, dataclass_transform
 
 from anneal.nn._module import Module
@@ -15,14 +16,16 @@ class Row(Module):
     """Base of layers that are a function with settings.
 
     A class below is a row: it names the function, and its annotated attributes are the settings, all of them, in the
-    order in which `__init__` takes and keeps them and the function takes them after its tensors. `__post_init__`, where
-    there is one, looks at the settings. To type checkers a row is a dataclass.
+    order in which `__init__` takes and keeps them and the function takes them after its tensors; where the function
+    takes others, weights among them, `of` has their names. `__post_init__`, where there is one, looks at the settings.
+    To type checkers a row is a dataclass.
     """
 
     _function: ClassVar[Callable[..., Tensor]]
     _settings: ClassVar[tuple[str, ...]] = ()
+    _taken: ClassVar[Any] = staticmethod(lambda row: ())  # the values that the function takes
 
-    def __init_subclass__(cls, function: Callable[..., Tensor] | None = None) -> None:
+    def __init_subclass__(cls, function: Callable[..., Tensor] | None = None, of: str = "") -> None:
         if function is not None:
             cls._function = staticmethod(function)
         kinds = vars(cls).get("__annotations__", {}).values()
@@ -31,6 +34,9 @@ class Row(Module):
                 made = init_of(cls)
                 cls._settings = (*made.row[0], *made.row[1])
                 cls.__init__ = checked(made)  # type: ignore[method-assign]
+                of = of or " ".join(cls._settings)
+        if of:
+            cls._taken = staticmethod(_values_of(of.split()))
         super().__init_subclass__()
 
     def __post_init__(self) -> None:
@@ -38,7 +44,7 @@ class Row(Module):
 
     def _of(self, *tensors: Any) -> Tensor:
         """The function of tensors and the settings."""
-        return self._function(*tensors, *[getattr(self, name) for name in self._settings])
+        return self._function(*tensors, *self._taken(self))
 
 
 class Unary(Row):
@@ -46,4 +52,9 @@ class Unary(Row):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        return self._of(x)
+        return self._function(x, *self._taken(self))
+
+
+def _values_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """The function that gives the attributes of these names."""
+    return attrgetter(*names) if len(names) > 1 else lambda row: (getattr(row, names[0]),)

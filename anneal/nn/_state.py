@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, MissingMethodError
-from anneal.nn._hooks import ModuleHooks, hook_on
+from anneal.nn._hooks import ModuleHooks, Moved, hook_on, hooks_of
 from anneal.nn.parameter import Parameter
 from anneal.ops import said
 from anneal.runtime import Fun, here, realize
@@ -35,14 +35,12 @@ class LoadedKeys(NamedTuple):
         return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-class Stateful:
+class Stateful(Moved):
     """The part of `Module` that saves and loads."""
 
     _hooks: ModuleHooks | None
     _unsaved: frozenset[str]
     if TYPE_CHECKING:
-
-        def _tensors(self, private: bool = False, recurse: bool = True) -> Iterator[tuple[str, Any, str, Tensor]]: ...
 
         def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]: ...
 
@@ -127,7 +125,7 @@ class Stateful:
         ]
         keys = LoadedKeys(missing, unexpected)
         wrong += faults
-        after = [m for m, _ in reversed(owners) if m._hooks is not None and m._hooks.loaded]
+        after = [m for m, _ in reversed(owners) if hooks_of(m, "loaded")]
         self._check_loaded(keys if strict and not after else LoadedKeys([], []), wrong)
         for name, m, own, t in list(self._tensors()):
             if name in mine and name in state:
@@ -205,7 +203,7 @@ def _defines(module: Any, name: str) -> bool:
 
 
 def _call_hooks(module: Any, when: str, *given: Any) -> None:
-    for hook, _ in [*getattr(module._hooks, when, {}).values()]:
+    for hook, _ in hooks_of(module, when):
         hook(module, *given)
 
 

@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from anneal.nn._hooks import EVERYWHERE, AnyModule
+from anneal.nn._hooks import EVERYWHERE
 from anneal.nn.parameter import Parameter
 from anneal.runtime import PLAIN, Args, Options, call_late, here
 from anneal.tensor import Tensor
@@ -62,7 +62,7 @@ class _Tree:
 
     __slots__ = ("_dicts", "_forwards", "_held", "_ids", "_rows", "kind", "tensors")
 
-    def __init__(self, root: AnyModule) -> None:
+    def __init__(self, root: Any) -> None:
         self._dicts: list[dict[str, Any]] = []  # the modules' attributes
         self._rows: list[Collection[Any]] = []  # the lists, tuples and dicts in them
         self._forwards: list[tuple[type[Any], Any]] = []
@@ -86,7 +86,7 @@ class _Tree:
         """True if everything is as it was."""
         return [*map(id, self._values())] == self._ids and all([c.forward is f for c, f in self._forwards])  # noqa: C419  # a generator takes longer
 
-    def _walk(self, root: AnyModule, words: list[Any]) -> bool:
+    def _walk(self, root: Any, words: list[Any]) -> bool:
         """Note the modules; False where the tree is called module by module."""
         modules, numbers = [root], {id(root): 0}
         for module in modules:  # it grows meanwhile
@@ -104,7 +104,7 @@ class _Tree:
                     return False
         return True
 
-    def _note(self, value: Any, words: list[Any], modules: list[AnyModule], numbers: dict[int, int]) -> bool:
+    def _note(self, value: Any, words: list[Any], modules: list[Any], numbers: dict[int, int]) -> bool:
         """Note an attribute; False for one whose part in the result is not known."""
         cls = value.__class__
         words.append(cls)
@@ -133,18 +133,18 @@ class _Tree:
         return True
 
 
-_trees: WeakKeyDictionary[AnyModule, _Tree] = WeakKeyDictionary()
+_trees: WeakKeyDictionary[Any, _Tree] = WeakKeyDictionary()
 _kinds: Recent[tuple[Any, ...], _Kind] = Recent(1 << 9)
 
 
 def whole_call(
-    module: AnyModule,
-    forward: Callable[[AnyModule, tuple[Any, ...], dict[str, Any]], Any],
+    module: Any,
+    forward: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
     args: Args,
     kwargs: Options,
 ) -> Any:
     """The result of `forward(module, args, kwargs)`, which calls the module's own, or its remembered result, late."""
-    if not here.defers or not type(module).__module__.startswith(_ROOM) or EVERYWHERE.any():
+    if not here.defers or not type(module).__module__.startswith(_ROOM) or any(EVERYWHERE.values()):
         return forward(module, args, kwargs)
     kind, tensors = _known(module)
     if kind is None or kind.apart or not _plain(args) or (kwargs and not _plain(kwargs.values())):
@@ -164,7 +164,7 @@ def whole_call(
     return call_late(found, (args, tensors), kwargs, run)
 
 
-def _known(module: AnyModule) -> tuple[_Kind | None, list[Tensor]]:
+def _known(module: Any) -> tuple[_Kind | None, list[Tensor]]:
     """The kind of a module's tree, None for one that is called module by module; and the tensors in it."""
     tree = _trees.get(module)
     if tree is None or not tree.is_current():

@@ -214,18 +214,13 @@ class _Strided(Row):
             own["stride"] = own["kernel_size"]
 
 
-class _MaxPool(_Strided):
+class _MaxPool(_Strided, Unary, of="kernel_size stride padding dilation ceil_mode return_indices"):
     kernel_size: Sizes
     stride: Sizes | None = None
     padding: Sizes = 0
     dilation: Sizes = 1
     return_indices: bool = False
     ceil_mode: bool = False
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        kernel, ceil, indices = self.kernel_size, self.ceil_mode, self.return_indices
-        return self._function(x, kernel, self.stride, self.padding, self.dilation, ceil, indices)
 
 
 class _AvgPool(_Strided, Unary):

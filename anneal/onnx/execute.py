@@ -139,7 +139,7 @@ class GraphRun:
                 scope.values[node.outputs[0]] = trained
                 return
             values = [scope.find(x) if x else None for x in node.inputs]
-            nodes = arena()
+            nodes = arena().here
             before = nodes.path
             label = node.name or f"{node.op}:{node.outputs[0] if node.outputs else ''}"
             nodes.path = f"{before}/{label}" if before else label  # kernels tell which nodes they come from

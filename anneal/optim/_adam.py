@@ -204,19 +204,14 @@ class Adam(Optimizer):
             else:
                 rest[key] = value
         super()._load(rest)
-        shared: dict[Any, Tensor] = {}
-        of = {id(t): i for i, g in enumerate(self.param_groups) for t in g["params"]}
-        for n, t in enumerate(self.params):
-            mine, given = self.state.get(id(t), {}), own.get(n)
-            if given is None and _STEP not in mine:
-                continue
-            outdate_captures("an optimiser's state was loaded")
-            mine.pop(_STEP, None)
-            if given is not None:
-                same = of[id(t)], given
-                if same not in shared:
-                    shared[same] = Tensor(np.array([given], np.float32), device=t.device)
-                self.state.setdefault(id(t), {})[_STEP] = shared[same]
+        numbers = iter(range(len(self.params)))
+        for group in self.param_groups:
+            shared: dict[float, Tensor] = {}
+            for t, n in zip(group["params"], numbers):
+                if n in own:
+                    outdate_captures("an optimiser's state was loaded")
+                    count = shared.get(own[n], Tensor(np.array([own[n]], np.float32), device=t.device))
+                    self.state.setdefault(id(t), {})[_STEP] = shared[own[n]] = count
 
 
 class AdamW(Adam):

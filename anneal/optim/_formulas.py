@@ -63,6 +63,10 @@ class StepStates:
         return self.put("step", self["step"] + 1)
 
 
+# What a formula is of: the settings, a parameter and its gradient, the rate, and the parameter's states.
+Operands = tuple[ParameterGroup, Tensor, Tensor, Tensor, StepStates]
+
+
 def _correction(share: tuple[Any, Any, Any], step: Tensor) -> Tensor:
     """1 - beta**step, with the digits that a subtraction would lose."""
     rest: Tensor = -(step * share[2]).expm1()
@@ -108,7 +112,7 @@ class Formula(_Row):
                         p = p * (1 - lr * decay)
                     else:
                         g = g + p * decay
-                new = self._formula(group, p, g, lr, StepStates(self, group, t, wide, done))
+                new = self._formula((group, p, g, lr, StepStates(self, group, t, wide, done)))
                 self._put(t, new.uop, done)
 
 
@@ -138,7 +142,8 @@ class RMSprop(_Captured):
     momentum: InitVar[float] = 0.0
     centered: InitVar[bool] = False
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         a = group["alpha"]
         square = s.mixed("square_avg", a, g * g, 1 - a)
         if group["centered"]:
@@ -171,7 +176,8 @@ class Adagrad(Formula):
     differentiable: InitVar[bool] = False
     fused: InitVar[bool | None] = None
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         step = s.count()
         start = group["initial_accumulator_value"]
         total = s.put("sum", s.get("sum", start) + g * g)
@@ -195,7 +201,8 @@ class Adadelta(_Captured):
     eps: InitVar[float] = 1e-6
     weight_decay: InitVar[float] = 0.0
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         rho, eps = group["rho"], group["eps"]
         square = s.mixed("square_avg", rho, g * g, 1 - rho)
         change = (s["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * g
@@ -217,7 +224,8 @@ class Adamax(_Captured):
     eps: InitVar[float] = 1e-8
     weight_decay: InitVar[float] = 0.0
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         first, second = s.betas()
         rest1, b2 = first[1], second[0]
         step = s.count()
@@ -245,7 +253,8 @@ class NAdam(_Captured):
     momentum_decay: InitVar[float] = 4e-3
     decoupled_weight_decay: InitVar[bool] = False
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         first, second = s.betas()
         (b1, rest1, _), (b2, rest2, _) = first, second
         step = s.count()
@@ -277,7 +286,8 @@ class RAdam(_Captured):
     weight_decay: InitVar[float] = 0.0
     decoupled_weight_decay: InitVar[bool] = False
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         first, second = s.betas()
         rest1, (b2, rest2, _) = first[1], second
         step = s.count()
@@ -308,7 +318,8 @@ class Rprop(_Captured):
     etas: InitVar[tuple[float, float]] = (0.5, 1.2)
     step_sizes: InitVar[tuple[float, float]] = (1e-6, 50.0)
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         less, more = group["etas"]
         sign = (g * s["prev"]).sign()
         first = s.count() == 1.0
@@ -337,7 +348,8 @@ class ASGD(_Captured):
     t0: InitVar[float] = 1e6
     weight_decay: InitVar[float] = 0.0
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         step = s.count()
         # the rate and the weight that the step before left
         rate, weight = (step == 1.0).where(lr, s["eta"]), s.get("mu", 1.0)
@@ -375,7 +387,8 @@ class Adafactor(Formula):
     d: InitVar[float] = 1.0
     weight_decay: InitVar[float] = 0.0
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         eps1, eps2 = group["eps"]
         eps1 = (2.0**-52 if p.dtype.bits == 64 else 2.0**-23) if eps1 is None else eps1
         step = s.count()
@@ -412,7 +425,8 @@ class Lion(Formula):
     betas: InitVar[tuple[float, float]] = (0.9, 0.99)
     weight_decay: InitVar[float] = 0.0
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         (b1, rest1, _), (b2, rest2, _) = s.betas()
         before = s["exp_avg"]
         s.mixed("exp_avg", b2, g, rest2)
@@ -445,7 +459,8 @@ class SparseAdam(Formula):
     ) -> None:
         self._begin(locals())
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         step = s.count()
         first, second = s.betas()
         row = (g != 0).reshape(g.shape[0], -1).any(1).reshape(-1, *[1] * (g.ndim - 1)) if g.ndim > 1 else g != 0
@@ -495,7 +510,8 @@ class Muon(Formula):
             if t.ndim != 2:
                 raise SettingError(f"Muon: trains matrices, not a parameter of shape {t.shape}")
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
+    def _formula(self, of: Operands) -> Any:
+        group, p, g, lr, s = of
         m, rest, _ = s.share("momentum")
         mean = s.mixed("momentum_buffer", m, g, rest)
         x = g + (mean - g) * m if group["nesterov"] else mean

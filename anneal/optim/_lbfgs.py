@@ -13,7 +13,7 @@ from anneal.distributed import Group, all_gather, buckets, clip_parts, reduce_sc
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops import said
 from anneal.optim._base import Optimizer, Parameters, update_phase
-from anneal.optim._states import Saved, array_of, settings_among, settings_of
+from anneal.optim._states import Saved, array_of, settings_among
 from anneal.runtime import realize
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
@@ -404,18 +404,16 @@ class ZeroRedundancyOptimizer(Optimizer):
                 self.zero_grad()
             realize([*results, *take_results(), *done, *new])
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The state as the optimiser of one process has it: every process calls this, and gets all of it."""
+    def _memory(self) -> dict[str, Tensor]:
+        """The state of the parameters as the optimiser of one process has it: every process calls this, and gets all of
+        it.
+        """
         numbers = {id(p): n for n, p in enumerate(self.params)}
         out: dict[str, Tensor] = {}
         for s in self.shards:
             for name, mine in self.state.get(id(s.part), {}).items():
                 whole = s.parts_of(all_gather(mine, self.group)) if mine.shape == (s.size,) else [mine] * len(s.params)
                 out |= {f"{numbers[id(p)]}.{name}": t for p, t in zip(s.params, whole, strict=True)}
-        for i, g in enumerate(self.param_groups):
-            out[f"group.{i}.lr"] = g.rate
-            out |= {f"group.{i}.{name}": t for name, t in self.state.get(id(g), {}).items()}
-        out |= settings_of(self.param_groups, self._sizes)
         realize(list(out.values()))
         return out
 
@@ -425,24 +423,20 @@ class ZeroRedundancyOptimizer(Optimizer):
     def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
         return self.optimizer._from_torch(i, name, array)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of an optimiser of one process, or of this class with any number of processes.
-
-        Raises DataError for a name or shape that does not fit.
-        """
-        flat = self._flat(state)
+    def _load(self, flat: Mapping[str, Any]) -> None:
+        """Take over the state of an optimiser of one process, or of this class with any number of processes."""
         numbers = {id(p): n for n, p in enumerate(self.params)}
-        groups = {key: value for key, value in flat.items() if key.startswith("group.")}
-        self.optimizer._load(groups)
-        for s in self.shards:
+        mine = {key: value for key, value in flat.items() if key.startswith("group.")}
+        for k, s in enumerate(self.shards):
             of = [numbers[id(p)] for p in s.params]
-            for name in dict.fromkeys([key.partition(".")[2] for key in flat if key.partition(".")[0] == str(of[0])]):
+            for name in [key.partition(".")[2] for key in flat if key.startswith(f"{of[0]}.")]:
                 given = [flat.get(f"{n}.{name}") for n in of]
                 whole = [t if isinstance(t, Tensor) else Tensor(t) for t in given if t is not None]
-                if [t.shape for t in whole] != [p.shape for p in s.params] and any(t.ndim for t in whole):
+                like = [t.shape for t in whole] == [p.shape for p in s.params]
+                if not like and any(t.numel() > 1 for t in whole):
                     raise DataError(f"load_state_dict: {name} of parameters {of} has other shapes than these")
-                mine = s.of(whole) if whole[0].shape == s.params[0].shape else whole[0]
-                self.optimizer._state(s.part, name).assign(mine)
+                mine[f"{k}.{name}"] = s.of(whole) if like else whole[0]
+        self.optimizer._load(mine)
 
 
 def _same(tensors: Sequence[Tensor], kind: Any, nbytes: int) -> list[list[int]]:

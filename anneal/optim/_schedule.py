@@ -144,7 +144,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().step(math.floor(at))
 
 
-def _each(name: str, given: Rates, count: int) -> list[float]:
+def each(name: str, given: Rates, count: int) -> list[float]:
     several = list(given) if isinstance(given, (list, tuple)) else [given] * count
     if len(several) != count:
         raise SettingError(f"{name}: {len(several)} numbers for {count} groups")
@@ -225,9 +225,9 @@ class OneCycleLR(_WithMomentum):
         self._phases: list[tuple[float, str, str]] = [(rise, first, top), (end, top, last)]
         if three_phase:
             self._phases[1:] = [(2 * pct_start * total_steps - 2, top, first), (end, first, last)]
-        self._momenta = (_each("OneCycleLR", max_momentum, count), _each("OneCycleLR", base_momentum, count))
+        self._momenta = (each("OneCycleLR", max_momentum, count), each("OneCycleLR", base_momentum, count))
         if last_epoch == -1:
-            for group, most in zip(optimizer.param_groups, _each("OneCycleLR", max_lr, count), strict=True):
+            for group, most in zip(optimizer.param_groups, each("OneCycleLR", max_lr, count), strict=True):
                 low = most / div_factor
                 dict.update(group, initial_lr=low, max_lr=most, min_lr=low / final_div_factor)
         self._take_momentum()
@@ -290,11 +290,11 @@ class CyclicLR(_WithMomentum):
         self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)
         self.mode, self.gamma, self._scale = mode, gamma, scale_fn
         self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
-        self.max_lrs = _each("CyclicLR", max_lr, count)
+        self.max_lrs = each("CyclicLR", max_lr, count)
         if last_epoch == -1:
-            for group, low in zip(optimizer.param_groups, _each("CyclicLR", base_lr, count), strict=True):
+            for group, low in zip(optimizer.param_groups, each("CyclicLR", base_lr, count), strict=True):
                 dict.update(group, initial_lr=low)
-        self._momenta = (_each("CyclicLR", max_momentum, count), _each("CyclicLR", base_momentum, count))
+        self._momenta = (each("CyclicLR", max_momentum, count), each("CyclicLR", base_momentum, count))
         self._take_momentum()
         super().__init__(optimizer, last_epoch)
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from itertools import accumulate
 from operator import attrgetter, is_
 from typing import Any
 
@@ -82,8 +83,11 @@ class Saved(dict[str, Any]):
     """A `state_dict`: tensors by name, and, where they are asked for, torch's "state" and "param_groups"."""
 
     def __init__(self, groups: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> None:
-        super().__init__(settings_of(groups, counts))
-        self.groups = [dict(g) for g in groups]
+        rows = zip(groups, counts, accumulate(counts), strict=True)
+        self.groups = [{**g, "params": [*range(end - count, end)]} for g, count, end in rows]
+        plain = [{name: v for name, v in g.items() if _is_plain(v)} for g in self.groups]
+        # the settings as JSON, whose bytes are a tensor: files of tensors keep them
+        super().__init__({_SETTINGS: Tensor(np.frombuffer(json.dumps(plain).encode(), np.uint8).copy(), device="cpu")})
         self.nested: dict[str, Any] | None = None
         self.states: Callable[[], dict[int, dict[str, Any]]] | None = None  # those of parameters, where they are others
 
@@ -91,34 +95,24 @@ class Saved(dict[str, Any]):
         if key not in ("state", "param_groups"):
             raise KeyError(key)
         if self.nested is None:
-            groups: list[dict[str, Any]] = []
             states: dict[int, dict[str, Any]] = {}
             for n, g in enumerate(self.groups):
-                first = sum(len(before["params"]) for before in groups)
-                groups.append({**g, "params": [*range(first, first + len(g["params"]))]})
-                shared = {k.split(".", 2)[2]: v for k, v in self.items() if k.startswith(f"group.{n}.")}
-                for i in groups[-1]["params"]:
-                    own = {k.partition(".")[2]: v for k, v in self.items() if k.startswith(f"{i}.")}
-                    if own:
-                        states[i] = own | {k: v for k, v in shared.items() if k != "lr"}
-            self.nested = {"state": states if self.states is None else self.states(), "param_groups": groups}
+                shared = {k: v for k, v in self._under(f"group.{n}.").items() if k != "lr"}
+                for i in g["params"]:
+                    if own := self._under(f"{i}."):
+                        states[i] = own | shared
+            self.nested = {"state": states if self.states is None else self.states(), "param_groups": self.groups}
         return self.nested[key]
+
+    def _under(self, prefix: str) -> dict[str, Any]:
+        return {name.removeprefix(prefix): t for name, t in self.items() if name.startswith(prefix)}
 
 
 _SETTINGS = "settings"
 
 
-def settings_of(groups: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> dict[str, Tensor]:
-    """The settings of groups of so many parameters as JSON, whose bytes are a tensor: files of tensors keep them."""
-    kept, first = [], 0
-    for g, count in zip(groups, counts, strict=True):
-        kept.append({n: v for n, v in g.items() if n != "params" and _is_plain(v)})
-        kept[-1]["params"] = [*range(first, first := first + count)]
-    return {_SETTINGS: Tensor(np.frombuffer(json.dumps(kept).encode(), np.uint8).copy(), device="cpu")}
-
-
 def _settings_in(given: Any) -> list[dict[str, Any]]:
-    """The groups that `settings_of` has noted."""
+    """The groups whose settings are noted in a state."""
     try:
         groups: list[dict[str, Any]] = json.loads(array_of(given).astype(np.uint8).tobytes())
         _ = [len(g["params"]) for g in groups]

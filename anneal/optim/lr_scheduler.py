@@ -11,7 +11,7 @@ from typing import Any, ClassVar, dataclass_transform
 from anneal.errors import SettingError
 from anneal.ops import init_of
 from anneal.optim._base import Optimizer
-from anneal.optim._schedule import CosineAnnealingWarmRestarts, CyclicLR, LRScheduler, OneCycleLR
+from anneal.optim._schedule import CosineAnnealingWarmRestarts, CyclicLR, LRScheduler, OneCycleLR, Rates, each
 
 Factor = Callable[[int], float]
 
@@ -371,7 +371,7 @@ class ChainedScheduler(_Several):
         self._last = self._rates()
 
 
-class ReduceLROnPlateau(LRScheduler):
+class ReduceLROnPlateau(_Row):
     """A schedule that multiplies rates by `factor` when a metric has not improved for more than `patience` steps:
     `step(metric)`.
 
@@ -389,28 +389,24 @@ class ReduceLROnPlateau(LRScheduler):
     0.1
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        mode: str = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: str = "rel",
-        cooldown: int = 0,
-        min_lr: float | Sequence[float] = 0.0,
-        eps: float = 1e-8,
-    ) -> None:
-        if factor >= 1.0 or mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+    optimizer: Optimizer
+    mode: str = "min"
+    factor: float = 0.1
+    patience: int = 10
+    threshold: float = 1e-4
+    threshold_mode: str = "rel"
+    cooldown: int = 0
+    min_lr: Rates = 0.0
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.factor >= 1.0 or self.mode not in ("min", "max") or self.threshold_mode not in ("rel", "abs"):
             raise SettingError(
                 f'ReduceLROnPlateau: a factor below 1, mode "min" or "max", threshold_mode "rel" or "abs", not '
-                f"{factor}, {mode!r}, {threshold_mode!r}"
+                f"{self.factor}, {self.mode!r}, {self.threshold_mode!r}"
             )
-        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
-        self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
-        count = len(optimizer.param_groups)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [float(min_lr)] * count  # type: ignore[arg-type]
-        self.best = math.inf if mode == "min" else -math.inf
+        self.min_lrs = each("ReduceLROnPlateau", vars(self).pop("min_lr"), len(self.optimizer.param_groups))
+        self.best = math.inf if self.mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
         self._last = self._rates()
 

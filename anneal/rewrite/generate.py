@@ -77,9 +77,6 @@ class _Writer:
         if self.table.kind != "fold":
             self.names.setdefault(self.root, self.root)
         steps = tests + late
-        if self.table.kind == "fold" and self._swaps(pattern):
-            # Two constants would change places for ever; a pair that no rule computes with stays as it is.
-            steps.append(Step("test", "o1 is not _CONST"))
         if self.rule.guard:
             steps.append(Step("test", self._python(upat.expression_of(self.rule.guard, self.where))))
         self.end = ""
@@ -93,17 +90,6 @@ class _Writer:
                 steps.append(Step("test", f"(not {v}.shape{same})" if same else f"not {v}.shape"))
         steps.append(Step("leaf", result, _bare(self.end)))
         return steps
-
-    def _swaps(self, pattern: upat.TextNode) -> bool:
-        """True if the rule moves a constant from the first place to the second and does nothing else."""
-        a, b = pattern.src if len(pattern.src) == 2 else (None, None)
-        if not (isinstance(a, upat.Var) and a.const and isinstance(b, upat.Var) and not b.const):
-            return False
-        try:
-            made = upat.pattern_of(upat.expression_of(self.rule.result, self.where), self.where)
-        except CompilerError:  # no pattern, so more than a swap
-            return False
-        return made == upat.TextNode(pattern.op, (upat.Var(b.name), upat.Var(a.name)))
 
     def _sources(
         self, p: upat.TextNode, path: str, tests: list[Step], late: list[Step], top: bool = False, same: bool = True
@@ -432,7 +418,6 @@ def generate(text: str, name: str, named: bool = False) -> str:
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",
         "# mypy: allow-untyped-defs",
-        "",
         *(["import math"] if re.search(r"\bmath\.", code) else []),
         "from typing import Any",
         "",

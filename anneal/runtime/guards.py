@@ -212,7 +212,7 @@ class Guards:
         """Note the parameters of a module, some of which may be frozen, and see what its hooks see."""
         if not isinstance(owner, type) and hasattr(type(owner), "named_parameters") and self._new(owner, "parameters"):
             self.tensors += owner.parameters()
-            named = [n for m in owner.modules() if m._hooks is not None for n in vars(m._hooks).values()]
+            named = [n for m in owner.modules() if m._hooks is not None for n in m._hooks.values()]
             self._look([hook for n in named for hook, _ in n.values()], 0)
 
     def _is_unguarded(self, what: str) -> None:

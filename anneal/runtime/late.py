@@ -153,7 +153,7 @@ def call(function: _Named, args: Args, options: Options, run: Run, changes: bool
         n = numbering_of((code, f.f_lasti), state)
         if n is None:
             return _as_it_stands(function, run, args, options)
-    at = _ARENA._here
+    at = _ARENA.here
     modes = (state["grad"], state["wraps"], state["autocast"])
     key = [function, code, f.f_lasti, id(named), at.phase, at.path, modes, *options]
     tensors: list[Handle] = []

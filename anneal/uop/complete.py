@@ -14,6 +14,4 @@ from anneal.uop.ops import LATER
 __all__ = ["alu"]
 
 fold_by(FOLD)
-for _name in ("bind", "count", "decided", "is_symbolic", "mapped", "sizes", "symbolic_arg"):
-    setattr(LATER, _name, getattr(sizes, _name))
-LATER.render, LATER.short = text.render, text.short
+LATER.sizes, LATER.text = sizes, text

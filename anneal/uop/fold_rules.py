@@ -1,7 +1,6 @@
 """Generated from anneal/uop/fold.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
 # mypy: allow-untyped-defs
-
 import math
 from typing import Any
 
@@ -31,9 +30,8 @@ def _fold_add(dtype, src):
         if o1 is _CONST:
             # c1 + c2 -> {v(c1) + v(c2)}
             return const(dtype, s0.arg + s1.arg)
-        if o1 is not _CONST:
-            # c + x -> x + c
-            return s1 + s0
+        # c + x -> x + c
+        return s1 + s0
     if dtype.is_int:
         if o1 is _CONST:
             if s1.arg == 0:
@@ -141,9 +139,8 @@ def _fold_mul(dtype, src):
         if o1 is _CONST:
             # c1 * c2 -> {v(c1) * v(c2)}
             return const(dtype, s0.arg * s1.arg)
-        if o1 is not _CONST:
-            # c * x -> x * c
-            return s1 * s0
+        # c * x -> x * c
+        return s1 * s0
     if o1 is _CONST and s1.arg == 1:
         # x * 1 -> x
         return s0
@@ -303,7 +300,7 @@ def _fold_max(dtype, src):
             r = greatest(s0.arg, s1.arg)
             if r is not None:
                 return const(dtype, r)
-        if o1 is not _CONST and (s0.arg != 0 or not dtype.is_float):
+        if s0.arg != 0 or not dtype.is_float:
             # max(c, x) -> max(x, c) if v(c) != 0 or not dtype.is_float
             return _MAX(s1, s0)
     if s1 is s0:
@@ -333,7 +330,7 @@ def _fold_min(dtype, src):
             r = least(s0.arg, s1.arg)
             if r is not None:
                 return const(dtype, r)
-        if o1 is not _CONST and (s0.arg != 0 or not dtype.is_float):
+        if s0.arg != 0 or not dtype.is_float:
             # min(c, x) -> min(x, c) if v(c) != 0 or not dtype.is_float
             return _MIN(s1, s0)
     if s1 is s0:
@@ -435,9 +432,8 @@ def _fold_eq(dtype, src):
         if o1 is _CONST:
             # c1 == c2 -> {v(c1) == v(c2)}
             return const(dtype, s0.arg == s1.arg)
-        if o1 is not _CONST:
-            # c == x -> x == c
-            return _EQ(s1, s0)
+        # c == x -> x == c
+        return _EQ(s1, s0)
     if s0.dtype.is_int and s1 is s0 and not s0.shape:
         # x:int == x -> True
         return const(dtype, True)
@@ -470,9 +466,8 @@ def _fold_ne(dtype, src):
         if o1 is _CONST:
             # c1 != c2 -> {v(c1) != v(c2)}
             return const(dtype, s0.arg != s1.arg)
-        if o1 is not _CONST:
-            # c != x -> x != c
-            return _NE(s1, s0)
+        # c != x -> x != c
+        return _NE(s1, s0)
     if s0.dtype.is_int and s1 is s0 and not s0.shape:
         # x:int != x -> False
         return const(dtype, False)
@@ -498,9 +493,8 @@ def _fold_and(dtype, src):
         if o1 is _CONST:
             # c1 & c2 -> {v(c1) & v(c2)}
             return const(dtype, s0.arg & s1.arg)
-        if o1 is not _CONST:
-            # c & x -> x & c
-            return s1 & s0
+        # c & x -> x & c
+        return s1 & s0
     if o1 is _CONST:
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool & True -> x
@@ -544,9 +538,8 @@ def _fold_or(dtype, src):
         if o1 is _CONST:
             # c1 | c2 -> {v(c1) | v(c2)}
             return const(dtype, s0.arg | s1.arg)
-        if o1 is not _CONST:
-            # c | x -> x | c
-            return s1 | s0
+        # c | x -> x | c
+        return s1 | s0
     if o1 is _CONST:
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool | False -> x
@@ -585,9 +578,8 @@ def _fold_xor(dtype, src):
         if o1 is _CONST:
             # c1 ^ c2 -> {v(c1) ^ v(c2)}
             return const(dtype, s0.arg ^ s1.arg)
-        if o1 is not _CONST:
-            # c ^ x -> x ^ c
-            return s1 ^ s0
+        # c ^ x -> x ^ c
+        return s1 ^ s0
     if o1 is _CONST:
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool ^ False -> x

@@ -147,16 +147,15 @@ class UOp(_Slots):
 
     def bind(self, value: int) -> UOp:
         """This Variable with the value it has in one run. Raises ShapeError for a value outside its bounds."""
-        bound: UOp = LATER.bind(self, value)
-        return bound
+        return LATER.sizes.bind(self, value)  # type: ignore[no-any-return]
 
     def __bool__(self) -> bool:
         """A node is true, as any object is; a size, or a comparison of sizes, only if its bounds say so."""
         if self.op is _CONST:
             return bool(self.arg)
-        if not SYMBOLIC.seen or (known := LATER.decided(self)) is None:
+        if not SYMBOLIC.seen or (known := LATER.sizes.decided(self)) is None:
             return True
-        return known
+        return known  # type: ignore[no-any-return]
 
     # -- reading --------------------------------------------------------------------------------------------------
     @property
@@ -170,7 +169,7 @@ class UOp(_Slots):
     @property
     def size(self) -> int:
         """The number of elements; a `Count` where that is symbolic."""
-        return LATER.count(self.shape) if SYMBOLIC.seen else math.prod(self.shape)
+        return LATER.sizes.count(self.shape) if SYMBOLIC.seen else math.prod(self.shape)
 
     @property
     def key(self) -> bytes:
@@ -180,8 +179,8 @@ class UOp(_Slots):
 
             for u in toposort((self,), until=lambda u: u._key is not None):
                 h = blake2b(digest_size=16)
-                symbolic = SYMBOLIC.seen and LATER.symbolic_arg(u.arg)
-                arg = LATER.mapped(u.arg, lambda n: f"<{n.key.hex()}>") if symbolic else u.arg
+                symbolic = SYMBOLIC.seen and LATER.sizes.symbolic_arg(u.arg)
+                arg = LATER.sizes.mapped(u.arg, lambda n: f"<{n.key.hex()}>") if symbolic else u.arg
                 h.update(f"{u.op.name}|{u.dtype.name}|{arg!r}|{u.tag!r}|{len(u.src)}".encode())
                 for s in u.src:
                     assert s._key is not None
@@ -201,13 +200,13 @@ class UOp(_Slots):
 
     def __format__(self, spec: str) -> str:
         """The text of a node in a message: a size is the expression that it is; any other node as `str` has it."""
-        return format(repr(self) if SYMBOLIC.seen and LATER.is_symbolic(self) else str(self), spec)
+        return format(repr(self) if SYMBOLIC.seen and LATER.sizes.is_symbolic(self) else str(self), spec)
 
     def __repr__(self) -> str:
-        return LATER.short(self)
+        return LATER.text.short(self)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        return LATER.render(self)
+        return LATER.text.render(self)  # type: ignore[no-any-return]
 
 
 Src = tuple[UOp, ...]
@@ -282,12 +281,12 @@ class Arena(Builder):
     def derive(self, u: UOp) -> None:
         """Untracked nodes that this thread makes from now on bear the line, path and function of `u`, in the phase in
         force: they are its gradient, say."""
-        here = self._here
+        here = self.here
         here.origin = (here.phase, *u.provenance[1:])
 
     def inherit(self, u: UOp) -> None:
         """Untracked nodes that this thread makes from now on bear the provenance of `u`, whose place they take."""
-        self._here.origin = u.provenance
+        self.here.origin = u.provenance
 
     def again(self, u: UOp, src: Src, arg: Any) -> UOp:
         """A node like `u`, with its provenance, of other sources and another argument; not for constants."""
@@ -349,7 +348,7 @@ class Arena(Builder):
         d.vmin = vmin
         d.vmax = vmax
         d.weak = weak
-        here = self._here
+        here = self.here
         if origin is not None:
             d.provenance = origin
         elif here.track:

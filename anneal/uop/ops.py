@@ -26,19 +26,10 @@ SYMBOLIC = _Symbolic()
 
 
 class _Later:
-    """Functions of nodes that the node asks of files written in nodes; `complete.py` fills them in when the room is
-    entered.
-    """
+    """Files of functions of nodes that are written in nodes; `complete.py` puts them here when the room is imported."""
 
-    bind: Callable[[Any, int], Any]
-    count: Callable[[tuple[Any, ...]], int]
-    decided: Callable[[Any], bool | None]
-    is_symbolic: Callable[[Any], bool]
-    mapped: Callable[[Any, Callable[[Any], Any]], Any]
-    render: Callable[[Any], str]
-    short: Callable[[Any], str]
-    sizes: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    symbolic_arg: Callable[[Any], bool]
+    sizes: Any
+    text: Any
 
 
 LATER = _Later()
@@ -71,12 +62,12 @@ def _keep(src: tuple[Any, ...], _arg: Any) -> tuple[Any, ...]:
 
 def _padded(src: tuple[Any, ...], arg: Any) -> tuple[Any, ...]:
     out = tuple([b + s + a for s, (b, a) in zip(src[0].shape, arg, strict=True)])
-    return LATER.sizes(out) if SYMBOLIC.seen else out
+    return LATER.sizes.sizes(out) if SYMBOLIC.seen else out
 
 
 def _shrunk(_: tuple[Any, ...], arg: Any) -> tuple[Any, ...]:
     out = tuple([e - b for b, e in arg])
-    return LATER.sizes(out) if SYMBOLIC.seen else out
+    return LATER.sizes.sizes(out) if SYMBOLIC.seen else out
 
 
 class Op:

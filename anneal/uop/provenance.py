@@ -105,57 +105,38 @@ _OPERATORS = ("__eq__", "__ne__")  # the other operators are functions of anneal
 
 
 class _Here(threading.local):
-    """State of the thread that builds: the phase of its nodes, the module that is being called, and whether nodes note
-    the user's line."""
+    """State of the thread that builds."""
 
-    phase = "forward"
-    path = ""
-    track = True
+    phase = "forward"  # of its nodes
+    path = ""  # of the module that is being called, from the one that was called first: "h.0.mlp"
+    track = True  # whether nodes note the user's line
     origin: Provenance = ("forward", None, 0, "", None)  # the provenance of what is made untracked
 
 
 class Builder:
     """The half of an arena that says of which provenance the nodes are that a thread makes."""
 
-    __slots__ = ("_here",)
+    __slots__ = ("here",)
 
     def __init__(self) -> None:
-        self._here = _Here()
+        self.here = _Here()
 
     @property
     def phase(self) -> str:
         """The phase of the nodes that this thread makes."""
-        return self._here.phase
+        return self.here.phase
 
     @phase.setter
     def phase(self, phase: str) -> None:
-        here = self._here
+        here = self.here
         here.phase = phase
         here.origin = (phase, None, 0, "", None)
-
-    @property
-    def path(self) -> str:
-        """The path of the module that this thread is calling, from the one that was called first: "h.0.mlp"."""
-        return self._here.path
-
-    @path.setter
-    def path(self, path: str) -> None:
-        self._here.path = path
-
-    @property
-    def track(self) -> bool:
-        """A setting: the nodes that this thread makes note the user's line."""
-        return self._here.track
-
-    @track.setter
-    def track(self, track: bool) -> None:
-        self._here.track = track
 
     @contextmanager
     def untracked(self) -> Iterator[None]:
         """Nodes that this thread makes inside are not asked which line they come from: that takes longer than to make
         them."""
-        here = self._here
+        here = self.here
         track, here.track = here.track, False
         origin = here.origin
         try:
@@ -166,7 +147,7 @@ class Builder:
     @contextmanager
     def located(self) -> Iterator[None]:
         """Nodes that this thread makes inside bear the line that runs now: it is looked for once, not for each."""
-        here = self._here
+        here = self.here
         f, kind, function = users_frame(2)
         before = here.origin
         with self.untracked():

@@ -41,7 +41,7 @@ def test_a_node_knows_the_module_and_the_function() -> None:
         assert (f"{n}.layers.0", "linear") in found
         assert (f"{n}.layers.1", "linear") in found
         assert (n, "gelu") in found
-    assert arena().path == ""
+    assert arena().here.path == ""
 
 
 def test_paths_are_those_of_the_modules_as_they_are_at_the_call() -> None:
@@ -91,7 +91,7 @@ def test_a_gradient_bears_the_line_of_its_forward_code() -> None:
         found = [(line, path) for _, _, line, path, _ in of_phase(g.uop, "backward")]
         assert (forward, str(n)) in found
         assert {line for line, _ in found} == {forward}
-    assert arena().track
+    assert arena().here.track
 
 
 def test_gradients_of_functions_do_so_too() -> None:
@@ -130,7 +130,7 @@ def test_the_path_ends_with_the_call_also_by_an_error() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             model(Tensor.ones(1))
-        assert arena().path == ""
+        assert arena().here.path == ""
     assert model[0][0] is not None
     assert {path for *_, path, _ in of_phase(nn.Linear(1, 1)(Tensor.ones(1, 1)).uop, "forward")} == {""}
 

@@ -197,7 +197,7 @@ def test_the_first_builder_is_remembered_and_is_no_part_of_the_key() -> None:
     assert code.co_filename == __file__
     assert line == first.provenance[2] > 0
     with Arena() as a:
-        a.track = False
+        a.here.track = False
         assert (UOp(Op.VARIABLE, I32, (), ("x", -7, 9)) * 5).provenance[1:] == (None, 0, "", None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from anneal.errors import DataError, DTypeError, SettingError, ShapeError
@@ -123,23 +123,21 @@ class _Amount(BasePruningMethod):
             raise SettingError(f"prune: amount is a share from 0 to 1 or a count, not {amount}")
         self.amount = amount
 
-    def _count(self, size: int) -> int:
-        if isinstance(self.amount, int):
-            if self.amount > size:
-                raise SettingError(f"prune: amount is {self.amount} of {size}")
-            return self.amount
-        return round(self.amount * size)
+    _scores: Callable[[Tensor], Tensor]  # of elements or of rows: the least go
 
-    def _without(self, t: Tensor, scores: Tensor, default_mask: Tensor, dim: int | None) -> Tensor:
-        """The mask without the least scores, of elements or of rows along `dim`."""
-        count = self._count(scores.numel())
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        scores = self._scores(t)
+        size = scores.numel()
+        count = self.amount if isinstance(self.amount, int) else round(self.amount * size)
+        if count > size:
+            raise SettingError(f"prune: amount is {self.amount} of {size}")
         if not count:
             return default_mask.clone()
         index = scores.reshape(-1).topk(count, largest=False).indices
-        kept = Tensor.ones(scores.numel(), device=t.device).index_fill(0, index, 0.0)
-        if dim is None:
-            return (default_mask.reshape(-1) * kept).reshape(t.shape)
-        return default_mask * kept.reshape([-1 if n == dim % t.ndim else 1 for n in range(t.ndim)])
+        kept = Tensor.ones(size, device=t.device).index_fill(0, index, 0.0)
+        if self.PRUNING_TYPE == "unstructured":
+            return default_mask * kept.reshape(t.shape)
+        return default_mask * kept.reshape([-1 if n == self.dim % t.ndim else 1 for n in range(t.ndim)])
 
 
 class RandomUnstructured(_Amount):
@@ -149,8 +147,8 @@ class RandomUnstructured(_Amount):
         amount: the share of elements, or their number.
     """
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        return self._without(t, Tensor.rand(*t.shape, device=t.device), default_mask, None)
+    def _scores(self, t: Tensor) -> Tensor:
+        return Tensor.rand(*t.shape, device=t.device)
 
 
 class L1Unstructured(_Amount):
@@ -160,8 +158,8 @@ class L1Unstructured(_Amount):
         amount: the share of elements, or their number.
     """
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        return self._without(t, t.abs(), default_mask, None)
+    def _scores(self, t: Tensor) -> Tensor:
+        return t.abs()
 
 
 class RandomStructured(_Amount):
@@ -177,8 +175,8 @@ class RandomStructured(_Amount):
         super().__init__(amount)
         self.dim = dim
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        return self._without(t, Tensor.rand(t.shape[self.dim], device=t.device), default_mask, self.dim)
+    def _scores(self, t: Tensor) -> Tensor:
+        return Tensor.rand(t.shape[self.dim], device=t.device)
 
 
 class LnStructured(_Amount):
@@ -194,9 +192,8 @@ class LnStructured(_Amount):
         super().__init__(amount)
         self.n, self.dim = n, dim
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        norms = t.movedim(self.dim, 0).flatten(1).norm(self.n, dim=1)
-        return self._without(t, norms, default_mask, self.dim)
+    def _scores(self, t: Tensor) -> Tensor:
+        return t.movedim(self.dim, 0).flatten(1).norm(self.n, dim=1)
 
 
 class CustomFromMask(BasePruningMethod):

@@ -57,12 +57,6 @@ class PackedSequence(_Fields):
         return self._host
 
 
-def _places(sizes: Any) -> Any:
-    """The places of the elements of a packed sequence in (time, batch), counted along both."""
-    batch = int(sizes[0])
-    return np.concatenate([t * batch + np.arange(n) for t, n in enumerate(sizes)]).astype(np.int32)
-
-
 def _lengths(name: str, lengths: Any) -> list[int]:
     given = lengths.tolist() if hasattr(lengths, "tolist") else list(lengths)
     if not given or min(given) <= 0:
@@ -133,13 +127,11 @@ def pack_padded_sequence(
         raise ShapeError(f"{name}: {x.shape[1]} sequences of at most {x.shape[0]} steps have no lengths {given}")
     if enforce_sorted and given != sorted(given, reverse=True):
         raise ShapeError(f"{name}: lengths are in decreasing order, not {given}; or write enforce_sorted=False")
-    order = np.argsort(-np.array(given), kind="stable").astype(np.int32)
-    sizes = np.array([sum(n > t for n in given) for t in range(max(given))], np.int32)
-    places = _places(sizes)
-    if not enforce_sorted:  # from the places among the sorted ones to those in the tensor
-        places = places // len(given) * len(given) + order[places % len(given)]
-    rows = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-    data = rows[Tensor(places, device=x.device)]
+    long = np.array(given)
+    order = np.argsort(-long, kind="stable").astype(np.int32)
+    steps, ranks = (long[order] > np.arange(max(given))[:, None]).nonzero()
+    sizes = np.bincount(steps).astype(np.int32)
+    data = x.flatten(0, 1)[Tensor((steps * len(given) + order[ranks]).astype(np.int32), device=x.device)]
     back = None if enforce_sorted else np.argsort(order).astype(np.int32)
     orders = [] if back is None else [Tensor(order, device=x.device), Tensor(back, device=x.device)]
     out = PackedSequence(data, Tensor(sizes, device="cpu"), *orders)

@@ -1,7 +1,6 @@
 """Generated from anneal/schedule/passes/early.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
 # mypy: allow-untyped-defs
-
 import math
 from typing import Any
 
