@@ -140,13 +140,14 @@ class GraphRun:
                 return
             values = [scope.find(x) if x else None for x in node.inputs]
             nodes = arena()
-            before = nodes.path
+            before, outer = nodes.path, here.node
+            here.node = call
             label = node.name or f"{node.op}:{node.outputs[0] if node.outputs else ''}"
             nodes.path = f"{before}/{label}" if before else label  # kernels tell which nodes they come from
             try:
                 results = call.outcome(values)
             finally:
-                nodes.path = before
+                nodes.path, here.node = before, outer
             if call.of_file:
                 self.constants.results[key] = results
             elif all(map(self.is_fixed, results)):
@@ -237,7 +238,7 @@ class GraphRun:
 
 
 class NodeCall:
-    """A node while it runs: what an operator's function gets first.
+    """A node while it runs; operators' functions have it as `node`.
 
     `op`, `opset`, `version`, `attributes` are the node's; `outputs` is the number of its outputs, and `wants(n)`
     whether the n-th is used; `device` is where tensors are made, `training` whether gradients flow.
@@ -548,8 +549,8 @@ class NodeCall:
         wanted = [of.wants_value(n) for n in range(len(values))]
         given = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
         data = [v for v, w in zip(given, wanted) if not w and v is not None]
-        function = partial(of.function, self, **attributes)
-        on_host = None if of.on_host is None else partial(of.on_host, self, **attributes)
+        function = partial(of.function, **attributes)
+        on_host = None if of.on_host is None else partial(of.on_host, **attributes)
         if any(isinstance(v, Sizes) for v in given):
             # on the host if it moves or computes sizes, else on the device, from the numbers of this run
             if not self.node.domain and not any(isinstance(v, (Tensor, list)) for v in data):
@@ -565,3 +566,13 @@ class NodeCall:
                 if not fit:
                     return on_host(*[self.host(v, "no device holds elements of this type") for v in given])
         return function(*(given if as_it_is else [v if w else self.tensor(v) for v, w in zip(given, wanted)]))
+
+
+class _Running:
+    """The node that runs in this thread, as if it was that: `node.fail(...)` is the NodeCall's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(here.node, name)
+
+
+node: NodeCall = _Running()  # type: ignore[assignment]
