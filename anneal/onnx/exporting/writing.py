@@ -159,11 +159,7 @@ def _as_name(path: str) -> str:
 
 
 def _stand_ins(
-    function: Any,
-    args: Args,
-    kwargs: Options,
-    dynamic: Mapping[str, Mapping[int, Any]],
-    names: Sequence[str] | None,
+    function: Any, args: Args, kwargs: Options, dynamic: Mapping[str, Mapping[int, Any]], names: Sequence[str] | None
 ) -> tuple[Any, list[Input], list[Tensor]]:
     """The arguments with stand-ins for tensors and arrays, the inputs, and the tensors that they stand for."""
     try:
