@@ -522,8 +522,10 @@ class NodeCall:
         """The results of the operator's function: it gets each input as the function wants it."""
         while values and values[-1] is None:
             values = values[:-1]
-        if not of.variadic and len(values) > len(of.inputs):
-            raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
+        if not of.variadic:
+            if len(values) > len(of.inputs):
+                raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
+            values = [*values, *[None] * (len(of.inputs) - len(values))]
         if any(isinstance(v, (list, Map)) for v in values) and not of.raw:
             raise self.fail("takes tensors, not a sequence or a map")
         dtypes = [None if v is None or isinstance(v, (list, Map)) else kinds.dtype_name(v) for v in values]
@@ -531,11 +533,11 @@ class NodeCall:
             raise self.fail(fault)
         own = self.node.attributes
         attributes = {k: own.get(k, d) for k, d in of.attributes.items()}
-        if of.was:
-            values = [*values, *[None] * (len(of.inputs) - len(values))]
-            for n, name in enumerate(of.was, len(of.inputs) - len(of.was)):
-                if (moved := attributes.pop(name)) is not None:
-                    values[n] = np.asarray(moved)
+        for n, name in enumerate(of.was, len(of.inputs) - len(of.was)):
+            if (moved := attributes.pop(name)) is not None:
+                values[n] = np.asarray(moved)
+        if missing := [name for name, v in zip(of.inputs, values) if v is None and name in of.required]:
+            raise self.fail(f"its input {missing[0]} is missing")
         if of.record is not None:
             name, kind = of.record
             attributes[name] = kind(*[attributes.pop(f) for f in kind._fields])  # type: ignore[attr-defined]

@@ -21,13 +21,13 @@ class Operator:
     """The computation of an operator from version `since` of its domain on, until another one begins.
 
         @op("Gemm", since=7)
-        def gemm(a: Tensor, b: Tensor, c: MaybeTensor = None, *, alpha: float, beta: float, transA: int, transB: int):
+        def gemm(a: Tensor, b: Tensor, c: MaybeTensor, *, alpha: float, beta: float, transA: int, transB: int):
             ...
 
-    The function takes the inputs by position (an absent optional one is None, and so is the default of one that the
-    node leaves off) and, as keyword-only parameters, the attributes it reads, by their ONNX names. Defaults of the
-    schema are filled in; an attribute that has none is None, or the parameter's own default. It returns one value, or a
-    tuple for several outputs. `execute.node` is the node that runs: its version, its device, its errors.
+    The function takes the inputs by position (an absent optional one is None) and, as keyword-only parameters, the
+    attributes it reads, by their ONNX names. Defaults of the schema are filled in; an attribute that has none is None,
+    or the parameter's own default. It returns one value, or a tuple for several outputs. `execute.node` is the node
+    that runs: its version, its device, its errors.
 
     Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
     NumPy arrays of objects (strings). Which of them a function gets is said by the types of its parameters, or where it
@@ -50,6 +50,7 @@ class Operator:
     on_host: Fun | None  # gets NumPy arrays alone
     values: frozenset[str]  # names of inputs that are wanted as NumPy arrays
     inputs: tuple[str, ...]  # names of the positional parameters; the last may take all that follow
+    required: frozenset[str]  # those of them that are not optional, as far as types say it
     variadic: bool
     attributes: dict[str, Any]  # those that are read, with the parameter's own default, or None
     record: tuple[str, type] | None  # the parameter that gets several attributes as one value, and its type
@@ -110,7 +111,7 @@ def op(
 
     def register(function: F) -> F:
         parameters = inspect.signature(function).parameters.values()
-        inputs = {p.name: p.annotation for p in parameters if p.kind < p.KEYWORD_ONLY}
+        inputs = {p.name: p.annotation for p in parameters if p.kind < p.KEYWORD_ONLY and p.default in (p.empty, None)}
         attributes: dict[str, Any] = {}
         records = [_read(f, attributes) for f in (function, passes) if f is not None]
         if unknown := set(values) - set(inputs):
@@ -121,6 +122,7 @@ def op(
             function if host is True else host or None,
             frozenset(values or [name for name, kind in inputs.items() if kind in _ARRAYS]),
             tuple(inputs),
+            frozenset(name for name, kind in inputs.items() if kind in ("Array", "Tensor", "Value")),
             any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes,
             next(filter(None, records), None),

@@ -354,7 +354,7 @@ def sequence_at(x: Any, position: Array) -> Any:
 
 
 @op("SequenceErase", since=11, sizes=True)
-def sequence_erase(x: Any, position: MaybeArray = None) -> Any:
+def sequence_erase(x: Any, position: MaybeArray) -> Any:
     """The sequence without one item, the last unless it is named."""
     items = _sequence(x)
     if not items:
@@ -364,7 +364,7 @@ def sequence_erase(x: Any, position: MaybeArray = None) -> Any:
 
 
 @op("SequenceInsert", since=11, sizes=True)
-def sequence_insert(x: Any, value: Any, position: MaybeArray = None) -> Any:
+def sequence_insert(x: Any, value: Any, position: MaybeArray) -> Any:
     """The items and one more, at the end unless a place is named."""
     items = _sequence(x)
     at = len(items) if position is None else _position(position, len(items), end=True)
@@ -385,7 +385,7 @@ def concat_from_sequence(x: Any, *, axis: int, new_axis: int) -> Any:
 
 
 @op("SplitToSequence", since=11)
-def split_to_sequence(x: Any, split: MaybeArray = None, *, axis: int, keepdims: int) -> Any:
+def split_to_sequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) -> Any:
     """Pieces along an axis: of one size, of given sizes, or single slices, which may lose the axis."""
     if not -x.ndim <= axis < x.ndim:
         raise node.fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
@@ -409,7 +409,7 @@ def split_to_sequence(x: Any, split: MaybeArray = None, *, axis: int, keepdims: 
 
 
 @op("Optional", since=15, sizes=True)
-def optional(x: Any = None, *, type: Any) -> Any:
+def optional(x: Any, *, type: Any) -> Any:
     """The input as an optional: itself, or None."""
     return x
 
@@ -418,7 +418,7 @@ rows({"OptionalHasElement": lambda x=None: np.asarray(x is not None)}, since=15,
 
 
 @op("OptionalGetElement", since=15, sizes=True)
-def optional_get_element(x: Any = None) -> Any:
+def optional_get_element(x: Any) -> Any:
     """The value that there is."""
     if x is None:
         raise node.fail("its optional is empty", "ask OptionalHasElement first")

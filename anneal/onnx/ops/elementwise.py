@@ -153,7 +153,7 @@ def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
 
 
 @op("Clip", since=11, was=("min", "max"))
-def clip(x: Any, low: Any = None, high: Any = None) -> Any:
+def clip(x: Any, low: Any, high: Any) -> Any:
     """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
     if all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
         out = x if low is None else np.maximum(x, low)

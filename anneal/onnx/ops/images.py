@@ -205,7 +205,7 @@ def _targets(x: Tensor, scales: Any, sizes: Any, axes: Numbers, policy: str) -> 
     return by, to
 
 
-def upsample(x: Tensor, scales: MaybeArray = None, *, height_scale: Any, mode: str, width_scale: Any) -> Tensor:
+def upsample(x: Tensor, scales: MaybeArray, *, height_scale: Any, mode: str, width_scale: Any) -> Tensor:
     """An image resized by one scale for each axis: the floor of the place, or linear between neighbours, from the first
     element on. The scales are an attribute in versions 7 and 8, and two in version 1, where linear is "bilinear".
     """
@@ -219,9 +219,7 @@ op("Resize", since=10)(upsample)
 
 
 @op("Resize", since=11)
-def resize(
-    x: Tensor, roi: MaybeArray = None, scales: MaybeArray = None, sizes: MaybeArray = None, *, how: Resizing
-) -> Tensor:
+def resize(x: Tensor, roi: MaybeArray, scales: MaybeArray, sizes: MaybeArray, *, how: Resizing) -> Tensor:
     """Axes in other sizes."""
     by, to = _targets(x, scales, sizes, how.axes, how.keep_aspect_ratio_policy)
     part = None
@@ -369,8 +367,8 @@ def deform_conv(
     x: Tensor,
     weight: Tensor,
     offset: Tensor,
-    bias: MaybeTensor = None,
-    mask: MaybeTensor = None,
+    bias: MaybeTensor,
+    mask: MaybeTensor,
     *,
     group: int,
     offset_group: int,

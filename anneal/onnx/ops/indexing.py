@@ -171,7 +171,7 @@ def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "n
 
 
 @op("TensorScatter")
-def tensor_scatter(cache: Tensor, update: Tensor, starts: Tensor | None = None, *, axis: int, mode: str) -> Tensor:
+def tensor_scatter(cache: Tensor, update: Tensor, starts: Tensor | None, *, axis: int, mode: str) -> Tensor:
     """A cache with `update` written along an axis, for each sample from its own start on, round the end if circular."""
     axis = axis_of(axis, cache.ndim)
     n, m = cache.shape[axis], update.shape[axis]
@@ -235,9 +235,9 @@ def unique(x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array
 def non_max_suppression(
     boxes: Value,
     scores: Value,
-    most: MaybeValue = None,
-    iou_threshold: MaybeValue = None,
-    score_threshold: MaybeValue = None,
+    most: MaybeValue,
+    iou_threshold: MaybeValue,
+    score_threshold: MaybeValue,
     *,
     center_point_box: int,
 ) -> Array:

@@ -68,7 +68,7 @@ def quantised(x: Tensor, scale: Tensor, zero_point: MaybeTensor, name: str) -> T
 def quantize_linear(
     x: Value,
     y_scale: Value,
-    y_zero_point: MaybeValue = None,
+    y_zero_point: MaybeValue,
     *,
     axis: int = 1,
     block_size: int = 0,
@@ -97,7 +97,7 @@ def quantize_linear(
 def dequantize_linear(
     x: Value,
     x_scale: Value,
-    x_zero_point: MaybeValue = None,
+    x_zero_point: MaybeValue,
     *,
     axis: int = 1,
     block_size: int = 0,
@@ -218,7 +218,7 @@ def for_columns(scale: Tensor) -> Tensor:
 
 
 @op("MatMulInteger")
-def matmul_integer(a: Tensor, b: Tensor, a_zero_point: MaybeTensor = None, b_zero_point: MaybeTensor = None) -> Tensor:
+def matmul_integer(a: Tensor, b: Tensor, a_zero_point: MaybeTensor, b_zero_point: MaybeTensor) -> Tensor:
     """The product of matrices of 8-bit integers less their zero points, as int32."""
     zero = None if a_zero_point is None else _for_rows(a_zero_point)
     return exact_matmul(integers(a, zero), columns_of(a, b, b_zero_point))
@@ -254,8 +254,8 @@ def requantised(total: Tensor, factor: Tensor, zero_point: MaybeTensor, name: st
 def conv_integer(
     x: Tensor,
     weight: Tensor,
-    x_zero_point: MaybeTensor = None,
-    w_zero_point: MaybeTensor = None,
+    x_zero_point: MaybeTensor,
+    w_zero_point: MaybeTensor,
     *,
     group: int,
     how: Windows,
@@ -275,7 +275,7 @@ def qlinear_conv(
     w_zero_point: Tensor,
     y_scale: Tensor,
     y_zero_point: Tensor,
-    bias: MaybeTensor = None,
+    bias: MaybeTensor,
     *,
     channels_last: int = 0,
     group: int = 1,

@@ -91,7 +91,7 @@ def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> N
         return ON_HOST[name](x, over, bool(keepdims)) if over else x
 
     @op(name, since=13 if name == "ReduceSum" else 18, host=name in ON_HOST and on_host, was=("axes",))
-    def reduced(x: Tensor, axes: MaybeArray = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> Tensor:
+    def reduced(x: Tensor, axes: MaybeArray, *, keepdims: int, noop_with_empty_axes: int = 0) -> Tensor:
         return function(x, _axes(x.ndim, axes, noop_with_empty_axes), bool(keepdims))
 
 
@@ -184,7 +184,7 @@ rows(
 def gemm(
     a: Tensor,
     b: Tensor,
-    c: Tensor | None = None,
+    c: Tensor | None,
     *,
     alpha: float,
     beta: float,
@@ -267,7 +267,7 @@ def _transformed(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
 
 
 @op("DFT", since=20, was=("axis",))
-def dft(x: Tensor, dft_length: MaybeArray = None, axis: MaybeArray = None, *, inverse: int, onesided: int) -> Tensor:
+def dft(x: Tensor, dft_length: MaybeArray, axis: MaybeArray, *, inverse: int, onesided: int) -> Tensor:
     """The discrete Fourier transform along an axis, the last but one unless another is named; an attribute before
     version 20.
     """
@@ -281,7 +281,7 @@ def dft(x: Tensor, dft_length: MaybeArray = None, axis: MaybeArray = None, *, in
 
 @op("STFT")
 def stft(
-    signal: Tensor, frame_step: Array, window: Tensor | None = None, frame_length: MaybeArray = None, *, onesided: int
+    signal: Tensor, frame_step: Array, window: Tensor | None, frame_length: MaybeArray, *, onesided: int
 ) -> Tensor:
     """The transforms of windows of (batch, time, 1 or 2): (batch, frames, frequency, 2)."""
     step, total = int(single(frame_step)), signal.shape[1]

@@ -64,7 +64,7 @@ def flatten(x: Value, *, axis: int) -> Value:
 
 
 @op("Squeeze", since=13, host=True, was=("axes",))
-def squeeze(x: Value, axes: MaybeArray = None) -> Value:
+def squeeze(x: Value, axes: MaybeArray) -> Value:
     """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
         raise node.fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
@@ -115,7 +115,7 @@ def concat(*xs: Tensor, axis: int = 1) -> Tensor:
 
 
 @op("Split", since=13, host=True, was=("split",))
-def split(x: Value, split: MaybeArray = None, *, axis: int = 0, num_outputs: int | None) -> tuple[Value, ...]:
+def split(x: Value, split: MaybeArray, *, axis: int = 0, num_outputs: int | None) -> tuple[Value, ...]:
     """Pieces along an axis, as many as outputs or, since version 18, as `num_outputs` says, the last one smaller if
     need be; or of sizes that are an input in version 1 and since 13, an attribute before that.
     """
@@ -134,7 +134,7 @@ def split(x: Value, split: MaybeArray = None, *, axis: int = 0, num_outputs: int
 
 
 @op("Slice", since=10, host=True, was=("starts", "ends", "axes", "steps"))
-def slice_(x: Value, starts: Array, ends: Array, axes: MaybeArray = None, steps: MaybeArray = None) -> Value:
+def slice_(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeArray) -> Value:
     """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
     begins = ints(starts)
     by = [1] * len(begins) if steps is None else ints(steps)
@@ -215,12 +215,12 @@ def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) 
 @op("Pad", since=11, was=("pads", "value", ""))
 def pad(
     x: Value,
-    pads: Value | None = None,
-    value: Any = None,
-    axes: Value | None = None,
+    pads: Value | None,
+    value: Any,
+    axes: Value | None,
     *,
     mode: str,
-    paddings: Numbers = None,
+    paddings: Numbers,
 ) -> Value:
     """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off.
 
@@ -288,7 +288,7 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
 
 
 @op("Trilu", host=lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k))))
-def trilu(x: Tensor, k: MaybeArray = None, *, upper: int) -> Tensor:
+def trilu(x: Tensor, k: MaybeArray, *, upper: int) -> Tensor:
     """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
     return (x.triu if upper else x.tril)(0 if k is None else int(single(k)))
 

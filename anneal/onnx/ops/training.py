@@ -121,7 +121,7 @@ def _stashed(x: Tensor, code: int) -> Tensor:
 
 @op("LayerNormalization")
 def layer_normalization(
-    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int
+    x: Tensor, scale: Tensor, bias: Tensor | None, *, axis: int, epsilon: float, stash_type: int
 ) -> Any:
     """Mean 0 and variance 1 over the axes from `axis` on; the mean and 1 / deviation are outputs as well."""
     first = axis_of(axis, x.ndim)
@@ -177,9 +177,7 @@ def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tens
 
 
 @op("Dropout", since=12, pure=False, was=("ratio", ""))
-def dropout(
-    x: Tensor, ratio: MaybeArray = None, training_mode: MaybeArray = None, *, is_test: int = 1, seed: int | None
-) -> Any:
+def dropout(x: Tensor, ratio: MaybeArray, training_mode: MaybeArray, *, is_test: int = 1, seed: int | None) -> Any:
     """x, or in training with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is
     wanted: of bools since version 10.
 
@@ -276,7 +274,7 @@ def _named(code: int | None, like: MaybeValue) -> str:
 
 @op("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", pure=False)
 def random(
-    like: MaybeValue = None,
+    like: MaybeValue,
     *,
     dtype: int | None,
     high: float = 1.0,

@@ -137,7 +137,7 @@ def kernel_of(weight: Tensor, how: Windows) -> Ints:
 
 
 @op("Conv")
-def conv(x: Tensor, weight: Tensor, bias: MaybeTensor = None, *, group: int, how: Windows) -> Tensor:
+def conv(x: Tensor, weight: Tensor, bias: MaybeTensor, *, group: int, how: Windows) -> Tensor:
     """The convolution over one to three axes; the same in every version."""
     w = window_of(x.shape[2:], how, kernel_of(weight, how))
     return convolved(x, weight, bias, w, group)
@@ -147,7 +147,7 @@ def conv(x: Tensor, weight: Tensor, bias: MaybeTensor = None, *, group: int, how
 def conv_transpose(
     x: Tensor,
     weight: Tensor,
-    bias: MaybeTensor = None,
+    bias: MaybeTensor,
     *,
     group: int = 1,
     output_padding: Numbers,
@@ -274,7 +274,7 @@ rows(
 
 
 @op("MaxUnpool")
-def max_unpool(x: Tensor, index: Tensor, output_shape: MaybeArray = None, *, how: Windows) -> Tensor:
+def max_unpool(x: Tensor, index: Tensor, output_shape: MaybeArray, *, how: Windows) -> Tensor:
     """MaxPool's results at the places that its indices name, zeros elsewhere."""
     kernel = how.kernel_shape or ()
     axes = len(kernel)

@@ -96,7 +96,7 @@ def fused_matmul(
 def fused_gemm(
     a: Tensor,
     b: Tensor,
-    c: MaybeTensor = None,
+    c: MaybeTensor,
     *,
     activation: str = "",
     activation_alpha: float | None,
@@ -115,8 +115,8 @@ def fused_gemm(
 def fused_conv(
     x: Tensor,
     weight: Tensor,
-    bias: MaybeTensor = None,
-    z: MaybeTensor = None,
+    bias: MaybeTensor,
+    z: MaybeTensor,
     *,
     activation: str = "",
     activation_params: Floats,
@@ -137,8 +137,8 @@ def skip_layer_normalization(
     x: Tensor,
     skip: Tensor,
     gamma: Tensor,
-    beta: MaybeTensor = None,
-    bias: MaybeTensor = None,
+    beta: MaybeTensor,
+    bias: MaybeTensor,
     *,
     epsilon: float = 1e-12,
 ) -> Any:
@@ -149,7 +149,7 @@ def skip_layer_normalization(
 
 @op("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(
-    x: Tensor, skip: Tensor, gamma: Tensor, bias: MaybeTensor = None, *, epsilon: float = 1e-12
+    x: Tensor, skip: Tensor, gamma: Tensor, bias: MaybeTensor, *, epsilon: float = 1e-12
 ) -> Any:
     """The root mean square norm of a sum; the sum is the fourth output."""
     total = plus(x + skip, bias)
@@ -194,8 +194,8 @@ def embed_layer_normalization(
     segment_rows: MaybeTensor,
     gamma: Tensor,
     beta: Tensor,
-    mask: MaybeTensor = None,
-    position_ids: MaybeTensor = None,
+    mask: MaybeTensor,
+    position_ids: MaybeTensor,
     *,
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
@@ -297,10 +297,10 @@ def _hidden(mask: Tensor, q: Tensor, total: int) -> Tensor:
 def attention(
     x: Tensor,
     weights: Tensor,
-    bias: MaybeTensor = None,
-    mask: MaybeTensor = None,
-    past: MaybeTensor = None,
-    attention_bias: MaybeTensor = None,
+    bias: MaybeTensor,
+    mask: MaybeTensor,
+    past: MaybeTensor,
+    attention_bias: MaybeTensor,
     *,
     qkv_hidden_sizes: Numbers,
     how: Heads,
@@ -323,13 +323,13 @@ def self_attention(
 @op("MultiHeadAttention")
 def multi_head_attention(
     query: Tensor,
-    key: MaybeTensor = None,
-    value: MaybeTensor = None,
-    bias: MaybeTensor = None,
-    mask: MaybeTensor = None,
-    attention_bias: MaybeTensor = None,
-    past_key: MaybeTensor = None,
-    past_value: MaybeTensor = None,
+    key: MaybeTensor,
+    value: MaybeTensor,
+    bias: MaybeTensor,
+    mask: MaybeTensor,
+    attention_bias: MaybeTensor,
+    past_key: MaybeTensor,
+    past_value: MaybeTensor,
     *,
     how: Heads,
 ) -> Any:
@@ -361,10 +361,10 @@ def group_query_attention(
     past_value: MaybeTensor,
     seqlens_k: Tensor,
     total_sequence_length: Array,
-    cos_cache: MaybeTensor = None,
-    sin_cache: MaybeTensor = None,
-    position_ids: MaybeTensor = None,
-    attention_bias: MaybeTensor = None,
+    cos_cache: MaybeTensor,
+    sin_cache: MaybeTensor,
+    position_ids: MaybeTensor,
+    attention_bias: MaybeTensor,
     *,
     do_rotary: int = 0,
     kv_num_heads: int,

@@ -23,7 +23,7 @@ from anneal.tensor import Tensor
 
 
 @op("NhwcConv", "NhwcFusedConv", passes=fused_conv)
-def nhwc_conv(x: Tensor, weight: Tensor, bias: MaybeTensor = None, z: MaybeTensor = None, **how: Any) -> Any:
+def nhwc_conv(x: Tensor, weight: Tensor, bias: MaybeTensor, z: MaybeTensor, **how: Any) -> Any:
     """FusedConv of images and kernels whose channels are the last axis."""
     other = None if z is None else z.movedim(-1, 1)
     return fused_conv(x.movedim(-1, 1), weight.movedim(-1, 1), bias, other, **how).movedim(1, -1)
@@ -31,7 +31,7 @@ def nhwc_conv(x: Tensor, weight: Tensor, bias: MaybeTensor = None, z: MaybeTenso
 
 @op("ConvTransposeWithDynamicPads", passes=conv_transpose)
 def conv_transpose_with_dynamic_pads(
-    x: Tensor, weight: Tensor, pads: MaybeArray = None, bias: MaybeTensor = None, *, how: Windows, **more: Any
+    x: Tensor, weight: Tensor, pads: MaybeArray, bias: MaybeTensor, *, how: Windows, **more: Any
 ) -> Any:
     """ConvTranspose whose pads are an input."""
     how = how._replace(pads=None if pads is None else ints(pads))
@@ -74,7 +74,7 @@ def skip_group_norm(
     gamma: Tensor,
     beta: Tensor,
     skip: Tensor,
-    bias: MaybeTensor = None,
+    bias: MaybeTensor,
     *,
     channels_last: int = 1,
     **how: Any,
@@ -159,7 +159,7 @@ def dynamic_time_warping(x: Value) -> Array:
 
 @op("BiasDropout")
 def bias_dropout(
-    x: Tensor, bias: Tensor, residual: MaybeTensor = None, ratio: MaybeTensor = None, training_mode: MaybeTensor = None
+    x: Tensor, bias: Tensor, residual: MaybeTensor, ratio: MaybeTensor, training_mode: MaybeTensor
 ) -> Tensor:
     """x + bias + residual: nothing is dropped where nothing is trained."""
     if node.wants(1):

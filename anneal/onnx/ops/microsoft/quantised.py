@@ -99,9 +99,7 @@ def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
 
 
 @op("DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(
-    a: Tensor, b: Tensor, b_scale: Tensor, b_zero: MaybeTensor = None, bias: MaybeTensor = None
-) -> Tensor:
+def dynamic_quantize_matmul(a: Tensor, b: Tensor, b_scale: Tensor, b_zero: MaybeTensor, bias: MaybeTensor) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
     return plus(_of_floats(a, main.columns_of(a, b, b_zero), main.for_columns(b_scale)), bias)
 
@@ -112,9 +110,9 @@ def matmul_integer_to_float(
     b: Tensor,
     a_scale: Tensor,
     b_scale: Tensor,
-    a_zero: MaybeTensor = None,
-    b_zero: MaybeTensor = None,
-    bias: MaybeTensor = None,
+    a_zero: MaybeTensor,
+    b_zero: MaybeTensor,
+    bias: MaybeTensor,
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
     total = main.exact_matmul(main.integers(a, _scalar(a_zero)), main.columns_of(a, b, b_zero))
@@ -129,9 +127,9 @@ def qgemm(
     b: Tensor,
     b_scale: Tensor,
     b_zero: Tensor,
-    c: MaybeTensor = None,
-    y_scale: MaybeTensor = None,
-    y_zero: MaybeTensor = None,
+    c: MaybeTensor,
+    y_scale: MaybeTensor,
+    y_zero: MaybeTensor,
     *,
     alpha: float = 1.0,
     transA: int = 0,
@@ -157,10 +155,10 @@ def qattention(
     bias: Tensor,
     x_scale: Tensor,
     weight_scale: Tensor,
-    mask: MaybeTensor = None,
-    x_zero: MaybeTensor = None,
-    weight_zero: MaybeTensor = None,
-    past: MaybeTensor = None,
+    mask: MaybeTensor,
+    x_zero: MaybeTensor,
+    weight_zero: MaybeTensor,
+    past: MaybeTensor,
     *,
     how: Heads,
 ) -> Any:
@@ -176,10 +174,9 @@ def qembed_layer_normalization(ids: Tensor, segments: MaybeTensor, *tables: Mayb
     the mask, the scale of each, and the zero point of each.
     """
     triples = zip(tables[:5], tables[6:11], tables[11:])
-    words, places, rows, gamma, beta = [
-        None if x is None or scale is None else _read(x, scale, zero) for x, scale, zero in triples
-    ]
-    return embed_layer_normalization(ids, segments, words, places, rows, gamma, beta, tables[5], epsilon=epsilon)
+    read: Any = [None if x is None or scale is None else _read(x, scale, zero) for x, scale, zero in triples]
+    words, places, rows, gamma, beta = read
+    return embed_layer_normalization(ids, segments, words, places, rows, gamma, beta, tables[5], None, epsilon=epsilon)
 
 
 @dataclass(frozen=True)
@@ -212,15 +209,15 @@ def dynamic_quantize_lstm(
     x: Value,
     w: Value,
     r: Value,
-    b: MaybeValue = None,
-    sequence_lens: MaybeValue = None,
-    initial_h: MaybeValue = None,
-    initial_c: MaybeValue = None,
-    p: MaybeValue = None,
-    w_scale: MaybeValue = None,
-    w_zero: MaybeValue = None,
-    r_scale: MaybeValue = None,
-    r_zero: MaybeValue = None,
+    b: MaybeValue,
+    sequence_lens: MaybeValue,
+    initial_h: MaybeValue,
+    initial_c: MaybeValue,
+    p: MaybeValue,
+    w_scale: MaybeValue,
+    w_zero: MaybeValue,
+    r_scale: MaybeValue,
+    r_zero: MaybeValue,
     *,
     how: Layer,
 ) -> Any:
