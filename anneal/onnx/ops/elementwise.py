@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -155,15 +155,12 @@ def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
 @op("Clip", since=11, was=("min", "max"))
 def clip(x: Any, low: Any, high: Any) -> Any:
     """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
-    if all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
-        out = x if low is None else np.maximum(x, low)
-        return out if high is None else np.minimum(out, high)
-    x, low, high = node.tensor(x), _bound(low), _bound(high)
-    if low is None and high is None:
-        return x
-    if low is not None:
-        x = x.maximum(low)
-    return x if high is None else x.minimum(high)
+    larger, smaller = np.maximum, np.minimum
+    if not all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
+        x, low, high = node.tensor(x), _bound(low), _bound(high)
+        larger, smaller = Tensor.maximum, Tensor.minimum
+    out = x if low is None else larger(x, low)
+    return out if high is None else smaller(out, high)
 
 
 def _bound(value: Any) -> Any:
@@ -208,13 +205,8 @@ def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
     return b.reshape(*b.shape, *[1] * (a.ndim - first - b.ndim))
 
 
-def _pairs(name: str, on_device: Fun, on_host: Fun) -> None:
-    """Register a function of two inputs that broadcast."""
-
-    def computed(a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
-        return _computed(on_device, on_host, a, _placed(a, b, broadcast, axis))
-
-    op(name)(computed)
+def _of_two(on_device: Fun, on_host: Fun, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
+    return _computed(on_device, on_host, a, _placed(a, b, broadcast, axis))
 
 
 def _computed(on_device: Fun, on_host: Fun, *xs: Value) -> Any:
@@ -226,7 +218,7 @@ def _computed(on_device: Fun, on_host: Fun, *xs: Value) -> Any:
     return on_device(*[operand(x) for x in xs])
 
 
-for _name, (_on_device, _of_arrays) in (
+for _name, _both in (
     _functions(
         "Add=add And=logical_and BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor Greater=gt/greater "
         "GreaterOrEqual=ge/greater_equal Less=lt/less LessOrEqual=le/less_equal Mul=mul/multiply Or=logical_or "
@@ -237,7 +229,7 @@ for _name, (_on_device, _of_arrays) in (
         "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool)),
     }
 ).items():
-    _pairs(_name, _on_device, _of_arrays)
+    op(_name)(partial(_of_two, *_both))
 
 
 @op("Pow")
@@ -268,17 +260,13 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 # -- any number of inputs ---------------------------------------------------------------------------------------------
 
 
-def _variadic(name: str, on_device: Fun, on_host: Fun) -> None:
-    """Register a function of inputs taken two at a time; they broadcast since version 8."""
-
-    def computed(*xs: Value) -> Any:
-        return _computed(lambda *t: reduce(on_device, t), lambda *a: reduce(on_host, a), *xs)
-
-    op(name)(computed)
+def _of_several(on_device: Fun, on_host: Fun, *xs: Value) -> Any:
+    """Inputs taken two at a time; they broadcast since version 8."""
+    return _computed(lambda *t: reduce(on_device, t), lambda *a: reduce(on_host, a), *xs)
 
 
 for _name, _both in _functions("Max=maximum Min=minimum Sum=add").items():
-    _variadic(_name, *_both)
+    op(_name)(partial(_of_several, *_both))
 
 
 op("Where", raw=True)(lambda condition, x, y: _computed(Tensor.where, np.where, condition, x, y))
@@ -307,18 +295,16 @@ def _on_host(x: Array, dtype: NpDType, saturate: int, round_mode: str) -> Array:
         return np.array([*map(str, x.reshape(-1))], object).reshape(x.shape)
     if x.dtype.hasobject:
         return _read(x, dtype)
-    with np.errstate(all="ignore"):
-        if dtype.name == "float8_e8m0fnu":
-            return _power_of_two(x, dtype, saturate, round_mode)
-        if dtype.name.startswith("float8") and saturate:
-            high = np.float32(_largest(dtype))
-            return np.clip(x.astype(np.float32), -high, high).astype(dtype)
-        if dtype.name in ("int4", "uint4", "int2", "uint2") and is_float(x):
-            return x.astype(np.int32).astype(dtype)
-        if x.dtype.kind == "V" or dtype.kind == "V":
-            # One of ml_dtypes' types is not converted into another one directly.
-            return x.astype(np.float32).astype(dtype)
-        return x.astype(dtype)
+    if dtype.name == "float8_e8m0fnu":
+        return _power_of_two(x, dtype, saturate, round_mode)
+    if dtype.name.startswith("float8") and saturate:
+        high = np.float32(_largest(dtype))
+        return np.clip(x.astype(np.float32), -high, high).astype(dtype)
+    if dtype.name in ("int4", "uint4", "int2", "uint2") and is_float(x):
+        x = x.astype(np.int32)
+    elif x.dtype.kind == "V" or dtype.kind == "V":
+        x = x.astype(np.float32)  # one of ml_dtypes' types is not converted into another one directly
+    return x.astype(dtype)
 
 
 def _largest(dtype: NpDType) -> Any:

@@ -278,7 +278,5 @@ def _suppressed(boxes: Array, scores: Array, most: int, overlap: float, least: f
         high = np.minimum(boxes[best, 2:], boxes[order, 2:])
         shared = np.prod(np.maximum(high - low, 0), axis=1)
         union = area[best] + area[order] - shared
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.where(union > 0, shared / union, 0)
-        order = order[ratio <= overlap]
+        order = order[np.where(union > 0, shared / union, 0) <= overlap]
     return chosen
