@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, broadcast, carrier, cast
+from anneal.onnx.exporting.graph_writer import (
+    ExportRecipe,
+    GraphValue,
+    GraphWriter,
+    Term,
+    Values,
+    broadcast,
+    carrier,
+    cast,
+)
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
 from anneal.schedule import pieces_of
@@ -321,7 +330,7 @@ def _reduced(w: GraphWriter, op: Op, name: str, dtype: DType, axes: list[int]) -
     if dtype is _BOOL:
         op = {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op)
         found = reduced_by(w, _REDUCTIONS[op], w.cast(name, _INT32), axes)
-        return cast(w, found, _INT32, _BOOL)
+        return cast(Term(w, found, _INT32), _INT32, _BOOL).name
     if dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN):
         turn = w.scalar(_INT64, -(1 << 63))
         return w.Add(reduced_by(w, _REDUCTIONS[op], w.Add(name, turn), axes), turn)
@@ -363,14 +372,11 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
     index = w.ranked(index, rank)
     inside = None
     if not sure:
-        own = carrier(index.dtype)
-        zero = w.scalar(own, 0)
-        last = w.cast(w.Sub(w.size(n), w.ints([1])), own)
-        low = w.Less(index.name, zero)
-        high = w.Less(last, index.name)
-        inside = w.Not(w.Or(low, high))
-        held = w.Max(w.Min(index.name, last), zero)
-        index = GraphValue(held, index.dtype, index.shape)
+        at = Term(w, index.name, carrier(index.dtype))
+        zero = at.number(0)
+        last = Term(w, w.Sub(w.size(n), w.ints([1])), _INT64).cast(at.dtype)
+        inside = ~((at < zero) | (last < at))
+        index = GraphValue(at.of("Min", last).of("Max", zero).name, index.dtype, index.shape)
     same = all(m == 1 for a, m in enumerate(index.shape) if a != axis)
     kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape)))
     if same and kept:
@@ -385,20 +391,20 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
         name = w.GatherElements(x.name, w.whole(index, u.shape).name, axis=axis)
         shape = u.shape
     if inside is not None:
-        name = w.And(inside, name) if u.dtype is _BOOL else w.Where(inside, name, w.scalar(u.dtype, 0))
+        found = Term(w, name, carrier(u.dtype))
+        name = (inside & found if u.dtype is _BOOL else inside.where(found, 0)).name
         shape = broadcast([shape, index.shape])
     return GraphValue(name, u.dtype, shape)
 
 
 def scattered(w: GraphWriter, u: UOp, given: Values) -> str:
     """SCATTER_ADD: rows out of range go to one more row, which is cut off."""
-    index, value = w.wholes(given, u.src)
+    name, value = w.wholes(given, u.src)
     rows, columns = u.shape
-    own = carrier(given[0].dtype)
-    last = w.cast(w.size(rows), own)
-    low, high = w.Less(index, w.scalar(own, 0)), w.Less(last, index)
-    place = w.Where(w.Or(low, high), last, index)
-    place = w.Expand(w.Unsqueeze(place, w.ints([1])), w.shape(u.src[1].shape))
+    index = Term(w, name, carrier(given[0].dtype))
+    last = Term(w, w.size(rows), _INT64).cast(index.dtype)
+    row = ((index < 0) | (last < index)).where(last, index).name
+    place = w.Expand(w.Unsqueeze(row, w.ints([1])), w.shape(u.src[1].shape))
     more = w.shape((rows + 1, columns))
     start = w.Expand(w.scalar(u.dtype, 0), more)
     total = w.ScatterElements(start, place, value, axis=0, reduction="add")

@@ -304,60 +304,53 @@ def has_bits(u: UOp) -> bool:
 
 def same_bits(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """BITCAST."""
-    v = given[0]
-    old, new = v.dtype, u.dtype
+    (v,), new = given, u.dtype
+    old, x = v.dtype, forms.Term(w, v.name, carrier(v.dtype))
     if old.is_int and new.is_int:
-        return GraphValue(forms.cast(w, v.name, old, new), new, v.shape)
-    if old is new:
+        made = forms.cast(x, old, new)
+    elif old is new:
         return v
-    if new is _F32:
-        return GraphValue(_float_of(w, forms.cast(w, v.name, old, _I64)), new, v.shape)
-    return GraphValue(forms.cast(w, _bits_of(w, v.name), _I64, new), new, v.shape)
+    else:
+        made = _float_of(forms.cast(x, old, _I64)) if new is _F32 else forms.cast(_bits_of(x), _I64, new)
+    return GraphValue(made.name, new, v.shape)
 
 
-def _power(w: GraphWriter, exponent: str) -> str:
-    return w.Pow(w.scalar(_F64, 2.0), exponent)
+def _power(exponent: forms.Term) -> forms.Term:
+    return exponent.number(2.0).of("Pow", exponent)
 
 
-def _bits_of(w: GraphWriter, x: str) -> str:
+def _bits_of(x: forms.Term) -> forms.Term:
     """The bits of a float32 as int64, the sign not counted as negative."""
-    f, i = partial(w.scalar, _F64), partial(w.scalar, _I64)
-    zero, infinity = f(0.0), f(math.inf)
-    d = w.cast(x, _F64)
-    size = w.Abs(d)
-    usual = w.And(w.Less(zero, size), w.Less(size, infinity))
-    held = w.Where(usual, size, f(1.0))
+    d = x.cast(_F64)
+    zero, infinity = d.number(0.0), d.number(math.inf)
+    size = d.of("Abs")
+    usual = (zero < size) & (size < infinity)
+    held = usual.where(size, 1.0)
     # the logarithm may be off by one where it is all but whole
-    guess = w.Floor(w.Div(w.Log(held), f(math.log(2.0))))
-    power = _power(w, guess)
-    above = w.cast(w.Less(held, power), _F64)
-    below = w.cast(w.Not(w.Less(held, w.Mul(power, f(2.0)))), _F64)
-    exponent = w.Add(w.Sub(guess, above), below)
-    exponent = w.Max(exponent, f(-126.0))
-    digits = w.Mul(held, _power(w, w.Sub(f(23.0), exponent)))
-    biased = w.Mul(w.Add(exponent, f(126.0)), f(_ONE))
-    bits = w.cast(w.Add(biased, digits), _I64)
-    other = w.Where(w.IsNaN(d), i(0x7FC00000), i(0x7F800000))
-    other = w.Where(w.Equal(size, zero), i(0), other)
-    bits = w.Where(usual, bits, other)
+    guess = (held.of("Log") / math.log(2.0)).of("Floor")
+    power = _power(guess)
+    above = (held < power).cast(_F64)
+    below = (~(held < power * 2.0)).cast(_F64)
+    exponent = (guess - above + below).of("Max", -126.0)
+    digits = held * _power(exponent.number(23.0) - exponent)
+    bits = ((exponent + 126.0) * _ONE + digits).cast(_I64)
+    other = d.of("IsNaN", dtype=dtypes.bool_).where(bits.number(0x7FC00000), 0x7F800000)
+    bits = usual.where(bits, size.eq(zero).where(0, other))
     # -0.0 is not less than 0, but its reciprocal is
-    negative = w.Or(w.Less(d, zero), w.Less(w.Reciprocal(d), zero))
-    return w.Where(negative, w.Add(bits, i(_SIGN)), bits)
+    negative = (d < zero) | (d.of("Reciprocal") < zero)
+    return negative.where(bits + _SIGN, bits)
 
 
-def _float_of(w: GraphWriter, x: str) -> str:
+def _float_of(x: forms.Term) -> forms.Term:
     """The float32 of bits that int64 holds, by their lowest 32."""
-    f, i = partial(w.scalar, _F64), partial(w.scalar, _I64)
-    bits = w.Mod(x, i(1 << 32))
-    sign = w.Less(i(_SIGN - 1), bits)
-    bits = w.Mod(bits, i(_SIGN))
-    exponent = w.cast(w.Div(bits, i(1 << 23)), _F64)
-    digits = w.cast(w.Mod(bits, i(1 << 23)), _F64)
-    first = w.Where(w.Equal(exponent, f(0.0)), f(0.0), f(_ONE))
-    lifted = w.Max(exponent, f(1.0))
-    value = w.Mul(w.Add(digits, first), _power(w, w.Sub(lifted, f(150.0))))
-    nothing = w.Equal(digits, f(0.0))
-    other = w.Where(nothing, f(math.inf), f(math.nan))
-    value = w.Where(w.Equal(exponent, f(255.0)), other, value)
-    value = w.Where(sign, w.Neg(value), value)
-    return w.cast(value, _F32)
+    bits = x.of("Mod", 1 << 32)
+    sign = bits.number(_SIGN - 1) < bits
+    bits = bits.of("Mod", _SIGN)
+    exponent = (bits / (1 << 23)).cast(_F64)
+    digits = bits.of("Mod", 1 << 23).cast(_F64)
+    first = exponent.eq(0.0).where(exponent.number(0.0), _ONE)
+    lifted = exponent.of("Max", 1.0)
+    value = (digits + first) * _power(lifted - 150.0)
+    other = digits.eq(0.0).where(value.number(math.inf), math.nan)
+    value = exponent.eq(255.0).where(other, value)
+    return sign.where(value.of("Neg"), value).cast(_F32)

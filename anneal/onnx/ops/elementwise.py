@@ -155,12 +155,11 @@ def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
 @op("Clip", since=11, was=("min", "max"))
 def clip(x: Any, low: Any, high: Any) -> Any:
     """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
-    larger, smaller = np.maximum, np.minimum
+    kind: Any = np
     if not all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
-        x, low, high = node.tensor(x), _bound(low), _bound(high)
-        larger, smaller = Tensor.maximum, Tensor.minimum
-    out = x if low is None else larger(x, low)
-    return out if high is None else smaller(out, high)
+        kind, x, low, high = Tensor, node.tensor(x), _bound(low), _bound(high)
+    out = x if low is None else kind.maximum(x, low)
+    return out if high is None else kind.minimum(out, high)
 
 
 def _bound(value: Any) -> Any:
