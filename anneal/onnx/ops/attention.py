@@ -13,7 +13,7 @@ import numpy as np
 import anneal.tensor.functional as F
 from anneal.onnx.execute import node
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, iota, plus
+from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, border, iota, plus
 from anneal.onnx.registry import op
 from anneal.onnx.values import element_name
 from anneal.tensor import Tensor, dtypes
@@ -133,7 +133,7 @@ def _all_of(*parts: Any) -> MaybeTensor:
 def _mask(mask: Tensor, total: int) -> tuple[MaybeTensor, MaybeTensor]:
     """A mask as what is added to the scores, or as what takes part; one that is too short hides what is beyond it."""
     short = total - mask.shape[-1]
-    sides = [(0, 0)] * (mask.ndim - 1) + [(0, short)]
+    sides = border(mask.ndim - 1, mask.ndim, 0, short)
     if mask.dtype.name == "bool":
         return None, mask.pad(sides) if short > 0 else mask
     return mask.pad(sides, value=-math.inf) if short > 0 else mask, None

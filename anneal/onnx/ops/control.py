@@ -14,7 +14,7 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import Values, node
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, counted, ints
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, counted, ints, taken
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
 from anneal.tensor import Tensor, vjp
@@ -231,7 +231,7 @@ def scan(
         length = node.apart(length)
     rows: list[Values] = [[] for _ in range(count)]
     for turn in range(length):
-        parts = [_slice(x, axis, ~turn if back else turn) for x, axis, back in zip(scanned, axes, backward)]
+        parts = [taken(x, axis % x.ndim, ~turn if back else turn) for x, axis, back in zip(scanned, axes, backward)]
         for part, x in zip(parts, scanned):
             node.follows(part, x)
         results = node.run(body, *state, *parts)
@@ -272,7 +272,7 @@ def scan_of_batches(lengths: Any, *values: Any, body: Graph, num_scan_inputs: in
         raise node.fail("scans backward", "convert the model to opset 9 or newer")
     each = []
     for b in range(int(values[-1].shape[0])):
-        parts = [_slice(x, 0, b) for x in values]
+        parts = [x[b] for x in values]
         for part, x in zip(parts, values):
             node.follows(part, x)
         each.append(scan(*parts, body=body, num_scan_inputs=n))
@@ -284,10 +284,6 @@ def _per_input(given: Any, count: int) -> list[int]:
     if len(each) != count:
         raise node.fail(f"has {len(each)} axes or directions for {count} values")
     return each
-
-
-def _slice(x: Any, axis: int, at: int) -> Any:
-    return x[(*[slice(None)] * (axis % x.ndim), at)]
 
 
 @op("Gradient", domain="ai.onnx.preview.training")
@@ -401,11 +397,10 @@ def split_to_sequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) ->
     node.room(len(sizes))
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise node.fail(f"splits {size} elements into pieces of {sizes}")
-    lead = (slice(None),) * axis
     if split is None and not keepdims:
-        return [x[(*lead, at)] for at in range(size)]
+        return [taken(x, axis, at) for at in range(size)]
     ends = itertools.accumulate(sizes)
-    return [x[(*lead, slice(end - s, end))] for s, end in zip(sizes, ends)]
+    return [taken(x, axis, slice(end - s, end)) for s, end in zip(sizes, ends)]
 
 
 @op("Optional", since=15, sizes=True)

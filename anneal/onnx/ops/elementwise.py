@@ -32,9 +32,19 @@ def is_float(x: Value) -> bool:
     return bool(x.dtype.name.startswith(("bfloat", "float")))
 
 
+def floats(x: Tensor) -> Tensor:
+    """x, as float32 if its elements are no floats."""
+    return x if is_float(x) else x.float()
+
+
 def single(x: Array) -> Any:
     """The one element of an array, as Python's number; of `Sizes` it may be a node."""
     return (x.items if isinstance(x, Sizes) else x).reshape(()).item()
+
+
+def whole(x: Array) -> int:
+    """The one element of an array as a whole number, which does not follow from Variables."""
+    return int(single(x))
 
 
 def ints(x: Array | Sequence[int]) -> list[Any]:
@@ -80,9 +90,27 @@ def axes_of(axes: Numbers, ndim: int) -> list[int]:
     return list(range(ndim)) if axes is None else [axis_of(a, ndim) for a in axes]
 
 
-def along(axis: int, ndim: int, n: int = -1) -> list[int]:
-    """The shape in which a row goes along one of `ndim` axes."""
-    return [n if i == axis else 1 for i in range(ndim)]
+def along(axis: int, ndim: int, n: Any = -1, others: Any = 1) -> list[Any]:
+    """`n` for one of `ndim` axes: the shape in which a row goes along it."""
+    return [n if i == axis else others for i in range(ndim)]
+
+
+def border(axis: int, ndim: int, *pair: Any) -> list[Any]:
+    """Pads of one of `ndim` axes: how many elements come before and behind."""
+    return along(axis, ndim, pair, (0, 0))
+
+
+def taken(x: Any, axis: int, at: Any) -> Any:
+    """The element of an axis at a position, or those of a slice."""
+    return x[(*(slice(None),) * axis, at)]
+
+
+def picked(x: Tensor, axis: int, places: Array) -> Tensor:
+    """The elements of an axis at known places: a slice, which moves nothing, where these are equally far apart."""
+    step = int(places[1] - places[0]) if places.size > 1 else 1
+    if places.size and step > 0 and (np.diff(places) == step).all():
+        return taken(x, axis, slice(int(places[0]), int(places[-1]) + 1, step))  # type: ignore[no-any-return]
+    return x.index_select(axis, node.constant(places.astype(np.int32)))
 
 
 def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:
@@ -138,7 +166,7 @@ op("Mod", host=lambda a, b, *, fmod: np.fmod(a, b) if fmod else np.mod(a, b))(
 @op("Shrink")
 def shrink(x: Tensor, *, bias: float, lambd: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
-    wide = x if is_float(x) else x.float()
+    wide = floats(x)
     return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
 
 

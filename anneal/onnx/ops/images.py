@@ -12,8 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, along, axes_of, ints, iota, total_of
-from anneal.onnx.ops.windows import Windows, kernel_of, window_of
+from anneal.onnx.ops.elementwise import (
+    Array,
+    MaybeArray,
+    MaybeTensor,
+    Numbers,
+    along,
+    axes_of,
+    ints,
+    iota,
+    picked,
+    total_of,
+)
+from anneal.onnx.ops.windows import Windows, windows_of
 from anneal.onnx.registry import op
 from anneal.ops import OUTSIDE, SAMPLED, keys_kernel, sampled
 from anneal.tensor import Tensor
@@ -81,14 +92,11 @@ def _taps(
 
 
 def _picked(x: Tensor, axis: int, places: Array) -> Tensor:
-    """The elements of an axis at places that rise: a slice or repeated elements where they are, else by an index."""
+    """The elements of an axis at places that rise: repeated elements where they are."""
     n, m = x.shape[axis], places.size
     if m % n == 0 and (places == np.arange(m) // (m // n)).all():
         return x if m == n else x.repeat_interleave(m // n, axis)
-    step = int(places[1] - places[0]) if m > 1 else 1
-    if step > 0 and (np.diff(places) == step).all():
-        return x[(*[slice(None)] * axis, slice(int(places[0]), int(places[-1]) + 1, step))]
-    return x.index_select(axis, node.constant(places.astype(np.int32)))
+    return picked(x, axis, places)
 
 
 def _interpolated(x: Tensor, axis: int, places: Array, weights: Array) -> Tensor:
@@ -377,7 +385,7 @@ def deform_conv(
     """A convolution whose windows read each place of the kernel at an offset of its own, between elements."""
     if x.ndim != 4:
         raise node.fail(f"a deformable convolution over {x.ndim - 2} axes; two are computed")
-    w = window_of(x.shape[2:], how, kernel_of(weight, how))
+    w = windows_of(x, weight, how)
     (kh, kw), (oh, ow), n = w.kernel, w.out, x.shape[0]
     each = x.shape[1] // offset_group
     moved = offset.reshape(n * offset_group, kh * kw, 2, oh, ow)

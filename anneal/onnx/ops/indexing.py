@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, single
+from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, picked, single, taken, whole
 from anneal.onnx.registry import op
 from anneal.onnx.values import fits_device
 from anneal.tensor import Tensor
@@ -44,17 +44,11 @@ def gather(x: Value, index: Value, *, axis: int) -> Value:
     data: Tensor = node.tensor(x)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     if isinstance(index, np.ndarray) and index.size == 1 and isinstance(x.shape[axis], UOp):
-        place = int(single(index))
+        place = whole(index)
         begin = place + x.shape[axis] if place < 0 else place
-        return data[(*(slice(None),) * axis, slice(begin, begin + 1))].reshape(shape)
-    if isinstance(index, np.ndarray):
-        places = _known(index, x.shape[axis], axis).reshape(-1)
-        step = int(places[1] - places[0]) if places.size > 1 else 1
-        if places.size and step > 0 and bool((np.diff(places) == step).all()):
-            # A slice moves nothing.
-            lead = (slice(None),) * axis
-            return data[(*lead, slice(int(places[0]), int(places[-1]) + 1, step))].reshape(shape)
-        found = data.index_select(axis, node.constant(places))
+        found: Tensor = taken(data, axis, slice(begin, begin + 1))
+    elif isinstance(index, np.ndarray):
+        found = picked(data, axis, _known(index, x.shape[axis], axis).reshape(-1))
     else:
         found = data.index_select(axis, wrapped(index, x.shape[axis]).reshape(-1))
     return found.reshape(shape)
@@ -107,7 +101,7 @@ def gather_nd(x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
 @op("OneHot")
 def one_hot(index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor:
     """values[1] at the position that each index names along a new axis, values[0] elsewhere and for others."""
-    count = int(single(depth))
+    count = whole(depth)
     if count < 0:
         raise node.fail(f"depth is {count}")
     axis = axis_of(axis, index.ndim + 1)
@@ -242,7 +236,7 @@ def non_max_suppression(
     center_point_box: int,
 ) -> Array:
     """The boxes of each class that overlap no better one by more than the threshold: (batch, class, box) rows."""
-    count = 0 if most is None else int(single(node.host(most)))
+    count = 0 if most is None else whole(node.host(most))
     overlap = 0.0 if iou_threshold is None else float(single(node.host(iou_threshold)))
     least = None if score_threshold is None else float(single(node.host(score_threshold)))
     all_boxes, all_scores = node.host(boxes), node.host(scores)

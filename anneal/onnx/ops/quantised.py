@@ -9,8 +9,20 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import Array, MaybeTensor, MaybeValue, Value, along, axis_of, converted, is_float, plus
-from anneal.onnx.ops.windows import Window, Windows, convolved, kernel_of, window_of
+from anneal.onnx.ops.elementwise import (
+    Array,
+    MaybeTensor,
+    MaybeValue,
+    Value,
+    along,
+    axis_of,
+    converted,
+    floats,
+    is_float,
+    plus,
+    taken,
+)
+from anneal.onnx.ops.windows import Window, Windows, convolved, windows_of
 from anneal.onnx.registry import op
 from anneal.onnx.values import dtype_named, fits_device
 from anneal.tensor import Tensor, dtypes
@@ -36,7 +48,7 @@ def _spread(scale: Value, x: Value, axis: int, block: int) -> Any:
     axis = axis_of(axis, x.ndim)
     if block:
         repeat: Any = np.repeat if isinstance(scale, np.ndarray) else Tensor.repeat_interleave
-        return repeat(scale, block, axis)[(*(slice(None),) * axis, slice(x.shape[axis]))]
+        return taken(repeat(scale, block, axis), axis, slice(x.shape[axis]))
     return scale.reshape(along(axis, x.ndim)) if scale.ndim == 1 else scale
 
 
@@ -86,7 +98,7 @@ def quantize_linear(
     if precision:
         computed = node.element(precision).name
         data, scale = data.cast(computed), scale.cast(computed)
-    data = data if is_float(data) else data.float()
+    data = floats(data)
     if name not in RANGES:
         return converted(data / scale, dtype_named(name), saturate)
     zero = None if y_zero_point is None else _spread(wide(y_zero_point), data, axis, block_size)
@@ -261,8 +273,7 @@ def conv_integer(
     how: Windows,
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
-    w = window_of(x.shape[2:], how, kernel_of(weight, how))
-    return _exact_conv(integers(x, x_zero_point), weight, w_zero_point, w, group)
+    return _exact_conv(integers(x, x_zero_point), weight, w_zero_point, windows_of(x, weight, how), group)
 
 
 @op("QLinearConv")
@@ -283,7 +294,7 @@ def qlinear_conv(
 ) -> Tensor:
     """The convolution of quantised tensors, quantised; the weight's scale may be one for each output channel."""
     x = x.moveaxis(-1, 1) if channels_last else x
-    w = window_of(x.shape[2:], how, kernel_of(weight, how))
+    w = windows_of(x, weight, how)
     total = _exact_conv(integers(x, x_zero_point.reshape(())), weight, w_zero_point, w, group)
     rows = (1, -1, *[1] * (x.ndim - 2))
     total = plus(total, None if bias is None else bias.reshape(rows))

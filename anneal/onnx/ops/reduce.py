@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, single
+from anneal.onnx.ops.elementwise import (
+    Array,
+    MaybeArray,
+    Value,
+    axes_of,
+    axis_of,
+    border,
+    counted,
+    ints,
+    iota,
+    single,
+    whole,
+)
 from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, host_call
 
@@ -114,7 +126,7 @@ def position(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0)
 @op("TopK", since=10, was=("k",))
 def topk(x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
-    count, axis = int(single(k)), axis_of(axis, x.ndim)
+    count, axis = whole(k), axis_of(axis, x.ndim)
     if not 0 <= count <= x.shape[axis]:
         raise node.fail(f"k is {count}, of {x.shape[axis]} elements along axis {axis}")
     values, places = x.topk(count, axis, bool(largest))
@@ -128,13 +140,12 @@ def topk(x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -
 def running(x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
     """The sum, or the product, of the elements up to each, itself included or not, from either end."""
     product = node.op == "CumProd"
-    along = axis_of(int(single(axis)), x.ndim)
+    along = axis_of(whole(axis), x.ndim)
     if not x.shape[along]:
         return x
     out = x.flip(along) if reverse else x
     if exclusive:
-        sides = [(1, -1) if i == along else (0, 0) for i in range(x.ndim)]
-        out = out.pad(sides, value=1 if product else 0).cast(x.dtype)
+        out = out.pad(border(along, x.ndim, 1, -1), value=1 if product else 0).cast(x.dtype)
     out = out.cumprod(along, dtype=x.dtype) if product else out.cumsum(along, dtype=x.dtype)
     return out.flip(along) if reverse else out
 
@@ -241,7 +252,7 @@ def _by_products(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
         weight = np.where((np.arange(rows) == 0) | (2 * np.arange(rows) == n), 1, 1 + onesided)[:, None] / n
         cos, sin = cos * weight, -sin * weight
     m = x.shape[-2]
-    x = x[..., :rows, :] if m >= rows else x.pad([(0, 0)] * (x.ndim - 2) + [(0, rows - m), (0, 0)])
+    x = x[..., :rows, :] if m >= rows else x.pad(border(x.ndim - 2, x.ndim, 0, rows - m))
     cos, sin = [node.constant(w.astype(x.dtype.name)) for w in (cos, sin)]
     first, second = x[..., 0] @ cos, x[..., 0] @ sin
     if x.shape[-1] == 2:
@@ -271,11 +282,11 @@ def dft(x: Tensor, dft_length: MaybeArray, axis: MaybeArray, *, inverse: int, on
     """The discrete Fourier transform along an axis, the last but one unless another is named; an attribute before
     version 20.
     """
-    at = axis_of(-2 if axis is None else int(single(axis)), x.ndim)
+    at = axis_of(-2 if axis is None else whole(axis), x.ndim)
     if at == x.ndim - 1 or x.shape[-1] not in (1, 2):
         raise node.fail(f"axis {at} of shape {tuple(x.shape)}; the last axis has the real and imaginary parts")
     n = x.shape[at]
-    n = int(single(dft_length)) if dft_length is not None else 2 * (n - 1) if inverse and onesided else n
+    n = whole(dft_length) if dft_length is not None else 2 * (n - 1) if inverse and onesided else n
     return _transformed(x.movedim(at, -2), n, bool(inverse), bool(onesided)).movedim(-2, at)
 
 
@@ -284,9 +295,9 @@ def stft(
     signal: Tensor, frame_step: Array, window: Tensor | None, frame_length: MaybeArray, *, onesided: int
 ) -> Tensor:
     """The transforms of windows of (batch, time, 1 or 2): (batch, frames, frequency, 2)."""
-    step, total = int(single(frame_step)), signal.shape[1]
+    step, total = whole(frame_step), signal.shape[1]
     n = total if window is None else window.shape[0]
-    n = n if frame_length is None else int(single(frame_length))
+    n = n if frame_length is None else whole(frame_length)
     if step < 1 or not 0 < n <= total:
         raise node.fail(f"frames of {n} elements, {step} apart, of a signal of {total}")
     signal = signal.unsqueeze(-1) if signal.ndim == 2 else signal
@@ -305,7 +316,7 @@ def _window(name: str, *weights: float) -> None:
     """Register a sum of cosines: weights of 1, of -cos of one turn, of cos of two."""
 
     def window(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
-        n = int(single(size))
+        n = whole(size)
         node.room(n)
         angle = np.arange(n) * (2 * math.pi / max(n if periodic else n - 1, 1))
         total = sum((-1) ** i * w * np.cos(i * angle) for i, w in enumerate(weights))
@@ -324,11 +335,11 @@ def mel_weight_matrix(
     bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int
 ) -> Array:
     """Triangles at equal distances of pitch: a column for each band, a row for each frequency."""
-    count, n = int(single(bins)), int(single(dft_length))
+    count, n = whole(bins), whole(dft_length)
     node.room(n // 2 + 1, count)
     mels = [2595 * math.log10(1 + float(single(f)) / 700) for f in (low, high)]
     pitch = mels[0] + np.arange(count + 2) * (mels[1] - mels[0]) / (count + 2)
-    edges = ((n + 1) * 700 * (10 ** (pitch / 2595) - 1) // int(single(rate))).astype(np.int64)
+    edges = ((n + 1) * 700 * (10 ** (pitch / 2595) - 1) // whole(rate)).astype(np.int64)
     out = np.zeros((n // 2 + 1, count))
     for i, (a, b, c) in enumerate(zip(edges, edges[1:], edges[2:])):
         out[a : b + 1, i] = np.arange(b - a + 1) / (b - a) if b > a else 1

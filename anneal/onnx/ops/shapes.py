@@ -9,7 +9,22 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single
+from anneal.onnx.ops.elementwise import (
+    Array,
+    MaybeArray,
+    Numbers,
+    Value,
+    along,
+    axes_of,
+    axis_of,
+    border,
+    counted,
+    ints,
+    iota,
+    single,
+    taken,
+    whole,
+)
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import array_dtype, fits_device, host_value
 from anneal.ops import broadcast_shapes
@@ -129,8 +144,7 @@ def split(x: Value, split: MaybeArray, *, axis: int = 0, num_outputs: int | None
     if size_of(sum(sizes)) != size_of(n) or min(sizes, default=0) < 0:
         raise node.fail(f"pieces of {sizes} do not make up the {n} elements of axis {axis}")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    lead = (slice(None),) * axis
-    return tuple(x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends))
+    return tuple(taken(x, axis, slice(e - s, e)) for s, e in zip(sizes, ends))
 
 
 @op("Slice", since=10, host=True, was=("starts", "ends", "axes", "steps"))
@@ -157,22 +171,21 @@ def slice_(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeA
 
 def _stepped(x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
     """The elements of an axis `step` apart, where a size or a position is symbolic."""
-    lead = (slice(None),) * axis
     if step < 0:
-        x, first, last, step = x[(*lead, slice(last + 1, first + 1))].flip(axis), 0, first - last, -step
+        x, first, last, step = taken(x, axis, slice(last + 1, first + 1)).flip(axis), 0, first - last, -step
+    x = taken(x, axis, slice(first, last))
     if step == 1:
-        return x[(*lead, slice(first, last))]
+        return x
     count = (last - first + step - 1) // step
-    pads = [(0, count * step - (last - first)) if i == axis else (0, 0) for i in range(x.ndim)]
-    rows = x[(*lead, slice(first, last))].pad(pads)
-    return rows.reshape(*rows.shape[:axis], count, step, *rows.shape[axis + 1 :])[(*lead, slice(None), 0)]
+    rows = x.pad(border(axis, x.ndim, 0, count * step - (last - first)))
+    return taken(rows.reshape(*rows.shape[:axis], count, step, *rows.shape[axis + 1 :]), axis + 1, 0)
 
 
 @op("Tile")
-def tile_old(x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
+def tile_old(x: Tensor, tiles: Array, axis: Array) -> Tensor:
     """The whole laid out `tiles` times along one axis, in version 1."""
     counts = [1] * x.ndim
-    counts[axis_of(int(single(node.host(axis))), x.ndim)] = int(single(node.host(tiles)))
+    counts[axis_of(whole(axis), x.ndim)] = whole(tiles)
     return x.repeat(*counts)
 
 
@@ -192,7 +205,6 @@ def tile(x: Tensor, repeats: Array) -> Tensor:
 # -- borders ----------------------------------------------------------------------------------------------------------
 
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
-_HOST_MODES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 
 def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> Tensor:
@@ -204,10 +216,10 @@ def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) 
     for axis, (before, after) in enumerate([(max(b, 0), max(a, 0)) for b, a in pairs]):
         n = x.shape[axis]
         if max(before, after) <= (n - 1 if mode == "reflect" else n):
-            x = x.pad([(before, after) if i == axis else (0, 0) for i in range(x.ndim)], mode=_PAD_MODES[mode])
+            x = x.pad(border(axis, x.ndim, before, after), mode=_PAD_MODES[mode])
         else:
             # More than one turn: the places come from NumPy's rule.
-            places = np.pad(np.arange(n, dtype=np.int32), (before, after), mode=_HOST_MODES[mode])  # type: ignore[call-overload]
+            places = np.pad(np.arange(n, dtype=np.int32), (before, after), mode=mode)  # type: ignore[call-overload]
             x = x.index_select(axis, node.constant(places))
     return x
 
@@ -244,7 +256,7 @@ def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value
     x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape))]
     grown = [(max(b, 0), max(a, 0)) for b, a in pairs]
     if mode != "constant":
-        return np.pad(x, grown, mode=_HOST_MODES[mode])  # type: ignore[call-overload, no-any-return]
+        return np.pad(x, grown, mode=mode)  # type: ignore[call-overload, no-any-return]
     return np.pad(x, grown, constant_values=0 if value is None else value.reshape(()).astype(x.dtype))
 
 
@@ -287,17 +299,17 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     return x
 
 
-@op("Trilu", host=lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k))))
+@op("Trilu", host=lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else whole(k)))
 def trilu(x: Tensor, k: MaybeArray, *, upper: int) -> Tensor:
     """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
-    return (x.triu if upper else x.tril)(0 if k is None else int(single(k)))
+    return (x.triu if upper else x.tril)(0 if k is None else whole(k))
 
 
 @op("ReverseSequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
-    length = lengths.int().reshape([-1 if i == batch_axis else 1 for i in range(x.ndim)])
+    length = lengths.int().reshape(along(batch_axis, x.ndim))
     index = (time < length).where(length - 1 - time, time)
     return x.gather(time_axis, index.expand(*x.shape))
 

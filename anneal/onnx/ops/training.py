@@ -18,6 +18,7 @@ from anneal.onnx.ops.elementwise import (
     Value,
     axes_of,
     axis_of,
+    border,
     counted,
     plus,
     single,
@@ -168,8 +169,7 @@ def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -
 def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """x over a power of the mean square of `size` channels about each; of an even number more lie behind."""
     before = (size - 1) // 2
-    sides = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]
-    total = (x * x).pad(sides).unfold(1, size).sum(-1)
+    total = (x * x).pad(border(1, x.ndim, before, size - 1 - before)).unfold(1, size).sum(-1)
     return x / (total * (alpha / size) + bias).pow(beta)
 
 

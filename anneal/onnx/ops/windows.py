@@ -128,6 +128,11 @@ def convolved(x: Tensor, weight: Tensor, bias: MaybeTensor, w: Window, groups: i
     return getattr(F, f"conv{axes}d")(x, weight, bias, list(w.strides), side, list(w.dilations), groups)  # type: ignore[no-any-return]
 
 
+def windows_of(x: Tensor, weight: Tensor, how: Windows) -> Window:
+    """The windows of a convolution."""
+    return window_of(x.shape[2:], how, kernel_of(weight, how))
+
+
 def kernel_of(weight: Tensor, how: Windows) -> Ints:
     """The sizes of the kernel; the attribute, if given, must agree."""
     kernel = tuple(weight.shape[2:])
@@ -139,8 +144,7 @@ def kernel_of(weight: Tensor, how: Windows) -> Ints:
 @op("Conv")
 def conv(x: Tensor, weight: Tensor, bias: MaybeTensor, *, group: int, how: Windows) -> Tensor:
     """The convolution over one to three axes; the same in every version."""
-    w = window_of(x.shape[2:], how, kernel_of(weight, how))
-    return convolved(x, weight, bias, w, group)
+    return convolved(x, weight, bias, windows_of(x, weight, how), group)
 
 
 @op("ConvTranspose")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -10,13 +10,13 @@ import anneal.tensor.functional as F
 from anneal.onnx.execute import node
 from anneal.onnx.ops import attention as main
 from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together, visible
-from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, iota, plus, single
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, border, iota, plus, whole
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.training import layer_normalization, rms_normalization
-from anneal.onnx.ops.windows import Windows, convolved, kernel_of, max_pool, window_of
+from anneal.onnx.ops.windows import Windows, convolved, max_pool, windows_of
 from anneal.onnx.registry import also, rows
 from anneal.tensor import Tensor
 
@@ -124,44 +124,31 @@ def fused_conv(
     how: Windows,
 ) -> Tensor:
     """An activation of a convolution, to which another value may be added first."""
-    w = window_of(x.shape[2:], how, kernel_of(weight, how))
-    y = convolved(x, weight, bias, w, group)
+    y = convolved(x, weight, bias, windows_of(x, weight, how), group)
     return _activated(plus(y, z), activation, activation_params or ())
 
 
 # -- norms ------------------------------------------------------------------------------------------------------------
 
 
-@op("SkipLayerNormalization")
-def skip_layer_normalization(
-    x: Tensor,
-    skip: Tensor,
-    gamma: Tensor,
-    beta: MaybeTensor,
-    bias: MaybeTensor,
-    *,
-    epsilon: float = 1e-12,
-) -> Any:
-    """The layer norm of a sum; the sum is the fourth output."""
-    total = plus(x + skip, bias)
-    return _with_statistics(F.layer_norm(total, total.shape[-1], gamma, beta, epsilon), total)
-
-
-@op("SkipSimplifiedLayerNormalization")
-def skip_simplified_layer_normalization(
-    x: Tensor, skip: Tensor, gamma: Tensor, bias: MaybeTensor, *, epsilon: float = 1e-12
-) -> Any:
-    """The root mean square norm of a sum; the sum is the fourth output."""
-    total = plus(x + skip, bias)
-    return _with_statistics(F.rms_norm(total, total.shape[-1], gamma, epsilon), total)
-
-
-def _with_statistics(y: Tensor, total: Tensor) -> Any:
+def _of_sum(total: Tensor, norm: Callable[..., Tensor], *weights: Any) -> Any:
+    """The norm of the rows of a sum; the sum is the fourth output."""
     if node.wants(1) or node.wants(2):
         raise node.fail("the outputs mean and inv_std_var are not computed", "leave them off")
-    return (y, None, None, total)[: node.outputs]
+    return (norm(total, total.shape[-1], *weights), None, None, total)[: node.outputs]
 
 
+rows(
+    {
+        "SkipLayerNormalization": lambda x, skip, gamma, beta=None, bias=None, *, epsilon=1e-12: _of_sum(
+            plus(x + skip, bias), F.layer_norm, gamma, beta, epsilon
+        ),
+        "SkipSimplifiedLayerNormalization": lambda x, skip, gamma, bias=None, *, epsilon=1e-12: _of_sum(
+            plus(x + skip, bias), F.rms_norm, gamma, epsilon
+        ),
+    },
+    domain=MICROSOFT,
+)
 # onnxruntime's name in ai.onnx for RMSNormalization
 also(rms_normalization, "", "SimplifiedLayerNormalization", axis=-1, epsilon=1e-5, stash_type=1)
 also(layer_normalization, MICROSOFT, axis=-1, epsilon=1e-5, stash_type=1)
@@ -233,7 +220,7 @@ def nhwc_max_pool(x: Tensor, **how: Any) -> Any:
     return max_pool(x.movedim(-1, 1), **how).movedim(1, -1)
 
 
-op("ExpandDims", values=("axis",))(lambda x, axis: x.unsqueeze(int(single(axis))))
+op("ExpandDims", values=("axis",))(lambda x, axis: x.unsqueeze(whole(axis)))
 also(gather_nd, MICROSOFT)
 also(pad, MICROSOFT, mode="constant")
 also(trilu, MICROSOFT, upper=1)
@@ -379,7 +366,7 @@ def group_query_attention(
         size = query.shape[2] // (num_heads + 2 * kv_num_heads)
         query, key, value = query.split([num_heads * size, kv_num_heads * size, kv_num_heads * size], dim=2)
     q, k, v = heads_of(query, num_heads), heads_of(key, kv_num_heads), heads_of(value, kv_num_heads)
-    length, total = q.shape[2], int(single(total_sequence_length))
+    length, total = q.shape[2], whole(total_sequence_length)
     # Keys of each sample before this call's: none in the first one, whatever is padded.
     first = past_key is None or total == length
     ends = seqlens_k.int().reshape(-1)
@@ -397,7 +384,7 @@ def group_query_attention(
     allowed = visible(q, k.shape[2], starts.reshape(-1, 1, 1, 1), True, left, -1)
     bias = attention_bias
     if bias is not None and bias.shape[-1] < k.shape[2]:
-        bias = bias.pad([(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])])
+        bias = bias.pad(border(bias.ndim - 1, bias.ndim, 0, k.shape[2] - bias.shape[-1]))
     if softcap:
         y, _ = scored(q, k, v, allowed, bias, scale or None, softcap, None, 0)
     else:

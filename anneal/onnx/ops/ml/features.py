@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, is_float
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, floats, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.values import Map
 from anneal.tensor import Tensor
@@ -57,10 +57,15 @@ def imputer(
 @op("Normalizer")
 def normalizer(x: Tensor, *, norm: str) -> Tensor:
     """Rows over their largest element, their sum of sizes, or the root of their sum of squares; of zeros themselves."""
-    x = x if is_float(x) else x.float()
+    x = floats(x)
     axis = x.ndim - 1
     by = x.amax(axis, keepdim=True) if norm == "MAX" else x.norm(1 if norm == "L1" else 2, axis, keepdim=True)
     return (by == 0).where(x, x / by).float()
+
+
+def known(numbers: Any) -> Tensor:
+    """A list of floats as a Tensor, which is made once."""
+    return node.constant(np.array(numbers, np.float32))
 
 
 @op("Scaler")
@@ -68,8 +73,8 @@ def scaler(x: Tensor, *, offset: Floats, scale: Floats) -> Tensor:
     """(x - offset) * scale, each a number or one for each column."""
     x = x.float()
     if offset:
-        x = x - node.constant(np.array(offset, np.float32))
-    return x * node.constant(np.array(scale, np.float32)) if scale else x
+        x = x - known(offset)
+    return x * known(scale) if scale else x
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -186,7 +191,7 @@ def linear_regressor(
 
 def _linear(x: Tensor, coefficients: Floats, intercepts: Any, count: int) -> Tensor:
     y = _rows(x) @ _weights(coefficients, count)
-    return y + node.constant(np.array(intercepts, np.float32)) if intercepts else y
+    return y + known(intercepts) if intercepts else y
 
 
 @op("LinearClassifier")

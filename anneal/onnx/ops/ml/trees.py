@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, is_float
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, floats
 from anneal.onnx.ops.ml import op
-from anneal.onnx.ops.ml.features import TRANSFORMED, labelled
+from anneal.onnx.ops.ml.features import TRANSFORMED, known, labelled
 from anneal.tensor import Tensor
 
 # The tests of nodes, as numbered; 6 is BRANCH_MEMBER.
@@ -204,11 +204,11 @@ def tree_ensemble_regressor(
     x: Tensor, *, aggregate_function: str, n_targets: int | None, post_transform: str, trees: Trees
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
-    x = x if is_float(x) else x.float()
+    x = floats(x)
     forest = _forest(n_targets or 1, "target")
     scores = _walked(x, forest, aggregate_function).float()
     if base := _either(node.attributes, "base_values"):
-        scores = scores + node.constant(np.array(base, np.float32))
+        scores = scores + known(base)
     return TRANSFORMED[post_transform](scores)
 
 
@@ -217,7 +217,7 @@ def tree_ensemble_classifier(
     x: Tensor, *, classlabels_int64s: Any, classlabels_strings: Any, post_transform: str, trees: Trees
 ) -> Any:
     """The class with the most votes of the trees, and the scores."""
-    x = x if is_float(x) else x.float()
+    x = floats(x)
     count = len(classlabels_strings or classlabels_int64s or ())
     votes = set(node.attributes["class_ids"])
     forest = _forest(count, "class")
@@ -228,7 +228,7 @@ def tree_ensemble_classifier(
     else:
         seen = scores
         if base:
-            seen = scores = scores + node.constant(np.array(base, np.float32))
+            seen = scores = scores + known(base)
         elif np.isnan(forest.weights[forest.yes == np.arange(len(forest.yes))]).any():
             # A class without votes is not the one with the most.
             said = forest.weights * 0 + 1
