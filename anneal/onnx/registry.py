@@ -139,7 +139,7 @@ def op(
     return register
 
 
-def also(function: Fun, domain: str, name: str = "", **defaults: Any) -> None:
+def also(function: Fun, name: str = "", *, domain: str, **defaults: Any) -> None:
     """Register a function's operator in another domain as well, from its first version on, perhaps by another name.
     `defaults` are those of attributes, which no schema says there.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.values import array_code, dtype_named
-from anneal.rewrite import FLOATS, INTEGERS, matched_axes
+from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import ALU, COMPARE, DType, Nodes, Op, Src, UOp, covering, dtypes, toposort
 from anneal.uop.sizes import size
 
@@ -39,13 +38,12 @@ def code_of(dtype: DType) -> int:
 
 
 class GraphValue(NamedTuple):
-    """A tensor of the written graph: its name, the dtype that it stands for, and a shape.
+    """A tensor of the written graph: its name and a shape.
 
     The shape may have fewer axes than the node's, and 1 where the node repeats: it broadcasts to the node's.
     """
 
     name: str
-    dtype: DType
     shape: Shape
 
 
@@ -207,7 +205,7 @@ class GraphWriter:
         if not (missing := rank - len(v.shape)):
             return v
         shape = (1,) * missing + v.shape
-        return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), v.dtype, shape)
+        return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), shape)
 
     def whole(self, v: GraphValue, shape: Shape) -> GraphValue:
         """The value with `shape` itself."""
@@ -215,7 +213,7 @@ class GraphWriter:
             return v
         if all(n == 1 for n in shape):
             return self.ranked(v, len(shape))
-        return GraphValue(self.node("Expand", v.name, self.shape(shape)), v.dtype, shape)
+        return GraphValue(self.node("Expand", v.name, self.shape(shape)), shape)
 
     def wholes(self, values: Sequence[GraphValue], nodes: Nodes) -> list[str]:
         """The names of values, each with the shape of its node."""
@@ -339,7 +337,7 @@ def elementwise(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
         made = (rule(*terms) if rule else terms[0].of(_PLAIN[u.op], *terms[1:])).settled(u.dtype)
     else:
         made = _of_integers(u, *terms)
-    return GraphValue(made.name, u.dtype, broadcast([v.shape for v in given]))
+    return GraphValue(made.name, broadcast([v.shape for v in given]))
 
 
 def _where(chosen: Term, a: Term, b: Term) -> Term:
@@ -516,112 +514,3 @@ def _to_integer(x: Term, new: DType) -> Term:
     inside = x.of("Max", low).of("Min", high)
     out = x.of("IsNaN", dtype=_BOOL).where(0, inside).cast(own)
     return out if int(high) == new.max else (x.number(high) < x).where(new.max, out)
-
-
-# -- views ------------------------------------------------------------------------------------------------------------
-# Movement ops, and the leaves that are made of sizes, as ONNX nodes.
-
-
-_LAST = (1 << 63) - 1  # an end beyond every axis
-
-
-def reshaped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """RESHAPE. Axes of size 1 that only come or go in front leave a value as it is."""
-    v, old, new = given[0], u.src[0].shape, u.shape
-    ones = all(n == 1 for n in v.shape)
-    if len(v.shape) <= (len(new) if ones else len(_trailing(new))) and (ones or _trailing(old) == _trailing(new)):
-        return v
-    shape = (1,) * len(new) if ones else _spread(v, old, new)
-    if shape is None:
-        v, shape = w.whole(v, old), new
-    return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
-
-
-def _trailing(shape: Shape) -> Shape:
-    """A shape without the 1s in front."""
-    return tuple(itertools.dropwhile(lambda n: n == 1, shape))
-
-
-def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
-    """The shape of a value after a reshape of which no group of axes is repeated in part; None if one is."""
-    if 0 in old:
-        return None
-    mine = (1,) * (len(old) - len(v.shape)) + v.shape
-    out = [1] * len(new)
-    for theirs, its in matched_axes(old, new):
-        before = [mine[i] for i in theirs]
-        if all(n == 1 for n in before):
-            continue
-        if any(n != old[i] for n, i in zip(before, theirs)):
-            return None
-        for i in its:
-            out[i] = new[i]
-    return tuple(out)
-
-
-def permuted(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """PERMUTE; moving axes of one element among others is a reshape."""
-    v = given[0]
-    if all(n == 1 for n in v.shape):
-        return v
-    v = w.ranked(v, len(u.shape))
-    shape = tuple(v.shape[a] for a in u.arg)
-    long = [a for a in u.arg if v.shape[a] != 1]
-    if long == sorted(long):
-        return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
-    return GraphValue(w.Transpose(v.name, perm=list(u.arg)), v.dtype, shape)
-
-
-def expanded(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """EXPAND: the value broadcasts as it is."""
-    return given[0]
-
-
-def padded(w: GraphWriter, u: UOp, given: Values) -> str:
-    """PAD with zeros."""
-    begins, ends = zip(*u.arg)
-    return w.Pad(*w.wholes(given, u.src), w.shape(begins + ends), w.scalar(u.dtype, 0))
-
-
-def shrunk(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """SHRINK: a slice along the axes that change; a repeated axis is repeated less often."""
-    rank = len(u.shape)
-    v = given[0]
-    own = (1,) * (rank - len(v.shape)) + v.shape
-    cut = [
-        a
-        for a, ((b, e), n, m) in enumerate(zip(u.arg, u.src[0].shape, own))
-        if (m == n and (b != 0 or e != n)) or (m != n and u.shape[a] == 0)
-    ]
-    if any(own[a] != u.src[0].shape[a] for a in cut):
-        v = w.whole(v, u.src[0].shape)
-        own = v.shape
-    if not cut:
-        return v
-    v = w.ranked(v, rank)
-    begins, ends = tuple(u.arg[a][0] for a in cut), tuple(u.arg[a][1] for a in cut)
-    name = w.Slice(v.name, w.shape(begins), w.shape(ends), w.ints(cut))
-    return GraphValue(name, v.dtype, tuple(u.shape[a] if a in cut else n for a, n in enumerate(own)))
-
-
-def flipped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """FLIP: a slice from the last element to the first."""
-    v = w.ranked(given[0], len(u.shape))
-    axes = [a for a in u.arg if v.shape[a] != 1]
-    if not axes:
-        return v
-    many = len(axes)
-    ends = [w.ints([-1] * many), w.ints([-_LAST] * many), w.ints(axes), w.ints([-1] * many)]
-    return GraphValue(w.Slice(v.name, *ends), v.dtype, v.shape)
-
-
-def iota(w: GraphWriter, u: UOp, _: Values) -> str:
-    """IOTA of a symbolic size."""
-    (n,) = u.shape
-    last = w.cast(w.Squeeze(w.size(n)), dtypes.int32)
-    return w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
-
-
-def sized(w: GraphWriter, u: UOp, _: Values) -> str:
-    """A symbolic size as a number."""
-    return w.cast(w.Squeeze(w.size(u)), carrier(u.dtype))

@@ -13,9 +13,9 @@ import numpy as np
 import anneal.tensor.functional as F
 from anneal.onnx.execute import node
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, border, iota, plus
+from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, iota, plus
 from anneal.onnx.registry import op
-from anneal.onnx.values import element_name
+from anneal.onnx.values import border, element_name
 from anneal.tensor import Tensor, dtypes
 from anneal.transforms import scan
 

@@ -14,9 +14,9 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import Values, node
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, counted, ints, taken
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, counted, ints
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
+from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of, taken
 from anneal.tensor import Tensor, vjp
 from anneal.uop.sizes import Size, most as largest, size, size_text
 

@@ -90,32 +90,9 @@ def axes_of(axes: Numbers, ndim: int) -> list[int]:
     return list(range(ndim)) if axes is None else [axis_of(a, ndim) for a in axes]
 
 
-def along(axis: int, ndim: int, n: Any = -1, others: Any = 1) -> list[Any]:
-    """`n` for one of `ndim` axes: the shape in which a row goes along it."""
-    return [n if i == axis else others for i in range(ndim)]
-
-
-def border(axis: int, ndim: int, *pair: Any) -> list[Any]:
-    """Pads of one of `ndim` axes: how many elements come before and behind."""
-    return along(axis, ndim, pair, (0, 0))
-
-
-def taken(x: Any, axis: int, at: Any) -> Any:
-    """The element of an axis at a position, or those of a slice."""
-    return x[(*(slice(None),) * axis, at)]
-
-
-def picked(x: Tensor, axis: int, places: Array) -> Tensor:
-    """The elements of an axis at known places: a slice, which moves nothing, where these are equally far apart."""
-    step = int(places[1] - places[0]) if places.size > 1 else 1
-    if places.size and step > 0 and (np.diff(places) == step).all():
-        return taken(x, axis, slice(int(places[0]), int(places[-1]) + 1, step))  # type: ignore[no-any-return]
-    return x.index_select(axis, node.constant(places.astype(np.int32)))
-
-
 def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:
     """0 to count - 1 along one of `ndim` axes, as int32 on the device of x."""
-    return Tensor.arange(count, device=x.device).reshape(along(axis, ndim, count))
+    return Tensor.arange(count, device=x.device).reshape([count if i == axis else 1 for i in range(ndim)])
 
 
 def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Fun]]:

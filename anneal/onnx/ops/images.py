@@ -12,20 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import (
-    Array,
-    MaybeArray,
-    MaybeTensor,
-    Numbers,
-    along,
-    axes_of,
-    ints,
-    iota,
-    picked,
-    total_of,
-)
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, axes_of, ints, iota
+from anneal.onnx.ops.indexing import picked
 from anneal.onnx.ops.windows import Windows, windows_of
 from anneal.onnx.registry import op
+from anneal.onnx.values import along
 from anneal.ops import OUTSIDE, SAMPLED, keys_kernel, sampled
 from anneal.tensor import Tensor
 from anneal.uop import UOp
@@ -113,7 +104,7 @@ def _interpolated(x: Tensor, axis: int, places: Array, weights: Array) -> Tensor
         if not (weight == 1).all():
             part = part * node.constant(weight.astype(name)).reshape(along(axis, x.ndim))
         parts.append(part)
-    return total_of(parts)
+    return reduce(Tensor.add, parts)
 
 
 class Resizing(NamedTuple):
@@ -339,7 +330,7 @@ def _region(image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
             parts.append(read * node.constant(weight.astype(image.dtype.name)))
     if mode == "max":
         return Tensor.stack(parts).amax((0, 4, 5))
-    return total_of(parts).mean((3, 4))
+    return reduce(Tensor.add, parts).mean((3, 4))
 
 
 @op("MaxRoiPool")

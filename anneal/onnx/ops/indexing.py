@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, picked, single, taken, whole
+from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, single, whole
 from anneal.onnx.registry import op
-from anneal.onnx.values import fits_device
+from anneal.onnx.values import fits_device, taken
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least
@@ -20,6 +20,14 @@ def wrapped(index: Tensor, count: int) -> Tensor:
     """Positions counted from 0, as int32."""
     index = index.int()
     return (index < 0).where(index + count, index)
+
+
+def picked(x: Tensor, axis: int, places: Array) -> Tensor:
+    """The elements of an axis at known places: a slice, which moves nothing, where these are equally far apart."""
+    step = int(places[1] - places[0]) if places.size > 1 else 1
+    if places.size and step > 0 and (np.diff(places) == step).all():
+        return taken(x, axis, slice(int(places[0]), int(places[-1]) + 1, step))  # type: ignore[no-any-return]
+    return x.index_select(axis, node.constant(places.astype(np.int32)))
 
 
 def _known(index: Array, count: Any, axis: int) -> Array:

@@ -9,22 +9,10 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import (
-    Array,
-    MaybeTensor,
-    MaybeValue,
-    Value,
-    along,
-    axis_of,
-    converted,
-    floats,
-    is_float,
-    plus,
-    taken,
-)
+from anneal.onnx.ops.elementwise import Array, MaybeTensor, MaybeValue, Value, axis_of, converted, is_float, plus
 from anneal.onnx.ops.windows import Window, Windows, convolved, windows_of
 from anneal.onnx.registry import op
-from anneal.onnx.values import dtype_named, fits_device
+from anneal.onnx.values import along, dtype_named, fits_device, taken
 from anneal.tensor import Tensor, dtypes
 from anneal.uop.sizes import product
 
@@ -98,7 +86,7 @@ def quantize_linear(
     if precision:
         computed = node.element(precision).name
         data, scale = data.cast(computed), scale.cast(computed)
-    data = floats(data)
+    data = data if is_float(data) else data.float()
     if name not in RANGES:
         return converted(data / scale, dtype_named(name), saturate)
     zero = None if y_zero_point is None else _spread(wide(y_zero_point), data, axis, block_size)

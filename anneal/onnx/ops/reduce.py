@@ -9,20 +9,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import (
-    Array,
-    MaybeArray,
-    Value,
-    axes_of,
-    axis_of,
-    border,
-    counted,
-    ints,
-    iota,
-    single,
-    whole,
-)
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, whole
 from anneal.onnx.registry import op, rows
+from anneal.onnx.values import border
 from anneal.tensor import Tensor, host_call
 
 Axes = tuple[int, ...]
@@ -337,7 +326,7 @@ def mel_weight_matrix(
     """Triangles at equal distances of pitch: a column for each band, a row for each frequency."""
     count, n = whole(bins), whole(dft_length)
     node.room(n // 2 + 1, count)
-    mels = [2595 * math.log10(1 + float(single(f)) / 700) for f in (low, high)]
+    mels = [2595 * math.log10(1 + f.item() / 700) for f in (low, high)]
     pitch = mels[0] + np.arange(count + 2) * (mels[1] - mels[0]) / (count + 2)
     edges = ((n + 1) * 700 * (10 ** (pitch / 2595) - 1) // whole(rate)).astype(np.int64)
     out = np.zeros((n // 2 + 1, count))

@@ -9,24 +9,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import (
-    Array,
-    MaybeArray,
-    Numbers,
-    Value,
-    along,
-    axes_of,
-    axis_of,
-    border,
-    counted,
-    ints,
-    iota,
-    single,
-    taken,
-    whole,
-)
+from anneal.onnx.ops.elementwise import MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single, whole
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import array_dtype, fits_device, host_value
+from anneal.onnx.values import Array, along, array_dtype, border, fits_device, host_value, taken
 from anneal.ops import broadcast_shapes
 from anneal.tensor import Tensor
 from anneal.uop import UOp

@@ -10,19 +10,7 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import node
-from anneal.onnx.ops.elementwise import (
-    MaybeArray,
-    MaybeValue,
-    Numbers,
-    Tensors,
-    Value,
-    axes_of,
-    axis_of,
-    border,
-    counted,
-    plus,
-    single,
-)
+from anneal.onnx.ops.elementwise import MaybeArray, MaybeValue, Tensors, Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import dtype_named
 from anneal.tensor import Generator, Tensor
@@ -169,7 +157,7 @@ def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -
 def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """x over a power of the mean square of `size` channels about each; of an even number more lie behind."""
     before = (size - 1) // 2
-    total = (x * x).pad(border(1, x.ndim, before, size - 1 - before)).unfold(1, size).sum(-1)
+    total = (x * x).pad([(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]).unfold(1, size).sum(-1)
     return x / (total * (alpha / size) + bias).pow(beta)
 
 
@@ -282,7 +270,7 @@ def random(
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None,
-    shape: Numbers,
+    shape: Any,
 ) -> Tensor:
     """Normal or uniform numbers of a shape, or that of another value.
 

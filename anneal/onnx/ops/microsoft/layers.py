@@ -10,14 +10,13 @@ import anneal.tensor.functional as F
 from anneal.onnx.execute import node
 from anneal.onnx.ops import attention as main
 from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together, visible
-from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, border, iota, plus, whole
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, iota, plus, whole
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
-from anneal.onnx.ops.microsoft import MICROSOFT, op
+from anneal.onnx.ops.microsoft import also, op, rows
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.training import layer_normalization, rms_normalization
 from anneal.onnx.ops.windows import Windows, convolved, max_pool, windows_of
-from anneal.onnx.registry import also, rows
 from anneal.tensor import Tensor
 
 # -- activations ------------------------------------------------------------------------------------------------------
@@ -34,8 +33,7 @@ rows(
         "MatMulInteger16": lambda a, b: exact_matmul(a.int(), b.int()),
         # the padding and the scale concern gradients alone
         "TorchEmbedding": lambda weight, index, padding=None, scale=None: weight.rows(index.int()),
-    },
-    domain=MICROSOFT,
+    }
 )
 
 
@@ -146,12 +144,11 @@ rows(
         "SkipSimplifiedLayerNormalization": lambda x, skip, gamma, bias=None, *, epsilon=1e-12: _of_sum(
             plus(x + skip, bias), F.rms_norm, gamma, epsilon
         ),
-    },
-    domain=MICROSOFT,
+    }
 )
 # onnxruntime's name in ai.onnx for RMSNormalization
-also(rms_normalization, "", "SimplifiedLayerNormalization", axis=-1, epsilon=1e-5, stash_type=1)
-also(layer_normalization, MICROSOFT, axis=-1, epsilon=1e-5, stash_type=1)
+also(rms_normalization, "SimplifiedLayerNormalization", domain="", axis=-1, epsilon=1e-5, stash_type=1)
+also(layer_normalization, axis=-1, epsilon=1e-5, stash_type=1)
 
 
 @op("GroupNorm")
@@ -221,10 +218,10 @@ def nhwc_max_pool(x: Tensor, **how: Any) -> Any:
 
 
 op("ExpandDims", values=("axis",))(lambda x, axis: x.unsqueeze(whole(axis)))
-also(gather_nd, MICROSOFT)
-also(pad, MICROSOFT, mode="constant")
-also(trilu, MICROSOFT, upper=1)
-also(range_, MICROSOFT)
+also(gather_nd)
+also(pad, mode="constant")
+also(trilu, upper=1)
+also(range_)
 
 
 class Heads(NamedTuple):
@@ -384,7 +381,7 @@ def group_query_attention(
     allowed = visible(q, k.shape[2], starts.reshape(-1, 1, 1, 1), True, left, -1)
     bias = attention_bias
     if bias is not None and bias.shape[-1] < k.shape[2]:
-        bias = bias.pad(border(bias.ndim - 1, bias.ndim, 0, k.shape[2] - bias.shape[-1]))
+        bias = bias.pad([(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])])
     if softcap:
         y, _ = scored(q, k, v, allowed, bias, scale or None, softcap, None, 0)
     else:

@@ -11,13 +11,12 @@ import regex
 import anneal.tensor.functional as F
 from anneal.onnx.execute import node
 from anneal.onnx.ops.control import PATIENCE, filled, text_of
-from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Texts, Value, along, ints, plus
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Texts, Value, ints, plus
 from anneal.onnx.ops.images import grid_sample
 from anneal.onnx.ops.indexing import unique
-from anneal.onnx.ops.microsoft import MICROSOFT, op
+from anneal.onnx.ops.microsoft import also, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
 from anneal.onnx.ops.windows import Windows, conv_transpose
-from anneal.onnx.registry import also
 from anneal.ops import sampled
 from anneal.tensor import Tensor
 
@@ -38,7 +37,7 @@ def conv_transpose_with_dynamic_pads(
     return conv_transpose(x, weight, bias, how=how, **more)
 
 
-also(grid_sample, MICROSOFT, align_corners=0, mode="bilinear", padding_mode="zeros")
+also(grid_sample, align_corners=0, mode="bilinear", padding_mode="zeros")
 
 
 @op("CropAndResize")
@@ -61,7 +60,7 @@ def crop_and_resize(
         low, high = rois[:, i : i + 1] * (n - 1), rois[:, i + 2 : i + 3] * (n - 1)
         steps = node.constant(np.arange(m, dtype=np.float32).reshape(1, -1))
         at = low + steps * ((high - low) / (m - 1)) if m > 1 else (low + high) * 0.5
-        at = at.reshape(count, *along(i, 2, m)).expand(count, *sizes)
+        at = at.reshape(count, *[(m, 1), (1, m)][i]).expand(count, *sizes)
         inside.append((at >= 0) & (at <= n - 1))
         places.append((at if mode == "bilinear" else (at + 0.5).floor()).reshape(count, -1))
     y = sampled(images, places, mode, "border", True).reshape(count, x.shape[1], *sizes)

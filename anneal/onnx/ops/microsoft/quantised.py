@@ -10,14 +10,13 @@ from anneal.onnx.execute import node
 from anneal.onnx.ops import quantised as main
 from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
 from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, Value, axis_of, plus, total_of
-from anneal.onnx.ops.microsoft import MICROSOFT, op
+from anneal.onnx.ops.microsoft import also, op
 from anneal.onnx.ops.microsoft.layers import Heads, embed_layer_normalization, self_attention
 from anneal.onnx.ops.windows import Windows, average_pool
-from anneal.onnx.registry import also
 from anneal.tensor import Tensor
 
 for _one in (main.quantize_linear, main.dequantize_linear, main.qlinear_conv):
-    also(_one, MICROSOFT)
+    also(_one)
 
 # -- elementwise ------------------------------------------------------------------------------------------------------
 
