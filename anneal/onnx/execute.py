@@ -140,13 +140,14 @@ class GraphRun:
                 return
             values = [scope.find(x) if x else None for x in node.inputs]
             nodes = arena().here
-            before = nodes.path
+            before, outer = nodes.path, here.node
+            here.node = call
             label = node.name or f"{node.op}:{node.outputs[0] if node.outputs else ''}"
             nodes.path = f"{before}/{label}" if before else label  # kernels tell which nodes they come from
             try:
                 results = call.outcome(values)
             finally:
-                nodes.path = before
+                nodes.path, here.node = before, outer
             if call.of_file:
                 self.constants.results[key] = results
             elif all(map(self.is_fixed, results)):
@@ -237,7 +238,7 @@ class GraphRun:
 
 
 class NodeCall:
-    """A node while it runs: what an operator's function gets first.
+    """A node while it runs; operators' functions have it as `node`.
 
     `op`, `opset`, `version`, `attributes` are the node's; `outputs` is the number of its outputs, and `wants(n)`
     whether the n-th is used; `device` is where tensors are made, `training` whether gradients flow.
@@ -521,8 +522,10 @@ class NodeCall:
         """The results of the operator's function: it gets each input as the function wants it."""
         while values and values[-1] is None:
             values = values[:-1]
-        if not of.variadic and len(values) > len(of.inputs):
-            raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
+        if not of.variadic:
+            if len(values) > len(of.inputs):
+                raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
+            values = [*values, *[None] * (len(of.inputs) - len(values))]
         if any(isinstance(v, (list, Map)) for v in values) and not of.raw:
             raise self.fail("takes tensors, not a sequence or a map")
         dtypes = [None if v is None or isinstance(v, (list, Map)) else kinds.dtype_name(v) for v in values]
@@ -530,11 +533,11 @@ class NodeCall:
             raise self.fail(fault)
         own = self.node.attributes
         attributes = {k: own.get(k, d) for k, d in of.attributes.items()}
-        if of.was:
-            values = [*values, *[None] * (len(of.inputs) - len(values))]
-            for n, name in enumerate(of.was, len(of.inputs) - len(of.was)):
-                if (moved := attributes.pop(name)) is not None:
-                    values[n] = np.asarray(moved)
+        for n, name in enumerate(of.was, len(of.inputs) - len(of.was)):
+            if (moved := attributes.pop(name)) is not None:
+                values[n] = np.asarray(moved)
+        if missing := [name for name, v in zip(of.inputs, values) if v is None and name in of.required]:
+            raise self.fail(f"its input {missing[0]} is missing")
         if of.record is not None:
             name, kind = of.record
             attributes[name] = kind(*[attributes.pop(f) for f in kind._fields])  # type: ignore[attr-defined]
@@ -548,8 +551,8 @@ class NodeCall:
         wanted = [of.wants_value(n) for n in range(len(values))]
         given = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
         data = [v for v, w in zip(given, wanted) if not w and v is not None]
-        function = partial(of.function, self, **attributes)
-        on_host = None if of.on_host is None else partial(of.on_host, self, **attributes)
+        function = partial(of.function, **attributes)
+        on_host = None if of.on_host is None else partial(of.on_host, **attributes)
         if any(isinstance(v, Sizes) for v in given):
             # on the host if it moves or computes sizes, else on the device, from the numbers of this run
             if not self.node.domain and not any(isinstance(v, (Tensor, list)) for v in data):
@@ -565,3 +568,13 @@ class NodeCall:
                 if not fit:
                     return on_host(*[self.host(v, "no device holds elements of this type") for v in given])
         return function(*(given if as_it_is else [v if w else self.tensor(v) for v, w in zip(given, wanted)]))
+
+
+class _Running:
+    """The node that runs in this thread, as if it was that: `node.fail(...)` is the NodeCall's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(here.node, name)
+
+
+node: NodeCall = _Running()  # type: ignore[assignment]

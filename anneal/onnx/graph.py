@@ -309,19 +309,12 @@ def made_types(node: FileNode, dtypes: list[str | None]) -> list[str | None]:
     return out
 
 
-_KINDS = {
-    1: "a float",
-    2: "an int",
-    3: "text",
-    4: "a tensor",
-    5: "a graph",
-    6: "floats",
-    7: "ints",
-    8: "texts",
-    9: "tensors",
-    11: "a sparse tensor",
-    13: "a type",
-}
+# AttributeProto.AttributeType, counted from 1
+_TYPES = (
+    "a float, an int, text, a tensor, a graph, floats, ints, texts, tensors, graphs, a sparse tensor, sparse tensors, "
+    "a type, types"
+)
+_KINDS = dict(enumerate(_TYPES.split(", "), 1))
 
 
 def fault_of(schema: Any, node: FileNode, kinds: dict[str, int]) -> str:
@@ -329,8 +322,7 @@ def fault_of(schema: Any, node: FileNode, kinds: dict[str, int]) -> str:
     wanted, required, (least, most, least_out, most_out) = _signature(schema)
     for name, kind in kinds.items():
         if name in wanted and wanted[name] != kind:
-            is_, takes = _KINDS.get(kind, f"of type {kind}"), _KINDS.get(wanted[name], str(wanted[name]))
-            return f"its attribute {name!r} is {is_}, not {takes}"
+            return f"its attribute {name!r} is {_KINDS.get(kind, f'of type {kind}')}, not {_KINDS[wanted[name]]}"
     if missing := sorted(required - kinds.keys()):
         return f"its attribute {', '.join(missing)} is missing"
     if not least <= len(node.inputs) <= most:

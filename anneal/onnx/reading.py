@@ -457,25 +457,14 @@ class _Reader:
         return out
 
 
-_OLD = {
-    "t": 4,
-    "g": 5,
-    "sparse_tensor": 11,
-    "tp": 13,
-    "floats": 6,
-    "ints": 7,
-    "strings": 8,
-    "tensors": 9,
-    "f": 1,
-    "i": 2,
-    "s": 3,
-}
+# the fields of an attribute by its type, counted from 1
+_FIELDS = "f i s t g floats ints strings tensors graphs sparse_tensor sparse_tensors tp type_protos"
 
 
 def _kind_of_old(a: Any) -> int:
     """The type of an attribute of a file of ir_version 1, which does not say it."""
     given = {field.name for field, _ in a.ListFields()}
-    return next((kind for name, kind in _OLD.items() if name in given), 7)  # an empty list
+    return next((kind for kind, name in enumerate(_FIELDS.split(), 1) if name in given), 7)  # an empty list
 
 
 def _value_info(proto: Any) -> ValueInfo:

@@ -8,34 +8,37 @@ import pkgutil
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, wraps
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 from anneal.runtime import Fun
+
+F = TypeVar("F", bound=Fun)
 
 
 @dataclass(eq=False)
 class Operator:
     """The computation of an operator from version `since` of its domain on, until another one begins.
 
-        @op("Gemm", since=7, host=True)
-        def gemm(a, b, c=None, *, alpha, beta, transA, transB):
+        @op("Gemm", since=7)
+        def gemm(a: Tensor, b: Tensor, c: MaybeTensor, *, alpha: float, beta: float, transA: int, transB: int):
             ...
 
-    The function takes the node (`execute.NodeCall`), if it has a first parameter `node`, the inputs by position (an
-    absent optional one is None, and so is the default of one that the node leaves off) and, as keyword-only parameters,
-    the attributes it reads, by their ONNX names. Defaults of the schema are filled in; an attribute that has none is
-    None, or the parameter's own default. It returns one value, or a tuple for several outputs.
+    The function takes the inputs by position (an absent optional one is None) and, as keyword-only parameters, the
+    attributes it reads, by their ONNX names. Defaults of the schema are filled in; an attribute that has none is None,
+    or the parameter's own default. It returns one value, or a tuple for several outputs. `execute.node` is the node
+    that runs: its version, its device, its errors.
 
     Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
-    NumPy arrays of objects (strings). Which of them a function gets is said where it is registered:
+    NumPy arrays of objects (strings). Which of them a function gets is said by the types of its parameters, or where it
+    is registered:
 
     - by default every input is a Tensor;
-    - `values=("shape",)` names inputs whose values decide shapes: they come as NumPy arrays, whatever they were;
+    - an `Array` is an input whose values decide shapes: it comes as a NumPy array, whatever it was;
     - `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
-      `@function.host` registers another function, of the same inputs, for that case;
-    - `raw=True`: every other input comes as it is (sequences, control flow, what looks at shapes alone); symbolic sizes
-      (`Sizes`) come as tensors, unless `sizes=True`.
+      `host=function` is another function, of the same inputs, for that case;
+    - a `Value`, or anything, is raw: every input that is no `Array` comes as it is then (sequences, control flow, what
+      looks at shapes alone); symbolic sizes (`Sizes`) come as tensors, unless `sizes=True`.
 
     An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
     """
@@ -46,33 +49,17 @@ class Operator:
     function: Fun
     on_host: Fun | None  # gets NumPy arrays alone
     values: frozenset[str]  # names of inputs that are wanted as NumPy arrays
-    inputs: tuple[str, ...]  # names of the positional parameters after the node; the last may take all that follow
+    inputs: tuple[str, ...]  # names of the positional parameters; the last may take all that follow
+    required: frozenset[str]  # those of them that are not optional, as far as types say it
     variadic: bool
     attributes: dict[str, Any]  # those that are read, with the parameter's own default, or None
     record: tuple[str, type] | None  # the parameter that gets several attributes as one value, and its type
+    raw: bool
     was: tuple[str, ...] = ()  # attributes of this version that are the last inputs of a later one
-    raw: bool = False
     by_shape: bool = False  # no value of an input matters, their shapes alone
     pure: bool = True  # equal inputs give equal results
     sizes: bool = False  # raw, and `Sizes` come as they are
     asks: bool = False  # takes tensors for `values`, too, and reads them itself
-
-    def host(self, function: Fun) -> Fun:
-        """Register `function` for inputs that are all NumPy arrays, of all operators that have this one's: a
-        decorator.
-        """
-        for known in _TABLE.values():
-            for one in known:
-                if one.function is self.function:
-                    one.on_host = given_node(function)
-        return function
-
-    def also(self, domain: str, name: str = "", **defaults: Any) -> None:
-        """Register the same in another domain, from its first version on, perhaps by another name. `defaults` are those
-        of attributes, which no schema says there.
-        """
-        attributes = {**self.attributes, **defaults}
-        _put(replace(self, name=name or self.name, domain=domain, since=1, attributes=attributes))
 
     def wants_value(self, n: int) -> bool:
         """True if the values of input `n` decide shapes."""
@@ -81,6 +68,7 @@ class Operator:
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _DOMAINS = {"ai.onnx": ""}
+_ARRAYS, _RAW = ("Array", "MaybeArray"), ("Any", "Value", "MaybeValue")  # the types of inputs that say how they come
 
 
 def _put(one: Operator) -> None:
@@ -95,35 +83,35 @@ def op(
     *names: str,
     since: int = 1,
     domain: str = "",
-    host: bool = False,
+    host: Fun | bool = False,
     values: Sequence[str] = (),
+    raw: bool = False,
     was: tuple[str, ...] = (),
     passes: Fun | None = None,
     **how: Any,
-) -> Callable[[Fun], Operator]:
+) -> Callable[[F], F]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator. `Operator` says
     what the function gets and gives.
 
     Args:
-        host: the function computes with NumPy arrays as well, where all its inputs are arrays.
-        values: names of its parameters that are wanted as NumPy arrays.
+        host: the function for NumPy arrays, where all inputs are arrays; True if it is the same.
+        values: names of its parameters that are wanted as NumPy arrays, whose types do not say it.
+        raw: every input that is no such array comes as it is, though no type says it.
         was: the names that its last inputs had as attributes before `since`, "" for none: one function serves both.
         passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
-        how: what else `Operator` says of it: `raw`, every input that `values` does not name comes as it is; `by_shape`,
-            no value of an input matters to it, their shapes alone; `pure=False` for what draws random numbers;
-            `sizes`, it is raw, and takes `Sizes` as well; `asks`, it takes tensors for `values` as well.
+        how: what else `Operator` says of it: `by_shape`, no value of an input matters to it, their shapes alone;
+            `pure=False` for what draws random numbers; `sizes`, it is raw, and takes `Sizes` as well; `asks`, it takes
+            tensors for `values` as well.
 
     A keyword whose type is a NamedTuple stands for several attributes: they are its fields.
 
     Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
     """
 
-    def register(function: Fun) -> Operator:
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "node"]
-        computed = given_node(function)
-        inputs = tuple(p.name for p in parameters if p.kind < p.KEYWORD_ONLY)
-        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    def register(function: F) -> F:
+        parameters = inspect.signature(function).parameters.values()
+        inputs = {p.name: p.annotation for p in parameters if p.kind < p.KEYWORD_ONLY and p.default in (p.empty, None)}
         attributes: dict[str, Any] = {}
         records = [_read(f, attributes) for f in (function, passes) if f is not None]
         if unknown := set(values) - set(inputs):
@@ -131,29 +119,33 @@ def op(
                 f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
             )
         facts = (
-            computed if host else None,
-            frozenset(values),
-            inputs,
-            variadic,
+            function if host is True else host or None,
+            frozenset(values or [name for name, kind in inputs.items() if kind in _ARRAYS]),
+            tuple(inputs),
+            frozenset(name for name, kind in inputs.items() if kind in ("Array", "Tensor", "Value")),
+            any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes,
             next(filter(None, records), None),
+            raw or "sizes" in how or (not host and any(kind in _RAW for kind in inputs.values())),
         )
-        made = [Operator(n, domain, since, computed, *facts, **how) for n in names]
+        made = [Operator(n, domain, since, function, *facts, **how) for n in names]
         if was:
             more = {**attributes, **dict.fromkeys(was)}
             made += [replace(one, since=1, attributes=more, was=was) for one in made]
         for one in made:
             _put(one)
-        return made[0]
+        return function
 
     return register
 
 
-def given_node(function: Fun) -> Fun:
-    """A function that is given the node first, whether it takes it or not."""
-    if "node" in inspect.signature(function).parameters:
-        return function
-    return wraps(function)(lambda node, *inputs, **how: function(*inputs, **how))
+def also(function: Fun, name: str = "", *, domain: str, **defaults: Any) -> None:
+    """Register a function's operator in another domain as well, from its first version on, perhaps by another name.
+    `defaults` are those of attributes, which no schema says there.
+    """
+    one = next(one for known in _TABLE.values() for one in known if one.function is function and not one.was)
+    attributes = {**one.attributes, **defaults}
+    _put(replace(one, name=name or one.name, domain=domain, since=1, attributes=attributes))
 
 
 def _read(function: Fun, attributes: dict[str, Any]) -> tuple[str, type] | None:
@@ -161,7 +153,7 @@ def _read(function: Fun, attributes: dict[str, Any]) -> tuple[str, type] | None:
     several, and its type.
     """
     record = None
-    names = getattr(inspect.unwrap(function), "__globals__", {})
+    names = getattr(function, "__globals__", {})
     for p in inspect.signature(function).parameters.values():
         kind: Any = names.get(p.annotation)
         if hasattr(kind, "_field_defaults"):

@@ -301,6 +301,21 @@ class Items(list[Any]):
     fresh: list[Any]
 
 
+def along(axis: int, ndim: int, n: Any = -1, others: Any = 1) -> list[Any]:
+    """`n` for one of `ndim` axes: the shape in which a row goes along it."""
+    return [n if i == axis else others for i in range(ndim)]
+
+
+def border(axis: int, ndim: int, *pair: Any) -> list[Any]:
+    """Pads of one of `ndim` axes: how many elements come before and behind."""
+    return along(axis, ndim, pair, (0, 0))
+
+
+def taken(x: Any, axis: int, at: Any) -> Any:
+    """The element of an axis at a position, or those of a slice."""
+    return x[(*(slice(None),) * axis, at)]
+
+
 leaves = tree_leaves  # the arrays and tensors of a value: itself, or the items of sequences
 
 

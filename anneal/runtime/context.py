@@ -117,6 +117,7 @@ class _Here(threading.local):
         self.wraps = False  # True where integers wrap around in every op, as ONNX has it
         self.warns = False  # True where integers that do not fit wrap around with a warning, as the array API needs it
         self.turns: list[Any] = []  # traces of bodies of loops, each with its turn's number first, the innermost last
+        self.node: Any = None  # the node of an ONNX graph that runs (onnx/execute.py)
         self.names = False  # True where ops leave their names in the graph, as for a file
         self.unrolls = 0  # where a file is written that has no loops: so many turns at most are one graph
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running

@@ -14,6 +14,7 @@ pytest.importorskip("onnxruntime")
 from anneal.errors import DTypeError, OnnxError
 from anneal.onnx.ops.elementwise import counted
 from anneal.onnx.registry import find
+from anneal.runtime import here
 from anneal.tensor import Tensor
 from tests.onnx import peers
 
@@ -470,7 +471,7 @@ def test_what_cannot_be_computed_is_told_with_its_node(
 
 
 class _Node:
-    """As much of a call as an elementwise operator asks of it."""
+    """As much of a node that runs as an elementwise operator asks of it."""
 
     device = "cpu"
 
@@ -480,12 +481,15 @@ class _Node:
 
 
 @pytest.mark.parametrize(("op", "number"), [("Mul", 0.5), ("Add", 1.0), ("Pow", 2.0), ("Where", 0.0)])
-def test_a_known_number_is_part_of_the_kernel_and_no_memory(op: str, number: float) -> None:
+def test_a_known_number_is_part_of_the_kernel_and_no_memory(
+    op: str, number: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(here, "node", _Node())
     x = Tensor([1.0, -2.0], device="cpu")
     known = [x > 0] if op == "Where" else []
-    y = find(op, "", 17).function(_Node(), *known, x, s(number))  # type: ignore[union-attr]
+    y = find(op, "", 17).function(*known, x, s(number))  # type: ignore[union-attr]
     assert str(y.uop).count("Op.BUFFER") == 1
-    assert str(find(op, "", 17).function(_Node(), *known, x, s([number, number])).uop).count("Op.BUFFER") == 2  # type: ignore[union-attr]
+    assert str(find(op, "", 17).function(*known, x, s([number, number])).uop).count("Op.BUFFER") == 2  # type: ignore[union-attr]
 
 
 def test_positions_stay_as_they_are_where_a_device_has_no_integers_of_64_bits() -> None:
@@ -498,16 +502,17 @@ def test_positions_stay_as_they_are_where_a_device_has_no_integers_of_64_bits() 
     assert counted(Tensor([1, 2])).dtype.name == "int64"
 
 
-def test_known_statistics_of_a_batch_norm_are_a_factor_and_a_shift() -> None:
+def test_known_statistics_of_a_batch_norm_are_a_factor_and_a_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     class Node(_Node):
         @staticmethod
         def constant(array: Any, inputs: Any) -> Tensor:
             return Tensor(array)
 
+    monkeypatch.setattr(here, "node", Node())
     stats = [abs(f(3)) for _ in range(4)]
     x = Tensor(f(2, 3, 4, 4))
     norm = find("BatchNormalization", "", 15).function  # type: ignore[union-attr]
-    y = norm(Node(), x, *stats, epsilon=1e-5, momentum=0.9, training_mode=0)
+    y = norm(x, *stats, epsilon=1e-5, momentum=0.9, training_mode=0)
     assert str(y.uop).count("Op.BUFFER") == 3
-    trained = norm(Node(), x, *map(Tensor, stats), epsilon=1e-5, momentum=0.9, training_mode=0)
+    trained = norm(x, *map(Tensor, stats), epsilon=1e-5, momentum=0.9, training_mode=0)
     np.testing.assert_allclose(y.numpy(), trained.numpy(), rtol=1e-5, atol=1e-6)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, broadcast, carrier, cast
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Term, Values, broadcast, carrier
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
 from anneal.schedule import pieces_of
@@ -44,9 +44,7 @@ def one(op: str, inputs: Src, **attributes: Any) -> ExportRecipe:
 
 def _alone(op: str, x: UOp, **attributes: Any) -> ExportRecipe:
     """A recipe of an elementwise function of one value."""
-    return ExportRecipe(
-        (x,), lambda w, given: GraphValue(w.node(op, given[0].name, **attributes), x.dtype, given[0].shape)
-    )
+    return ExportRecipe((x,), lambda w, given: GraphValue(w.node(op, given[0].name, **attributes), given[0].shape))
 
 
 # -- by name ----------------------------------------------------------------------------------------------------------
@@ -261,7 +259,7 @@ def reduced(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     op, axes = u.arg
     old = u.src[0].shape
     if any(old[a] == 0 for a in axes):
-        return GraphValue(w.scalar(u.dtype, reduce_identity(op, u.dtype)), u.dtype, ())
+        return GraphValue(w.scalar(u.dtype, reduce_identity(op, u.dtype)), ())
     v = w.ranked(given[0], len(old))
     if op is Op.ADD or op is Op.MUL:
         v = w.whole(v, tuple(n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape))))
@@ -270,9 +268,9 @@ def reduced(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
         return v
     shape = tuple(1 if a in axes else n for a, n in enumerate(v.shape))
     if u.dtype.is_int and op in (Op.ADD, Op.MUL) and not _is_small(u):
-        name = _whole_sum(w, v, long, shape) if op is Op.ADD else _whole_product(w, v, long)
-        return GraphValue(w.settled(name, u.dtype), u.dtype, shape)
-    return GraphValue(_reduced(w, op, v.name, v.dtype, long), u.dtype, shape)
+        name = _whole_sum(w, v, u.dtype, long, shape) if op is Op.ADD else _whole_product(w, v, long)
+        return GraphValue(w.settled(name, u.dtype), shape)
+    return GraphValue(_reduced(w, op, v.name, u.dtype, long), shape)
 
 
 def _is_small(u: UOp) -> bool:
@@ -286,13 +284,13 @@ def _is_small(u: UOp) -> bool:
     return max(abs(x.vmin), abs(x.vmax)) * count < 1 << 31
 
 
-def _whole_sum(w: GraphWriter, v: GraphValue, axes: list[int], shape: Shape) -> str:
+def _whole_sum(w: GraphWriter, v: GraphValue, dtype: DType, axes: list[int], shape: Shape) -> str:
     """A sum of integers as a product with ones: those are exact."""
     kept = [a for a in range(len(shape)) if a not in axes]
     name = w.Transpose(v.name, perm=[*kept, *axes]) if kept and axes[0] < kept[-1] else v.name
     count = product([v.shape[a] for a in axes])
     rows = w.reshape(name, (*[v.shape[a] for a in kept], 1, count))
-    one = w.Expand(w.scalar(v.dtype, 1), w.shape((count, 1)))
+    one = w.Expand(w.scalar(dtype, 1), w.shape((count, 1)))
     return w.reshape(w.MatMul(rows, one), shape)
 
 
@@ -321,7 +319,7 @@ def _reduced(w: GraphWriter, op: Op, name: str, dtype: DType, axes: list[int]) -
     if dtype is _BOOL:
         op = {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op)
         found = reduced_by(w, _REDUCTIONS[op], w.cast(name, _INT32), axes)
-        return cast(w, found, _INT32, _BOOL)
+        return (~Term(w, found, _INT32).eq(0)).name
     if dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN):
         turn = w.scalar(_INT64, -(1 << 63))
         return w.Add(reduced_by(w, _REDUCTIONS[op], w.Add(name, turn), axes), turn)
@@ -359,23 +357,20 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
     axis, rank = u.arg, len(u.shape)
     n = source.shape[axis]
     if n == 0:
-        return GraphValue(w.scalar(u.dtype, 0), u.dtype, ())
+        return GraphValue(w.scalar(u.dtype, 0), ())
     index = w.ranked(index, rank)
     inside = None
     if not sure:
-        own = carrier(index.dtype)
-        zero = w.scalar(own, 0)
-        last = w.cast(w.Sub(w.size(n), w.ints([1])), own)
-        low = w.Less(index.name, zero)
-        high = w.Less(last, index.name)
-        inside = w.Not(w.Or(low, high))
-        held = w.Max(w.Min(index.name, last), zero)
-        index = GraphValue(held, index.dtype, index.shape)
+        at = Term(w, index.name, carrier(u.src[1].dtype))
+        zero = at.number(0)
+        last = Term(w, w.Sub(w.size(n), w.ints([1])), _INT64).cast(at.dtype)
+        inside = ~((at < zero) | (last < at))
+        index = GraphValue(at.of("Min", last).of("Max", zero).name, index.shape)
     same = all(m == 1 for a, m in enumerate(index.shape) if a != axis)
     kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape)))
     if same and kept:
         row = w.reshape(index.name, (index.shape[axis],)) if rank > 1 else index.name
-        row = w.whole(GraphValue(row, index.dtype, (index.shape[axis],)), (u.shape[axis],)).name
+        row = w.whole(GraphValue(row, (index.shape[axis],)), (u.shape[axis],)).name
         x = w.ranked(x, rank)
         x = w.whole(x, tuple(n if a == axis else m for a, (n, m) in enumerate(zip(source.shape, x.shape))))
         name = w.Gather(x.name, row, axis=axis)
@@ -385,20 +380,20 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
         name = w.GatherElements(x.name, w.whole(index, u.shape).name, axis=axis)
         shape = u.shape
     if inside is not None:
-        name = w.And(inside, name) if u.dtype is _BOOL else w.Where(inside, name, w.scalar(u.dtype, 0))
+        found = Term(w, name, carrier(u.dtype))
+        name = (inside & found if u.dtype is _BOOL else inside.where(found, 0)).name
         shape = broadcast([shape, index.shape])
-    return GraphValue(name, u.dtype, shape)
+    return GraphValue(name, shape)
 
 
 def scattered(w: GraphWriter, u: UOp, given: Values) -> str:
     """SCATTER_ADD: rows out of range go to one more row, which is cut off."""
-    index, value = w.wholes(given, u.src)
+    name, value = w.wholes(given, u.src)
     rows, columns = u.shape
-    own = carrier(given[0].dtype)
-    last = w.cast(w.size(rows), own)
-    low, high = w.Less(index, w.scalar(own, 0)), w.Less(last, index)
-    place = w.Where(w.Or(low, high), last, index)
-    place = w.Expand(w.Unsqueeze(place, w.ints([1])), w.shape(u.src[1].shape))
+    index = Term(w, name, carrier(u.src[0].dtype))
+    last = Term(w, w.size(rows), _INT64).cast(index.dtype)
+    row = ((index < 0) | (last < index)).where(last, index).name
+    place = w.Expand(w.Unsqueeze(row, w.ints([1])), w.shape(u.src[1].shape))
     more = w.shape((rows + 1, columns))
     start = w.Expand(w.scalar(u.dtype, 0), more)
     total = w.ScatterElements(start, place, value, axis=0, reduction="add")

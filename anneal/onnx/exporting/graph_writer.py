@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.values import array_code, dtype_named
-from anneal.rewrite import FLOATS, INTEGERS, matched_axes
+from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import ALU, COMPARE, DType, Nodes, Op, Src, UOp, covering, dtypes, toposort
 from anneal.uop.sizes import size
 
@@ -39,13 +38,12 @@ def code_of(dtype: DType) -> int:
 
 
 class GraphValue(NamedTuple):
-    """A tensor of the written graph: its name, the dtype that it stands for, and a shape.
+    """A tensor of the written graph: its name and a shape.
 
     The shape may have fewer axes than the node's, and 1 where the node repeats: it broadcasts to the node's.
     """
 
     name: str
-    dtype: DType
     shape: Shape
 
 
@@ -207,7 +205,7 @@ class GraphWriter:
         if not (missing := rank - len(v.shape)):
             return v
         shape = (1,) * missing + v.shape
-        return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), v.dtype, shape)
+        return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), shape)
 
     def whole(self, v: GraphValue, shape: Shape) -> GraphValue:
         """The value with `shape` itself."""
@@ -215,7 +213,7 @@ class GraphWriter:
             return v
         if all(n == 1 for n in shape):
             return self.ranked(v, len(shape))
-        return GraphValue(self.node("Expand", v.name, self.shape(shape)), v.dtype, shape)
+        return GraphValue(self.node("Expand", v.name, self.shape(shape)), shape)
 
     def wholes(self, values: Sequence[GraphValue], nodes: Nodes) -> list[str]:
         """The names of values, each with the shape of its node."""
@@ -273,87 +271,129 @@ def without_form(u: UOp, opset: int) -> str:
     return ""
 
 
+def _of_two(op: str) -> Callable[[Term, Any], Term]:
+    return lambda a, b: a.of(op, b)
+
+
+class Term:
+    """A carried value that is computed with: `a + b` and `a < 0` add a node to the graph, numbers are of its type."""
+
+    __slots__ = ("dtype", "name", "w")
+
+    def __init__(self, w: GraphWriter, name: str, dtype: DType) -> None:
+        self.w, self.name, self.dtype = w, name, dtype
+
+    def number(self, number: Any) -> Term:
+        """A number of the same type."""
+        return Term(self.w, self.w.scalar(self.dtype, number), self.dtype)
+
+    def of(self, op: str, *others: Any, dtype: DType | None = None, **attributes: Any) -> Term:
+        """The result of an operator for this value and others, or numbers; of this type if no other is named."""
+        names = [o.name if isinstance(o, Term) else self.number(o).name for o in others]
+        return Term(self.w, self.w.node(op, self.name, *names, **attributes), dtype or self.dtype)
+
+    def where(self, a: Any, b: Any) -> Term:
+        """`a` where this is true, else `b`; one of them may be a number."""
+        like: Term = a if isinstance(a, Term) else b
+        a, b = [x if isinstance(x, Term) else like.number(x) for x in (a, b)]
+        return self.of("Where", a, b, dtype=like.dtype)
+
+    def cast(self, dtype: DType) -> Term:
+        """The value as elements of exactly `dtype`."""
+        return Term(self.w, self.w.cast(self.name, dtype), dtype)
+
+    def settled(self, dtype: DType) -> Term:
+        """The result of arithmetic, rounded or wrapped to what `dtype` holds."""
+        return Term(self.w, self.w.settled(self.name, dtype), self.dtype)
+
+    def eq(self, other: Any) -> Term:
+        """True where both are equal."""
+        return self.of("Equal", other, dtype=_BOOL)
+
+    def __lt__(self, other: Any) -> Term:
+        return self.of("Less", other, dtype=_BOOL)
+
+    def __invert__(self) -> Term:
+        return self.of("Not")
+
+    __add__, __sub__, __mul__, __truediv__ = map(_of_two, ("Add", "Sub", "Mul", "Div"))
+    __and__, __or__, __xor__ = map(_of_two, ("And", "Or", "Xor"))
+
+
 def elementwise(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """An elementwise node; the shape is what its sources broadcast to."""
-    shape = broadcast([v.shape for v in given])
-    names = [v.name for v in given]
+    terms = [Term(w, v.name, carrier(s.dtype)) for v, s in zip(given, u.src)]
     operand = u.src[-1].dtype
     if u.op is Op.CAST:
-        name = cast(w, names[0], u.src[0].dtype, u.dtype)
+        made = cast(terms[0], u.src[0].dtype, u.dtype)
     elif u.op is Op.WHERE:
-        name = _where(w, names, u.dtype)
+        made = _where(*terms)
     elif operand is _BOOL:
-        name = _of_bools(w, u.op, names)
+        made = _of_bools(u.op, *terms)
     elif u.op in COMPARE:
-        name = _compare(w, u.op, names, operand)
+        made = _compare(u.op, operand, *terms)
     elif u.dtype.is_float:
         rule = _FLOATS.get(u.op)
-        name = w.settled(rule(w, names, carrier(u.dtype)) if rule else w.node(_PLAIN[u.op], *names), u.dtype)
+        made = (rule(*terms) if rule else terms[0].of(_PLAIN[u.op], *terms[1:])).settled(u.dtype)
     else:
-        name = _of_integers(w, u, names)
-    return GraphValue(name, u.dtype, shape)
+        made = _of_integers(u, *terms)
+    return GraphValue(made.name, broadcast([v.shape for v in given]))
 
 
-def _where(w: GraphWriter, names: list[str], dtype: DType) -> str:
-    if dtype is not _BOOL:
-        return w.Where(*names)
-    chosen, a, b = names
-    return w.Or(w.And(chosen, a), w.And(w.Not(chosen), b))
+def _where(chosen: Term, a: Term, b: Term) -> Term:
+    return chosen & a | ~chosen & b if a.dtype is _BOOL else chosen.where(a, b)
 
 
-def _of_bools(w: GraphWriter, op: Op, names: list[str]) -> str:
+def _of_bools(op: Op, a: Term, *b: Term) -> Term:
     if op is Op.NOT:
-        return w.Not(*names)
+        return ~a
     if op is Op.LT:
-        return w.And(w.Not(*names[:1]), names[1])
-    return w.node(_OF_BOOLS[op], *names) if op in _OF_BOOLS else names[0]
+        return ~a & b[0]
+    return a.of(_OF_BOOLS[op], *b) if op in _OF_BOOLS else a
 
 
-def _compare(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
+def _compare(op: Op, dtype: DType, a: Term, b: Term) -> Term:
     if op is Op.LT:
         if dtype is dtypes.uint64:  # with the sign turned round the order of bits is that of signed integers
-            names = [w.Add(n, w.scalar(dtypes.int64, -(1 << 63))) for n in names]
-        return w.Less(*names)
-    equal = w.Equal(*names)
-    return equal if op is Op.EQ else w.Not(equal)
+            a, b = a + -(1 << 63), b + -(1 << 63)
+        return a < b
+    equal = a.eq(b)
+    return equal if op is Op.EQ else ~equal
 
 
 # -- floats -----------------------------------------------------------------------------------------------------------
 
 
-def _erf(w: GraphWriter, names: list[str], dtype: DType) -> str:
-    if dtype is dtypes.float32:
-        return w.Erf(*names)
-    # no runtime that we know has it in float64
-    return w.cast(w.Erf(w.cast(names[0], dtypes.float32)), dtype)
+def _erf(x: Term) -> Term:
+    if x.dtype is dtypes.float32:
+        return x.of("Erf")
+    return x.cast(dtypes.float32).of("Erf").cast(x.dtype)  # no runtime that we know has it in float64
 
 
-def _mod(w: GraphWriter, names: list[str], dtype: DType) -> str:
+def _mod(a: Term, b: Term) -> Term:
     """The remainder with the divisor's sign, from the one with the dividend's."""
-    a, b = names
-    zero = w.scalar(dtype, 0)
-    rest = w.Mod(a, b, fmod=1)
-    return w.Where(_unlike(w, rest, b, zero), w.Add(rest, b), rest)
+    zero = a.number(0)
+    rest = a.of("Mod", b, fmod=1)
+    return _unlike(rest, b, zero).where(rest + b, rest)
 
 
-def _unlike(w: GraphWriter, rest: str, b: str, zero: str) -> str:
+def _unlike(rest: Term, b: Term, zero: Term) -> Term:
     """True for remainders, 0 apart, whose sign is not the divisor's."""
-    return w.And(w.Xor(w.Less(rest, zero), w.Less(b, zero)), w.Not(w.Equal(rest, zero)))
+    return ((rest < zero) ^ (b < zero)) & ~rest.eq(zero)
 
 
-def _idiv(w: GraphWriter, names: list[str], dtype: DType) -> str:
+def _idiv(a: Term, b: Term) -> Term:
     """The floor of the quotient: what is left after the remainder divides evenly but for rounding."""
-    a, b = names
-    even = w.Round(w.Div(w.Sub(a, _mod(w, names, dtype)), b))
-    return w.Where(w.Equal(b, w.scalar(dtype, 0)), w.Div(*names), even)
+    even = ((a - _mod(a, b)) / b).of("Round")
+    return b.eq(0).where(a / b, even)
 
 
-_FLOATS: dict[Op, Callable[[GraphWriter, list[str], DType], str]] = {
-    Op.TRUNC: lambda w, names, dtype: w.Mul(w.Sign(*names), w.Floor(w.Abs(*names))),
-    Op.EXP2: lambda w, names, dtype: w.Pow(w.scalar(dtype, 2.0), *names),
-    Op.LOG2: lambda w, names, dtype: w.Div(w.Log(*names), w.scalar(dtype, math.log(2.0))),
-    Op.RSQRT: lambda w, names, dtype: w.Reciprocal(w.Sqrt(*names)),
-    Op.TAN: lambda w, names, dtype: w.Div(w.Sin(*names), w.Cos(*names)),
+_FLOATS: dict[Op, Callable[..., Term]] = {
+    Op.TRUNC: lambda x: x.of("Sign") * x.of("Abs").of("Floor"),
+    Op.EXP2: lambda x: x.number(2.0).of("Pow", x),
+    Op.LOG2: lambda x: x.of("Log") / math.log(2.0),
+    Op.RSQRT: lambda x: x.of("Sqrt").of("Reciprocal"),
+    Op.TAN: lambda x: x.of("Sin") / x.of("Cos"),
     Op.ERF: _erf,
     Op.MOD: _mod,
     Op.IDIV: _idiv,
@@ -369,229 +409,108 @@ FORMS = covering(
 # -- integers ---------------------------------------------------------------------------------------------------------
 
 
-def _of_integers(w: GraphWriter, u: UOp, names: list[str]) -> str:
+def _of_integers(u: UOp, a: Term, *others: Term) -> Term:
     op, dtype = u.op, u.dtype
     if op in _BITS:
-        return w.node(_BITS[op], *names)
+        return a.of(_BITS[op], *others)
     if op is Op.NOT:
-        return w.Sub(w.scalar(dtype, dtype.max if dtype.kind == "uint" else -1), *names)
+        return a.number(dtype.max if dtype.kind == "uint" and dtype.bits < 64 else -1) - a
     if op is Op.SHL:
-        name = w.Mul(names[0], _power(w, names[1], dtype))
+        made = a * _power(others[0], a.dtype)
     elif op is Op.SHR:
-        return _shifted_right(w, names, dtype)
+        return _shifted_right(dtype, a, *others)
     elif op is Op.IDIV or op is Op.MOD:
-        name = _divided(w, u, names)
+        made = _divided(u, a, *others)
     elif dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN, Op.SIGN, Op.ABS):
-        return _of_long_words(w, op, names)
+        return _of_long_words(op, a, *others)
     else:
-        name = w.node(_PLAIN[op], *names) if op in _PLAIN else names[0]
+        made = a.of(_PLAIN[op], *others) if op in _PLAIN else a
     within = u.vmin is not None and u.vmax is not None and (u.vmin > dtype.min or u.vmax < dtype.max)
-    return w.settled(name, dtype) if op in _OVERFLOWS and not within else name
+    return made.settled(dtype) if op in _OVERFLOWS and not within else made
 
 
-def _of_long_words(w: GraphWriter, op: Op, names: list[str]) -> str:
+def _of_long_words(op: Op, a: Term, *b: Term) -> Term:
     if op is Op.ABS:
-        return names[0]
-    zero, one = w.scalar(dtypes.int64, 0), w.scalar(dtypes.int64, 1)
+        return a
+    zero, one = a.number(0), a.number(1)
     if op is Op.SIGN:
-        return w.Where(w.Equal(names[0], zero), zero, one)
-    less = _compare(w, Op.LT, names, dtypes.uint64)
-    return w.Where(less, *(names[::-1] if op is Op.MAX else names))
+        return a.eq(zero).where(zero, one)
+    less = _compare(Op.LT, dtypes.uint64, a, *b)
+    return less.where(b[0], a) if op is Op.MAX else less.where(a, b[0])
 
 
-def _power(w: GraphWriter, places: str, dtype: DType) -> str:
-    """2 to the power of `places`, in the carrier of a dtype; 0 from its width on."""
-    own = carrier(dtype)
+def _power(places: Term, own: DType) -> Term:
+    """2 to the power of `places`, in a carrier; 0 from its width on."""
     table = [1 << i for i in range(own.bits - 1)] + [int(own.min)]
-    row = w.constant(np.array(table, own.name))
-    return w.Gather(row, w.cast(places, dtypes.int64), axis=0)
+    row = Term(places.w, places.w.constant(np.array(table, own.name)), own)
+    return row.of("Gather", places.cast(dtypes.int64), axis=0)
 
 
-def _shifted_right(w: GraphWriter, names: list[str], dtype: DType) -> str:
-    x, places = names
+def _shifted_right(dtype: DType, x: Term, places: Term) -> Term:
     if dtype is dtypes.uint64:
-        shifted = w.BitShift(*[w.cast(n, dtype) for n in names], direction="RIGHT")
-        return w.cast(shifted, dtypes.int64)
-    own = carrier(dtype)
+        return x.cast(dtype).of("BitShift", places.cast(dtype), direction="RIGHT").cast(dtypes.int64)
     # the floor of the quotient: of ~x where x is negative, for ~(~x // 2**n) is x // 2**n
-    ones, zero = w.scalar(own, -1), w.scalar(own, 0)
-    power = _power(w, places, dtype)
-    negative = w.Less(x, zero)
-    upright = w.Where(negative, w.Sub(ones, x), x)
+    ones, zero = x.number(-1), x.number(0)
+    power = _power(places, x.dtype)
+    negative = x < zero
+    upright = negative.where(ones - x, x)
     # by the last power, which has the sign, everything is 0
-    shifted = w.Where(w.Less(power, zero), zero, w.Div(upright, power))
-    return w.Where(negative, w.Sub(ones, shifted), shifted)
+    shifted = (power < zero).where(zero, upright / power)
+    return negative.where(ones - shifted, shifted)
 
 
-def _divided(w: GraphWriter, u: UOp, names: list[str]) -> str:
+def _divided(u: UOp, a: Term, b: Term) -> Term:
     """The quotient rounded down, or the remainder with the divisor's sign; by zero it is 0."""
-    a, b = names
     left, right = u.src
-    own = carrier(u.dtype)
-    zero, one = w.scalar(own, 0), w.scalar(own, 1)
+    zero, one = a.number(0), a.number(1)
     least = right.vmin
     sure = least is not None and least > 0 or (right.is_const and right.arg != 0)
-    none = None if sure else w.Equal(b, zero)
+    none = None if sure else b.eq(zero)
     if none is not None:
-        b = w.Where(none, one, b)
+        b = none.where(one, b)
     if u.op is Op.MOD:
-        out = w.Mod(a, b)
+        out = a.of("Mod", b)
     elif left.vmin is not None and left.vmin >= 0 and least is not None and least >= 0:
-        out = w.Div(a, b)
+        out = a / b
     else:
-        whole = w.Div(a, b)
-        lower = _unlike(w, w.Sub(a, w.Mul(whole, b)), b, zero)
-        out = w.Sub(whole, w.cast(lower, own))
-    return out if none is None else w.Where(none, zero, out)
+        whole = a / b
+        out = whole - _unlike(a - whole * b, b, zero).cast(a.dtype)
+    return out if none is None else none.where(zero, out)
 
 
 # -- casts ------------------------------------------------------------------------------------------------------------
 
 
-def cast(w: GraphWriter, name: str, old: DType, new: DType) -> str:
+def cast(x: Term, old: DType, new: DType) -> Term:
     """A carried value of dtype `old` as a carried one of `new`."""
-    a, b = carrier(old), carrier(new)
+    own = carrier(new)
     if new is _BOOL:
-        return w.Not(w.Equal(name, w.scalar(a, 0)))
+        return ~x.eq(0)
     if old.is_float and new.is_int:
-        return _to_integer(w, name, a, new)
+        return _to_integer(x, new)
     if old is dtypes.uint64 and new.is_float:
-        name, a = w.cast(name, old), old
+        x = x.cast(old)
     if new is dtypes.float16:  # rounded once, whatever it was
-        return w.cast(w.cast(name, new), b)
-    out = name if a is b else w.cast(name, b)
+        return x.cast(new).cast(own)
+    out = x if x.dtype is own else x.cast(own)
     if old is _BOOL or (new.is_float and not new.is_narrow):
         return out
     if old.is_int and new.is_int and old.min >= new.min and old.max <= new.max:
         return out
     if old.is_float and old.digits <= new.digits and old.least >= new.least and old.largest <= new.largest:
         return out
-    return w.settled(out, new)
+    return out.settled(new)
 
 
-def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
+def _to_integer(x: Term, new: DType) -> Term:
     """A float towards zero, at the ends of the range where it is beyond, and 0 for nan."""
     own = carrier(new)
     if new is dtypes.uint64:
-        inside = w.Max(name, w.scalar(old, 0))
-        return w.cast(w.cast(inside, new), own)
-    wide = np.dtype(old.name).type
+        return x.of("Max", 0).cast(new).cast(own)
+    wide = np.dtype(x.dtype.name).type
     low, high = wide(new.min), wide(new.max)
     if int(high) > new.max:
         high = np.nextafter(high, wide(0))
-    inside = w.Min(w.Max(name, w.scalar(old, low)), w.scalar(old, high))
-    inside = w.Where(w.IsNaN(name), w.scalar(old, 0), inside)
-    out = w.cast(inside, own)
-    if int(high) == new.max:
-        return out
-    beyond = w.Less(w.scalar(old, high), name)
-    return w.Where(beyond, w.scalar(own, new.max), out)
-
-
-# -- views ------------------------------------------------------------------------------------------------------------
-# Movement ops, and the leaves that are made of sizes, as ONNX nodes.
-
-
-_LAST = (1 << 63) - 1  # an end beyond every axis
-
-
-def reshaped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """RESHAPE. Axes of size 1 that only come or go in front leave a value as it is."""
-    v, old, new = given[0], u.src[0].shape, u.shape
-    ones = all(n == 1 for n in v.shape)
-    if len(v.shape) <= (len(new) if ones else len(_trailing(new))) and (ones or _trailing(old) == _trailing(new)):
-        return v
-    shape = (1,) * len(new) if ones else _spread(v, old, new)
-    if shape is None:
-        v, shape = w.whole(v, old), new
-    return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
-
-
-def _trailing(shape: Shape) -> Shape:
-    """A shape without the 1s in front."""
-    return tuple(itertools.dropwhile(lambda n: n == 1, shape))
-
-
-def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
-    """The shape of a value after a reshape of which no group of axes is repeated in part; None if one is."""
-    if 0 in old:
-        return None
-    mine = (1,) * (len(old) - len(v.shape)) + v.shape
-    out = [1] * len(new)
-    for theirs, its in matched_axes(old, new):
-        before = [mine[i] for i in theirs]
-        if all(n == 1 for n in before):
-            continue
-        if any(n != old[i] for n, i in zip(before, theirs)):
-            return None
-        for i in its:
-            out[i] = new[i]
-    return tuple(out)
-
-
-def permuted(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """PERMUTE; moving axes of one element among others is a reshape."""
-    v = given[0]
-    if all(n == 1 for n in v.shape):
-        return v
-    v = w.ranked(v, len(u.shape))
-    shape = tuple(v.shape[a] for a in u.arg)
-    long = [a for a in u.arg if v.shape[a] != 1]
-    if long == sorted(long):
-        return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
-    return GraphValue(w.Transpose(v.name, perm=list(u.arg)), v.dtype, shape)
-
-
-def expanded(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """EXPAND: the value broadcasts as it is."""
-    return given[0]
-
-
-def padded(w: GraphWriter, u: UOp, given: Values) -> str:
-    """PAD with zeros."""
-    begins, ends = zip(*u.arg)
-    return w.Pad(*w.wholes(given, u.src), w.shape(begins + ends), w.scalar(u.dtype, 0))
-
-
-def shrunk(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """SHRINK: a slice along the axes that change; a repeated axis is repeated less often."""
-    rank = len(u.shape)
-    v = given[0]
-    own = (1,) * (rank - len(v.shape)) + v.shape
-    cut = [
-        a
-        for a, ((b, e), n, m) in enumerate(zip(u.arg, u.src[0].shape, own))
-        if (m == n and (b != 0 or e != n)) or (m != n and u.shape[a] == 0)
-    ]
-    if any(own[a] != u.src[0].shape[a] for a in cut):
-        v = w.whole(v, u.src[0].shape)
-        own = v.shape
-    if not cut:
-        return v
-    v = w.ranked(v, rank)
-    begins, ends = tuple(u.arg[a][0] for a in cut), tuple(u.arg[a][1] for a in cut)
-    name = w.Slice(v.name, w.shape(begins), w.shape(ends), w.ints(cut))
-    return GraphValue(name, v.dtype, tuple(u.shape[a] if a in cut else n for a, n in enumerate(own)))
-
-
-def flipped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """FLIP: a slice from the last element to the first."""
-    v = w.ranked(given[0], len(u.shape))
-    axes = [a for a in u.arg if v.shape[a] != 1]
-    if not axes:
-        return v
-    many = len(axes)
-    ends = [w.ints([-1] * many), w.ints([-_LAST] * many), w.ints(axes), w.ints([-1] * many)]
-    return GraphValue(w.Slice(v.name, *ends), v.dtype, v.shape)
-
-
-def iota(w: GraphWriter, u: UOp, _: Values) -> str:
-    """IOTA of a symbolic size."""
-    (n,) = u.shape
-    last = w.cast(w.Squeeze(w.size(n)), dtypes.int32)
-    return w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
-
-
-def sized(w: GraphWriter, u: UOp, _: Values) -> str:
-    """A symbolic size as a number."""
-    return w.cast(w.Squeeze(w.size(u)), carrier(u.dtype))
+    inside = x.of("Max", low).of("Min", high)
+    out = x.of("IsNaN", dtype=_BOOL).where(0, inside).cast(own)
+    return out if int(high) == new.max else (x.number(high) < x).where(new.max, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Container, Iterable
 from functools import partial
@@ -14,26 +15,11 @@ from anneal.onnx.exporting import composites, graph_writer as forms
 from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, carrier
 from anneal.onnx.values import dtype_named
 from anneal.ops.nodes import reshape, shrink
-from anneal.rewrite import value_of
+from anneal.rewrite import matched_axes, value_of
 from anneal.tensor import Tensor
-from anneal.uop import ALU, DType, Known, Op, UOp, arena, dtypes, toposort
+from anneal.uop import ALU, DType, Known, Op, Shape, UOp, arena, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg
 
-_FORMS: dict[Op, Callable[[GraphWriter, UOp, Values], GraphValue | str]] = {
-    Op.RESHAPE: forms.reshaped,
-    Op.PERMUTE: forms.permuted,
-    Op.EXPAND: forms.expanded,
-    Op.PAD: forms.padded,
-    Op.SHRINK: forms.shrunk,
-    Op.FLIP: forms.flipped,
-    Op.REDUCE_AXIS: composites.reduced,
-    Op.IOTA: forms.iota,
-    Op.VARIABLE: forms.sized,
-    Op.BIND: forms.sized,
-    Op.SCATTER_ADD: composites.scattered,
-    Op.ARGSORT: composites.argsorted,
-    Op.UPDATE: composites.updated,
-}
 _SAME = frozenset((Op.CONTIGUOUS, Op.DETACH))
 _MOVES = frozenset((Op.CAST, Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.CONTIGUOUS, Op.DETACH))
 
@@ -93,7 +79,7 @@ class GraphLowering:
                     recipe = recipes.pop(u)
                     self.writer.at(u)
                     made = recipe.emit(self.writer, [self._values[s] for s in recipe.inputs])
-                    self._values[u] = GraphValue(made, u.dtype, u.shape) if isinstance(made, str) else made
+                    self._values[u] = GraphValue(made, u.shape) if isinstance(made, str) else made
                 elif u not in recipes:
                     here.inherit(u)
                     recipes[u] = recipe = self._recipe(u)
@@ -177,6 +163,130 @@ class GraphLowering:
         return index in self.leaves and self.leaves[index].weight is None
 
 
+# -- views ------------------------------------------------------------------------------------------------------------
+# Movement ops, and the leaves that are made of sizes, as ONNX nodes.
+
+
+_LAST = (1 << 63) - 1  # an end beyond every axis
+
+
+def reshaped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
+    """RESHAPE. Axes of size 1 that only come or go in front leave a value as it is."""
+    v, old, new = given[0], u.src[0].shape, u.shape
+    ones = all(n == 1 for n in v.shape)
+    if len(v.shape) <= (len(new) if ones else len(_trailing(new))) and (ones or _trailing(old) == _trailing(new)):
+        return v
+    shape = (1,) * len(new) if ones else _spread(v, old, new)
+    if shape is None:
+        v, shape = w.whole(v, old), new
+    return GraphValue(w.reshape(v.name, shape), shape)
+
+
+def _trailing(shape: Shape) -> Shape:
+    """A shape without the 1s in front."""
+    return tuple(itertools.dropwhile(lambda n: n == 1, shape))
+
+
+def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
+    """The shape of a value after a reshape of which no group of axes is repeated in part; None if one is."""
+    if 0 in old:
+        return None
+    mine = (1,) * (len(old) - len(v.shape)) + v.shape
+    out = [1] * len(new)
+    for theirs, its in matched_axes(old, new):
+        before = [mine[i] for i in theirs]
+        if all(n == 1 for n in before):
+            continue
+        if any(n != old[i] for n, i in zip(before, theirs)):
+            return None
+        for i in its:
+            out[i] = new[i]
+    return tuple(out)
+
+
+def permuted(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
+    """PERMUTE; moving axes of one element among others is a reshape."""
+    v = given[0]
+    if all(n == 1 for n in v.shape):
+        return v
+    v = w.ranked(v, len(u.shape))
+    shape = tuple(v.shape[a] for a in u.arg)
+    long = [a for a in u.arg if v.shape[a] != 1]
+    if long == sorted(long):
+        return GraphValue(w.reshape(v.name, shape), shape)
+    return GraphValue(w.Transpose(v.name, perm=list(u.arg)), shape)
+
+
+def expanded(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
+    """EXPAND: the value broadcasts as it is."""
+    return given[0]
+
+
+def padded(w: GraphWriter, u: UOp, given: Values) -> str:
+    """PAD with zeros."""
+    begins, ends = zip(*u.arg)
+    return w.Pad(*w.wholes(given, u.src), w.shape(begins + ends), w.scalar(u.dtype, 0))
+
+
+def shrunk(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
+    """SHRINK: a slice along the axes that change; a repeated axis is repeated less often."""
+    rank = len(u.shape)
+    v = given[0]
+    own = (1,) * (rank - len(v.shape)) + v.shape
+    cut = [
+        a
+        for a, ((b, e), n, m) in enumerate(zip(u.arg, u.src[0].shape, own))
+        if (m == n and (b != 0 or e != n)) or (m != n and u.shape[a] == 0)
+    ]
+    if any(own[a] != u.src[0].shape[a] for a in cut):
+        v = w.whole(v, u.src[0].shape)
+        own = v.shape
+    if not cut:
+        return v
+    v = w.ranked(v, rank)
+    begins, ends = tuple(u.arg[a][0] for a in cut), tuple(u.arg[a][1] for a in cut)
+    name = w.Slice(v.name, w.shape(begins), w.shape(ends), w.ints(cut))
+    return GraphValue(name, tuple(u.shape[a] if a in cut else n for a, n in enumerate(own)))
+
+
+def flipped(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
+    """FLIP: a slice from the last element to the first."""
+    v = w.ranked(given[0], len(u.shape))
+    axes = [a for a in u.arg if v.shape[a] != 1]
+    if not axes:
+        return v
+    many = len(axes)
+    ends = [w.ints([-1] * many), w.ints([-_LAST] * many), w.ints(axes), w.ints([-1] * many)]
+    return GraphValue(w.Slice(v.name, *ends), v.shape)
+
+
+def iota(w: GraphWriter, u: UOp, _: Values) -> str:
+    """IOTA of a symbolic size."""
+    (n,) = u.shape
+    last = w.cast(w.Squeeze(w.size(n)), dtypes.int32)
+    return w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
+
+
+def sized(w: GraphWriter, u: UOp, _: Values) -> str:
+    """A symbolic size as a number."""
+    return w.cast(w.Squeeze(w.size(u)), carrier(u.dtype))
+
+
+_FORMS: dict[Op, Callable[[GraphWriter, UOp, Values], GraphValue | str]] = {
+    Op.RESHAPE: reshaped,
+    Op.PERMUTE: permuted,
+    Op.EXPAND: expanded,
+    Op.PAD: padded,
+    Op.SHRINK: shrunk,
+    Op.FLIP: flipped,
+    Op.REDUCE_AXIS: composites.reduced,
+    Op.IOTA: iota,
+    Op.VARIABLE: sized,
+    Op.BIND: sized,
+    Op.SCATTER_ADD: composites.scattered,
+    Op.ARGSORT: composites.argsorted,
+    Op.UPDATE: composites.updated,
+}
 _REASONS = {
     Op.HOST_CALL: "a function of the host, a while_loop or a cond, which no file holds",
     Op.PARAM: "a value of another function that is being transformed",
@@ -207,8 +317,8 @@ class Constant(NamedTuple):
     def written(self, w: GraphWriter) -> GraphValue:
         """The constant as an initialiser, in its carrier dtype."""
         if not self.array.shape:
-            return GraphValue(w.scalar(self.dtype, self.array.item()), self.dtype, ())
-        return GraphValue(w.constant(carried(self.array, self.dtype)), self.dtype, self.array.shape)
+            return GraphValue(w.scalar(self.dtype, self.array.item()), ())
+        return GraphValue(w.constant(carried(self.array, self.dtype)), self.array.shape)
 
 
 def carried(array: Any, dtype: DType) -> Any:
@@ -304,60 +414,54 @@ def has_bits(u: UOp) -> bool:
 
 def same_bits(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """BITCAST."""
-    v = given[0]
-    old, new = v.dtype, u.dtype
+    (v,), new = given, u.dtype
+    old = u.src[0].dtype
+    x = forms.Term(w, v.name, carrier(old))
     if old.is_int and new.is_int:
-        return GraphValue(forms.cast(w, v.name, old, new), new, v.shape)
-    if old is new:
+        made = forms.cast(x, old, new)
+    elif old is new:
         return v
-    if new is _F32:
-        return GraphValue(_float_of(w, forms.cast(w, v.name, old, _I64)), new, v.shape)
-    return GraphValue(forms.cast(w, _bits_of(w, v.name), _I64, new), new, v.shape)
+    else:
+        made = _float_of(forms.cast(x, old, _I64)) if new is _F32 else forms.cast(_bits_of(x), _I64, new)
+    return GraphValue(made.name, v.shape)
 
 
-def _power(w: GraphWriter, exponent: str) -> str:
-    return w.Pow(w.scalar(_F64, 2.0), exponent)
+def _power(exponent: forms.Term) -> forms.Term:
+    return exponent.number(2.0).of("Pow", exponent)
 
 
-def _bits_of(w: GraphWriter, x: str) -> str:
+def _bits_of(x: forms.Term) -> forms.Term:
     """The bits of a float32 as int64, the sign not counted as negative."""
-    f, i = partial(w.scalar, _F64), partial(w.scalar, _I64)
-    zero, infinity = f(0.0), f(math.inf)
-    d = w.cast(x, _F64)
-    size = w.Abs(d)
-    usual = w.And(w.Less(zero, size), w.Less(size, infinity))
-    held = w.Where(usual, size, f(1.0))
+    d = x.cast(_F64)
+    zero, infinity = d.number(0.0), d.number(math.inf)
+    size = d.of("Abs")
+    usual = (zero < size) & (size < infinity)
+    held = usual.where(size, 1.0)
     # the logarithm may be off by one where it is all but whole
-    guess = w.Floor(w.Div(w.Log(held), f(math.log(2.0))))
-    power = _power(w, guess)
-    above = w.cast(w.Less(held, power), _F64)
-    below = w.cast(w.Not(w.Less(held, w.Mul(power, f(2.0)))), _F64)
-    exponent = w.Add(w.Sub(guess, above), below)
-    exponent = w.Max(exponent, f(-126.0))
-    digits = w.Mul(held, _power(w, w.Sub(f(23.0), exponent)))
-    biased = w.Mul(w.Add(exponent, f(126.0)), f(_ONE))
-    bits = w.cast(w.Add(biased, digits), _I64)
-    other = w.Where(w.IsNaN(d), i(0x7FC00000), i(0x7F800000))
-    other = w.Where(w.Equal(size, zero), i(0), other)
-    bits = w.Where(usual, bits, other)
+    guess = (held.of("Log") / math.log(2.0)).of("Floor")
+    power = _power(guess)
+    above = (held < power).cast(_F64)
+    below = (~(held < power * 2.0)).cast(_F64)
+    exponent = (guess - above + below).of("Max", -126.0)
+    digits = held * _power(exponent.number(23.0) - exponent)
+    bits = ((exponent + 126.0) * _ONE + digits).cast(_I64)
+    other = d.of("IsNaN", dtype=dtypes.bool_).where(bits.number(0x7FC00000), 0x7F800000)
+    bits = usual.where(bits, size.eq(zero).where(0, other))
     # -0.0 is not less than 0, but its reciprocal is
-    negative = w.Or(w.Less(d, zero), w.Less(w.Reciprocal(d), zero))
-    return w.Where(negative, w.Add(bits, i(_SIGN)), bits)
+    negative = (d < zero) | (d.of("Reciprocal") < zero)
+    return negative.where(bits + _SIGN, bits)
 
 
-def _float_of(w: GraphWriter, x: str) -> str:
+def _float_of(x: forms.Term) -> forms.Term:
     """The float32 of bits that int64 holds, by their lowest 32."""
-    f, i = partial(w.scalar, _F64), partial(w.scalar, _I64)
-    bits = w.Mod(x, i(1 << 32))
-    sign = w.Less(i(_SIGN - 1), bits)
-    bits = w.Mod(bits, i(_SIGN))
-    exponent = w.cast(w.Div(bits, i(1 << 23)), _F64)
-    digits = w.cast(w.Mod(bits, i(1 << 23)), _F64)
-    first = w.Where(w.Equal(exponent, f(0.0)), f(0.0), f(_ONE))
-    lifted = w.Max(exponent, f(1.0))
-    value = w.Mul(w.Add(digits, first), _power(w, w.Sub(lifted, f(150.0))))
-    nothing = w.Equal(digits, f(0.0))
-    other = w.Where(nothing, f(math.inf), f(math.nan))
-    value = w.Where(w.Equal(exponent, f(255.0)), other, value)
-    value = w.Where(sign, w.Neg(value), value)
-    return w.cast(value, _F32)
+    bits = x.of("Mod", 1 << 32)
+    sign = bits.number(_SIGN - 1) < bits
+    bits = bits.of("Mod", _SIGN)
+    exponent = (bits / (1 << 23)).cast(_F64)
+    digits = bits.of("Mod", 1 << 23).cast(_F64)
+    first = exponent.eq(0.0).where(exponent.number(0.0), _ONE)
+    lifted = exponent.of("Max", 1.0)
+    value = (digits + first) * _power(lifted - 150.0)
+    other = digits.eq(0.0).where(value.number(math.inf), math.nan)
+    value = exponent.eq(255.0).where(other, value)
+    return sign.where(value.of("Neg"), value).cast(_F32)

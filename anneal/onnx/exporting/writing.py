@@ -17,7 +17,7 @@ from anneal import files, progress
 from anneal.errors import DataError, OnnxError, UserError
 from anneal.frozen import frozen
 from anneal.nn import Module
-from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Sources, carrier, code_of
+from anneal.onnx.exporting.graph_writer import GraphWriter, Sources, carrier, code_of
 from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.values import array_code
@@ -159,11 +159,7 @@ def _as_name(path: str) -> str:
 
 
 def _stand_ins(
-    function: Any,
-    args: Args,
-    kwargs: Options,
-    dynamic: Mapping[str, Mapping[int, Any]],
-    names: Sequence[str] | None,
+    function: Any, args: Args, kwargs: Options, dynamic: Mapping[str, Mapping[int, Any]], names: Sequence[str] | None
 ) -> tuple[Any, list[Input], list[Tensor]]:
     """The arguments with stand-ins for tensors and arrays, the inputs, and the tensors that they stand for."""
     try:
@@ -398,7 +394,7 @@ def _written(trace: TracedGraph, names: list[str], opset: int) -> tuple[GraphWri
     taken: dict[str, str] = {}
     outputs = []
     for name, u, v in zip(names, trace.results, values):
-        _give(writer, v, name, taken)
+        _give(writer, v.name, u.dtype, name, taken)
         outputs.append((name, u.dtype, u.shape))
     return writer, outputs
 
@@ -426,9 +422,9 @@ def _check_sizes(results: list[UOp], sources: Collection[str]) -> None:
             )
 
 
-def _give(w: GraphWriter, v: GraphValue, name: str, taken: dict[str, str]) -> None:
-    """Have an output be a value, in its dtype; `taken` has those that are outputs already, and under which name."""
-    found = v.name if carrier(v.dtype) is v.dtype else w.cast(v.name, v.dtype)
+def _give(w: GraphWriter, value: str, dtype: DType, name: str, taken: dict[str, str]) -> None:
+    """Have an output be a value, in a dtype; `taken` has those that are outputs already, and under which name."""
+    found = value if carrier(dtype) is dtype else w.cast(value, dtype)
     if found in taken or not any(found in n.output for n in reversed(w.nodes)):
         found = w.Identity(taken.get(found, found))
     w.rename(found, name)

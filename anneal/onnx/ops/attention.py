@@ -11,11 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import NodeCall
+from anneal.onnx.execute import node
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, iota, plus
 from anneal.onnx.registry import op
-from anneal.onnx.values import element_name
+from anneal.onnx.values import border, element_name
 from anneal.tensor import Tensor, dtypes
 from anneal.transforms import scan
 
@@ -70,7 +70,6 @@ def _nothing(mask: Tensor) -> Tensor:
 
 
 def scored(
-    node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -94,7 +93,7 @@ def scored(
         scores = mask.where(scores, -math.inf) if mask.dtype is dtypes.bool_ else scores + mask
     stages.append(scores)
     if precision:
-        scores = scores.cast(_float_name(node, precision))
+        scores = scores.cast(_float_name(precision))
     weights = scores.softmax(-1)
     if mask is not None:
         weights = _nothing(mask).where(weights.zeros_like(), weights)
@@ -109,7 +108,7 @@ def _repeated(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
     return [k, v] if times == 1 else [x.repeat_interleave(times, 1) for x in (k, v)]
 
 
-def _float_name(node: NodeCall, code: int) -> str:
+def _float_name(code: int) -> str:
     name = element_name(code)
     if not name.startswith(("float", "bfloat")):
         raise node.fail(f"softmax_precision {code} is no float type")
@@ -134,7 +133,7 @@ def _all_of(*parts: Any) -> MaybeTensor:
 def _mask(mask: Tensor, total: int) -> tuple[MaybeTensor, MaybeTensor]:
     """A mask as what is added to the scores, or as what takes part; one that is too short hides what is beyond it."""
     short = total - mask.shape[-1]
-    sides = [(0, 0)] * (mask.ndim - 1) + [(0, short)]
+    sides = border(mask.ndim - 1, mask.ndim, 0, short)
     if mask.dtype.name == "bool":
         return None, mask.pad(sides) if short > 0 else mask
     return mask.pad(sides, value=-math.inf) if short > 0 else mask, None
@@ -142,14 +141,13 @@ def _mask(mask: Tensor, total: int) -> tuple[MaybeTensor, MaybeTensor]:
 
 @op("Attention")
 def attention(
-    node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: MaybeTensor = None,
-    past_key: MaybeTensor = None,
-    past_value: MaybeTensor = None,
-    nonpad_kv_seqlen: MaybeTensor = None,
+    mask: MaybeTensor,
+    past_key: MaybeTensor,
+    past_value: MaybeTensor,
+    nonpad_kv_seqlen: MaybeTensor,
     *,
     is_causal: int,
     kv_num_heads: int | None,
@@ -177,7 +175,7 @@ def attention(
     total = k.shape[2]
     bias, allowed = (None, None) if mask is None else _mask(mask, total)
     plain = mask is None and nonpad_kv_seqlen is None and past == 0 and left_window_size < 0 and right_window_size < 0
-    precise = softmax_precision and _float_name(node, softmax_precision) not in (q.dtype.name, "float32")
+    precise = softmax_precision and _float_name(softmax_precision) not in (q.dtype.name, "float32")
     simple = not (softcap or precise or node.wants(3))
     if not plain or not simple:
         offset = past
@@ -192,7 +190,7 @@ def attention(
     if simple:
         y = attend(q, k, v, allowed, bias, scale, causal=plain and bool(is_causal))
     else:
-        y, stage = scored(node, q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
+        y, stage = scored(q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
     y = y.cast(q.dtype)
     outputs = (together(y) if flat else y, k, v, stage)
     return outputs[: node.outputs]
@@ -200,7 +198,6 @@ def attention(
 
 @op("FlexAttention", domain="ai.onnx.preview")
 def flex_attention(
-    node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -212,7 +209,7 @@ def flex_attention(
 ) -> Tensor:
     """Attention whose scores and weights go through subgraphs."""
     k, v = _repeated(q, k, v)
-    name = _float_name(node, softmax_precision) if softmax_precision else "float64" if q.dtype.bits == 64 else "float32"
+    name = _float_name(softmax_precision) if softmax_precision else "float64" if q.dtype.bits == 64 else "float32"
     scores = q.matmul(k.transpose(-1, -2)).cast(name)
     scores = scores * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if score_mod is not None:
@@ -241,11 +238,10 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int, width: int | 
 
 @op("RotaryEmbedding")
 def rotary_embedding(
-    node: NodeCall,
     x: Tensor,
     cos_cache: Tensor,
     sin_cache: Tensor,
-    position_ids: MaybeTensor = None,
+    position_ids: MaybeTensor,
     *,
     interleaved: int,
     num_heads: int | None,
@@ -301,7 +297,7 @@ class Layer(NamedTuple):
     output_sequence: int = 0
 
 
-def activations_of(node: NodeCall, how: Layer, default: Sequence[str], directions: int) -> list[list[Function]]:
+def activations_of(how: Layer, default: Sequence[str], directions: int) -> list[list[Function]]:
     """The functions of each direction; alphas and betas go to those that have one, in order."""
     wanted = list(how.activations or list(default) * directions)
     if len(wanted) < len(default) * directions:
@@ -351,13 +347,7 @@ def _by_length(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _turns(
-    node: NodeCall,
-    projected: Tensor,
-    cell: Cell,
-    states: Tensors,
-    step: Step,
-    functions: list[Function],
-    lengths: MaybeTensor,
+    projected: Tensor, cell: Cell, states: Tensors, step: Step, functions: list[Function], lengths: MaybeTensor
 ) -> tuple[Tensors, Tensor]:
     """The last states, and all outputs; what is behind the end of a sequence is zeros."""
 
@@ -382,7 +372,6 @@ def _turns(
 
 
 def run_layer(
-    node: NodeCall,
     x: Tensor,
     cells: Sequence[Cell],
     initial: list[MaybeTensor],
@@ -406,7 +395,7 @@ def run_layer(
         def turned(y: Tensor, backward: bool = how.direction == "reverse" or d == 1) -> Tensor:
             return y if not backward else y.flip(0) if size is None else _by_length(y, size)
 
-        last, y = _turns(node, cell.from_inputs(turned(x)), cell, first, step, functions[d], size)
+        last, y = _turns(cell.from_inputs(turned(x)), cell, first, step, functions[d], size)
         ys.append(turned(y))
         lasts.append(last)
     whole = Tensor.stack(ys, dim=1)
@@ -416,7 +405,7 @@ def run_layer(
     return whole, *ends
 
 
-def directions_of(node: NodeCall, how: Layer, r: Value) -> int:
+def directions_of(how: Layer, r: Value) -> int:
     """The number of directions; an error for a hidden_size that is not the weights'."""
     if how.hidden_size is not None and how.hidden_size != r.shape[-1]:
         raise node.fail(f"hidden_size is {how.hidden_size}, but the weights R have {r.shape[-1]}")
@@ -477,17 +466,16 @@ _STEPS: dict[str, tuple[Step, list[str]]] = {
 }
 
 
-@op("RNN", "GRU", "LSTM", raw=True)
+@op("RNN", "GRU", "LSTM")
 def recurrent(
-    node: NodeCall,
     x: Value,
     w: Value,
     r: Value,
-    b: MaybeValue = None,
-    sequence_lens: MaybeValue = None,
-    initial_h: MaybeValue = None,
-    initial_c: MaybeValue = None,
-    p: MaybeValue = None,
+    b: MaybeValue,
+    sequence_lens: MaybeValue,
+    initial_h: MaybeValue,
+    initial_c: MaybeValue,
+    p: MaybeValue,
     *,
     how: Layer,
 ) -> Any:
@@ -498,8 +486,8 @@ def recurrent(
     nothing here: an output that is not wanted is not computed.
     """
     step, default = _STEPS[node.op]
-    count = directions_of(node, how, r)
-    functions = activations_of(node, how, default, count)
+    count = directions_of(how, r)
+    functions = activations_of(how, default, count)
     after = node.op == "GRU" and how.linear_before_reset
     cells = _cells(*node.tensor([w, r, b, p]), count=count, joined=not after)
     if after:
@@ -507,4 +495,4 @@ def recurrent(
     elif node.op == "LSTM" and how.input_forget:
         step = partial(lstm_step, coupled=True)
     states = node.tensor([initial_h, initial_c][: 2 if node.op == "LSTM" else 1])
-    return run_layer(node, node.tensor(x), cells, states, step, functions, sequence_lens, how)
+    return run_layer(node.tensor(x), cells, states, step, functions, sequence_lens, how)

@@ -12,11 +12,11 @@ import numpy as np
 import regex
 
 from anneal import transforms
-from anneal.onnx.execute import NodeCall, Values
+from anneal.onnx.execute import Values, node
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Array, Floats, Numbers, Texts, Value, counted, ints
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, counted, ints
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of
+from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of, taken
 from anneal.tensor import Tensor, vjp
 from anneal.uop.sizes import Size, most as largest, size, size_text
 
@@ -26,9 +26,8 @@ _TRAINED = 256  # the same where gradients flow
 _TOGETHER = 32  # rows that are stacked at once, where turns run one by one
 
 
-@op("Constant", raw=True)
+@op("Constant")
 def constant(
-    node: NodeCall,
     *,
     value: Any,
     sparse_value: Any,
@@ -52,24 +51,24 @@ def constant(
     raise node.fail("has no value", "export the model with its weights")
 
 
-rows({"Identity": lambda x: x}, raw=True, sizes=True)
+rows({"Identity": lambda x: x}, sizes=True)
 
 
-@op("If", raw=True, sizes=True, values=("cond",), asks=True)
-def if_(node: NodeCall, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
+@op("If", sizes=True, values=("cond",), asks=True)
+def if_(cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     """The results of one of two subgraphs."""
     if math.prod(cond.shape) != 1:
         raise node.fail(f"its condition has {math.prod(cond.shape)} elements, not one")
     if isinstance(cond, Tensor) and not node.of.is_fixed(cond):
-        ways = [lambda graph=g: _tensors(node, node.run(graph)) for g in (then_branch, else_branch)]
+        ways = [lambda graph=g: _tensors(node.run(graph)) for g in (then_branch, else_branch)]
         done = node.traced(1, lambda: transforms.cond(cond.reshape(()), *ways))
         if done is not None:
             return tuple(done)
     return tuple(node.run(then_branch if node.host(cond).item() else else_branch))
 
 
-@op("Loop", raw=True, sizes=True, values=("most", "cond"))
-def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body: Graph) -> Any:
+@op("Loop", sizes=True)
+def loop(most: MaybeArray = None, cond: MaybeArray = None, *carried: Any, body: Graph) -> Any:
     """A subgraph run again and again, at most `most` times, as long as it says so.
 
     What it carries goes from turn to turn; its further outputs are stacked, a row for each turn.
@@ -80,12 +79,12 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
             f"carries {len(state)} values, but its body takes {len(body.inputs) - 2} and gives {len(body.outputs) - 1}"
         )
     rows: list[Values] = [[] for _ in body.outputs[1 + len(state) :]]
-    goes = cond is None or bool(_one(node, cond, "condition"))
-    turns = None if most is None else size(_one(node, most, "count"))
-    if goes and turns is not None and _are_many(node, body, turns) and largest(turns) <= node.of.budget:
-        done = _counted(node, body, turns, state)
+    goes = cond is None or bool(_one(cond, "condition"))
+    turns = None if most is None else size(_one(most, "count"))
+    if goes and turns is not None and _are_many(body, turns) and largest(turns) <= node.of.budget:
+        done = _counted(body, turns, state)
         if done is None and not rows:
-            done = _until(node, body, turns, state)
+            done = _until(body, turns, state)
         if done is not None:
             return done
         turns = node.apart(turns)
@@ -100,75 +99,75 @@ def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body
         if turns is None or turn < turns:
             asks = isinstance(results[0], Tensor) and not node.of.is_fixed(results[0])
             if asks and turn == 1 and not rows and turns is not None:  # the host would wait for each turn
-                done = _until(node, body, turns, list(carried))
+                done = _until(body, turns, list(carried))
                 if done is not None:
                     return done
-            goes = bool(_one(node, node.host(results[0], "it says whether a loop goes on"), "condition"))
-    stacked = [_stacked(node, row) if row else _no_rows(node, body, 1 + len(state) + n) for n, row in enumerate(rows)]
+            goes = bool(_one(node.host(results[0], "it says whether a loop goes on"), "condition"))
+    stacked = [_stacked(row) if row else _no_rows(body, 1 + len(state) + n) for n, row in enumerate(rows)]
     return (*state, *stacked)
 
 
-def _are_many(node: NodeCall, body: Graph, turns: Size) -> bool:
+def _are_many(body: Graph, turns: Size) -> bool:
     """True if so many turns are not to be one graph, because that would be large, or their number is symbolic."""
     few = _TRAINED if node.training else _TURNS
     return not isinstance(turns, int) or turns > few or turns * len(body.nodes) > _UNROLLED
 
 
-def _tensors(node: NodeCall, values: Values) -> list[Tensor]:
+def _tensors(values: Values) -> list[Tensor]:
     """Values as those of a loop on the device. Raises NeedsHostError if they cannot be."""
     if any(v is None or isinstance(v, list) for v in values):
         raise NeedsHostError(str(node.node))
     return [node.tensor(v) for v in values]
 
 
-def _counted(node: NodeCall, body: Graph, turns: Size, state: Values) -> Any:
+def _counted(body: Graph, turns: Size, state: Values) -> Any:
     """The results of a Loop whose body does not end it, on the device; None if it cannot be there."""
 
     def turn(state: Values, number: Tensor) -> Any:
         goes, *results = node.run(body, number, node.number(True), *state)
-        if not isinstance(goes, np.ndarray) or not _one(node, goes, "condition"):
+        if not isinstance(goes, np.ndarray) or not _one(goes, "condition"):
             raise NeedsHostError(str(node.node))
         return results[: len(state)], results[len(state) :]
 
-    done = _scanned(node, turn, turns, state, lambda: counted(Tensor.arange(turns, device=node.device)))
+    done = _scanned(turn, turns, state, lambda: counted(Tensor.arange(turns, device=node.device)))
     return done and (*done[0], *done[1])
 
 
-def _until(node: NodeCall, body: Graph, turns: Size, state: Values) -> Any:
+def _until(body: Graph, turns: Size, state: Values) -> Any:
     """The results of a Loop whose body may end it, on the device; None if it cannot be there."""
 
     def turn(given: Values) -> Values:
         number, goes, *state = given
-        end, *state = _tensors(node, node.run(body, number, goes, *state))
+        end, *state = _tensors(node.run(body, number, goes, *state))
         return [number + 1, end.reshape(()), *state]
 
     def whole() -> Any:
-        first = _tensors(node, [np.asarray(0), np.asarray(True), *state])
+        first = _tensors([np.asarray(0), np.asarray(True), *state])
         return transforms.while_loop(lambda s: s[1] & (s[0] < turns), turn, first)
 
     done = None if node.training else node.traced(turns, whole)
     return done and tuple(done[2:])
 
 
-def _scanned(node: NodeCall, turn: Callable[..., Any], turns: Size, state: Values, xs: Callable[[], Any]) -> Any:
+def _scanned(turn: Callable[..., Any], turns: Size, state: Values, xs: Callable[[], Any]) -> Any:
     """The last state and the rows of a loop on the device; None if it cannot be there."""
 
     def each(state: Values, x: Any) -> Any:
-        after, rows = [_tensors(node, values) for values in turn(state, x)]
+        after, rows = [_tensors(values) for values in turn(state, x)]
         for r in rows:
             node.room(turns, size_of(r))
         return after, rows
 
-    return node.traced(turns, lambda: transforms.scan(each, _tensors(node, state), xs(), turns))
+    return node.traced(turns, lambda: transforms.scan(each, _tensors(state), xs(), turns))
 
 
-def _one(node: NodeCall, value: Any, what: str) -> Any:
+def _one(value: Any, what: str) -> Any:
     if not isinstance(numbers := objects(value), np.ndarray) or numbers.size != 1:
         raise node.fail(f"its {what} is not one number")
     return numbers.item()
 
 
-def _stacked(node: NodeCall, rows: Values, axis: int = 0) -> Any:
+def _stacked(rows: Values, axis: int = 0) -> Any:
     """Values of one shape as rows of one value."""
     if any(r is None or isinstance(r, list) for r in rows):
         raise node.fail("a turn gives no tensor to be stacked")
@@ -187,7 +186,7 @@ def _stacked(node: NodeCall, rows: Values, axis: int = 0) -> Any:
     return parts[0]
 
 
-def _no_rows(node: NodeCall, body: Graph, n: int) -> Any:
+def _no_rows(body: Graph, n: int) -> Any:
     """The result of no turns: no row of the shape that the body says, where it says one."""
     info = body.outputs[n]
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
@@ -196,9 +195,8 @@ def _no_rows(node: NodeCall, body: Graph, n: int) -> Any:
     return np.zeros((0, *shape), dtype)
 
 
-@op("Scan", since=9, raw=True, sizes=True)
+@op("Scan", since=9, sizes=True)
 def scan(
-    node: NodeCall,
     *values: Any,
     body: Graph,
     num_scan_inputs: int,
@@ -212,7 +210,7 @@ def scan(
     if not 0 < n <= len(values):
         raise node.fail(f"scans {n} of its {len(values)} inputs")
     state, scanned = list(values[:-n]), values[-n:]
-    axes, backward = _per_input(node, scan_input_axes, n), _per_input(node, scan_input_directions, n)
+    axes, backward = _per_input(scan_input_axes, n), _per_input(scan_input_directions, n)
     lengths = set()
     for x, axis in zip(scanned, axes):
         if not -x.ndim <= axis < x.ndim:
@@ -224,16 +222,16 @@ def scan(
     count = len(body.outputs) - len(state)
     if count < 0:
         raise node.fail(f"carries {len(state)} values, but its body gives {len(body.outputs)}")
-    out_axes, out_backward = _per_input(node, scan_output_axes, count), _per_input(node, scan_output_directions, count)
-    if _are_many(node, body, length):
-        done = _scanned_slices(node, body, length, state, list(zip(scanned, axes, backward)))
+    out_axes, out_backward = _per_input(scan_output_axes, count), _per_input(scan_output_directions, count)
+    if _are_many(body, length):
+        done = _scanned_slices(body, length, state, list(zip(scanned, axes, backward)))
         if done is not None:
             turned = [r.flip(0) if back else r for r, back in zip(done[1], out_backward)]
             return (*done[0], *[r.movedim(0, axis) for r, axis in zip(turned, out_axes)])
         length = node.apart(length)
     rows: list[Values] = [[] for _ in range(count)]
     for turn in range(length):
-        parts = [_slice(x, axis, ~turn if back else turn) for x, axis, back in zip(scanned, axes, backward)]
+        parts = [taken(x, axis % x.ndim, ~turn if back else turn) for x, axis, back in zip(scanned, axes, backward)]
         for part, x in zip(parts, scanned):
             node.follows(part, x)
         results = node.run(body, *state, *parts)
@@ -242,13 +240,13 @@ def scan(
             row.append(value)
             node.room(turn + 1, size_of(value))
     stacked = [
-        _stacked(node, row[::-1] if back else row, axis) if row else _no_rows(node, body, len(state) + k)
+        _stacked(row[::-1] if back else row, axis) if row else _no_rows(body, len(state) + k)
         for k, (row, axis, back) in enumerate(zip(rows, out_axes, out_backward))
     ]
     return (*state, *stacked)
 
 
-def _scanned_slices(node: NodeCall, body: Graph, length: Size, state: Values, scanned: Values) -> Any:
+def _scanned_slices(body: Graph, length: Size, state: Values, scanned: Values) -> Any:
     """The last state and the rows of a Scan on the device; None if it cannot be there."""
 
     def xs() -> list[Tensor]:
@@ -259,13 +257,11 @@ def _scanned_slices(node: NodeCall, body: Graph, length: Size, state: Values, sc
         results = node.run(body, *state, *parts)
         return results[: len(state)], results[len(state) :]
 
-    return _scanned(node, turn, length, state, xs)
+    return _scanned(turn, length, state, xs)
 
 
-@op("Scan", since=8, raw=True)
-def scan_of_batches(
-    node: NodeCall, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any
-) -> Any:
+@op("Scan", since=8)
+def scan_of_batches(lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any) -> Any:
     """The first version: a batch of sequences along axis 0, scanned along axis 1."""
     n = num_scan_inputs
     if not 0 < n <= len(values):
@@ -276,26 +272,22 @@ def scan_of_batches(
         raise node.fail("scans backward", "convert the model to opset 9 or newer")
     each = []
     for b in range(int(values[-1].shape[0])):
-        parts = [_slice(x, 0, b) for x in values]
+        parts = [x[b] for x in values]
         for part, x in zip(parts, values):
             node.follows(part, x)
-        each.append(scan.function(node, *parts, body=body, num_scan_inputs=n))
-    return tuple(_stacked(node, list(column)) for column in zip(*each))
+        each.append(scan(*parts, body=body, num_scan_inputs=n))
+    return tuple(_stacked(list(column)) for column in zip(*each))
 
 
-def _per_input(node: NodeCall, given: Any, count: int) -> list[int]:
+def _per_input(given: Any, count: int) -> list[int]:
     each = list(given or [0] * count)
     if len(each) != count:
         raise node.fail(f"has {len(each)} axes or directions for {count} values")
     return each
 
 
-def _slice(x: Any, axis: int, at: int) -> Any:
-    return x[(*[slice(None)] * (axis % x.ndim), at)]
-
-
-@op("Gradient", domain="ai.onnx.preview.training", raw=True)
-def gradient(node: NodeCall, *values: Any, xs: list[str], y: str, zs: Any) -> Any:
+@op("Gradient", domain="ai.onnx.preview.training")
+def gradient(*values: Any, xs: list[str], y: str, zs: Any) -> Any:
     """The derivatives of the value `y` of this graph by the values `xs`, where `zs` are held."""
     names = [*xs, *(zs or ())]
     if len(names) != len(values):
@@ -309,8 +301,8 @@ def gradient(node: NodeCall, *values: Any, xs: list[str], y: str, zs: Any) -> An
     return tuple(back(out.ones_like()))
 
 
-@op("SequenceMap", since=17, raw=True, sizes=True)
-def sequence_map(node: NodeCall, sequence: Any, *others: Any, body: Graph) -> Any:
+@op("SequenceMap", since=17, sizes=True)
+def sequence_map(sequence: Any, *others: Any, body: Graph) -> Any:
     """A subgraph run for each item of a sequence, and of other sequences; tensors among the inputs go to all turns."""
     if not isinstance(sequence, list):
         raise node.fail("its first input is no sequence")
@@ -324,13 +316,13 @@ def sequence_map(node: NodeCall, sequence: Any, *others: Any, body: Graph) -> An
     return tuple([turn[k] for turn in turns] for k in range(len(body.outputs)))
 
 
-def _sequence(node: NodeCall, x: Any) -> Values:
+def _sequence(x: Any) -> Values:
     if not isinstance(x, list):
         raise node.fail("takes a sequence, not a tensor")
     return x
 
 
-def _position(node: NodeCall, position: Any, count: int, *, end: bool = False) -> int:
+def _position(position: Any, count: int, *, end: bool = False) -> int:
     """A position in a sequence, from its end if it is negative."""
     if position.size != 1:
         raise node.fail(f"its position has {position.size} elements, not one")
@@ -344,42 +336,41 @@ rows(
     {
         "SequenceConstruct": lambda *items: [*items],
         "SequenceEmpty": lambda *, dtype=1: [],
-        "SequenceLength": lambda node, x: np.asarray(len(_sequence(node, x)), np.int64),
+        "SequenceLength": lambda x: np.asarray(len(_sequence(x)), np.int64),
     },
     since=11,
-    raw=True,
     sizes=True,
 )
 
 
-@op("SequenceAt", since=11, raw=True, sizes=True, values=("position",))
-def sequence_at(node: NodeCall, x: Any, position: Any) -> Any:
+@op("SequenceAt", since=11, sizes=True)
+def sequence_at(x: Any, position: Array) -> Any:
     """The item at a position."""
-    return _sequence(node, x)[_position(node, position, len(x))]
+    return _sequence(x)[_position(position, len(x))]
 
 
-@op("SequenceErase", since=11, raw=True, sizes=True, values=("position",))
-def sequence_erase(node: NodeCall, x: Any, position: Any = None) -> Any:
+@op("SequenceErase", since=11, sizes=True)
+def sequence_erase(x: Any, position: MaybeArray) -> Any:
     """The sequence without one item, the last unless it is named."""
-    items = _sequence(node, x)
+    items = _sequence(x)
     if not items:
         raise node.fail("its sequence is empty")
-    at = len(items) - 1 if position is None else _position(node, position, len(items))
+    at = len(items) - 1 if position is None else _position(position, len(items))
     return node.sequence(items[:at] + items[at + 1 :], items)
 
 
-@op("SequenceInsert", since=11, raw=True, sizes=True, values=("position",))
-def sequence_insert(node: NodeCall, x: Any, value: Any, position: Any = None) -> Any:
+@op("SequenceInsert", since=11, sizes=True)
+def sequence_insert(x: Any, value: Any, position: MaybeArray) -> Any:
     """The items and one more, at the end unless a place is named."""
-    items = _sequence(node, x)
-    at = len(items) if position is None else _position(node, position, len(items), end=True)
+    items = _sequence(x)
+    at = len(items) if position is None else _position(position, len(items), end=True)
     return node.sequence([*items[:at], value, *items[at:]], items, value)
 
 
-@op("ConcatFromSequence", since=11, raw=True)
-def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int) -> Any:
+@op("ConcatFromSequence", since=11)
+def concat_from_sequence(x: Any, *, axis: int, new_axis: int) -> Any:
     """The items one after the other along an axis, or stacked along a new one."""
-    items = _sequence(node, x)
+    items = _sequence(x)
     if not items:
         raise node.fail("its sequence is empty, so the result has no shape")
     node.room(sum(size_of(i) for i in items))
@@ -389,8 +380,8 @@ def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int) ->
     return np.stack(items, axis) if new_axis else np.concatenate(items, axis)
 
 
-@op("SplitToSequence", since=11, raw=True, values=("split",))
-def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int, keepdims: int) -> Any:
+@op("SplitToSequence", since=11)
+def split_to_sequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) -> Any:
     """Pieces along an axis: of one size, of given sizes, or single slices, which may lose the axis."""
     if not -x.ndim <= axis < x.ndim:
         raise node.fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
@@ -406,24 +397,23 @@ def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int, k
     node.room(len(sizes))
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise node.fail(f"splits {size} elements into pieces of {sizes}")
-    lead = (slice(None),) * axis
     if split is None and not keepdims:
-        return [x[(*lead, at)] for at in range(size)]
+        return [taken(x, axis, at) for at in range(size)]
     ends = itertools.accumulate(sizes)
-    return [x[(*lead, slice(end - s, end))] for s, end in zip(sizes, ends)]
+    return [taken(x, axis, slice(end - s, end)) for s, end in zip(sizes, ends)]
 
 
-@op("Optional", since=15, raw=True, sizes=True)
-def optional(x: Any = None, *, type: Any) -> Any:
+@op("Optional", since=15, sizes=True)
+def optional(x: Any, *, type: Any) -> Any:
     """The input as an optional: itself, or None."""
     return x
 
 
-rows({"OptionalHasElement": lambda x=None: np.asarray(x is not None)}, since=15, raw=True, sizes=True)
+rows({"OptionalHasElement": lambda x=None: np.asarray(x is not None)}, since=15, sizes=True)
 
 
-@op("OptionalGetElement", since=15, raw=True, sizes=True)
-def optional_get_element(node: NodeCall, x: Any = None) -> Any:
+@op("OptionalGetElement", since=15, sizes=True)
+def optional_get_element(x: Any) -> Any:
     """The value that there is."""
     if x is None:
         raise node.fail("its optional is empty", "ask OptionalHasElement first")
@@ -433,7 +423,7 @@ def optional_get_element(node: NodeCall, x: Any = None) -> Any:
 PATIENCE = 1.0  # seconds that a pattern may take for one text; the file says the pattern
 
 
-def text_of(node: NodeCall, x: Any) -> Array:
+def text_of(x: Any) -> Array:
     """A value that is text."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "OUS":
         raise node.fail("takes text, not numbers")
@@ -445,25 +435,25 @@ def characters(texts: Array) -> int:
     return sum(map(len, texts.reshape(-1).tolist()))
 
 
-@op("StringConcat", raw=True)
-def string_concat(node: NodeCall, x: Value, y: Value) -> Array:
+@op("StringConcat")
+def string_concat(x: Value, y: Value) -> Array:
     """The texts of two arrays, concatenated pair by pair."""
-    one, two = text_of(node, x), text_of(node, y)
+    one, two = text_of(x), text_of(y)
     node.broadcasts(one, two)
     node.room(sum(characters(t) * (max(one.size, two.size) // max(t.size, 1)) for t in (one, two)))
     return np.asarray(one + two, object)
 
 
-@op("StringSplit", raw=True)
-def string_split(node: NodeCall, x: Value, *, delimiter: str | None, maxsplit: int | None) -> Any:
+@op("StringSplit")
+def string_split(x: Value, *, delimiter: str | None, maxsplit: int | None) -> Any:
     """The parts of each text, filled up with "" to one length, and how many there are."""
-    texts = text_of(node, x)
+    texts = text_of(x)
     most = -1 if maxsplit is None else maxsplit
     parts = [t.split(delimiter or None, most) for t in texts.reshape(-1)]
-    return filled(node, parts, "", texts.shape), np.array([*map(len, parts)], np.int64).reshape(texts.shape)
+    return filled(parts, "", texts.shape), np.array([*map(len, parts)], np.int64).reshape(texts.shape)
 
 
-def filled(node: NodeCall, rows: list[list[str]], blank: str, shape: tuple[int, ...]) -> Array:
+def filled(rows: list[list[str]], blank: str, shape: tuple[int, ...]) -> Array:
     """Rows of texts, one for each text of an array of this shape, filled up to one length."""
     longest = max(map(len, rows), default=0)
     node.room(len(rows), longest)
@@ -473,18 +463,12 @@ def filled(node: NodeCall, rows: list[list[str]], blank: str, shape: tuple[int, 
     return out.reshape(*shape, longest)
 
 
-@op("StringNormalizer", raw=True)
+@op("StringNormalizer")
 def string_normalizer(
-    node: NodeCall,
-    x: Value,
-    *,
-    case_change_action: str,
-    is_case_sensitive: int,
-    locale: str | None,
-    stopwords: Texts,
+    x: Value, *, case_change_action: str, is_case_sensitive: int, locale: str | None, stopwords: Texts
 ) -> Array:
     """Texts without the stop words, in another case, whatever the locale; an empty text if none is left."""
-    texts = text_of(node, x)
+    texts = text_of(x)
     if texts.ndim not in (1, 2) or (texts.ndim == 2 and texts.shape[0] != 1):
         raise node.fail(f"takes texts of shape [n] or [1, n], not {list(texts.shape)}")
     changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
@@ -495,10 +479,10 @@ def string_normalizer(
     return out.reshape(1, -1) if texts.ndim == 2 else out
 
 
-@op("RegexFullMatch", raw=True)
-def regex_full_match(node: NodeCall, x: Value, *, pattern: str) -> Array:
+@op("RegexFullMatch")
+def regex_full_match(x: Value, *, pattern: str) -> Array:
     """True for each text that a pattern matches as a whole."""
-    texts = text_of(node, x)
+    texts = text_of(x)
     try:
         compiled = regex.compile(pattern)
         found = [compiled.fullmatch(t, timeout=PATIENCE) is not None for t in texts.reshape(-1)]
@@ -509,9 +493,8 @@ def regex_full_match(node: NodeCall, x: Value, *, pattern: str) -> Array:
     return np.array(found, bool).reshape(texts.shape)
 
 
-@op("TfIdfVectorizer", raw=True)
+@op("TfIdfVectorizer")
 def tf_idf_vectorizer(
-    node: NodeCall,
     x: Value,
     *,
     max_gram_length: int,
@@ -525,7 +508,7 @@ def tf_idf_vectorizer(
     weights: Floats,
 ) -> Array:
     """The count of each listed sequence of words (TF), weighted (TFIDF), or 1 if it occurs (IDF)."""
-    column = _columns(node, ngram_counts, ngram_indexes, list(pool_strings or pool_int64s or ()))
+    column = _columns(ngram_counts, ngram_indexes, list(pool_strings or pool_int64s or ()))
     width = max(ngram_indexes, default=-1) + 1
     node.room(*x.shape[:-1], width)
     words = node.host(x)
@@ -544,7 +527,7 @@ def tf_idf_vectorizer(
     return out.reshape(*words.shape[:-1], width)
 
 
-def _columns(node: NodeCall, starts: Sequence[int], indexes: Sequence[int], pool: Values) -> dict[tuple[Any, ...], int]:
+def _columns(starts: Sequence[int], indexes: Sequence[int], pool: Values) -> dict[tuple[Any, ...], int]:
     """The column of each sequence of words; the pool has all of one word first, then all of two, and so on."""
     grams: list[tuple[Any, ...]] = []
     for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from anneal.errors import DTypeError
-from anneal.onnx.execute import NodeCall
+from anneal.onnx.execute import node
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import NpDType, Sizes, array_code, dtype_named, element_bits, element_name, fits_device, objects
 from anneal.runtime import Fun
@@ -32,9 +32,19 @@ def is_float(x: Value) -> bool:
     return bool(x.dtype.name.startswith(("bfloat", "float")))
 
 
+def floats(x: Tensor) -> Tensor:
+    """x, as float32 if its elements are no floats."""
+    return x if is_float(x) else x.float()
+
+
 def single(x: Array) -> Any:
     """The one element of an array, as Python's number; of `Sizes` it may be a node."""
     return (x.items if isinstance(x, Sizes) else x).reshape(()).item()
+
+
+def whole(x: Array) -> int:
+    """The one element of an array as a whole number, which does not follow from Variables."""
+    return int(single(x))
 
 
 def ints(x: Array | Sequence[int]) -> list[Any]:
@@ -42,7 +52,7 @@ def ints(x: Array | Sequence[int]) -> list[Any]:
     return list(np.asarray(objects(x)).reshape(-1).tolist())
 
 
-def operand(node: NodeCall, x: Value) -> Tensor:
+def operand(x: Value) -> Tensor:
     """A value as a Tensor; one number that is known becomes part of the kernel, not memory that the kernel reads."""
     # Values of 64 bits are narrowed on their way to a device that has none.
     if isinstance(x, np.ndarray) and x.size == 1 and fits_device(x.dtype) and x.dtype.itemsize < 8:
@@ -68,26 +78,21 @@ def counted(x: Tensor) -> Tensor:
         return x
 
 
-def axis_of(node: NodeCall, axis: int, ndim: int) -> int:
+def axis_of(axis: int, ndim: int) -> int:
     """An axis counted from 0; an error that names the node for one that does not exist."""
     if not -ndim <= axis < max(ndim, 1):
         raise node.fail(f"axis {axis} of a value of {ndim} axes")
     return axis + ndim if axis < 0 else axis
 
 
-def axes_of(node: NodeCall, axes: Numbers, ndim: int) -> list[int]:
+def axes_of(axes: Numbers, ndim: int) -> list[int]:
     """Axes counted from 0, all of them if none are named."""
-    return list(range(ndim)) if axes is None else [axis_of(node, a, ndim) for a in axes]
-
-
-def along(axis: int, ndim: int, n: int = -1) -> list[int]:
-    """The shape in which a row goes along one of `ndim` axes."""
-    return [n if i == axis else 1 for i in range(ndim)]
+    return list(range(ndim)) if axes is None else [axis_of(a, ndim) for a in axes]
 
 
 def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:
     """0 to count - 1 along one of `ndim` axes, as int32 on the device of x."""
-    return Tensor.arange(count, device=x.device).reshape(along(axis, ndim, count))
+    return Tensor.arange(count, device=x.device).reshape([count if i == axis else 1 for i in range(ndim)])
 
 
 def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Fun]]:
@@ -111,7 +116,7 @@ for _name, (_on_device, _of_arrays) in _functions(
     "Abs=abs BitwiseNot=bitwise_not Ceil=ceil Exp=exp Floor=floor IsNaN=isnan Log=log Neg=neg/negative "
     "Not=logical_not Reciprocal=reciprocal Round=round Sign=sign Sqrt=sqrt"
 ).items():
-    op(_name)(_on_device).host(lambda x, f=_of_arrays: f(x))
+    op(_name, host=lambda x, f=_of_arrays: f(x))(_on_device)
 
 # with attributes
 rows(
@@ -130,15 +135,15 @@ rows(
 )
 
 # floats with fmod=0 since version 28
-op("Mod")(lambda a, b, *, fmod: a.fmod(b) if fmod else a.remainder(b)).host(
-    lambda a, b, *, fmod: np.fmod(a, b) if fmod else np.mod(a, b)
+op("Mod", host=lambda a, b, *, fmod: np.fmod(a, b) if fmod else np.mod(a, b))(
+    lambda a, b, *, fmod: a.fmod(b) if fmod else a.remainder(b)
 )
 
 
 @op("Shrink")
 def shrink(x: Tensor, *, bias: float, lambd: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
-    wide = x if is_float(x) else x.float()
+    wide = floats(x)
     return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
 
 
@@ -152,21 +157,17 @@ def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
     return x.isposinf() if detect_positive else x.zeros_like(dtype="bool")
 
 
-@op("Clip", since=11, raw=True, was=("min", "max"))
-def clip(node: NodeCall, x: Any, low: Any = None, high: Any = None) -> Any:
+@op("Clip", since=11, was=("min", "max"))
+def clip(x: Any, low: Any, high: Any) -> Any:
     """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
-    if all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
-        out = x if low is None else np.maximum(x, low)
-        return out if high is None else np.minimum(out, high)
-    x, low, high = node.tensor(x), _bound(node, low), _bound(node, high)
-    if low is None and high is None:
-        return x
-    if low is not None:
-        x = x.maximum(low)
-    return x if high is None else x.minimum(high)
+    kind: Any = np
+    if not all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
+        kind, x, low, high = Tensor, node.tensor(x), _bound(low), _bound(high)
+    out = x if low is None else kind.maximum(x, low)
+    return out if high is None else kind.minimum(out, high)
 
 
-def _bound(node: NodeCall, value: Any) -> Any:
+def _bound(value: Any) -> Any:
     """A bound as a number where it is known, so that it becomes part of the kernel, else a Tensor of shape ()."""
     if value is None:
         return None
@@ -176,7 +177,7 @@ def _bound(node: NodeCall, value: Any) -> Any:
 
 
 @op("PRelu")
-def prelu(node: NodeCall, x: Tensor, slope: Tensor) -> Tensor:
+def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """slope * x below 0. Before version 7 a slope of one axis belongs to axis 1 of x; then it broadcasts."""
     if node.version < 7 and slope.ndim == 1 and slope.shape[0] > 1 and x.ndim > 1:
         slope = slope.reshape(-1, *[1] * (x.ndim - 2))
@@ -208,25 +209,20 @@ def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
     return b.reshape(*b.shape, *[1] * (a.ndim - first - b.ndim))
 
 
-def _pairs(name: str, on_device: Fun, on_host: Fun) -> None:
-    """Register a function of two inputs that broadcast."""
-
-    def computed(node: NodeCall, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
-        return _computed(node, on_device, on_host, a, _placed(a, b, broadcast, axis))
-
-    op(name, raw=True)(computed)
+def _of_two(on_device: Fun, on_host: Fun, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
+    return _computed(on_device, on_host, a, _placed(a, b, broadcast, axis))
 
 
-def _computed(node: NodeCall, on_device: Fun, on_host: Fun, *xs: Value) -> Any:
+def _computed(on_device: Fun, on_host: Fun, *xs: Value) -> Any:
     """The result of one of two functions: of the host's where all values are, or where one is that no device holds."""
     held = [x for x in xs if isinstance(x, np.ndarray)]
     if len(held) == len(xs) or any(not fits_device(x.dtype) for x in held):
         node.broadcasts(*xs)
         return on_host(*[node.host(x, "no device holds its type") for x in xs])
-    return on_device(*[operand(node, x) for x in xs])
+    return on_device(*[operand(x) for x in xs])
 
 
-for _name, (_on_device, _of_arrays) in (
+for _name, _both in (
     _functions(
         "Add=add And=logical_and BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor Greater=gt/greater "
         "GreaterOrEqual=ge/greater_equal Less=lt/less LessOrEqual=le/less_equal Mul=mul/multiply Or=logical_or "
@@ -237,20 +233,20 @@ for _name, (_on_device, _of_arrays) in (
         "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool)),
     }
 ).items():
-    _pairs(_name, _on_device, _of_arrays)
+    op(_name)(partial(_of_two, *_both))
 
 
-@op("Pow", raw=True)
-def power(node: NodeCall, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
+@op("Pow")
+def power(a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
     """a to the power of b, in the dtype of a; a known exponent is a number, so that squares are products."""
     b = _placed(a, b, broadcast, axis)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         node.broadcasts(a, b)
         return np.asarray(np.power(a, b), a.dtype)
-    x = operand(node, a)
+    x = operand(a)
     if isinstance(b, np.ndarray) and b.size == 1 and b.ndim <= x.ndim and (is_float(x) or not is_float(b)):
         return x.pow(single(b)).cast(x.dtype)
-    return x.pow(operand(node, b)).cast(x.dtype)
+    return x.pow(operand(b)).cast(x.dtype)
 
 
 @op("BitShift")
@@ -268,23 +264,19 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 # -- any number of inputs ---------------------------------------------------------------------------------------------
 
 
-def _variadic(name: str, on_device: Fun, on_host: Fun) -> None:
-    """Register a function of inputs taken two at a time; they broadcast since version 8."""
-
-    def computed(node: NodeCall, *xs: Value) -> Any:
-        return _computed(node, lambda *t: reduce(on_device, t), lambda *a: reduce(on_host, a), *xs)
-
-    op(name, raw=True)(computed)
+def _of_several(on_device: Fun, on_host: Fun, *xs: Value) -> Any:
+    """Inputs taken two at a time; they broadcast since version 8."""
+    return _computed(lambda *t: reduce(on_device, t), lambda *a: reduce(on_host, a), *xs)
 
 
 for _name, _both in _functions("Max=maximum Min=minimum Sum=add").items():
-    _variadic(_name, *_both)
+    op(_name)(partial(_of_several, *_both))
 
 
-op("Where", raw=True)(lambda node, condition, x, y: _computed(node, Tensor.where, np.where, condition, x, y))
+op("Where", raw=True)(lambda condition, x, y: _computed(Tensor.where, np.where, condition, x, y))
 
 
-def converted(node: NodeCall, x: Value, dtype: NpDType, saturate: int = 1, round_mode: str = "up") -> Value:
+def converted(x: Value, dtype: NpDType, saturate: int = 1, round_mode: str = "up") -> Value:
     """x in another element type: on the device where both types are, else on the host."""
     if isinstance(x, Sizes):
         if dtype.name in ("int32", "int64"):
@@ -299,26 +291,24 @@ def converted(node: NodeCall, x: Value, dtype: NpDType, saturate: int = 1, round
         if dtype.name == "int64" and not is_float(x) and x.dtype.name != "uint64":
             return counted(x)
         return x.cast(dtype.name)
-    return _on_host(node, node.host(x), dtype, saturate, round_mode)
+    return _on_host(node.host(x), dtype, saturate, round_mode)
 
 
-def _on_host(node: NodeCall, x: Array, dtype: NpDType, saturate: int, round_mode: str) -> Array:
+def _on_host(x: Array, dtype: NpDType, saturate: int, round_mode: str) -> Array:
     if dtype.hasobject:
         return np.array([*map(str, x.reshape(-1))], object).reshape(x.shape)
     if x.dtype.hasobject:
-        return _read(node, x, dtype)
-    with np.errstate(all="ignore"):
-        if dtype.name == "float8_e8m0fnu":
-            return _power_of_two(x, dtype, saturate, round_mode)
-        if dtype.name.startswith("float8") and saturate:
-            high = np.float32(_largest(dtype))
-            return np.clip(x.astype(np.float32), -high, high).astype(dtype)
-        if dtype.name in ("int4", "uint4", "int2", "uint2") and is_float(x):
-            return x.astype(np.int32).astype(dtype)
-        if x.dtype.kind == "V" or dtype.kind == "V":
-            # One of ml_dtypes' types is not converted into another one directly.
-            return x.astype(np.float32).astype(dtype)
-        return x.astype(dtype)
+        return _read(x, dtype)
+    if dtype.name == "float8_e8m0fnu":
+        return _power_of_two(x, dtype, saturate, round_mode)
+    if dtype.name.startswith("float8") and saturate:
+        high = np.float32(_largest(dtype))
+        return np.clip(x.astype(np.float32), -high, high).astype(dtype)
+    if dtype.name in ("int4", "uint4", "int2", "uint2") and is_float(x):
+        x = x.astype(np.int32)
+    elif x.dtype.kind == "V" or dtype.kind == "V":
+        x = x.astype(np.float32)  # one of ml_dtypes' types is not converted into another one directly
+    return x.astype(dtype)
 
 
 def _largest(dtype: NpDType) -> Any:
@@ -327,7 +317,7 @@ def _largest(dtype: NpDType) -> Any:
     return ml_dtypes.finfo(dtype).max  # type: ignore[no-untyped-call]
 
 
-def _read(node: NodeCall, x: Array, dtype: NpDType) -> Array:
+def _read(x: Array, dtype: NpDType) -> Array:
     """Numbers from text, as the standard reads them."""
     try:
         if dtype.kind in "iu":
@@ -357,27 +347,27 @@ def _power_of_two(x: Array, dtype: NpDType, saturate: int, round_mode: str) -> A
     return value.astype(np.float32).astype(dtype)
 
 
-def _named(node: NodeCall, code: int) -> NpDType:
+def _named(code: int) -> NpDType:
     dtype = node.element(code)
     if dtype.kind == "c":
         raise node.fail(f"there are no tensors of {element_name(code)}")
     return dtype
 
 
-@op("Cast", raw=True, sizes=True)
-def cast(node: NodeCall, x: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
+@op("Cast", sizes=True)
+def cast(x: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
     """Another element type. Version 1 names it by text; 8-bit floats stop at their ends unless `saturate` is 0."""
     if isinstance(to, str):
         dtype = np.dtype({"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower()))
     else:
-        dtype = _named(node, to)
-    return converted(node, x, dtype, saturate, round_mode)
+        dtype = _named(to)
+    return converted(x, dtype, saturate, round_mode)
 
 
-@op("CastLike", raw=True)
-def cast_like(node: NodeCall, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+@op("CastLike")
+def cast_like(x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
     """The element type of another value."""
-    return converted(node, x, _array_dtype(like), saturate, round_mode)
+    return converted(x, _array_dtype(like), saturate, round_mode)
 
 
 def _array_dtype(x: Value) -> NpDType:
@@ -385,10 +375,10 @@ def _array_dtype(x: Value) -> NpDType:
     return x.dtype if isinstance(x, np.ndarray) else dtype_named(x.dtype.name)
 
 
-@op("BitCast", raw=True)
-def bitcast(node: NodeCall, x: Value, *, to: int) -> Value:
+@op("BitCast")
+def bitcast(x: Value, *, to: int) -> Value:
     """The same bits read as another type of the same width; a bool is a byte of 0 or 1."""
-    dtype = _named(node, to)
+    dtype = _named(to)
     was = _array_dtype(x)
     had, has = [element_bits(array_code(d.name)) for d in (was, dtype)]
     if had != has:

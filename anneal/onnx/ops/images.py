@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, along, axes_of, ints, iota, total_of
-from anneal.onnx.ops.windows import Windows, kernel_of, window_of
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, axes_of, ints, iota
+from anneal.onnx.ops.indexing import picked
+from anneal.onnx.ops.windows import Windows, windows_of
 from anneal.onnx.registry import op
+from anneal.onnx.values import along
 from anneal.ops import OUTSIDE, SAMPLED, keys_kernel, sampled
 from anneal.tensor import Tensor
 from anneal.uop import UOp
@@ -80,18 +82,15 @@ def _taps(
     return np.clip(places, 0, n - 1)[:, used], weights[:, used]
 
 
-def _picked(node: NodeCall, x: Tensor, axis: int, places: Array) -> Tensor:
-    """The elements of an axis at places that rise: a slice or repeated elements where they are, else by an index."""
+def _picked(x: Tensor, axis: int, places: Array) -> Tensor:
+    """The elements of an axis at places that rise: repeated elements where they are."""
     n, m = x.shape[axis], places.size
     if m % n == 0 and (places == np.arange(m) // (m // n)).all():
         return x if m == n else x.repeat_interleave(m // n, axis)
-    step = int(places[1] - places[0]) if m > 1 else 1
-    if step > 0 and (np.diff(places) == step).all():
-        return x[(*[slice(None)] * axis, slice(int(places[0]), int(places[-1]) + 1, step))]
-    return x.index_select(axis, node.constant(places.astype(np.int32)))
+    return picked(x, axis, places)
 
 
-def _interpolated(node: NodeCall, x: Tensor, axis: int, places: Array, weights: Array) -> Tensor:
+def _interpolated(x: Tensor, axis: int, places: Array, weights: Array) -> Tensor:
     """Weighted sums of elements of an axis: of a few of them, or as a product with a matrix."""
     name = x.dtype.name
     if places.shape[1] > 4:
@@ -101,11 +100,11 @@ def _interpolated(node: NodeCall, x: Tensor, axis: int, places: Array, weights: 
         return x.movedim(axis, -1).matmul(node.constant(matrix.astype(name))).movedim(-1, axis)
     parts = []
     for column, weight in zip(places.T, weights.T):
-        part = _picked(node, x, axis, column)
+        part = _picked(x, axis, column)
         if not (weight == 1).all():
             part = part * node.constant(weight.astype(name)).reshape(along(axis, x.ndim))
         parts.append(part)
-    return total_of(parts)
+    return reduce(Tensor.add, parts)
 
 
 class Resizing(NamedTuple):
@@ -123,7 +122,7 @@ class Resizing(NamedTuple):
 
 
 def _resized(
-    node: NodeCall, x: Tensor, scales: Sequence[float], sizes: Sequence[int], roi: Sequence[float] | None, how: Resizing
+    x: Tensor, scales: Sequence[float], sizes: Sequence[int], roi: Sequence[float] | None, how: Resizing
 ) -> Tensor:
     mode, coordinates = how.mode, how.coordinate_transformation_mode
     node.room(*sizes)
@@ -138,21 +137,21 @@ def _resized(
         if scale <= 0:
             raise node.fail(f"scale {scale} along axis {axis}")
         if isinstance(n, UOp) or isinstance(m, UOp):
-            y = _repeated(node, y, axis, scale, coordinates, how.nearest_mode if mode == "nearest" else mode)
+            y = _repeated(y, axis, scale, coordinates, how.nearest_mode if mode == "nearest" else mode)
             continue
         origin = _origins(coordinates, n, m, scale, part)
         if mode == "nearest":
-            y = _picked(node, y, axis, np.clip(_nearest(origin, how.nearest_mode), 0, n - 1))
+            y = _picked(y, axis, np.clip(_nearest(origin, how.nearest_mode), 0, n - 1))
         else:
             places, weights = _taps(mode, origin, n, scale, how.cubic_coeff_a, how.antialias, how.exclude_outside)
-            y = _interpolated(node, y, axis, places, weights)
+            y = _interpolated(y, axis, places, weights)
         beyond = (origin < 0) | (origin > n - 1)
         if coordinates == "tf_crop_and_resize" and beyond.any():
             outside.append(node.constant(beyond).reshape(along(axis, x.ndim)))
     return (reduce(Tensor.bitwise_or, outside).where(how.extrapolation_value, y) if outside else y).cast(x.dtype)
 
 
-def _repeated(node: NodeCall, x: Tensor, axis: int, scale: float, coordinates: str, mode: str) -> Tensor:
+def _repeated(x: Tensor, axis: int, scale: float, coordinates: str, mode: str) -> Tensor:
     """An axis of symbolic size with each element repeated: the nearest ones, where the scale is a whole number."""
     times = round(scale)
     shifts = ("asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn")  # alike wherever they begin
@@ -165,7 +164,7 @@ def _repeated(node: NodeCall, x: Tensor, axis: int, scale: float, coordinates: s
     )
 
 
-def _scaled(node: NodeCall, n: Any, scale: float) -> Any:
+def _scaled(n: Any, scale: float) -> Any:
     """A size times a scale, rounded down."""
     if not isinstance(n, UOp):
         return math.floor(n * scale)
@@ -174,7 +173,7 @@ def _scaled(node: NodeCall, n: Any, scale: float) -> Any:
     raise node.fail(f"the size {n} times {scale}")
 
 
-def _factor(node: NodeCall, m: Any, n: Any) -> float:
+def _factor(m: Any, n: Any) -> float:
     """The ratio of two sizes; an integer if one is symbolic."""
     if not isinstance(n, UOp) and not isinstance(m, UOp):
         return float(m / max(n, 1))
@@ -184,70 +183,58 @@ def _factor(node: NodeCall, m: Any, n: Any) -> float:
     return float(times)
 
 
-def _targets(
-    node: NodeCall, x: Tensor, scales: Any, sizes: Any, axes: Numbers, policy: str
-) -> tuple[list[float], list[int]]:
+def _targets(x: Tensor, scales: Any, sizes: Any, axes: Numbers, policy: str) -> tuple[list[float], list[int]]:
     """The scale and size of every axis, of which scales or sizes name some or all."""
-    which = axes_of(node, axes, x.ndim)
+    which = axes_of(axes, x.ndim)
     given = sizes if sizes is not None and sizes.size else scales
     if given is None or given.size != len(which):
         raise node.fail(f"scales or sizes name {0 if given is None else given.size} of {len(which)} axes")
     by, to = [1.0] * x.ndim, list(x.shape)
     if given is sizes:
         wanted = ints(sizes)
-        factors = [_factor(node, m, x.shape[a]) for a, m in zip(which, wanted)]
+        factors = [_factor(m, x.shape[a]) for a, m in zip(which, wanted)]
         if policy != "stretch":
             factors = [(min if policy == "not_larger" else max)(factors)] * len(which)
             wanted = [math.floor(s * x.shape[a] + 0.5) for a, s in zip(which, factors)]
     else:
         factors = [float(s) for s in scales.reshape(-1)]
-        wanted = [_scaled(node, x.shape[a], s) for a, s in zip(which, factors)]
+        wanted = [_scaled(x.shape[a], s) for a, s in zip(which, factors)]
     for a, s, m in zip(which, factors, wanted):
         by[a], to[a] = s, m
     return by, to
 
 
-def upsample(
-    node: NodeCall, x: Tensor, scales: MaybeArray = None, *, height_scale: Any, mode: str, width_scale: Any
-) -> Tensor:
+def upsample(x: Tensor, scales: MaybeArray, *, height_scale: Any, mode: str, width_scale: Any) -> Tensor:
     """An image resized by one scale for each axis: the floor of the place, or linear between neighbours, from the first
     element on. The scales are an attribute in versions 7 and 8, and two in version 1, where linear is "bilinear".
     """
     scales = np.array([1.0, 1.0, height_scale, width_scale]) if scales is None else scales
-    by, to = _targets(node, x, scales, None, None, "stretch")
-    return _resized(node, x, by, to, None, Resizing(mode=mode.removeprefix("bi")))
+    by, to = _targets(x, scales, None, None, "stretch")
+    return _resized(x, by, to, None, Resizing(mode=mode.removeprefix("bi")))
 
 
-op("Upsample", since=9, values=("scales",), was=("scales",))(upsample)
-op("Resize", since=10, values=("scales",))(upsample)
+op("Upsample", since=9, was=("scales",))(upsample)
+op("Resize", since=10)(upsample)
 
 
-@op("Resize", since=11, values=("roi", "scales", "sizes"))
-def resize(
-    node: NodeCall,
-    x: Tensor,
-    roi: MaybeArray = None,
-    scales: MaybeArray = None,
-    sizes: MaybeArray = None,
-    *,
-    how: Resizing,
-) -> Tensor:
+@op("Resize", since=11)
+def resize(x: Tensor, roi: MaybeArray, scales: MaybeArray, sizes: MaybeArray, *, how: Resizing) -> Tensor:
     """Axes in other sizes."""
-    by, to = _targets(node, x, scales, sizes, how.axes, how.keep_aspect_ratio_policy)
+    by, to = _targets(x, scales, sizes, how.axes, how.keep_aspect_ratio_policy)
     part = None
     if roi is not None and roi.size and how.coordinate_transformation_mode == "tf_crop_and_resize":
         part = [0.0] * x.ndim + [1.0] * x.ndim
-        which = axes_of(node, how.axes, x.ndim)
+        which = axes_of(how.axes, x.ndim)
         for i, a in enumerate(which):
             part[a], part[x.ndim + a] = float(roi[i]), float(roi[len(which) + i])
-    return _resized(node, x, by, to, part, how)
+    return _resized(x, by, to, part, how)
 
 
 # -- reading at places ------------------------------------------------------------------------------------------------
 
 
 @op("GridSample")
-def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Any:
+def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Any:
     """Images read at places from -1 to 1; of any number of axes since version 20, which renamed the modes."""
     kind = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     if kind not in SAMPLED or padding_mode not in OUTSIDE:
@@ -260,8 +247,8 @@ def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, 
     return read.reshape(*x.shape[:2], *grid.shape[1:-1]).cast(x.dtype)
 
 
-@op("AffineGrid", values=("size",))
-def affine_grid(node: NodeCall, theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
+@op("AffineGrid")
+def affine_grid(theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
     """The places that a matrix for each sample makes of the elements of images of two or three axes."""
     sizes = ints(size)[2:]
     node.room(*sizes, len(sizes) + 1)
@@ -286,9 +273,8 @@ def _between(at: Array, n: int) -> tuple[Array, Array, Array, Array]:
     return low, high, np.where(low >= n - 1, 0.0, at - low), counts
 
 
-@op("RoiAlign", values=("rois", "batch_indices"))
+@op("RoiAlign")
 def roi_align(
-    node: NodeCall,
     x: Tensor,
     rois: Array,
     batch_indices: Array,
@@ -318,7 +304,7 @@ def roi_align(
             steps = np.arange(count)[:, None] + (np.arange(grid) + 0.5) / max(grid, 1)
             lines.append(_between(begin + steps * (length / count), n))
         if all(places.size for _, _, _, places in lines):
-            images.append(_region(node, x[image], lines, mode))
+            images.append(_region(x[image], lines, mode))
         else:  # a region without area, of which nothing is read
             images.append(x.new_zeros(x.shape[1], output_height, output_width))
     return _stacked(x, images, output_height, output_width)
@@ -328,7 +314,7 @@ def _stacked(x: Tensor, regions: list[Tensor], *sizes: int) -> Tensor:
     return Tensor.stack(regions) if regions else x.new_zeros(0, x.shape[1], *sizes)
 
 
-def _region(node: NodeCall, image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
+def _region(image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
     """(channels, h, w) read at (rows, grid) places along one axis and (columns, grid) along the other."""
     (top, bottom, down, tall), (left, right, across, wide) = lines
     node.room(image.shape[0], *tall.shape, *wide.shape)
@@ -344,13 +330,11 @@ def _region(node: NodeCall, image: Tensor, lines: Sequence[Any], mode: str) -> T
             parts.append(read * node.constant(weight.astype(image.dtype.name)))
     if mode == "max":
         return Tensor.stack(parts).amax((0, 4, 5))
-    return total_of(parts).mean((3, 4))
+    return reduce(Tensor.add, parts).mean((3, 4))
 
 
-@op("MaxRoiPool", values=("rois",))
-def max_roi_pool(
-    node: NodeCall, x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float
-) -> Tensor:
+@op("MaxRoiPool")
+def max_roi_pool(x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
     """The largest of each part of regions (image, x1, y1, x2, y2), rounded to whole elements; 0 of nothing."""
     rows, columns = pooled_shape
     node.room(len(rois), x.shape[1], rows, columns)
@@ -379,12 +363,11 @@ def _cell(i: int, count: int, begin: int, end: int, n: int) -> tuple[int, int]:
 
 @op("DeformConv")
 def deform_conv(
-    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     offset: Tensor,
-    bias: MaybeTensor = None,
-    mask: MaybeTensor = None,
+    bias: MaybeTensor,
+    mask: MaybeTensor,
     *,
     group: int,
     offset_group: int,
@@ -393,7 +376,7 @@ def deform_conv(
     """A convolution whose windows read each place of the kernel at an offset of its own, between elements."""
     if x.ndim != 4:
         raise node.fail(f"a deformable convolution over {x.ndim - 2} axes; two are computed")
-    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
+    w = windows_of(x, weight, how)
     (kh, kw), (oh, ow), n = w.kernel, w.out, x.shape[0]
     each = x.shape[1] // offset_group
     moved = offset.reshape(n * offset_group, kh * kw, 2, oh, ow)
@@ -416,8 +399,8 @@ def deform_conv(
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-@op("ImageDecoder", values=("encoded",))
-def image_decoder(node: NodeCall, encoded: Array, *, pixel_format: str) -> Array:
+@op("ImageDecoder")
+def image_decoder(encoded: Array, *, pixel_format: str) -> Array:
     """A picture file as (height, width, channels) of uint8, by Pillow if it is installed."""
     try:
         from PIL import Image

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, single
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, single, whole
 from anneal.onnx.registry import op
-from anneal.onnx.values import fits_device
+from anneal.onnx.values import fits_device, taken
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least
@@ -22,7 +22,15 @@ def wrapped(index: Tensor, count: int) -> Tensor:
     return (index < 0).where(index + count, index)
 
 
-def _known(node: NodeCall, index: Array, count: Any, axis: int) -> Array:
+def picked(x: Tensor, axis: int, places: Array) -> Tensor:
+    """The elements of an axis at known places: a slice, which moves nothing, where these are equally far apart."""
+    step = int(places[1] - places[0]) if places.size > 1 else 1
+    if places.size and step > 0 and (np.diff(places) == step).all():
+        return taken(x, axis, slice(int(places[0]), int(places[-1]) + 1, step))  # type: ignore[no-any-return]
+    return x.index_select(axis, node.constant(places.astype(np.int32)))
+
+
+def _known(index: Array, count: Any, axis: int) -> Array:
     """Positions that are on the host, checked and counted from 0."""
     if isinstance(count, UOp):
         if index.size and (index.min() < 0 or int(index.max()) >= least(count)):
@@ -33,47 +41,38 @@ def _known(node: NodeCall, index: Array, count: Any, axis: int) -> Array:
     return np.where(index < 0, index + count, index).astype(np.int32)
 
 
-@op("Gather", raw=True)
-def gather(node: NodeCall, x: Value, index: Value, *, axis: int) -> Value:
+@op("Gather")
+def gather(x: Value, index: Value, *, axis: int) -> Value:
     """The elements of an axis at the indices, whose axes take its place. Negative ones since version 11."""
-    axis = axis_of(node, axis, x.ndim)
+    axis = axis_of(axis, x.ndim)
     if not isinstance(x, Tensor) and not fits_device(x.dtype):
         index = node.host(index, "no device holds elements of this type")
     if isinstance(x, np.ndarray) and isinstance(index, np.ndarray):
-        return np.take(x, _known(node, index, x.shape[axis], axis), axis)
+        return np.take(x, _known(index, x.shape[axis], axis), axis)
     data: Tensor = node.tensor(x)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     if isinstance(index, np.ndarray) and index.size == 1 and isinstance(x.shape[axis], UOp):
-        place = int(single(index))
+        place = whole(index)
         begin = place + x.shape[axis] if place < 0 else place
-        return data[(*(slice(None),) * axis, slice(begin, begin + 1))].reshape(shape)
-    if isinstance(index, np.ndarray):
-        places = _known(node, index, x.shape[axis], axis).reshape(-1)
-        step = int(places[1] - places[0]) if places.size > 1 else 1
-        if places.size and step > 0 and bool((np.diff(places) == step).all()):
-            # A slice moves nothing.
-            lead = (slice(None),) * axis
-            return data[(*lead, slice(int(places[0]), int(places[-1]) + 1, step))].reshape(shape)
-        found = data.index_select(axis, node.constant(places))
+        found: Tensor = taken(data, axis, slice(begin, begin + 1))
+    elif isinstance(index, np.ndarray):
+        found = picked(data, axis, _known(index, x.shape[axis], axis).reshape(-1))
     else:
         found = data.index_select(axis, wrapped(index, x.shape[axis]).reshape(-1))
     return found.reshape(shape)
 
 
-@op("GatherElements")
-def gather_elements(node: NodeCall, x: Tensor, index: Tensor, *, axis: int) -> Tensor:
+@op("GatherElements", host=lambda x, index, *, axis: x[_along(x, index, axis)])
+def gather_elements(x: Tensor, index: Tensor, *, axis: int) -> Tensor:
     """out[i, j] = x[index[i, j], j] for axis 0, and so on."""
-    axis = axis_of(node, axis, x.ndim)
+    axis = axis_of(axis, x.ndim)
     return x.gather(axis, wrapped(index, x.shape[axis]))
 
 
-gather_elements.host(lambda node, x, index, *, axis: x[_along(node, x, index, axis)])
-
-
-def _along(node: NodeCall, x: Array, index: Array, axis: int) -> tuple[Array, ...]:
+def _along(x: Array, index: Array, axis: int) -> tuple[Array, ...]:
     """The positions of elements whose place along one axis is `index`, an array for each axis."""
     places: list[Array] = list(np.indices(index.shape, sparse=True))
-    places[axis_of(node, axis, x.ndim)] = index
+    places[axis_of(axis, x.ndim)] = index
     return tuple(np.broadcast_arrays(*places))
 
 
@@ -87,8 +86,13 @@ def _flat_places(index: Tensor, sizes: tuple[Any, ...]) -> Tensor:
     return place
 
 
-@op("GatherND")
-def gather_nd(node: NodeCall, x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
+def _gather_nd_on_host(x: Array, index: Array, *, batch_dims: int = 0) -> Any:
+    batch = np.indices(index.shape[:-1], sparse=True)[:batch_dims]
+    return x[(*batch, *np.moveaxis(index, -1, 0))]
+
+
+@op("GatherND", host=_gather_nd_on_host)
+def gather_nd(x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Elements, or slices, at positions along the first axes behind `batch_dims`, which version 12 brought."""
     k, b = index.shape[-1], batch_dims
     if k + b > x.ndim or x.shape[:b] != index.shape[:b]:
@@ -102,20 +106,13 @@ def gather_nd(node: NodeCall, x: Tensor, index: Tensor, *, batch_dims: int = 0) 
     return found.reshape(*index.shape[:-1], *rest)
 
 
-@gather_nd.host
-def gather_nd_on_host(x: Array, index: Array, *, batch_dims: int = 0) -> Any:
-    """The same of arrays."""
-    batch = np.indices(index.shape[:-1], sparse=True)[:batch_dims]
-    return x[(*batch, *np.moveaxis(index, -1, 0))]
-
-
-@op("OneHot", values=("depth",))
-def one_hot(node: NodeCall, index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor:
+@op("OneHot")
+def one_hot(index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor:
     """values[1] at the position that each index names along a new axis, values[0] elsewhere and for others."""
-    count = int(single(depth))
+    count = whole(depth)
     if count < 0:
         raise node.fail(f"depth is {count}")
-    axis = axis_of(node, axis, index.ndim + 1)
+    axis = axis_of(axis, index.ndim + 1)
     place = wrapped(index, count).unsqueeze(axis)
     return (iota(index, count, axis, index.ndim + 1) == place).where(values[1], values[0])
 
@@ -137,7 +134,7 @@ def _scattered(x: Tensor, index: Tensor, updates: Tensor, axis: int, reduction: 
     return x.scatter_reduce(axis, index, updates, _REDUCE[reduction][0])
 
 
-def _put(node: NodeCall, x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+def _put(x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
     """x with what `updates` says at `places`, an array of positions for each of the first axes."""
     for place, count in zip(places, x.shape):
         if place.size and (place.min() < -count or place.max() >= count):
@@ -150,21 +147,21 @@ def _put(node: NodeCall, x: Array, places: tuple[Array, ...], updates: Array, re
     return out
 
 
-@op("ScatterElements", "Scatter")
-def scatter_elements(
-    node: NodeCall, x: Tensor, index: Tensor, updates: Tensor, *, axis: int, reduction: str = "none"
-) -> Tensor:
+@op(
+    "ScatterElements",
+    "Scatter",
+    host=lambda x, index, updates, *, axis, reduction: _put(x, _along(x, index, axis), updates, reduction),
+)
+def scatter_elements(x: Tensor, index: Tensor, updates: Tensor, *, axis: int, reduction: str = "none") -> Tensor:
     """x with x[index[i, j], j] = updates[i, j] for axis 0; `reduction` since version 16, max and min since 18."""
-    axis = axis_of(node, axis, x.ndim)
+    axis = axis_of(axis, x.ndim)
     return _scattered(x, wrapped(index, x.shape[axis]), updates, axis, reduction)
 
 
-scatter_elements.host(
-    lambda node, x, index, updates, *, axis, reduction: _put(node, x, _along(node, x, index, axis), updates, reduction)
+@op(
+    "ScatterND",
+    host=lambda x, index, updates, *, reduction: _put(x, tuple(np.moveaxis(index, -1, 0)), updates, reduction),
 )
-
-
-@op("ScatterND")
 def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """x with elements, or slices, replaced at positions along its first axes; `reduction` since version 16."""
     k = index.shape[-1]
@@ -175,17 +172,10 @@ def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "n
     return out.reshape(*x.shape)
 
 
-scatter_nd.host(
-    lambda node, x, index, updates, *, reduction: _put(node, x, tuple(np.moveaxis(index, -1, 0)), updates, reduction)
-)
-
-
 @op("TensorScatter")
-def tensor_scatter(
-    node: NodeCall, cache: Tensor, update: Tensor, starts: Tensor | None = None, *, axis: int, mode: str
-) -> Tensor:
+def tensor_scatter(cache: Tensor, update: Tensor, starts: Tensor | None, *, axis: int, mode: str) -> Tensor:
     """A cache with `update` written along an axis, for each sample from its own start on, round the end if circular."""
-    axis = axis_of(node, axis, cache.ndim)
+    axis = axis_of(axis, cache.ndim)
     n, m = cache.shape[axis], update.shape[axis]
     # the place in the update of each place in the cache
     here = iota(cache, n, axis, cache.ndim)
@@ -201,8 +191,8 @@ def tensor_scatter(
 # -- numbers of elements that depend on values ------------------------------------------------------------------------
 
 
-@op("NonZero", raw=True)
-def nonzero(node: NodeCall, x: Value) -> Array:
+@op("NonZero")
+def nonzero(x: Value) -> Array:
     """The positions of elements that are not 0, a row for each axis: none for a scalar.
 
     Operators whose number of elements follows from values (Compress, Unique, NonMaxSuppression, too) are on the host.
@@ -212,20 +202,20 @@ def nonzero(node: NodeCall, x: Value) -> Array:
     return np.array(found[: array.ndim], np.int64).reshape(array.ndim, len(found[0]))
 
 
-@op("Compress", raw=True)
-def compress(node: NodeCall, x: Value, condition: Value, *, axis: int | None) -> Value:
+@op("Compress")
+def compress(x: Value, condition: Value, *, axis: int | None) -> Value:
     """The elements of an axis, or of the flat row, at which the condition holds; what it does not reach goes."""
     places = np.flatnonzero(node.host(condition)).astype(np.int32)
     if axis is None:
         x, axis = x.reshape((math.prod(x.shape),)), 0
-    axis = axis_of(node, axis, x.ndim)
+    axis = axis_of(axis, x.ndim)
     if isinstance(x, np.ndarray):
         return np.take(x, places, axis)
     return x.index_select(axis, node.constant(places))
 
 
-@op("Unique", raw=True)
-def unique(node: NodeCall, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
+@op("Unique")
+def unique(x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
     """The distinct elements, or slices along an axis: sorted, or in order of appearance; with their positions and
     counts.
     """
@@ -233,7 +223,7 @@ def unique(node: NodeCall, x: Value, *, axis: int | None = None, sorted: int = 1
     if axis is None:
         values, axis = values.reshape(-1), 0
     found, first, inverse, counts = np.unique(
-        values, return_index=True, return_inverse=True, return_counts=True, axis=axis_of(node, axis, values.ndim)
+        values, return_index=True, return_inverse=True, return_counts=True, axis=axis_of(axis, values.ndim)
     )
     inverse = inverse.reshape(-1)
     if not sorted:
@@ -243,19 +233,18 @@ def unique(node: NodeCall, x: Value, *, axis: int | None = None, sorted: int = 1
     return found, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
 
 
-@op("NonMaxSuppression", raw=True)
+@op("NonMaxSuppression")
 def non_max_suppression(
-    node: NodeCall,
     boxes: Value,
     scores: Value,
-    most: MaybeValue = None,
-    iou_threshold: MaybeValue = None,
-    score_threshold: MaybeValue = None,
+    most: MaybeValue,
+    iou_threshold: MaybeValue,
+    score_threshold: MaybeValue,
     *,
     center_point_box: int,
 ) -> Array:
     """The boxes of each class that overlap no better one by more than the threshold: (batch, class, box) rows."""
-    count = 0 if most is None else int(single(node.host(most)))
+    count = 0 if most is None else whole(node.host(most))
     overlap = 0.0 if iou_threshold is None else float(single(node.host(iou_threshold)))
     least = None if score_threshold is None else float(single(node.host(score_threshold)))
     all_boxes, all_scores = node.host(boxes), node.host(scores)
@@ -291,7 +280,5 @@ def _suppressed(boxes: Array, scores: Array, most: int, overlap: float, least: f
         high = np.minimum(boxes[best, 2:], boxes[order, 2:])
         shared = np.prod(np.maximum(high - low, 0), axis=1)
         union = area[best] + area[order] - shared
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.where(union > 0, shared / union, 0)
-        order = order[ratio <= overlap]
+        order = order[np.where(union > 0, shared / union, 0) <= overlap]
     return chosen

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, MaybeTensor, MaybeValue, Value, along, axis_of, converted, is_float, plus
-from anneal.onnx.ops.windows import Window, Windows, convolved, kernel_of, window_of
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import Array, MaybeTensor, MaybeValue, Value, axis_of, converted, is_float, plus
+from anneal.onnx.ops.windows import Window, Windows, convolved, windows_of
 from anneal.onnx.registry import op
-from anneal.onnx.values import dtype_named, fits_device
+from anneal.onnx.values import along, dtype_named, fits_device, taken
 from anneal.tensor import Tensor, dtypes
 from anneal.uop.sizes import product
 
@@ -22,21 +22,21 @@ RANGES |= {f"int{n}": (-1 << n - 1, (1 << n - 1) - 1) for n in (2, 4, 8, 16)}
 # -- scales and zero points -------------------------------------------------------------------------------------------
 
 
-def wide(node: NodeCall, x: Value) -> Tensor:
+def wide(x: Value) -> Tensor:
     """A value as a tensor: elements that no device holds become int32 or float32 on the host first."""
     if isinstance(x, np.ndarray) and not fits_device(x.dtype):
         x = x.astype(np.int32 if "int" in x.dtype.name else np.float32)
     return node.tensor(x)  # type: ignore[no-any-return]
 
 
-def _spread(node: NodeCall, scale: Value, x: Value, axis: int, block: int) -> Any:
+def _spread(scale: Value, x: Value, axis: int, block: int) -> Any:
     """A scale or zero point in a shape that broadcasts to x: of one element, of an axis, or of blocks of it."""
     if math.prod(scale.shape) == 1 and not block:
         return scale.reshape(())
-    axis = axis_of(node, axis, x.ndim)
+    axis = axis_of(axis, x.ndim)
     if block:
         repeat: Any = np.repeat if isinstance(scale, np.ndarray) else Tensor.repeat_interleave
-        return repeat(scale, block, axis)[(*(slice(None),) * axis, slice(x.shape[axis]))]
+        return taken(repeat(scale, block, axis), axis, slice(x.shape[axis]))
     return scale.reshape(along(axis, x.ndim)) if scale.ndim == 1 else scale
 
 
@@ -64,12 +64,11 @@ def quantised(x: Tensor, scale: Tensor, zero_point: MaybeTensor, name: str) -> T
     return steps if name.endswith(("int4", "int2")) else steps.cast(name)
 
 
-@op("QuantizeLinear", raw=True)
+@op("QuantizeLinear")
 def quantize_linear(
-    node: NodeCall,
     x: Value,
     y_scale: Value,
-    y_zero_point: MaybeValue = None,
+    y_zero_point: MaybeValue,
     *,
     axis: int = 1,
     block_size: int = 0,
@@ -82,24 +81,23 @@ def quantize_linear(
     """
     name = node.element(output_dtype).name if output_dtype else "uint8"
     name = name if y_zero_point is None else y_zero_point.dtype.name
-    data, scale = wide(node, x), wide(node, y_scale)
-    scale = _spread(node, scale, data, axis, block_size)
+    data, scale = wide(x), wide(y_scale)
+    scale = _spread(scale, data, axis, block_size)
     if precision:
         computed = node.element(precision).name
         data, scale = data.cast(computed), scale.cast(computed)
     data = data if is_float(data) else data.float()
     if name not in RANGES:
-        return converted(node, data / scale, dtype_named(name), saturate)
-    zero = None if y_zero_point is None else _spread(node, wide(node, y_zero_point), data, axis, block_size)
-    return converted(node, quantised(data, scale, zero, name), dtype_named(name))
+        return converted(data / scale, dtype_named(name), saturate)
+    zero = None if y_zero_point is None else _spread(wide(y_zero_point), data, axis, block_size)
+    return converted(quantised(data, scale, zero, name), dtype_named(name))
 
 
-@op("DequantizeLinear", raw=True)
+@op("DequantizeLinear")
 def dequantize_linear(
-    node: NodeCall,
     x: Value,
     x_scale: Value,
-    x_zero_point: MaybeValue = None,
+    x_zero_point: MaybeValue,
     *,
     axis: int = 1,
     block_size: int = 0,
@@ -109,26 +107,24 @@ def dequantize_linear(
     held = [v for v in (x, x_scale, x_zero_point) if isinstance(v, np.ndarray)]
     if len(held) == 3 - (x_zero_point is None) or any(not fits_device(v.dtype) for v in held):
         data, each, zeros = [node.host(v, "no device holds its type") for v in (x, x_scale, x_zero_point)]
-        return _dequantised_on_host(node, data, each, zeros, axis, block_size, output_dtype)
-    data = wide(node, x)
-    scale = _spread(node, wide(node, x_scale), data, axis, block_size)
+        return _dequantised_on_host(data, each, zeros, axis, block_size, output_dtype)
+    data = wide(x)
+    scale = _spread(wide(x_scale), data, axis, block_size)
     zero = None
     if x_zero_point is not None and not is_float(data):
-        zero = _spread(node, wide(node, x_zero_point), data, axis, block_size)
+        zero = _spread(wide(x_zero_point), data, axis, block_size)
     if output_dtype:
         return dequantised(data, scale.float(), zero).cast(node.element(output_dtype).name)
     return dequantised(data, scale, zero)
 
 
-def _dequantised_on_host(
-    node: NodeCall, x: Any, scale: Any, zero_point: Any, axis: int, block: int, output_dtype: int
-) -> Any:
+def _dequantised_on_host(x: Any, scale: Any, zero_point: Any, axis: int, block: int, output_dtype: int) -> Any:
     """Weights, most of all: what they stand for is computed once."""
     dtype = node.element(output_dtype) if output_dtype else scale.dtype
     steps = x.astype(np.float32 if is_float(x) else np.int32)
     if zero_point is not None and not is_float(x):
-        steps = steps - _spread(node, zero_point.astype(np.int32), x, axis, block)
-    return (steps.astype(np.float32) * _spread(node, scale.astype(np.float32), x, axis, block)).astype(dtype)
+        steps = steps - _spread(zero_point.astype(np.int32), x, axis, block)
+    return (steps.astype(np.float32) * _spread(scale.astype(np.float32), x, axis, block)).astype(dtype)
 
 
 @op("DynamicQuantizeLinear")
@@ -182,7 +178,7 @@ def is_narrow(weight: Tensor, steps: Array | None, axes: Sequence[int]) -> bool:
 
 
 def weight_of(
-    node: NodeCall, weight: Tensor, zero: MaybeTensor, axes: Sequence[int], shape: Sequence[int], kept: bool = False
+    weight: Tensor, zero: MaybeTensor, axes: Sequence[int], shape: Sequence[int], kept: bool = False
 ) -> Tensor:
     """A weight less its zero point, to be multiplied and summed over `axes`: float32 where that is exact, else int32.
 
@@ -201,14 +197,14 @@ def weight_of(
     return steps.float() if kept else node.constant(values.astype(np.float32), [weight])
 
 
-def _exact_conv(node: NodeCall, x: Tensor, weight: Tensor, zero: MaybeTensor, w: Window, groups: int) -> Tensor:
-    each = weight_of(node, weight, zero, range(1, weight.ndim), (-1, *[1] * (weight.ndim - 1)))
-    return exactly(lambda a, b: convolved(node, a, b, None, w, groups), x, each)
+def _exact_conv(x: Tensor, weight: Tensor, zero: MaybeTensor, w: Window, groups: int) -> Tensor:
+    each = weight_of(weight, zero, range(1, weight.ndim), (-1, *[1] * (weight.ndim - 1)))
+    return exactly(lambda a, b: convolved(a, b, None, w, groups), x, each)
 
 
-def columns_of(node: NodeCall, a: Tensor, b: Tensor, zero: MaybeTensor) -> Tensor:
+def columns_of(a: Tensor, b: Tensor, zero: MaybeTensor) -> Tensor:
     """The right matrix of a product less its zero point. What one row reads stays in bytes: reading is all it costs."""
-    return weight_of(node, b, zero, [b.ndim - 2], zero.shape if zero is not None else (), product(a.shape[:-1]) == 1)
+    return weight_of(b, zero, [b.ndim - 2], zero.shape if zero is not None else (), product(a.shape[:-1]) == 1)
 
 
 def _for_rows(x: Tensor) -> Tensor:
@@ -222,17 +218,14 @@ def for_columns(scale: Tensor) -> Tensor:
 
 
 @op("MatMulInteger")
-def matmul_integer(
-    node: NodeCall, a: Tensor, b: Tensor, a_zero_point: MaybeTensor = None, b_zero_point: MaybeTensor = None
-) -> Tensor:
+def matmul_integer(a: Tensor, b: Tensor, a_zero_point: MaybeTensor, b_zero_point: MaybeTensor) -> Tensor:
     """The product of matrices of 8-bit integers less their zero points, as int32."""
     zero = None if a_zero_point is None else _for_rows(a_zero_point)
-    return exact_matmul(integers(a, zero), columns_of(node, a, b, b_zero_point))
+    return exact_matmul(integers(a, zero), columns_of(a, b, b_zero_point))
 
 
 @op("QLinearMatMul")
 def qlinear_matmul(
-    node: NodeCall,
     a: Tensor,
     a_scale: Tensor,
     a_zero_point: Tensor,
@@ -243,7 +236,7 @@ def qlinear_matmul(
     y_zero_point: Tensor,
 ) -> Tensor:
     """The product of quantised matrices, quantised; scales of float16 and bfloat16 since version 21."""
-    total = exact_matmul(integers(a, _for_rows(a_zero_point)), columns_of(node, a, b, b_zero_point))
+    total = exact_matmul(integers(a, _for_rows(a_zero_point)), columns_of(a, b, b_zero_point))
     rows, by = _for_rows(a_scale), _for_rows(y_scale)
     factor = rows.float() * for_columns(b_scale).float() / by.float()
     return requantised(total, factor, _for_rows(y_zero_point))
@@ -259,23 +252,20 @@ def requantised(total: Tensor, factor: Tensor, zero_point: MaybeTensor, name: st
 
 @op("ConvInteger")
 def conv_integer(
-    node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    x_zero_point: MaybeTensor = None,
-    w_zero_point: MaybeTensor = None,
+    x_zero_point: MaybeTensor,
+    w_zero_point: MaybeTensor,
     *,
     group: int,
     how: Windows,
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
-    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
-    return _exact_conv(node, integers(x, x_zero_point), weight, w_zero_point, w, group)
+    return _exact_conv(integers(x, x_zero_point), weight, w_zero_point, windows_of(x, weight, how), group)
 
 
 @op("QLinearConv")
 def qlinear_conv(
-    node: NodeCall,
     x: Tensor,
     x_scale: Tensor,
     x_zero_point: Tensor,
@@ -284,7 +274,7 @@ def qlinear_conv(
     w_zero_point: Tensor,
     y_scale: Tensor,
     y_zero_point: Tensor,
-    bias: MaybeTensor = None,
+    bias: MaybeTensor,
     *,
     channels_last: int = 0,
     group: int = 1,
@@ -292,8 +282,8 @@ def qlinear_conv(
 ) -> Tensor:
     """The convolution of quantised tensors, quantised; the weight's scale may be one for each output channel."""
     x = x.moveaxis(-1, 1) if channels_last else x
-    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
-    total = _exact_conv(node, integers(x, x_zero_point.reshape(())), weight, w_zero_point, w, group)
+    w = windows_of(x, weight, how)
+    total = _exact_conv(integers(x, x_zero_point.reshape(())), weight, w_zero_point, w, group)
     rows = (1, -1, *[1] * (x.ndim - 2))
     total = plus(total, None if bias is None else bias.reshape(rows))
     factor = x_scale.reshape(()) * w_scale.reshape(() if w_scale.numel() == 1 else rows) / y_scale.reshape(())

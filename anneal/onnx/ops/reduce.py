@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, single
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, whole
 from anneal.onnx.registry import op, rows
+from anneal.onnx.values import border
 from anneal.tensor import Tensor, host_call
 
 Axes = tuple[int, ...]
@@ -71,10 +72,10 @@ ON_HOST: dict[str, Callable[[Array, Axes, bool], Any]] = {
 }
 
 
-def _axes(node: NodeCall, ndim: int, given: MaybeArray, noop: int) -> Axes:
+def _axes(ndim: int, given: MaybeArray, noop: int) -> Axes:
     if given is None or not given.size:
         return () if noop else tuple(range(ndim))
-    return tuple(sorted({*axes_of(node, ints(given), ndim)}))
+    return tuple(sorted({*axes_of(ints(given), ndim)}))
 
 
 def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> None:
@@ -84,20 +85,15 @@ def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> N
     `noop_with_empty_axes=1` none.
     """
 
-    @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was=("axes",))
-    def reduced(
-        node: NodeCall, x: Tensor, axes: MaybeArray = None, *, keepdims: int, noop_with_empty_axes: int = 0
-    ) -> Tensor:
-        return function(x, _axes(node, x.ndim, axes, noop_with_empty_axes), bool(keepdims))
+    def on_host(x: Array, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> Any:
+        over = _axes(x.ndim, axes, noop_with_empty_axes)
+        if name in ("ReduceMax", "ReduceMin") and any(not x.shape[a] for a in over):
+            return function(node.tensor(x), over, bool(keepdims))
+        return ON_HOST[name](x, over, bool(keepdims)) if over else x
 
-    if name in ON_HOST:
-
-        @reduced.host
-        def _(node: NodeCall, x: Array, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> Any:
-            over = _axes(node, x.ndim, axes, noop_with_empty_axes)
-            if name in ("ReduceMax", "ReduceMin") and any(not x.shape[a] for a in over):
-                return function(node.tensor(x), over, bool(keepdims))
-            return ON_HOST[name](x, over, bool(keepdims)) if over else x
+    @op(name, since=13 if name == "ReduceSum" else 18, host=name in ON_HOST and on_host, was=("axes",))
+    def reduced(x: Tensor, axes: MaybeArray, *, keepdims: int, noop_with_empty_axes: int = 0) -> Tensor:
+        return function(x, _axes(x.ndim, axes, noop_with_empty_axes), bool(keepdims))
 
 
 for _name, _function in REDUCTIONS.items():
@@ -108,18 +104,18 @@ for _name, _function in REDUCTIONS.items():
 
 
 @op("ArgMax", "ArgMin")
-def position(node: NodeCall, x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
+def position(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
     """The position of the largest, or the smallest, along an axis: the first, or since version 12 the last if asked."""
-    axis = axis_of(node, axis, x.ndim)
+    axis = axis_of(axis, x.ndim)
     seen = x.flip(axis) if select_last_index else x
     found = (seen.argmax if node.op == "ArgMax" else seen.argmin)(axis, bool(keepdims))
     return counted(x.shape[axis] - 1 - found if select_last_index else found)
 
 
-@op("TopK", since=10, values=("k",), was=("k",))
-def topk(node: NodeCall, x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
+@op("TopK", since=10, was=("k",))
+def topk(x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
-    count, axis = int(single(k)), axis_of(node, axis, x.ndim)
+    count, axis = whole(k), axis_of(axis, x.ndim)
     if not 0 <= count <= x.shape[axis]:
         raise node.fail(f"k is {count}, of {x.shape[axis]} elements along axis {axis}")
     values, places = x.topk(count, axis, bool(largest))
@@ -129,17 +125,16 @@ def topk(node: NodeCall, x: Tensor, k: Array, *, axis: int, largest: int = 1, so
 # -- running sums -----------------------------------------------------------------------------------------------------
 
 
-@op("CumSum", "CumProd", values=("axis",))
-def running(node: NodeCall, x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
+@op("CumSum", "CumProd")
+def running(x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
     """The sum, or the product, of the elements up to each, itself included or not, from either end."""
     product = node.op == "CumProd"
-    along = axis_of(node, int(single(axis)), x.ndim)
+    along = axis_of(whole(axis), x.ndim)
     if not x.shape[along]:
         return x
     out = x.flip(along) if reverse else x
     if exclusive:
-        sides = [(1, -1) if i == along else (0, 0) for i in range(x.ndim)]
-        out = out.pad(sides, value=1 if product else 0).cast(x.dtype)
+        out = out.pad(border(along, x.ndim, 1, -1), value=1 if product else 0).cast(x.dtype)
     out = out.cumprod(along, dtype=x.dtype) if product else out.cumsum(along, dtype=x.dtype)
     return out.flip(along) if reverse else out
 
@@ -156,7 +151,7 @@ def _softmax(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
         return function(rows, 1).reshape(*x.shape)
 
     op(name)(before)
-    op(name, since=13)(lambda node, x, *, axis: function(x, axis_of(node, axis, x.ndim)))
+    op(name, since=13)(lambda x, *, axis: function(x, axis_of(axis, x.ndim)))
 
 
 def _rows(x: Tensor, axis: int) -> Tensor:
@@ -170,8 +165,7 @@ def _rows(x: Tensor, axis: int) -> Tensor:
 _softmax("Softmax", _rows)
 _softmax("LogSoftmax", Tensor.log_softmax)
 _softmax(
-    "Hardmax",
-    lambda x, axis: (iota(x, x.shape[axis], axis, x.ndim) == x.argmax(axis, keepdim=True)).cast(x.dtype),
+    "Hardmax", lambda x, axis: (iota(x, x.shape[axis], axis, x.ndim) == x.argmax(axis, keepdim=True)).cast(x.dtype)
 )
 
 
@@ -190,7 +184,7 @@ rows(
 def gemm(
     a: Tensor,
     b: Tensor,
-    c: Tensor | None = None,
+    c: Tensor | None,
     *,
     alpha: float,
     beta: float,
@@ -207,7 +201,7 @@ def _scaled(x: Tensor, by: float) -> Tensor:
     return x if by == 1 else x * by if x.dtype.is_float else (x * by).cast(x.dtype)
 
 
-@op("Det", raw=True)
+@op("Det")
 def determinant(x: Value) -> Value:
     """The determinants of square matrices, the last two axes, by LAPACK on the host."""
     from anneal.linalg import det
@@ -236,7 +230,7 @@ def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     return host_call(computed, (shape, x.dtype), x, key=("onnx DFT", n, inverse, onesided))
 
 
-def _by_products(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
+def _by_products(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     """The transform as products with matrices, which a GPU has done before its host has the values."""
     columns = n // 2 + 1 if onesided else n
     rows = columns if inverse else n
@@ -247,7 +241,7 @@ def _by_products(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: boo
         weight = np.where((np.arange(rows) == 0) | (2 * np.arange(rows) == n), 1, 1 + onesided)[:, None] / n
         cos, sin = cos * weight, -sin * weight
     m = x.shape[-2]
-    x = x[..., :rows, :] if m >= rows else x.pad([(0, 0)] * (x.ndim - 2) + [(0, rows - m), (0, 0)])
+    x = x[..., :rows, :] if m >= rows else x.pad(border(x.ndim - 2, x.ndim, 0, rows - m))
     cos, sin = [node.constant(w.astype(x.dtype.name)) for w in (cos, sin)]
     first, second = x[..., 0] @ cos, x[..., 0] @ sin
     if x.shape[-1] == 2:
@@ -255,7 +249,7 @@ def _by_products(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: boo
     return first.unsqueeze(-1) if inverse and onesided else Tensor.stack([first, second], dim=-1)
 
 
-def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
+def _transformed(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     """(..., time, 1 or 2) to (..., frequency, 2), or back; onesided is half the spectrum, and real numbers."""
     from anneal import fft
 
@@ -263,7 +257,7 @@ def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: boo
         raise node.fail(f"a transform of {n} elements")
     node.room(*x.shape[:-2], n, 2)
     if x.device != "cpu" and n <= LONGEST:
-        return _by_products(node, x, n, inverse, onesided)
+        return _by_products(x, n, inverse, onesided)
     if not node.training:
         return _by_numpy(x, n, inverse, onesided)
     z = x if x.shape[-1] == 2 else fft.pairs(x[..., 0])
@@ -272,41 +266,27 @@ def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: boo
     return fft.fft(z, n)[..., : n // 2 + 1, :] if onesided else fft.fft(z, n)
 
 
-@op("DFT", since=20, values=("dft_length", "axis"), was=("axis",))
-def dft(
-    node: NodeCall,
-    x: Tensor,
-    dft_length: MaybeArray = None,
-    axis: MaybeArray = None,
-    *,
-    inverse: int,
-    onesided: int,
-) -> Tensor:
+@op("DFT", since=20, was=("axis",))
+def dft(x: Tensor, dft_length: MaybeArray, axis: MaybeArray, *, inverse: int, onesided: int) -> Tensor:
     """The discrete Fourier transform along an axis, the last but one unless another is named; an attribute before
     version 20.
     """
-    at = axis_of(node, -2 if axis is None else int(single(axis)), x.ndim)
+    at = axis_of(-2 if axis is None else whole(axis), x.ndim)
     if at == x.ndim - 1 or x.shape[-1] not in (1, 2):
         raise node.fail(f"axis {at} of shape {tuple(x.shape)}; the last axis has the real and imaginary parts")
     n = x.shape[at]
-    n = int(single(dft_length)) if dft_length is not None else 2 * (n - 1) if inverse and onesided else n
-    return _transformed(node, x.movedim(at, -2), n, bool(inverse), bool(onesided)).movedim(-2, at)
+    n = whole(dft_length) if dft_length is not None else 2 * (n - 1) if inverse and onesided else n
+    return _transformed(x.movedim(at, -2), n, bool(inverse), bool(onesided)).movedim(-2, at)
 
 
-@op("STFT", values=("frame_step", "frame_length"))
+@op("STFT")
 def stft(
-    node: NodeCall,
-    signal: Tensor,
-    frame_step: Array,
-    window: Tensor | None = None,
-    frame_length: MaybeArray = None,
-    *,
-    onesided: int,
+    signal: Tensor, frame_step: Array, window: Tensor | None, frame_length: MaybeArray, *, onesided: int
 ) -> Tensor:
     """The transforms of windows of (batch, time, 1 or 2): (batch, frames, frequency, 2)."""
-    step, total = int(single(frame_step)), signal.shape[1]
+    step, total = whole(frame_step), signal.shape[1]
     n = total if window is None else window.shape[0]
-    n = n if frame_length is None else int(single(frame_length))
+    n = n if frame_length is None else whole(frame_length)
     if step < 1 or not 0 < n <= total:
         raise node.fail(f"frames of {n} elements, {step} apart, of a signal of {total}")
     signal = signal.unsqueeze(-1) if signal.ndim == 2 else signal
@@ -315,7 +295,7 @@ def stft(
         sides = n - window.shape[0]
         window = window.pad([(sides // 2, sides - sides // 2)]) if sides else window
         frames = frames * window.reshape(-1, 1)
-    return _transformed(node, frames, n, False, bool(onesided))
+    return _transformed(frames, n, False, bool(onesided))
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------
@@ -324,14 +304,14 @@ def stft(
 def _window(name: str, *weights: float) -> None:
     """Register a sum of cosines: weights of 1, of -cos of one turn, of cos of two."""
 
-    def window(node: NodeCall, size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
-        n = int(single(size))
+    def window(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+        n = whole(size)
         node.room(n)
         angle = np.arange(n) * (2 * math.pi / max(n if periodic else n - 1, 1))
         total = sum((-1) ** i * w * np.cos(i * angle) for i, w in enumerate(weights))
         return np.asarray(total).astype(node.element(output_datatype))
 
-    op(name, values=("size",))(window)
+    op(name)(window)
 
 
 _window("HannWindow", 0.5, 0.5)
@@ -339,16 +319,16 @@ _window("HammingWindow", 25 / 46, 21 / 46)
 _window("BlackmanWindow", 0.42, 0.5, 0.08)
 
 
-@op("MelWeightMatrix", values=("bins", "dft_length", "rate", "low", "high"))
+@op("MelWeightMatrix")
 def mel_weight_matrix(
-    node: NodeCall, bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int
+    bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int
 ) -> Array:
     """Triangles at equal distances of pitch: a column for each band, a row for each frequency."""
-    count, n = int(single(bins)), int(single(dft_length))
+    count, n = whole(bins), whole(dft_length)
     node.room(n // 2 + 1, count)
-    mels = [2595 * math.log10(1 + float(single(f)) / 700) for f in (low, high)]
+    mels = [2595 * math.log10(1 + f.item() / 700) for f in (low, high)]
     pitch = mels[0] + np.arange(count + 2) * (mels[1] - mels[0]) / (count + 2)
-    edges = ((n + 1) * 700 * (10 ** (pitch / 2595) - 1) // int(single(rate))).astype(np.int64)
+    edges = ((n + 1) * 700 * (10 ** (pitch / 2595) - 1) // whole(rate)).astype(np.int64)
     out = np.zeros((n // 2 + 1, count))
     for i, (a, b, c) in enumerate(zip(edges, edges[1:], edges[2:])):
         out[a : b + 1, i] = np.arange(b - a + 1) / (b - a) if b > a else 1

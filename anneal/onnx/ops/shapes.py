@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single, whole
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import array_dtype, fits_device, host_value
+from anneal.onnx.values import Array, along, array_dtype, border, fits_device, host_value, taken
 from anneal.ops import broadcast_shapes
 from anneal.tensor import Tensor
 from anneal.uop import UOp
@@ -30,14 +30,13 @@ rows(
         ),  # of some axes since version 15
         "Size": lambda x: host_value(product(x.shape)),
     },
-    raw=True,
     by_shape=True,
     sizes=True,
 )
 
 
-@op("Reshape", since=5, values=("shape",), host=True, was=("shape",))
-def reshape(node: NodeCall, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
+@op("Reshape", since=5, host=True, was=("shape",))
+def reshape(x: Value, shape: Array, *, allowzero: int = 0) -> Value:
     """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
     given = ints(shape)
     if len(given) > 64:
@@ -56,7 +55,7 @@ def reshape(node: NodeCall, x: Value, shape: Array, *, allowzero: int = 0) -> Va
 
 
 @op("Flatten", host=True)
-def flatten(node: NodeCall, x: Value, *, axis: int) -> Value:
+def flatten(x: Value, *, axis: int) -> Value:
     """A matrix: the axes before `axis` (which may be negative since version 11), and the others."""
     first = axis + x.ndim if axis < 0 else axis
     if not 0 <= first <= x.ndim:
@@ -64,77 +63,63 @@ def flatten(node: NodeCall, x: Value, *, axis: int) -> Value:
     return x.reshape((math.prod(x.shape[:first]), math.prod(x.shape[first:])))
 
 
-@op("Squeeze", since=13, values=("axes",), host=True, was=("axes",))
-def squeeze(node: NodeCall, x: Value, axes: MaybeArray = None) -> Value:
+@op("Squeeze", since=13, host=True, was=("axes",))
+def squeeze(x: Value, axes: MaybeArray) -> Value:
     """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
         raise node.fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
-    gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {*axes_of(node, ints(axes), x.ndim)}
+    gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {*axes_of(ints(axes), x.ndim)}
     if any(x.shape[i] != 1 for i in gone):
         raise node.fail(f"axes {sorted(gone)} of shape {tuple(x.shape)} are not all of size 1")
     return x.reshape(tuple(n for i, n in enumerate(x.shape) if i not in gone))
 
 
-@op("Unsqueeze", since=13, values=("axes",), host=True, was=("axes",))
-def unsqueeze(node: NodeCall, x: Value, axes: Array) -> Value:
+@op("Unsqueeze", since=13, host=True, was=("axes",))
+def unsqueeze(x: Value, axes: Array) -> Value:
     """New axes of size 1, at positions of the result; `axes` is an attribute before version 13."""
     named = ints(axes)
     ndim = x.ndim + len(named)
-    new = {*axes_of(node, named, ndim)}
+    new = {*axes_of(named, ndim)}
     if len(new) != len(named):
         raise node.fail(f"axes {named} name an axis twice")
     rest = iter(x.shape)
     return x.reshape(tuple(1 if i in new else next(rest) for i in range(ndim)))
 
 
-@op("Transpose")
+@op("Transpose", host=lambda x, *, perm: np.ascontiguousarray(np.transpose(x, perm or None)))
 def transpose(x: Tensor, *, perm: Numbers) -> Tensor:
     """The axes in another order, reversed if none is given."""
     return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 or perm else x
 
 
-transpose.host(lambda x, *, perm: np.ascontiguousarray(np.transpose(x, perm or None)))
-
-
-@op("Expand", values=("shape",))
-def expand(x: Tensor, shape: Array) -> Tensor:
-    """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
-    return x.expand(*broadcast_shapes(x.shape, tuple(ints(shape))))
-
-
-@expand.host
-def _expand_on_host(node: NodeCall, x: Array, shape: Array) -> Value:
+def _expand_on_host(x: Array, shape: Array) -> Value:
     full = np.broadcast_shapes(x.shape, tuple(ints(shape)))
     if math.prod(full) > max(SMALL, x.size) and fits_device(x.dtype):
         return node.tensor(x).expand(*full)  # type: ignore[no-any-return]
     return np.broadcast_to(x, full)
 
 
+@op("Expand", host=_expand_on_host)
+def expand(x: Tensor, shape: Array) -> Tensor:
+    """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
+    return x.expand(*broadcast_shapes(x.shape, tuple(ints(shape))))
+
+
 # -- joins and parts --------------------------------------------------------------------------------------------------
 
 
-@op("Concat")
-def concat(node: NodeCall, *xs: Tensor, axis: int = 1) -> Tensor:
+@op("Concat", host=lambda *xs, axis: np.concatenate(xs, axis))
+def concat(*xs: Tensor, axis: int = 1) -> Tensor:
     """The inputs one after the other; the axis is 1 unless named before version 4, and required since."""
-    return xs[0] if len(xs) == 1 else Tensor.cat(list(xs), dim=axis_of(node, axis, xs[0].ndim))
+    return xs[0] if len(xs) == 1 else Tensor.cat(list(xs), dim=axis_of(axis, xs[0].ndim))
 
 
-concat.host(lambda *xs, axis: np.concatenate(xs, axis))
-
-
-@op("Split", since=13, values=("split",), host=True, was=("split",))
-def split(
-    node: NodeCall,
-    x: Value,
-    split: MaybeArray = None,
-    *,
-    axis: int = 0,
-    num_outputs: int | None,
-) -> tuple[Value, ...]:
+@op("Split", since=13, host=True, was=("split",))
+def split(x: Value, split: MaybeArray, *, axis: int = 0, num_outputs: int | None) -> tuple[Value, ...]:
     """Pieces along an axis, as many as outputs or, since version 18, as `num_outputs` says, the last one smaller if
     need be; or of sizes that are an input in version 1 and since 13, an attribute before that.
     """
-    axis, parts = axis_of(node, axis, x.ndim), num_outputs or node.outputs
+    axis, parts = axis_of(axis, x.ndim), num_outputs or node.outputs
     n = x.shape[axis]
     if split is None:
         step = (n + parts - 1) // parts
@@ -144,23 +129,16 @@ def split(
     if size_of(sum(sizes)) != size_of(n) or min(sizes, default=0) < 0:
         raise node.fail(f"pieces of {sizes} do not make up the {n} elements of axis {axis}")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    lead = (slice(None),) * axis
-    return tuple(x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends))
+    return tuple(taken(x, axis, slice(e - s, e)) for s, e in zip(sizes, ends))
 
 
-@op(
-    "Slice",
-    since=10,
-    values=("starts", "ends", "axes", "steps"),
-    host=True,
-    was=("starts", "ends", "axes", "steps"),
-)
-def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: MaybeArray = None, steps: Any = None) -> Value:
+@op("Slice", since=10, host=True, was=("starts", "ends", "axes", "steps"))
+def slice_(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeArray) -> Value:
     """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
     begins = ints(starts)
     by = [1] * len(begins) if steps is None else ints(steps)
     where = [slice(None)] * x.ndim
-    chosen = range(len(begins)) if axes is None else axes_of(node, ints(axes), x.ndim)
+    chosen = range(len(begins)) if axes is None else axes_of(ints(axes), x.ndim)
     for axis, begin, end, step in zip(chosen, begins, ints(ends), by, strict=True):
         if not step:
             raise node.fail(f"step 0 along axis {axis}")
@@ -178,46 +156,43 @@ def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: MaybeArra
 
 def _stepped(x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
     """The elements of an axis `step` apart, where a size or a position is symbolic."""
-    lead = (slice(None),) * axis
     if step < 0:
-        x, first, last, step = x[(*lead, slice(last + 1, first + 1))].flip(axis), 0, first - last, -step
+        x, first, last, step = taken(x, axis, slice(last + 1, first + 1)).flip(axis), 0, first - last, -step
+    x = taken(x, axis, slice(first, last))
     if step == 1:
-        return x[(*lead, slice(first, last))]
+        return x
     count = (last - first + step - 1) // step
-    pads = [(0, count * step - (last - first)) if i == axis else (0, 0) for i in range(x.ndim)]
-    rows = x[(*lead, slice(first, last))].pad(pads)
-    return rows.reshape(*rows.shape[:axis], count, step, *rows.shape[axis + 1 :])[(*lead, slice(None), 0)]
+    rows = x.pad(border(axis, x.ndim, 0, count * step - (last - first)))
+    return taken(rows.reshape(*rows.shape[:axis], count, step, *rows.shape[axis + 1 :]), axis + 1, 0)
 
 
 @op("Tile")
-def tile_old(node: NodeCall, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
+def tile_old(x: Tensor, tiles: Array, axis: Array) -> Tensor:
     """The whole laid out `tiles` times along one axis, in version 1."""
     counts = [1] * x.ndim
-    counts[axis_of(node, int(single(node.host(axis))), x.ndim)] = int(single(node.host(tiles)))
+    counts[axis_of(whole(axis), x.ndim)] = whole(tiles)
     return x.repeat(*counts)
 
 
-@op("Tile", since=6, values=("repeats",))
+def _tile_on_host(x: Array, repeats: Array) -> Value:
+    counts = ints(repeats)
+    if x.size * math.prod(counts) > SMALL and fits_device(x.dtype):
+        return tile(node.tensor(x), repeats)
+    return np.tile(x, counts)
+
+
+@op("Tile", since=6, host=_tile_on_host)
 def tile(x: Tensor, repeats: Array) -> Tensor:
     """The whole laid out again and again along each axis."""
     return x.repeat(*ints(repeats)) if x.ndim else x
 
 
-@tile.host
-def _tile_on_host(node: NodeCall, x: Array, repeats: Array) -> Value:
-    counts = ints(repeats)
-    if x.size * math.prod(counts) > SMALL and fits_device(x.dtype):
-        return tile.function(node, node.tensor(x), repeats)  # type: ignore[no-any-return]
-    return np.tile(x, counts)
-
-
 # -- borders ----------------------------------------------------------------------------------------------------------
 
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
-_HOST_MODES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 
-def _padded(node: NodeCall, x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> Tensor:
+def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> Tensor:
     if all(p == (0, 0) for p in pairs):
         return x
     if mode == "constant":
@@ -226,31 +201,30 @@ def _padded(node: NodeCall, x: Tensor, pairs: Sequence[tuple[int, int]], mode: s
     for axis, (before, after) in enumerate([(max(b, 0), max(a, 0)) for b, a in pairs]):
         n = x.shape[axis]
         if max(before, after) <= (n - 1 if mode == "reflect" else n):
-            x = x.pad([(before, after) if i == axis else (0, 0) for i in range(x.ndim)], mode=_PAD_MODES[mode])
+            x = x.pad(border(axis, x.ndim, before, after), mode=_PAD_MODES[mode])
         else:
             # More than one turn: the places come from NumPy's rule.
-            places = np.pad(np.arange(n, dtype=np.int32), (before, after), mode=_HOST_MODES[mode])  # type: ignore[call-overload]
+            places = np.pad(np.arange(n, dtype=np.int32), (before, after), mode=mode)  # type: ignore[call-overload]
             x = x.index_select(axis, node.constant(places))
     return x
 
 
-@op("Pad", since=11, raw=True, was=("pads", "value", ""))
+@op("Pad", since=11, was=("pads", "value", ""))
 def pad(
-    node: NodeCall,
     x: Value,
-    pads: Value | None = None,
-    value: Any = None,
-    axes: Value | None = None,
+    pads: Value | None,
+    value: Any,
+    axes: Value | None,
     *,
     mode: str,
-    paddings: Numbers = None,
+    paddings: Numbers,
 ) -> Value:
     """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off.
 
     Before version 11 pads and number are attributes; in version 1 the pads are called `paddings`.
     """
     sides = ints(node.host(paddings if pads is None else pads))
-    which = axes_of(node, None if axes is None else ints(node.host(axes)), x.ndim)
+    which = axes_of(None if axes is None else ints(node.host(axes)), x.ndim)
     if len(sides) != 2 * len(which):
         raise node.fail(f"{len(sides)} pads for {len(which)} axes; two for each are wanted")
     pairs = [(0, 0)] * x.ndim
@@ -260,22 +234,22 @@ def pad(
     if isinstance(x, np.ndarray) and isinstance(value, np.ndarray | None) and (x.size <= SMALL or x.dtype == object):
         return _padded_on_host(x, pairs, mode, value)
     fill = 0 if value is None or mode != "constant" else single(node.host(value))
-    return _padded(node, node.tensor(x), pairs, mode, fill)
+    return _padded(node.tensor(x), pairs, mode, fill)
 
 
 def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: MaybeArray) -> Array:
     x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape))]
     grown = [(max(b, 0), max(a, 0)) for b, a in pairs]
     if mode != "constant":
-        return np.pad(x, grown, mode=_HOST_MODES[mode])  # type: ignore[call-overload, no-any-return]
+        return np.pad(x, grown, mode=mode)  # type: ignore[call-overload, no-any-return]
     return np.pad(x, grown, constant_values=0 if value is None else value.reshape(()).astype(x.dtype))
 
 
-@op("CenterCropPad", values=("shape",))
-def center_crop_pad(node: NodeCall, x: Tensor, shape: Array, *, axes: Numbers) -> Tensor:
+@op("CenterCropPad")
+def center_crop_pad(x: Tensor, shape: Array, *, axes: Numbers) -> Tensor:
     """Axes cut or padded with zeros on both sides to the sizes given; of an odd number more at the end."""
     pairs = [(0, 0)] * x.ndim
-    for axis, n in zip(axes_of(node, axes, x.ndim), ints(shape), strict=True):
+    for axis, n in zip(axes_of(axes, x.ndim), ints(shape), strict=True):
         more = abs(n - x.shape[axis])
         before, after = more // 2, more - more // 2
         pairs[axis] = (before, after) if n > x.shape[axis] else (-before, -after)
@@ -286,7 +260,7 @@ def center_crop_pad(node: NodeCall, x: Tensor, shape: Array, *, axes: Numbers) -
 
 
 @op("DepthToSpace")
-def depth_to_space(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Channels become pixels; which channels make a block is DCR alone before version 11."""
     n, c, h, w = x.shape
     b = blocksize
@@ -298,7 +272,7 @@ def depth_to_space(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DC
 
 
 @op("SpaceToDepth")
-def space_to_depth(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Pixels become channels; which channels make a block is DCR alone before version 28."""
     n, c, h, w = x.shape
     b = blocksize
@@ -310,20 +284,17 @@ def space_to_depth(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DC
     return x
 
 
-@op("Trilu", values=("k",))
-def trilu(x: Tensor, k: MaybeArray = None, *, upper: int) -> Tensor:
+@op("Trilu", host=lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else whole(k)))
+def trilu(x: Tensor, k: MaybeArray, *, upper: int) -> Tensor:
     """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
-    return (x.triu if upper else x.tril)(0 if k is None else int(single(k)))
-
-
-trilu.host(lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k))))
+    return (x.triu if upper else x.tril)(0 if k is None else whole(k))
 
 
 @op("ReverseSequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
-    length = lengths.int().reshape([-1 if i == batch_axis else 1 for i in range(x.ndim)])
+    length = lengths.int().reshape(along(batch_axis, x.ndim))
     index = (time < length).where(length - 1 - time, time)
     return x.gather(time_axis, index.expand(*x.shape))
 
@@ -331,8 +302,8 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
 # -- values that shapes and attributes say ----------------------------------------------------------------------------
 
 
-@op("ConstantOfShape", values=("shape",))
-def constant_of_shape(node: NodeCall, shape: Array, *, value: MaybeArray) -> Value:
+@op("ConstantOfShape")
+def constant_of_shape(shape: Array, *, value: MaybeArray) -> Value:
     """A tensor filled with one number, a float32 0 unless `value` is given."""
     sizes = ints(shape)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
@@ -348,8 +319,8 @@ def constant_of_shape(node: NodeCall, shape: Array, *, value: MaybeArray) -> Val
     return np.full(sizes, fill)
 
 
-@op("Range", values=("start", "limit", "delta"))
-def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Any:
+@op("Range")
+def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Any:
     """start, start + delta, ... up to but without limit; floats of 16 bits through wider ones, whatever stash_type."""
     first, last, step = single(start), single(limit), single(delta)
     if not step:
@@ -367,8 +338,8 @@ def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_ty
     return (Tensor.arange(count, device=node.device).cast(start.dtype.name) * step + first).cast(start.dtype.name)
 
 
-@op("EyeLike", raw=True)
-def eye_like(node: NodeCall, x: Value, *, dtype: int | None, k: int) -> Tensor:
+@op("EyeLike")
+def eye_like(x: Value, *, dtype: int | None, k: int) -> Tensor:
     """Ones on the k-th diagonal of a matrix of the shape of x, in its dtype unless another is named."""
     rows, columns = x.shape
     name = array_dtype(dtype).name if dtype else x.dtype.name  # type: ignore[union-attr]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import MaybeValue, Numbers, Tensors, Value, axes_of, axis_of, counted, plus, single
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import MaybeArray, MaybeValue, Tensors, Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import dtype_named
 from anneal.tensor import Generator, Tensor
@@ -28,7 +28,7 @@ def _standardised(x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, bias: Ten
     return x * _channels(x, factor).cast(x.dtype) + _channels(x, bias - mean * factor).cast(x.dtype)
 
 
-def _inference(node: NodeCall, x: Tensor, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float) -> Tensor:
+def _inference(x: Tensor, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float) -> Tensor:
     """Normalisation by running statistics: where these are known, the factor and the shift are computed once."""
     known = (scale, bias, mean, var)
     if not all(isinstance(v, np.ndarray) for v in known):
@@ -40,9 +40,8 @@ def _inference(node: NodeCall, x: Tensor, scale: Value, bias: Value, mean: Value
     return x * _channels(x, one) + _channels(x, other)
 
 
-@op("BatchNormalization", raw=True)
+@op("BatchNormalization")
 def batch_normalization(
-    node: NodeCall,
     data: Value,
     scale: Value,
     bias: Value,
@@ -63,7 +62,7 @@ def batch_normalization(
     training = (node.version >= 7 or not is_test) and node.wants(1) if training_mode is None else training_mode
     x = node.tensor(data)
     if spatial and not training:
-        return _inference(node, x, scale, bias, mean, var, epsilon)
+        return _inference(x, scale, bias, mean, var, epsilon)
     rows = node.tensor([scale, bias, mean, var])
     if spatial:
         return _of_batch(x, rows, epsilon, momentum)[: node.outputs]
@@ -85,14 +84,12 @@ def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float
 
 
 # each channel of each sample with mean 0 and variance 1, then scaled and shifted
-op("InstanceNormalization")(
-    lambda x, scale, bias, *, epsilon: F.group_norm(x, x.shape[1], scale, bias, epsilon),
-)
+op("InstanceNormalization")(lambda x, scale, bias, *, epsilon: F.group_norm(x, x.shape[1], scale, bias, epsilon))
 
 
 @op("GroupNormalization")
 def group_normalization(
-    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1
+    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1
 ) -> Tensor:
     """Groups of channels with mean 0 and variance 1; scale and bias have a number for each channel, before version 21
     for each group.
@@ -113,10 +110,10 @@ def _stashed(x: Tensor, code: int) -> Tensor:
 
 @op("LayerNormalization")
 def layer_normalization(
-    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int
+    x: Tensor, scale: Tensor, bias: Tensor | None, *, axis: int, epsilon: float, stash_type: int
 ) -> Any:
     """Mean 0 and variance 1 over the axes from `axis` on; the mean and 1 / deviation are outputs as well."""
-    first = axis_of(node, axis, x.ndim)
+    first = axis_of(axis, x.ndim)
     tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
     if scale.shape == tail and (bias is None or bias.shape == tail):
         y = F.layer_norm(wide, tail, scale, bias, epsilon)
@@ -132,11 +129,9 @@ def layer_normalization(
 
 
 @op("RMSNormalization")
-def rms_normalization(
-    node: NodeCall, x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int
-) -> Tensor:
+def rms_normalization(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Tensor:
     """x over the root of its mean square, over the axes from `axis` on, times scale."""
-    first = axis_of(node, axis, x.ndim)
+    first = axis_of(axis, x.ndim)
     tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
     if scale.shape == tail:
         return F.rms_norm(wide, tail, scale, epsilon).cast(x.dtype)
@@ -144,16 +139,16 @@ def rms_normalization(
 
 
 @op("LpNormalization")
-def lp_normalization(node: NodeCall, x: Tensor, *, axis: int, p: int) -> Tensor:
+def lp_normalization(x: Tensor, *, axis: int, p: int) -> Tensor:
     """x over its 1- or 2-norm along an axis; 0 where that is 0."""
-    size = x.norm(p, axis_of(node, axis, x.ndim), keepdim=True)
+    size = x.norm(p, axis_of(axis, x.ndim), keepdim=True)
     return (size == 0).where(x.zeros_like(), x / size)
 
 
 @op("MeanVarianceNormalization")
-def mean_variance_normalization(node: NodeCall, x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
+def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     """Mean 0 and variance 1 over axes; 1e-9 is added to the deviation."""
-    over = tuple(axes_of(node, axes, x.ndim))
+    over = tuple(axes_of(axes, x.ndim))
     less = x - x.mean(over, keepdim=True)
     return less / ((less * less).mean(over, keepdim=True).sqrt() + 1e-9)
 
@@ -162,18 +157,15 @@ def mean_variance_normalization(node: NodeCall, x: Tensor, *, axes: Sequence[int
 def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """x over a power of the mean square of `size` channels about each; of an even number more lie behind."""
     before = (size - 1) // 2
-    sides = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]
-    total = (x * x).pad(sides).unfold(1, size).sum(-1)
+    total = (x * x).pad([(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]).unfold(1, size).sum(-1)
     return x / (total * (alpha / size) + bias).pow(beta)
 
 
 # -- dropout ----------------------------------------------------------------------------------------------------------
 
 
-@op("Dropout", since=12, values=("ratio", "training_mode"), pure=False, was=("ratio", ""))
-def dropout(
-    node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = None, *, is_test: int = 1, seed: int | None
-) -> Any:
+@op("Dropout", since=12, pure=False, was=("ratio", ""))
+def dropout(x: Tensor, ratio: MaybeArray, training_mode: MaybeArray, *, is_test: int = 1, seed: int | None) -> Any:
     """x, or in training with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is
     wanted: of bools since version 10.
 
@@ -195,7 +187,7 @@ def dropout(
 PREVIEW = "ai.onnx.preview.training"
 
 
-def _each(node: NodeCall, tensors: Tensors, kinds: int, step: Callable[..., Tensors]) -> Any:
+def _each(tensors: Tensors, kinds: int, step: Callable[..., Tensors]) -> Any:
     """Inputs are all parameters, then all gradients, then all of each state; so are the outputs, without gradients."""
     if not tensors or len(tensors) % kinds:
         raise node.fail(f"{len(tensors)} tensors; {kinds} for each parameter are wanted")
@@ -206,14 +198,7 @@ def _each(node: NodeCall, tensors: Tensors, kinds: int, step: Callable[..., Tens
 
 @op("Momentum", domain=PREVIEW)
 def momentum(
-    node: NodeCall,
-    r: Tensor,
-    t: Tensor,
-    *tensors: Tensor,
-    alpha: float,
-    beta: float,
-    mode: str,
-    norm_coefficient: float,
+    r: Tensor, t: Tensor, *tensors: Tensor, alpha: float, beta: float, mode: str, norm_coefficient: float
 ) -> Any:
     """Gradient descent with momentum, "standard" or "nesterov"."""
     scale = (t > 0).where(beta, 1.0)
@@ -223,12 +208,12 @@ def momentum(
         v = v * alpha + g * scale
         return x - r * (g + v * alpha if mode == "nesterov" else v), v
 
-    return _each(node, tensors, 3, step)
+    return _each(tensors, 3, step)
 
 
 @op("Adagrad", domain=PREVIEW)
 def adagrad(
-    node: NodeCall, r: Tensor, t: Tensor, *tensors: Tensor, decay_factor: float, epsilon: float, norm_coefficient: float
+    r: Tensor, t: Tensor, *tensors: Tensor, decay_factor: float, epsilon: float, norm_coefficient: float
 ) -> Any:
     """A rate for each element, less the more its gradients were."""
     rate = r / (t * decay_factor + 1)
@@ -238,12 +223,11 @@ def adagrad(
         h = h + g * g
         return x - rate * g / (h.sqrt() + epsilon), h
 
-    return _each(node, tensors, 3, step)
+    return _each(tensors, 3, step)
 
 
 @op("Adam", domain=PREVIEW)
 def adam(
-    node: NodeCall,
     r: Tensor,
     t: Tensor,
     *tensors: Tensor,
@@ -264,7 +248,7 @@ def adam(
         h = h * beta + g * g * (1 - beta)
         return (x - rate * v / (h.sqrt() + epsilon)) * (1 - norm_coefficient_post), v, h
 
-    return _each(node, tensors, 4, step)
+    return _each(tensors, 4, step)
 
 
 def _generator(seed: float | None) -> Generator | None:
@@ -272,14 +256,13 @@ def _generator(seed: float | None) -> Generator | None:
     return None if seed is None else Generator(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-def _named(node: NodeCall, code: int | None, like: MaybeValue) -> str:
+def _named(code: int | None, like: MaybeValue) -> str:
     return node.element(code).name if code is not None else "float32" if like is None else like.dtype.name
 
 
-@op("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", raw=True, pure=False)
+@op("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", pure=False)
 def random(
-    node: NodeCall,
-    like: MaybeValue = None,
+    like: MaybeValue,
     *,
     dtype: int | None,
     high: float = 1.0,
@@ -287,7 +270,7 @@ def random(
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None,
-    shape: Numbers,
+    shape: Any,
 ) -> Tensor:
     """Normal or uniform numbers of a shape, or that of another value.
 
@@ -296,14 +279,14 @@ def random(
     sizes = (shape or ()) if like is None else like.shape
     draw, scale, mean = (randn, scale, mean) if "Normal" in node.op else (rand, high - low, low)
     drawn = draw(*sizes, device=node.device, generator=_generator(seed))
-    return (drawn * scale + mean).cast(_named(node, dtype, like))
+    return (drawn * scale + mean).cast(_named(dtype, like))
 
 
 @op("Bernoulli", pure=False)
-def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None, seed: float | None) -> Any:
+def bernoulli(p: Tensor, *, dtype: int | None, seed: float | None) -> Any:
     """1 with the probability that each element is, else 0."""
     drawn = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
-    return drawn.cast(_named(node, dtype, p))
+    return drawn.cast(_named(dtype, p))
 
 
 @op("Multinomial", pure=False)

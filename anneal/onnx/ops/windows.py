@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, MaybeTensor, Numbers, counted, ints, iota, total_of
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, counted, ints, iota, total_of
 from anneal.onnx.registry import op, rows
 from anneal.ops import overlapped
 from anneal.tensor import Tensor
@@ -54,7 +54,7 @@ class Windows(NamedTuple):
         return tuple(self.strides or each), tuple(self.dilations or each), list(self.pads or [0] * (2 * axes))
 
 
-def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Numbers = None) -> Window:
+def window_of(sizes: Sequence[int], how: Windows, kernel: Numbers = None) -> Window:
     """The windows over axes of these sizes; an error that names the node where they do not fit.
 
     `pads` are the begins of all axes and then the ends; `auto_pad` works them out so that SAME_UPPER and SAME_LOWER
@@ -117,7 +117,7 @@ def _windows(x: Tensor, w: Window, value: Any) -> Tensor:
 # -- convolutions -----------------------------------------------------------------------------------------------------
 
 
-def convolved(node: NodeCall, x: Tensor, weight: Tensor, bias: MaybeTensor, w: Window, groups: int) -> Tensor:
+def convolved(x: Tensor, weight: Tensor, bias: MaybeTensor, w: Window, groups: int) -> Tensor:
     """The convolution of (batch, in, ...) and (out, in/groups, ...) over the windows."""
     axes = len(w.kernel)
     if axes not in _AXES:
@@ -128,7 +128,12 @@ def convolved(node: NodeCall, x: Tensor, weight: Tensor, bias: MaybeTensor, w: W
     return getattr(F, f"conv{axes}d")(x, weight, bias, list(w.strides), side, list(w.dilations), groups)  # type: ignore[no-any-return]
 
 
-def kernel_of(node: NodeCall, weight: Tensor, how: Windows) -> Ints:
+def windows_of(x: Tensor, weight: Tensor, how: Windows) -> Window:
+    """The windows of a convolution."""
+    return window_of(x.shape[2:], how, kernel_of(weight, how))
+
+
+def kernel_of(weight: Tensor, how: Windows) -> Ints:
     """The sizes of the kernel; the attribute, if given, must agree."""
     kernel = tuple(weight.shape[2:])
     if how.kernel_shape and tuple(how.kernel_shape) != kernel:
@@ -137,26 +142,16 @@ def kernel_of(node: NodeCall, weight: Tensor, how: Windows) -> Ints:
 
 
 @op("Conv")
-def conv(
-    node: NodeCall,
-    x: Tensor,
-    weight: Tensor,
-    bias: MaybeTensor = None,
-    *,
-    group: int,
-    how: Windows,
-) -> Tensor:
+def conv(x: Tensor, weight: Tensor, bias: MaybeTensor, *, group: int, how: Windows) -> Tensor:
     """The convolution over one to three axes; the same in every version."""
-    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
-    return convolved(node, x, weight, bias, w, group)
+    return convolved(x, weight, bias, windows_of(x, weight, how), group)
 
 
 @op("ConvTranspose")
 def conv_transpose(
-    node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    bias: MaybeTensor = None,
+    bias: MaybeTensor,
     *,
     group: int = 1,
     output_padding: Numbers,
@@ -164,7 +159,7 @@ def conv_transpose(
     how: Windows,
 ) -> Tensor:
     """The gradient of Conv by its input, as an operator of its own; `output_shape`, if given, decides the padding."""
-    axes, kernel, auto_pad = x.ndim - 2, kernel_of(node, weight, how), how.auto_pad or "NOTSET"
+    axes, kernel, auto_pad = x.ndim - 2, kernel_of(weight, how), how.auto_pad or "NOTSET"
     if axes not in _AXES:
         raise node.fail(f"a transposed convolution over {axes} axes; one to three are computed")
     steps, spread, given = how.steps(axes)
@@ -183,18 +178,11 @@ def conv_transpose(
     return out if bias is None else out + bias.reshape(1, -1, *[1] * axes)
 
 
-@op("Col2Im", values=("image_shape", "block_shape"))
-def col2im(
-    node: NodeCall,
-    x: Tensor,
-    image_shape: Array,
-    block_shape: Array,
-    *,
-    how: Windows,
-) -> Tensor:
+@op("Col2Im")
+def col2im(x: Tensor, image_shape: Array, block_shape: Array, *, how: Windows) -> Tensor:
     """Columns put back where windows took them, overlapping ones added: a sum over the places of the kernel."""
     image, kernel = ints(image_shape), ints(block_shape)
-    w = window_of(node, image, how, kernel)
+    w = window_of(image, how, kernel)
     columns = x.reshape(x.shape[0], x.shape[1] // math.prod(kernel), *kernel, *w.out)
     padded = [size + sum(pair) for size, pair in zip(image, w.pads)]
     return _bordered(overlapped(columns, padded, w.strides, w.dilations), tuple((-b, -e) for b, e in w.pads))
@@ -204,16 +192,10 @@ def col2im(
 
 
 @op("MaxPool")
-def max_pool(
-    node: NodeCall,
-    x: Tensor,
-    *,
-    storage_order: int = 0,
-    how: Windows,
-) -> Any:
+def max_pool(x: Tensor, *, storage_order: int = 0, how: Windows) -> Any:
     """The largest of each window, and since version 8 its place in the flat input; ceil_mode, dilations since 10."""
     axes, lowest = x.ndim - 2, -math.inf if x.dtype.is_float else x.dtype.min
-    w = window_of(node, x.shape[2:], how)
+    w = window_of(x.shape[2:], how)
     if not node.wants(1):
         if axes in _AXES:
             padded = _bordered(x, w.reach(x.shape[2:]), lowest)
@@ -253,15 +235,9 @@ def _window_sum(x: Tensor, w: Window) -> Tensor:
 
 
 @op("AveragePool")
-def average_pool(
-    node: NodeCall,
-    x: Tensor,
-    *,
-    count_include_pad: int = 0,
-    how: Windows,
-) -> Tensor:
+def average_pool(x: Tensor, *, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window; count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
-    w = window_of(node, x.shape[2:], how)
+    w = window_of(x.shape[2:], how)
     total = _window_sum(x, w)
     if not how.ceil_mode and (count_include_pad or not any(map(any, w.pads))):
         return total * (1.0 / math.prod(w.kernel))
@@ -274,9 +250,9 @@ def average_pool(
 
 
 @op("LpPool")
-def lp_pool(node: NodeCall, x: Tensor, *, p: float, how: Windows) -> Tensor:
+def lp_pool(x: Tensor, *, p: float, how: Windows) -> Tensor:
     """The p-norm of each window; p is an integer since version 2, ceil_mode and dilations since 18."""
-    w = window_of(node, x.shape[2:], how)
+    w = window_of(x.shape[2:], how)
     return _root(_window_sum(_power(x, p), w), p)
 
 
@@ -301,14 +277,8 @@ rows(
 )
 
 
-@op("MaxUnpool", values=("output_shape",))
-def max_unpool(
-    x: Tensor,
-    index: Tensor,
-    output_shape: Array | None = None,
-    *,
-    how: Windows,
-) -> Tensor:
+@op("MaxUnpool")
+def max_unpool(x: Tensor, index: Tensor, output_shape: MaybeArray, *, how: Windows) -> Tensor:
     """MaxPool's results at the places that its indices name, zeros elsewhere."""
     kernel = how.kernel_shape or ()
     axes = len(kernel)

@@ -8,3 +8,5 @@ from anneal.onnx import registry
 
 MICROSOFT = "com.microsoft"
 op = partial(registry.op, domain=MICROSOFT)
+rows = partial(registry.rows, domain=MICROSOFT)
+also = partial(registry.also, domain=MICROSOFT)

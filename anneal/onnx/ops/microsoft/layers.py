@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import NodeCall
+from anneal.onnx.execute import node
 from anneal.onnx.ops import attention as main
 from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together, visible
-from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, iota, plus, single
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, iota, plus, whole
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
-from anneal.onnx.ops.microsoft import MICROSOFT, op
+from anneal.onnx.ops.microsoft import also, op, rows
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.training import layer_normalization, rms_normalization
-from anneal.onnx.ops.windows import Windows, convolved, kernel_of, max_pool, window_of
-from anneal.onnx.registry import rows
+from anneal.onnx.ops.windows import Windows, convolved, max_pool, windows_of
 from anneal.tensor import Tensor
 
 # -- activations ------------------------------------------------------------------------------------------------------
@@ -34,8 +33,7 @@ rows(
         "MatMulInteger16": lambda a, b: exact_matmul(a.int(), b.int()),
         # the padding and the scale concern gradients alone
         "TorchEmbedding": lambda weight, index, padding=None, scale=None: weight.rows(index.int()),
-    },
-    domain=MICROSOFT,
+    }
 )
 
 
@@ -47,15 +45,15 @@ def bias_split_gelu(x: Tensor, bias: Tensor) -> Tensor:
 
 
 @op("BiasSoftmax")
-def bias_softmax(node: NodeCall, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
+def bias_softmax(x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
     """softmax of a sum over the axes from `axis` on; of the axes before it a bias has the last, or the first."""
-    first = axis_of(node, axis, x.ndim)
+    first = axis_of(axis, x.ndim)
     if not is_inner_broadcast and bias.ndim == x.ndim - 1:
         bias = bias.unsqueeze(first - 1)
     return (x + bias).flatten(first).softmax(-1).reshape(*x.shape)
 
 
-def _activated(node: NodeCall, y: Tensor, activation: str, parameters: Sequence[float]) -> Tensor:
+def _activated(y: Tensor, activation: str, parameters: Sequence[float]) -> Tensor:
     """y after an activation that was fused with what made it."""
     if not activation:
         return y
@@ -94,10 +92,9 @@ def fused_matmul(
 
 @op("FusedGemm")
 def fused_gemm(
-    node: NodeCall,
     a: Tensor,
     b: Tensor,
-    c: MaybeTensor = None,
+    c: MaybeTensor,
     *,
     activation: str = "",
     activation_alpha: float | None,
@@ -109,16 +106,15 @@ def fused_gemm(
 ) -> Tensor:
     """An activation of alpha * A @ B + beta * C."""
     out = plus((a.T if transA else a).matmul(b.T if transB else b) * alpha, None if c is None else c * beta)
-    return _activated(node, out, activation, [p for p in (activation_alpha, activation_beta) if p is not None])
+    return _activated(out, activation, [p for p in (activation_alpha, activation_beta) if p is not None])
 
 
 @op("FusedConv")
 def fused_conv(
-    node: NodeCall,
     x: Tensor,
     weight: Tensor,
-    bias: MaybeTensor = None,
-    z: MaybeTensor = None,
+    bias: MaybeTensor,
+    z: MaybeTensor,
     *,
     activation: str = "",
     activation_params: Floats,
@@ -126,48 +122,33 @@ def fused_conv(
     how: Windows,
 ) -> Tensor:
     """An activation of a convolution, to which another value may be added first."""
-    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
-    y = convolved(node, x, weight, bias, w, group)
-    return _activated(node, plus(y, z), activation, activation_params or ())
+    y = convolved(x, weight, bias, windows_of(x, weight, how), group)
+    return _activated(plus(y, z), activation, activation_params or ())
 
 
 # -- norms ------------------------------------------------------------------------------------------------------------
 
 
-@op("SkipLayerNormalization")
-def skip_layer_normalization(
-    node: NodeCall,
-    x: Tensor,
-    skip: Tensor,
-    gamma: Tensor,
-    beta: MaybeTensor = None,
-    bias: MaybeTensor = None,
-    *,
-    epsilon: float = 1e-12,
-) -> Any:
-    """The layer norm of a sum; the sum is the fourth output."""
-    total = plus(x + skip, bias)
-    return _with_statistics(node, F.layer_norm(total, total.shape[-1], gamma, beta, epsilon), total)
-
-
-@op("SkipSimplifiedLayerNormalization")
-def skip_simplified_layer_normalization(
-    node: NodeCall, x: Tensor, skip: Tensor, gamma: Tensor, bias: MaybeTensor = None, *, epsilon: float = 1e-12
-) -> Any:
-    """The root mean square norm of a sum; the sum is the fourth output."""
-    total = plus(x + skip, bias)
-    return _with_statistics(node, F.rms_norm(total, total.shape[-1], gamma, epsilon), total)
-
-
-def _with_statistics(node: NodeCall, y: Tensor, total: Tensor) -> Any:
+def _of_sum(total: Tensor, norm: Callable[..., Tensor], *weights: Any) -> Any:
+    """The norm of the rows of a sum; the sum is the fourth output."""
     if node.wants(1) or node.wants(2):
         raise node.fail("the outputs mean and inv_std_var are not computed", "leave them off")
-    return (y, None, None, total)[: node.outputs]
+    return (norm(total, total.shape[-1], *weights), None, None, total)[: node.outputs]
 
 
+rows(
+    {
+        "SkipLayerNormalization": lambda x, skip, gamma, beta=None, bias=None, *, epsilon=1e-12: _of_sum(
+            plus(x + skip, bias), F.layer_norm, gamma, beta, epsilon
+        ),
+        "SkipSimplifiedLayerNormalization": lambda x, skip, gamma, bias=None, *, epsilon=1e-12: _of_sum(
+            plus(x + skip, bias), F.rms_norm, gamma, epsilon
+        ),
+    }
+)
 # onnxruntime's name in ai.onnx for RMSNormalization
-rms_normalization.also("", "SimplifiedLayerNormalization", axis=-1, epsilon=1e-5, stash_type=1)
-layer_normalization.also(MICROSOFT, axis=-1, epsilon=1e-5, stash_type=1)
+also(rms_normalization, "SimplifiedLayerNormalization", domain="", axis=-1, epsilon=1e-5, stash_type=1)
+also(layer_normalization, axis=-1, epsilon=1e-5, stash_type=1)
 
 
 @op("GroupNorm")
@@ -190,7 +171,6 @@ def group_norm(
 
 @op("EmbedLayerNormalization")
 def embed_layer_normalization(
-    node: NodeCall,
     ids: Tensor,
     segments: MaybeTensor,
     words: Tensor,
@@ -198,8 +178,8 @@ def embed_layer_normalization(
     segment_rows: MaybeTensor,
     gamma: Tensor,
     beta: Tensor,
-    mask: MaybeTensor = None,
-    position_ids: MaybeTensor = None,
+    mask: MaybeTensor,
+    position_ids: MaybeTensor,
     *,
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
@@ -231,17 +211,17 @@ def is_all_finite(*xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tens
     return reduce(Tensor.bitwise_and, [b.any().logical_not() for b in bad])
 
 
-@op("NhwcMaxPool", passes=max_pool.function)
-def nhwc_max_pool(node: NodeCall, x: Tensor, **how: Any) -> Any:
+@op("NhwcMaxPool", passes=max_pool)
+def nhwc_max_pool(x: Tensor, **how: Any) -> Any:
     """MaxPool of images whose channels are the last axis."""
-    return max_pool.function(node, x.movedim(-1, 1), **how).movedim(1, -1)
+    return max_pool(x.movedim(-1, 1), **how).movedim(1, -1)
 
 
-op("ExpandDims", values=("axis",))(lambda x, axis: x.unsqueeze(int(single(axis))))
-gather_nd.also(MICROSOFT)
-pad.also(MICROSOFT, mode="constant")
-trilu.also(MICROSOFT, upper=1)
-range_.also(MICROSOFT)
+op("ExpandDims", values=("axis",))(lambda x, axis: x.unsqueeze(whole(axis)))
+also(gather_nd)
+also(pad, mode="constant")
+also(trilu, upper=1)
+also(range_)
 
 
 class Heads(NamedTuple):
@@ -254,7 +234,6 @@ class Heads(NamedTuple):
 
 
 def _joint_attention(
-    node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -270,7 +249,7 @@ def _joint_attention(
         k, v = Tensor.cat([past[0], k], dim=2), Tensor.cat([past[1], v], dim=2)
     total = k.shape[2]
     if mask is not None:
-        bias = plus(_hidden(node, mask, q, total).where(how.mask_filter_value, q.new_zeros(1)), bias)
+        bias = plus(_hidden(mask, q, total).where(how.mask_filter_value, q.new_zeros(1)), bias)
     allowed = None
     if how.unidirectional and (before or bias is not None):
         allowed = iota(q, total, 3, 4) <= iota(q, q.shape[2], 2, 4) + before
@@ -279,7 +258,7 @@ def _joint_attention(
     return together(y), k, v
 
 
-def _hidden(node: NodeCall, mask: Tensor, q: Tensor, total: int) -> Tensor:
+def _hidden(mask: Tensor, q: Tensor, total: int) -> Tensor:
     """The keys that a mask hides: lengths (batch,), or zeros of (batch, keys), (batch, queries, keys) or of four
     axes.
     """
@@ -300,49 +279,41 @@ def _hidden(node: NodeCall, mask: Tensor, q: Tensor, total: int) -> Tensor:
 
 @op("Attention")
 def attention(
-    node: NodeCall,
     x: Tensor,
     weights: Tensor,
-    bias: MaybeTensor = None,
-    mask: MaybeTensor = None,
-    past: MaybeTensor = None,
-    attention_bias: MaybeTensor = None,
+    bias: MaybeTensor,
+    mask: MaybeTensor,
+    past: MaybeTensor,
+    attention_bias: MaybeTensor,
     *,
     qkv_hidden_sizes: Numbers,
     how: Heads,
 ) -> Any:
     """Self-attention with its projection: the weights of queries, keys and values side by side."""
     widths = list(qkv_hidden_sizes or [weights.shape[1] // 3] * 3)
-    return self_attention(node, plus(x.matmul(weights), bias), widths, mask, attention_bias, past, how)
+    return self_attention(plus(x.matmul(weights), bias), widths, mask, attention_bias, past, how)
 
 
 def self_attention(
-    node: NodeCall,
-    joined: Tensor,
-    widths: list[int],
-    mask: MaybeTensor,
-    bias: MaybeTensor,
-    past: MaybeTensor,
-    how: Heads,
+    joined: Tensor, widths: list[int], mask: MaybeTensor, bias: MaybeTensor, past: MaybeTensor, how: Heads
 ) -> Any:
     """Attention of queries, keys and values of these widths, which lie side by side, and the cache if it is wanted."""
     q, k, v = [heads_of(p, how.num_heads) for p in joined.split(widths, dim=2)]
     kept = None if past is None else (past[0], past[1])
-    y, k, v = _joint_attention(node, q, k, v, mask, bias, kept, how)
+    y, k, v = _joint_attention(q, k, v, mask, bias, kept, how)
     return (y, Tensor.stack([k, v])) if node.wants(1) else y
 
 
 @op("MultiHeadAttention")
 def multi_head_attention(
-    node: NodeCall,
     query: Tensor,
-    key: MaybeTensor = None,
-    value: MaybeTensor = None,
-    bias: MaybeTensor = None,
-    mask: MaybeTensor = None,
-    attention_bias: MaybeTensor = None,
-    past_key: MaybeTensor = None,
-    past_value: MaybeTensor = None,
+    key: MaybeTensor,
+    value: MaybeTensor,
+    bias: MaybeTensor,
+    mask: MaybeTensor,
+    attention_bias: MaybeTensor,
+    past_key: MaybeTensor,
+    past_value: MaybeTensor,
     *,
     how: Heads,
 ) -> Any:
@@ -361,13 +332,12 @@ def multi_head_attention(
         rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
         q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows)]
     past = None if past_key is None or past_value is None else (past_key, past_value)
-    y, k, v = _joint_attention(node, q, k, v, mask, attention_bias, past, how)
+    y, k, v = _joint_attention(q, k, v, mask, attention_bias, past, how)
     return (y, k, v)[: node.outputs]
 
 
-@op("GroupQueryAttention", values=("total_sequence_length",))
+@op("GroupQueryAttention")
 def group_query_attention(
-    node: NodeCall,
     query: Tensor,
     key: MaybeTensor,
     value: MaybeTensor,
@@ -375,10 +345,10 @@ def group_query_attention(
     past_value: MaybeTensor,
     seqlens_k: Tensor,
     total_sequence_length: Array,
-    cos_cache: MaybeTensor = None,
-    sin_cache: MaybeTensor = None,
-    position_ids: MaybeTensor = None,
-    attention_bias: MaybeTensor = None,
+    cos_cache: MaybeTensor,
+    sin_cache: MaybeTensor,
+    position_ids: MaybeTensor,
+    attention_bias: MaybeTensor,
     *,
     do_rotary: int = 0,
     kv_num_heads: int,
@@ -393,7 +363,7 @@ def group_query_attention(
         size = query.shape[2] // (num_heads + 2 * kv_num_heads)
         query, key, value = query.split([num_heads * size, kv_num_heads * size, kv_num_heads * size], dim=2)
     q, k, v = heads_of(query, num_heads), heads_of(key, kv_num_heads), heads_of(value, kv_num_heads)
-    length, total = q.shape[2], int(single(total_sequence_length))
+    length, total = q.shape[2], whole(total_sequence_length)
     # Keys of each sample before this call's: none in the first one, whatever is padded.
     first = past_key is None or total == length
     ends = seqlens_k.int().reshape(-1)
@@ -406,29 +376,28 @@ def group_query_attention(
         q, k = [rotated(x, cos, sin, rotary_interleaved) for x in (q, k)]
     if past_key is not None and past_value is not None:
         room = max(total, past_key.shape[2])
-        k, v = [_written(node, old, new, starts, room) for old, new in ((past_key, k), (past_value, v))]
+        k, v = [_written(old, new, starts, room) for old, new in ((past_key, k), (past_value, v))]
     left = local_window_size - 1 if local_window_size > 0 else -1
     allowed = visible(q, k.shape[2], starts.reshape(-1, 1, 1, 1), True, left, -1)
     bias = attention_bias
     if bias is not None and bias.shape[-1] < k.shape[2]:
         bias = bias.pad([(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])])
     if softcap:
-        y, _ = scored(node, q, k, v, allowed, bias, scale or None, softcap, None, 0)
+        y, _ = scored(q, k, v, allowed, bias, scale or None, softcap, None, 0)
     else:
         y = attend(q, k, v, allowed, bias, scale or None, guarded=False)
     return (together(y), k, v)[: node.outputs]
 
 
-def _written(node: NodeCall, cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Any:
+def _written(cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Any:
     """A cache of `room` positions with new ones written from each sample's start on."""
     more = room - cache.shape[2]
     cache = cache.pad(((0, 0), (0, 0), (0, more), (0, 0))) if more else cache
-    return tensor_scatter.function(node, cache, new, starts, axis=2, mode="linear")
+    return tensor_scatter(cache, new, starts, axis=2, mode="linear")
 
 
 @op("RotaryEmbedding")
 def rotary_embedding(
-    node: NodeCall,
     x: Tensor,
     position_ids: Tensor,
     cos_cache: Tensor,
@@ -448,4 +417,4 @@ def rotary_embedding(
         length = x.shape[1 if flat else 2]
         places = (places.reshape(1, 1) + iota(x, length, 1, 2)).expand(x.shape[0], length)
     how = {"num_heads": num_heads or x.shape[-1] // width, "rotary_embedding_dim": width, "interleaved": interleaved}
-    return main.rotary_embedding.function(node, x, cos_cache, sin_cache, places, **how)
+    return main.rotary_embedding(x, cos_cache, sin_cache, places, **how)

@@ -9,49 +9,39 @@ import numpy as np
 import regex
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import NodeCall
+from anneal.onnx.execute import node
 from anneal.onnx.ops.control import PATIENCE, filled, text_of
-from anneal.onnx.ops.elementwise import Array, MaybeTensor, Texts, Value, along, ints, plus
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Texts, Value, ints, plus
 from anneal.onnx.ops.images import grid_sample
 from anneal.onnx.ops.indexing import unique
-from anneal.onnx.ops.microsoft import MICROSOFT, op
+from anneal.onnx.ops.microsoft import also, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
 from anneal.onnx.ops.windows import Windows, conv_transpose
 from anneal.ops import sampled
 from anneal.tensor import Tensor
 
 
-@op("NhwcConv", "NhwcFusedConv", passes=fused_conv.function)
-def nhwc_conv(
-    node: NodeCall, x: Tensor, weight: Tensor, bias: MaybeTensor = None, z: MaybeTensor = None, **how: Any
-) -> Any:
+@op("NhwcConv", "NhwcFusedConv", passes=fused_conv)
+def nhwc_conv(x: Tensor, weight: Tensor, bias: MaybeTensor, z: MaybeTensor, **how: Any) -> Any:
     """FusedConv of images and kernels whose channels are the last axis."""
-    data, kernel, other = [None if v is None else v.movedim(-1, 1) for v in (x, weight, z)]
-    return fused_conv.function(node, data, kernel, bias, other, **how).movedim(1, -1)
+    other = None if z is None else z.movedim(-1, 1)
+    return fused_conv(x.movedim(-1, 1), weight.movedim(-1, 1), bias, other, **how).movedim(1, -1)
 
 
-@op("ConvTransposeWithDynamicPads", values=("pads",), passes=conv_transpose.function)
+@op("ConvTransposeWithDynamicPads", passes=conv_transpose)
 def conv_transpose_with_dynamic_pads(
-    node: NodeCall,
-    x: Tensor,
-    weight: Tensor,
-    pads: Array | None = None,
-    bias: MaybeTensor = None,
-    *,
-    how: Windows,
-    **more: Any,
+    x: Tensor, weight: Tensor, pads: MaybeArray, bias: MaybeTensor, *, how: Windows, **more: Any
 ) -> Any:
     """ConvTranspose whose pads are an input."""
     how = how._replace(pads=None if pads is None else ints(pads))
-    return conv_transpose.function(node, x, weight, bias, how=how, **more)
+    return conv_transpose(x, weight, bias, how=how, **more)
 
 
-grid_sample.also(MICROSOFT, align_corners=0, mode="bilinear", padding_mode="zeros")
+also(grid_sample, align_corners=0, mode="bilinear", padding_mode="zeros")
 
 
-@op("CropAndResize", values=("crop_size",))
+@op("CropAndResize")
 def crop_and_resize(
-    node: NodeCall,
     x: Tensor,
     rois: Tensor,
     batch_indices: Tensor,
@@ -70,21 +60,20 @@ def crop_and_resize(
         low, high = rois[:, i : i + 1] * (n - 1), rois[:, i + 2 : i + 3] * (n - 1)
         steps = node.constant(np.arange(m, dtype=np.float32).reshape(1, -1))
         at = low + steps * ((high - low) / (m - 1)) if m > 1 else (low + high) * 0.5
-        at = at.reshape(count, *along(i, 2, m)).expand(count, *sizes)
+        at = at.reshape(count, *[(m, 1), (1, m)][i]).expand(count, *sizes)
         inside.append((at >= 0) & (at <= n - 1))
         places.append((at if mode == "bilinear" else (at + 0.5).floor()).reshape(count, -1))
     y = sampled(images, places, mode, "border", True).reshape(count, x.shape[1], *sizes)
     return (inside[0] & inside[1]).unsqueeze(1).where(y, extrapolation_value)
 
 
-@op("SkipGroupNorm", passes=group_norm.function)
+@op("SkipGroupNorm", passes=group_norm)
 def skip_group_norm(
-    node: NodeCall,
     x: Tensor,
     gamma: Tensor,
     beta: Tensor,
     skip: Tensor,
-    bias: MaybeTensor = None,
+    bias: MaybeTensor,
     *,
     channels_last: int = 1,
     **how: Any,
@@ -93,7 +82,7 @@ def skip_group_norm(
     if skip.ndim == 2:
         skip = skip.reshape(skip.shape[0], 1, 1, -1) if channels_last else skip.reshape(*skip.shape, 1, 1)
     total = plus(x + skip, bias if bias is None or channels_last else bias.reshape(-1, 1, 1))
-    return (group_norm.function(node, total, gamma, beta, channels_last=channels_last, **how), total)[: node.outputs]
+    return (group_norm(total, gamma, beta, channels_last=channels_last, **how), total)[: node.outputs]
 
 
 # -- rows and windows of memory ---------------------------------------------------------------------------------------
@@ -103,15 +92,15 @@ def skip_group_norm(
 op("UnfoldTensor")(lambda x, *, dim=-1, size, step=1: x.unfold(dim, size, step))
 
 
-@op("Unique", raw=True)
-def unique_in_order(node: NodeCall, x: Value) -> tuple[Array, ...]:
+@op("Unique")
+def unique_in_order(x: Value) -> tuple[Array, ...]:
     """The different elements in the order in which they come, where each stands among them, and how many there are."""
-    found, _, inverse, counts = unique.function(node, x, sorted=0)
+    found, _, inverse, counts = unique(x, sorted=0)
     return found, inverse, counts
 
 
-@op("NGramRepeatBlock", raw=True)
-def ngram_repeat_block(node: NodeCall, ids: Value, scores: Value, *, ngram_size: int) -> Array:
+@op("NGramRepeatBlock")
+def ngram_repeat_block(ids: Value, scores: Value, *, ngram_size: int) -> Array:
     """Scores, minus infinity for each token that would repeat a sequence of `ngram_size` tokens."""
     rows, out = node.host(ids, "its tokens are compared"), np.array(node.host(scores, "its tokens are compared"))
     if ngram_size < 1:
@@ -128,22 +117,22 @@ def ngram_repeat_block(node: NodeCall, ids: Value, scores: Value, *, ngram_size:
 
 
 @op("ComplexMul", "ComplexMulConj")
-def complex_mul(node: NodeCall, a: Tensor, b: Tensor) -> Tensor:
+def complex_mul(a: Tensor, b: Tensor) -> Tensor:
     """The product of complex numbers, which are pairs of the last axis; with Conj of the second's conjugates."""
     (ar, ai), (br, bi) = (a[..., 0], a[..., 1]), (b[..., 0], b[..., 1])
     bi = bi * (-1 if node.op == "ComplexMulConj" else 1)
     return Tensor.stack([ar * br - ai * bi, ar * bi + ai * br], dim=-1)
 
 
-@op("Inverse", raw=True)
-def inverse(node: NodeCall, x: Value) -> Array:
+@op("Inverse")
+def inverse(x: Value) -> Array:
     """The inverses of square matrices, the last two axes, by LAPACK on the host."""
     array = node.host(x, "an inverse is computed on the host")
     return np.asarray(np.linalg.inv(array.astype(np.float64)).astype(array.dtype))
 
 
-@op("DynamicTimeWarping", raw=True)
-def dynamic_time_warping(node: NodeCall, x: Value) -> Array:
+@op("DynamicTimeWarping")
+def dynamic_time_warping(x: Value) -> Array:
     """The cheapest way from the first to the last place of a table of costs, as rows and columns: (2, steps)."""
     cost = node.host(x, "the way is found on the host")
     cost = cost.reshape(cost.shape[-2:]).astype(np.float64)
@@ -169,12 +158,7 @@ def dynamic_time_warping(node: NodeCall, x: Value) -> Array:
 
 @op("BiasDropout")
 def bias_dropout(
-    node: NodeCall,
-    x: Tensor,
-    bias: Tensor,
-    residual: MaybeTensor = None,
-    ratio: MaybeTensor = None,
-    training_mode: MaybeTensor = None,
+    x: Tensor, bias: Tensor, residual: MaybeTensor, ratio: MaybeTensor, training_mode: MaybeTensor
 ) -> Tensor:
     """x + bias + residual: nothing is dropped where nothing is trained."""
     if node.wants(1):
@@ -193,15 +177,9 @@ def gated_rms_norm(
     return (y * (z.sigmoid() if activation == "sigmoid" else z.silu())).cast(x.dtype)
 
 
-@op("RelativePositionBias", values=("query_length", "key_length"))
+@op("RelativePositionBias")
 def relative_position_bias(
-    node: NodeCall,
-    table: Tensor,
-    query_length: Array,
-    key_length: Array,
-    *,
-    is_bidirectional: int = 0,
-    max_distance: int,
+    table: Tensor, query_length: Array, key_length: Array, *, is_bidirectional: int = 0, max_distance: int
 ) -> Tensor:
     """T5's bias for each pair of positions: rows of a table by the logarithm of their distance (Raffel et al., 2019).
 
@@ -226,21 +204,14 @@ def relative_position_bias(
     return found.permute(2, 0, 1).unsqueeze(0)
 
 
-@op("Tokenizer", raw=True)
+@op("Tokenizer")
 def tokenizer(
-    node: NodeCall,
-    x: Value,
-    *,
-    mark: int,
-    mincharnum: int,
-    pad_value: str,
-    separators: Texts,
-    tokenexp: str | None,
+    x: Value, *, mark: int, mincharnum: int, pad_value: str, separators: Texts, tokenexp: str | None
 ) -> Array:
     """The words of each text, filled up to one length: what a pattern matches, what stands between separators (which
     are patterns), or, for the separator "", the single characters. `mark` puts two marks around them.
     """
-    texts = text_of(node, x)
+    texts = text_of(x)
     if (tokenexp is None) == (separators is None):
         raise node.fail("has separators or tokenexp, one of them")
     try:
@@ -251,7 +222,7 @@ def tokenizer(
         raise node.fail(f"its pattern takes more than {PATIENCE:g} s for a text", "simplify it") from None
     if mark:
         rows = [["\x02", *row, "\x03"] for row in rows]
-    return filled(node, rows, pad_value, texts.shape)
+    return filled(rows, pad_value, texts.shape)
 
 
 def _words(text: str, separators: Texts, pattern: str | None, least: int) -> Iterator[str]:
@@ -274,8 +245,8 @@ def _parts(text: str, separator: str) -> Iterator[str]:
     yield text[begin:]
 
 
-@op("MurmurHash3", raw=True)
-def murmur_hash(node: NodeCall, x: Value, *, positive: int = 1, seed: int = 0) -> Array:
+@op("MurmurHash3")
+def murmur_hash(x: Value, *, positive: int = 1, seed: int = 0) -> Array:
     """MurmurHash3 of 32 bits of each element: of a text's UTF-8, of a number's bytes."""
     array = node.host(x, "its bytes are hashed on the host")
     texts = array.dtype.kind in "OUS"

@@ -7,22 +7,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import NodeCall
+from anneal.onnx.execute import node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, axis_of, plus
 from anneal.onnx.ops.indexing import gather
 from anneal.onnx.ops.microsoft import op
 from anneal.tensor import Tensor
 
 
-@op("MatMulNBits", values=("b", "scales", "zero_points", "g_idx"))
+@op("MatMulNBits")
 def matmul_nbits(
-    node: NodeCall,
     a: Tensor,
     b: Array,
     scales: Array,
-    zero_points: MaybeArray = None,
-    g_idx: MaybeArray = None,
-    bias: MaybeTensor = None,
+    zero_points: MaybeArray,
+    g_idx: MaybeArray,
+    bias: MaybeTensor,
     *,
     K: int,
     N: int,
@@ -73,13 +72,12 @@ def unpacked(x: Array, bits: int) -> Array:
     return np.stack(parts, -1).reshape(*x.shape[:-1], x.shape[-1] * per)
 
 
-@op("GatherBlockQuantized", values=("data", "scales", "zero_points"))
+@op("GatherBlockQuantized")
 def gather_block_quantized(
-    node: NodeCall,
     data: Array,
     index: Tensor,
     scales: Array,
-    zero_points: MaybeArray = None,
+    zero_points: MaybeArray,
     *,
     bits: int = 4,
     block_size: int = 128,
@@ -89,7 +87,7 @@ def gather_block_quantized(
     """Gather of a table of 2 to 8 bits with a scale for each block of an axis; unpacked once, on the host."""
     if data.dtype.name.startswith("float") or block_size < 1:
         raise node.fail(f"a table of {data.dtype.name} with blocks of {block_size}; integers in blocks are read")
-    packed, along = data.dtype == np.uint8, axis_of(node, quantize_axis, data.ndim)
+    packed, along = data.dtype == np.uint8, axis_of(quantize_axis, data.ndim)
 
     def table() -> Array:
         steps = unpacked(data, bits) if packed else data
@@ -97,7 +95,7 @@ def gather_block_quantized(
         blocks = np.minimum(np.arange(steps.shape[along]) // block_size, scales.shape[along] - 1)
         return _scaled(steps, scales, zeros, 1 << (bits - 1) if packed else 0, blocks, along).astype(scales.dtype)
 
-    return gather.function(node, node.constant(table, (data, scales, zero_points)), index, axis=gather_axis)
+    return gather(node.constant(table, (data, scales, zero_points)), index, axis=gather_axis)
 
 
 _NF4 = (
@@ -126,9 +124,8 @@ _HALF = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
 _FP4 = (*_HALF, *[-v for v in _HALF])
 
 
-@op("MatMulBnb4", values=("b", "absmax"))
+@op("MatMulBnb4")
 def matmul_bnb4(
-    node: NodeCall,
     a: Tensor,
     b: Array,
     absmax: Array,
@@ -178,7 +175,7 @@ _GATES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _routed(node: NodeCall, router: Tensor, k: int, normalise: int) -> Any:
+def _routed(router: Tensor, k: int, normalise: int) -> Any:
     """(rows, experts): the weight of each expert, 0 but for the k with the largest scores."""
     scores = router.float()
     experts = scores.shape[1]
@@ -191,7 +188,7 @@ def _routed(node: NodeCall, router: Tensor, k: int, normalise: int) -> Any:
     return chosen.where(scores, -np.inf).softmax(1) if normalise else chosen.where(scores.softmax(1), 0.0)
 
 
-def _gated(node: NodeCall, h: Tensor, other: MaybeTensor, how: Mixture) -> Any:
+def _gated(h: Tensor, other: MaybeTensor, how: Mixture) -> Any:
     """The activation of the first product; of swiglu with the gate beside it, or in every second column."""
     kind = how.activation_type
     if kind == "swiglu":
@@ -213,7 +210,7 @@ def _gated(node: NodeCall, h: Tensor, other: MaybeTensor, how: Mixture) -> Any:
     return y if other is None else y * other
 
 
-def _mixed(node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Any, Any]], how: Mixture) -> Any:
+def _mixed(x: Tensor, router: Tensor, layers: list[tuple[Any, Any]], how: Mixture) -> Any:
     """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases, None without.
 
     Every expert computes every row, and the rows of those that a router did not choose count nothing: shapes stay
@@ -227,29 +224,28 @@ def _mixed(node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Any, An
         return plus(h.matmul(weight.mT), None if bias is None else bias.unsqueeze(1))
 
     gate = None if layers[2][0] is None else through(rows, *layers[2])
-    y = through(_gated(node, through(rows, *layers[0]), gate, how), *layers[1])
-    weights = _routed(node, router, how.k, how.normalize_routing_weights)
+    y = through(_gated(through(rows, *layers[0]), gate, how), *layers[1])
+    weights = _routed(router, how.k, how.normalize_routing_weights)
     return (y * weights.T.unsqueeze(-1).cast(y.dtype)).sum(0).reshape(*x.shape)
 
 
 @op("MoE")
 def moe(
-    node: NodeCall,
     x: Tensor,
     router: Tensor,
     w1: Tensor,
     b1: MaybeTensor,
     w2: Tensor,
-    b2: MaybeTensor = None,
-    w3: MaybeTensor = None,
-    b3: MaybeTensor = None,
+    b2: MaybeTensor,
+    w3: MaybeTensor,
+    b3: MaybeTensor,
     *,
     how: Mixture,
 ) -> Any:
     """The results of the k experts with the largest scores for each row, weighted by softmax over all scores, or over
     those of the k.
     """
-    return _mixed(node, x, router, [(w1, b1), (w2, b2), (w3, b3)], how)
+    return _mixed(x, router, [(w1, b1), (w2, b2), (w3, b3)], how)
 
 
 _PACKED = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
@@ -257,7 +253,6 @@ _PACKED = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
 
 @op("QMoE", values=_PACKED)
 def qmoe(
-    node: NodeCall,
     x: Tensor,
     router: Tensor,
     w1: Array,
@@ -265,14 +260,14 @@ def qmoe(
     b1: MaybeTensor,
     w2: Array,
     s2: MaybeArray,
-    b2: MaybeTensor = None,
-    w3: MaybeArray = None,
-    s3: MaybeArray = None,
-    b3: MaybeTensor = None,
-    z1: MaybeArray = None,
-    z2: MaybeArray = None,
-    z3: MaybeArray = None,
-    router_weights: MaybeTensor = None,
+    b2: MaybeTensor,
+    w3: MaybeArray,
+    s3: MaybeArray,
+    b3: MaybeTensor,
+    z1: MaybeArray,
+    z2: MaybeArray,
+    z3: MaybeArray,
+    router_weights: MaybeTensor,
     *,
     accuracy_level: int = 0,
     block_size: int = 0,
@@ -296,7 +291,7 @@ def qmoe(
         return node.constant(lambda: _weights(w, s, z, expert_weight_bits, block_size).astype(x.dtype.name), (w, s, z))
 
     layers = [(layer(w1, s1, z1), b1), (layer(w2, s2, z2), b2), (layer(w3, s3, z3), b3)]
-    return _mixed(node, x, router, layers, how)
+    return _mixed(x, router, layers, how)
 
 
 def _weights(packed: Array, scales: Array, zeros: MaybeArray, bits: int, block: int) -> Array:

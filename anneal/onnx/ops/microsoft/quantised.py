@@ -6,18 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from anneal.onnx.execute import NodeCall
+from anneal.onnx.execute import node
 from anneal.onnx.ops import quantised as main
 from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
 from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, Value, axis_of, plus, total_of
-from anneal.onnx.ops.microsoft import MICROSOFT, op
+from anneal.onnx.ops.microsoft import also, op
 from anneal.onnx.ops.microsoft.layers import Heads, embed_layer_normalization, self_attention
 from anneal.onnx.ops.windows import Windows, average_pool
-from anneal.onnx.registry import given_node
 from anneal.tensor import Tensor
 
 for _one in (main.quantize_linear, main.dequantize_linear, main.qlinear_conv):
-    _one.also(MICROSOFT)
+    also(_one)
 
 # -- elementwise ------------------------------------------------------------------------------------------------------
 
@@ -40,20 +39,18 @@ def _through(name: str, function: Callable[..., Tensor], count: int = 1, first: 
     result have a scale and a zero point behind them.
     """
 
-    floats = given_node(function)
-
-    def computed(node: NodeCall, *inputs: Any, **how: Any) -> Tensor:
+    def computed(*inputs: Tensor, **how: Any) -> Tensor:
         behind = first + 3 * count
         values = [_read(*inputs[i : i + 3]) for i in range(first, behind, 3)]
-        return _written(floats(node, *inputs[:first], *values, **how), inputs[first], *inputs[behind:])
+        return _written(function(*inputs[:first], *values, **how), inputs[first], *inputs[behind:])
 
     op(name, passes=function)(computed)
 
 
-def _means(node: NodeCall, x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows) -> Tensor:
+def _means(x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window."""
     data = x.movedim(-1, 1) if channels_last else x
-    y: Tensor = average_pool.function(node, data, count_include_pad=count_include_pad, how=how)
+    y: Tensor = average_pool(data, count_include_pad=count_include_pad, how=how)
     return y.movedim(1, -1) if channels_last else y
 
 
@@ -77,12 +74,12 @@ _through("QLinearAveragePool", _means)
 
 
 @op("QLinearConcat")
-def qlinear_concat(node: NodeCall, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
+def qlinear_concat(y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
     """Quantised values, each with its scale and zero point behind it, one after the other."""
     if not inputs or len(inputs) % 3:
         raise node.fail(f"{len(inputs)} inputs; each value has a scale and a zero point behind it")
     parts = [_read(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
-    return _written(Tensor.cat(parts, dim=axis_of(node, axis, parts[0].ndim)), inputs[0], y_scale, y_zero)
+    return _written(Tensor.cat(parts, dim=axis_of(axis, parts[0].ndim)), inputs[0], y_scale, y_zero)
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
@@ -101,41 +98,37 @@ def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
 
 
 @op("DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(
-    node: NodeCall, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: MaybeTensor = None, bias: MaybeTensor = None
-) -> Tensor:
+def dynamic_quantize_matmul(a: Tensor, b: Tensor, b_scale: Tensor, b_zero: MaybeTensor, bias: MaybeTensor) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
-    return plus(_of_floats(a, main.columns_of(node, a, b, b_zero), main.for_columns(b_scale)), bias)
+    return plus(_of_floats(a, main.columns_of(a, b, b_zero), main.for_columns(b_scale)), bias)
 
 
 @op("MatMulIntegerToFloat")
 def matmul_integer_to_float(
-    node: NodeCall,
     a: Tensor,
     b: Tensor,
     a_scale: Tensor,
     b_scale: Tensor,
-    a_zero: MaybeTensor = None,
-    b_zero: MaybeTensor = None,
-    bias: MaybeTensor = None,
+    a_zero: MaybeTensor,
+    b_zero: MaybeTensor,
+    bias: MaybeTensor,
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
-    total = main.exact_matmul(main.integers(a, _scalar(a_zero)), main.columns_of(node, a, b, b_zero))
+    total = main.exact_matmul(main.integers(a, _scalar(a_zero)), main.columns_of(a, b, b_zero))
     return plus(total.cast(a_scale.dtype) * (a_scale.reshape(()) * main.for_columns(b_scale)), bias)
 
 
 @op("QGemm")
 def qgemm(
-    node: NodeCall,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Tensor,
     b: Tensor,
     b_scale: Tensor,
     b_zero: Tensor,
-    c: MaybeTensor = None,
-    y_scale: MaybeTensor = None,
-    y_zero: MaybeTensor = None,
+    c: MaybeTensor,
+    y_scale: MaybeTensor,
+    y_zero: MaybeTensor,
     *,
     alpha: float = 1.0,
     transA: int = 0,
@@ -143,7 +136,7 @@ def qgemm(
 ) -> Tensor:
     """alpha * (A @ B + C) of quantised matrices and int32, quantised if there is a scale for it, else as floats."""
     left = main.integers(a, a_zero.reshape(()))
-    right = main.weight_of(node, b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
+    right = main.weight_of(b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
     total = plus(main.exact_matmul(left.T if transA else left, right.T if transB else right), c)
     factor = a_scale.reshape(()) * main.for_columns(b_scale) * alpha
     if y_scale is None:
@@ -156,35 +149,33 @@ def qgemm(
 
 @op("QAttention")
 def qattention(
-    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
     x_scale: Tensor,
     weight_scale: Tensor,
-    mask: MaybeTensor = None,
-    x_zero: MaybeTensor = None,
-    weight_zero: MaybeTensor = None,
-    past: MaybeTensor = None,
+    mask: MaybeTensor,
+    x_zero: MaybeTensor,
+    weight_zero: MaybeTensor,
+    past: MaybeTensor,
     *,
     how: Heads,
 ) -> Any:
     """Self-attention whose projection is a product of quantised matrices."""
-    total = main.exact_matmul(main.integers(x, _scalar(x_zero)), main.columns_of(node, x, weight, weight_zero))
+    total = main.exact_matmul(main.integers(x, _scalar(x_zero)), main.columns_of(x, weight, weight_zero))
     joined = total.float() * (x_scale.reshape(()) * main.for_columns(weight_scale)) + bias
-    return self_attention(node, joined, [weight.shape[1] // 3] * 3, mask, None, past, how)
+    return self_attention(joined, [weight.shape[1] // 3] * 3, mask, None, past, how)
 
 
 @op("QEmbedLayerNormalization")
-def qembed_layer_normalization(
-    node: NodeCall, ids: Tensor, segments: MaybeTensor, *tables: MaybeTensor, epsilon: float = 1e-12
-) -> Any:
+def qembed_layer_normalization(ids: Tensor, segments: MaybeTensor, *tables: MaybeTensor, epsilon: float = 1e-12) -> Any:
     """EmbedLayerNormalization of quantised tables, of words, positions, segments, gamma and beta: the inputs are these,
     the mask, the scale of each, and the zero point of each.
     """
     triples = zip(tables[:5], tables[6:11], tables[11:])
-    read = [None if x is None or scale is None else _read(x, scale, zero) for x, scale, zero in triples]
-    return embed_layer_normalization.function(node, ids, segments, *read, tables[5], epsilon=epsilon)
+    read: Any = [None if x is None or scale is None else _read(x, scale, zero) for x, scale, zero in triples]
+    words, places, rows, gamma, beta = read
+    return embed_layer_normalization(ids, segments, words, places, rows, gamma, beta, tables[5], None, epsilon=epsilon)
 
 
 @dataclass(frozen=True)
@@ -212,21 +203,20 @@ class QuantisedCell(Cell):
         return total.float() * (scale * self.state_scale)  # type: ignore[no-any-return]
 
 
-@op("DynamicQuantizeLSTM", raw=True)
+@op("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(
-    node: NodeCall,
     x: Value,
     w: Value,
     r: Value,
-    b: MaybeValue = None,
-    sequence_lens: MaybeValue = None,
-    initial_h: MaybeValue = None,
-    initial_c: MaybeValue = None,
-    p: MaybeValue = None,
-    w_scale: MaybeValue = None,
-    w_zero: MaybeValue = None,
-    r_scale: MaybeValue = None,
-    r_zero: MaybeValue = None,
+    b: MaybeValue,
+    sequence_lens: MaybeValue,
+    initial_h: MaybeValue,
+    initial_c: MaybeValue,
+    p: MaybeValue,
+    w_scale: MaybeValue,
+    w_zero: MaybeValue,
+    r_scale: MaybeValue,
+    r_zero: MaybeValue,
     *,
     how: Layer,
 ) -> Any:
@@ -236,11 +226,11 @@ def dynamic_quantize_lstm(
     if how.input_forget:
         raise node.fail("input_forget=1 is not computed")
     weights, states, biases, peeps, less = node.tensor([w, r, b, p, r_zero])
-    count = directions_of(node, how, states[..., : states.shape[-1] // 4])
-    functions = activations_of(node, how, ["Sigmoid", "Tanh", "Tanh"], count)
+    count = directions_of(how, states[..., : states.shape[-1] // 4])
+    functions = activations_of(how, ["Sigmoid", "Tanh", "Tanh"], count)
     scales = [s.reshape(count, -1) for s in node.tensor([w_scale, r_scale])]
     less = None if less is None else less.reshape(count, -1)
-    inputs = main.weight_of(node, weights, node.tensor(w_zero), [1], (count, 1, -1))
+    inputs = main.weight_of(weights, node.tensor(w_zero), [1], (count, 1, -1))
     narrow = main.is_narrow(states, node.of.constants.held(states), [1])
     cells = []
     for d in range(count):
@@ -249,4 +239,4 @@ def dynamic_quantize_lstm(
         by, state_by, state_less = [None if t is None else main.for_columns(t[d]) for t in (*scales, less)]
         cells.append(QuantisedCell(inputs[d], states[d], bias, None, peephole, by, state_by, state_less, narrow))
     initial = node.tensor([initial_h, initial_c])
-    return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)
+    return run_layer(node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)

@@ -9,22 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, is_float
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, floats, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.values import Map
 from anneal.tensor import Tensor
 
 
-@op("ArrayFeatureExtractor")
+# text is on the host
+@op("ArrayFeatureExtractor", host=lambda x, i: np.take(x.reshape(1, -1) if x.ndim == 1 else x, i.reshape(-1), -1))
 def array_feature_extractor(x: Tensor, index: Tensor) -> Tensor:
     """The columns (of the last axis) that an index names; a vector is a row."""
     x = x.reshape(1, -1) if x.ndim == 1 else x
     return x.index_select(x.ndim - 1, index.int().reshape(-1))
 
-
-# the same of text
-array_feature_extractor.host(lambda x, i: np.take(x.reshape(1, -1) if x.ndim == 1 else x, i.reshape(-1), -1))
 
 op("Binarizer")(lambda x, *, threshold: (x > threshold).cast(x.dtype))
 
@@ -39,7 +37,6 @@ def feature_vectorizer(*xs: Tensor, inputdimensions: Numbers) -> Tensor:
 
 @op("Imputer")
 def imputer(
-    node: NodeCall,
     x: Tensor,
     *,
     imputed_value_floats: Floats,
@@ -60,19 +57,24 @@ def imputer(
 @op("Normalizer")
 def normalizer(x: Tensor, *, norm: str) -> Tensor:
     """Rows over their largest element, their sum of sizes, or the root of their sum of squares; of zeros themselves."""
-    x = x if is_float(x) else x.float()
+    x = floats(x)
     axis = x.ndim - 1
     by = x.amax(axis, keepdim=True) if norm == "MAX" else x.norm(1 if norm == "L1" else 2, axis, keepdim=True)
     return (by == 0).where(x, x / by).float()
 
 
+def known(numbers: Any) -> Tensor:
+    """A list of floats as a Tensor, which is made once."""
+    return node.constant(np.array(numbers, np.float32))
+
+
 @op("Scaler")
-def scaler(node: NodeCall, x: Tensor, *, offset: Floats, scale: Floats) -> Tensor:
+def scaler(x: Tensor, *, offset: Floats, scale: Floats) -> Tensor:
     """(x - offset) * scale, each a number or one for each column."""
     x = x.float()
     if offset:
-        x = x - node.constant(np.array(offset, np.float32))
-    return x * node.constant(np.array(scale, np.float32)) if scale else x
+        x = x - known(offset)
+    return x * known(scale) if scale else x
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -92,15 +94,9 @@ def _row(values: Sequence[Any], dtype: Any) -> Array:
     return out
 
 
-@op("CategoryMapper", raw=True)
+@op("CategoryMapper")
 def category_mapper(
-    node: NodeCall,
-    x: Value,
-    *,
-    cats_int64s: Numbers,
-    cats_strings: Texts,
-    default_int64: int,
-    default_string: str,
+    x: Value, *, cats_int64s: Numbers, cats_strings: Texts, default_int64: int, default_string: str
 ) -> Array:
     """Text as the integers that stand beside it, or integers as text."""
     numbers, texts = cats_int64s or (), cats_strings or ()
@@ -109,18 +105,16 @@ def category_mapper(
     return _looked_up(node.host(x), numbers, texts, default_string, object)
 
 
-@op("LabelEncoder", raw=True)
-def label_encoder_old(
-    node: NodeCall, x: Value, *, classes_strings: Texts, default_int64: int, default_string: str
-) -> Any:
+@op("LabelEncoder")
+def label_encoder_old(x: Value, *, classes_strings: Texts, default_int64: int, default_string: str) -> Any:
     """Version 1: texts as their positions in a list, or positions as texts."""
-    texts, default = classes_strings or (), {"default_int64": default_int64, "default_string": default_string}
-    return category_mapper.function(node, x, cats_int64s=range(len(texts)), cats_strings=texts, **default)
+    texts = classes_strings or ()
+    how: Any = {"default_int64": default_int64, "default_string": default_string}
+    return category_mapper(x, cats_int64s=range(len(texts)), cats_strings=texts, **how)
 
 
-@op("LabelEncoder", since=2, raw=True)
+@op("LabelEncoder", since=2)
 def label_encoder(
-    node: NodeCall,
     x: Value,
     *,
     default_float: float,
@@ -155,15 +149,8 @@ def label_encoder(
     raise node.fail("the values are missing")
 
 
-@op("OneHotEncoder", raw=True)
-def one_hot_encoder(
-    node: NodeCall,
-    x: Value,
-    *,
-    cats_int64s: Numbers,
-    cats_strings: Texts,
-    zeros: int,
-) -> Array:
+@op("OneHotEncoder")
+def one_hot_encoder(x: Value, *, cats_int64s: Numbers, cats_strings: Texts, zeros: int) -> Array:
     """A new last axis with 1 at the element's place in a list of categories, and zeros for what is not in it."""
     values = node.host(x)
     keys = cats_strings or cats_int64s or ()
@@ -186,7 +173,7 @@ TRANSFORMED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def labelled(node: NodeCall, place: Tensor, numbers: Numbers, texts: Texts) -> Value:
+def labelled(place: Tensor, numbers: Numbers, texts: Texts) -> Value:
     """Classes by their position, as integers or as text."""
     if texts:
         names = np.array(texts, object)
@@ -196,26 +183,19 @@ def labelled(node: NodeCall, place: Tensor, numbers: Numbers, texts: Texts) -> V
 
 @op("LinearRegressor")
 def linear_regressor(
-    node: NodeCall,
-    x: Tensor,
-    *,
-    coefficients: Sequence[float],
-    intercepts: Floats,
-    post_transform: str,
-    targets: int,
+    x: Tensor, *, coefficients: Sequence[float], intercepts: Floats, post_transform: str, targets: int
 ) -> Tensor:
     """A linear function of the columns for each target."""
-    return TRANSFORMED[post_transform](_linear(node, x, coefficients, intercepts, targets))
+    return TRANSFORMED[post_transform](_linear(x, coefficients, intercepts, targets))
 
 
-def _linear(node: NodeCall, x: Tensor, coefficients: Floats, intercepts: Any, count: int) -> Tensor:
-    y = _rows(x) @ _weights(node, coefficients, count)
-    return y + node.constant(np.array(intercepts, np.float32)) if intercepts else y
+def _linear(x: Tensor, coefficients: Floats, intercepts: Any, count: int) -> Tensor:
+    y = _rows(x) @ _weights(coefficients, count)
+    return y + known(intercepts) if intercepts else y
 
 
 @op("LinearClassifier")
 def linear_classifier(
-    node: NodeCall,
     x: Tensor,
     *,
     classlabels_ints: Numbers,
@@ -229,24 +209,18 @@ def linear_classifier(
     count = len(classlabels_strings or classlabels_ints or ())
     width = x.shape[-1]
     rows = len(coefficients) // width
-    scores = _linear(node, x, coefficients, intercepts, rows)
+    scores = _linear(x, coefficients, intercepts, rows)
     if rows == 1 and count == 2:
         # The class behind the score, where that is above 0 (LOGISTIC: 0.5 of its sigmoid).
         place = (scores[:, 0] > 0).int()
         scores = Tensor.cat([-scores, scores], dim=1)
     else:
         place = scores.argmax(-1)
-    return labelled(node, place, classlabels_ints, classlabels_strings), TRANSFORMED[post_transform](scores)
+    return labelled(place, classlabels_ints, classlabels_strings), TRANSFORMED[post_transform](scores)
 
 
-@op("ZipMap", raw=True)
-def zip_map(
-    node: NodeCall,
-    x: Value,
-    *,
-    classlabels_int64s: Numbers,
-    classlabels_strings: Texts,
-) -> list[Map]:
+@op("ZipMap")
+def zip_map(x: Value, *, classlabels_int64s: Numbers, classlabels_strings: Texts) -> list[Map]:
     """A map for each row, from class labels to its numbers."""
     keys = classlabels_strings or classlabels_int64s or ()
     rows = node.host(x, "its results are maps")
@@ -256,28 +230,22 @@ def zip_map(
     return [Map(dict(zip(keys, row))) for row in rows.tolist()]
 
 
-@op("DictVectorizer", raw=True)
-def dict_vectorizer(
-    node: NodeCall,
-    x: Any,
-    *,
-    int64_vocabulary: Numbers,
-    string_vocabulary: Texts,
-) -> Array:
+@op("DictVectorizer")
+def dict_vectorizer(x: Any, *, int64_vocabulary: Numbers, string_vocabulary: Texts) -> Array:
     """The numbers that a map has for the keys of a list, 0 for those that it does not have: (1, keys)."""
     keys = string_vocabulary or int64_vocabulary or ()
-    entries = _entries(node, x)
+    entries = _entries(x)
     kind = type(next(iter(entries.values()), np.float32(0)))
     blank = "" if kind is str else kind(0)
     return _row([entries.get(k, blank) for k in keys], object if kind is str else kind).reshape(1, -1)
 
 
-@op("CastMap", raw=True)
-def cast_map(node: NodeCall, x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
+@op("CastMap")
+def cast_map(x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
     """The values of a map with whole numbers as keys, in their order (DENSE), or at the places that the keys name
     (SPARSE), as numbers or texts: (1, n).
     """
-    entries = _entries(node, x)
+    entries = _entries(x)
     forms: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
         "TO_FLOAT": (float, np.float32, 0.0),
         "TO_INT64": (int, np.int64, 0),
@@ -298,7 +266,7 @@ def cast_map(node: NodeCall, x: Any, *, cast_to: str, map_form: str, max_map: in
     return _row(values, dtype).reshape(1, -1)
 
 
-def _entries(node: NodeCall, x: Any) -> Any:
+def _entries(x: Any) -> Any:
     if not isinstance(x, Map):
         raise node.fail("takes a map")
     return x.entries
@@ -318,9 +286,9 @@ class Machine(NamedTuple):
     support_vectors: Floats = None
 
 
-def _kernel(node: NodeCall, x: Tensor, count: int, how: Machine) -> Tensor:
+def _kernel(x: Tensor, count: int, how: Machine) -> Tensor:
     """(rows, vectors): what the kernel makes of each pair of a row and one of `count` support vectors."""
-    vectors, kind = _matrix(node, how.support_vectors, count, "support_vectors"), how.kernel_type
+    vectors, kind = _matrix(how.support_vectors, count, "support_vectors"), how.kernel_type
     gamma, coef0, degree = [*(how.kernel_params or ()), *[0.0] * 3][:3]
     products = x @ node.constant(vectors.T)
     if kind == "LINEAR":
@@ -333,7 +301,7 @@ def _kernel(node: NodeCall, x: Tensor, count: int, how: Machine) -> Tensor:
     return ((less * less).sum(-1) * -gamma).exp()
 
 
-def _matrix(node: NodeCall, values: Floats, rows: int, what: str) -> Array:
+def _matrix(values: Floats, rows: int, what: str) -> Array:
     """(rows, n) float32 numbers of a list."""
     array = np.array(values or (), np.float32)
     if rows < 1 or not array.size or array.size % rows:
@@ -341,21 +309,21 @@ def _matrix(node: NodeCall, values: Floats, rows: int, what: str) -> Array:
     return array.reshape(rows, -1)
 
 
-def _weights(node: NodeCall, coefficients: Floats, count: int) -> Tensor:
+def _weights(coefficients: Floats, count: int) -> Tensor:
     """(columns, count) weights of linear functions."""
-    return node.constant(_matrix(node, coefficients, count, "coefficients").T)
+    return node.constant(_matrix(coefficients, count, "coefficients").T)
 
 
 @op("SVMRegressor")
-def svm_regressor(node: NodeCall, x: Tensor, *, n_supports: int, one_class: int, how: Machine) -> Tensor:
+def svm_regressor(x: Tensor, *, n_supports: int, one_class: int, how: Machine) -> Tensor:
     """Kernels with the support vectors times coefficients, plus rho; of one class whether that is above 0: 1 or -1.
 
     Without support vectors it is a linear function. `post_transform` changes nothing, in onnxruntime either.
     """
     x = _rows(x)
     if n_supports > 0:
-        x = _kernel(node, x, n_supports, how)
-    score = x @ _weights(node, how.coefficients, 1) + float(how.rho[0] if how.rho else 0.0)
+        x = _kernel(x, n_supports, how)
+    score = x @ _weights(how.coefficients, 1) + float(how.rho[0] if how.rho else 0.0)
     if not one_class:
         return score
     return (score > 0).where(1.0, -1.0)
@@ -367,7 +335,6 @@ def _rows(x: Tensor) -> Tensor:
 
 @op("SVMClassifier")
 def svm_classifier(
-    node: NodeCall,
     x: Tensor,
     *,
     classlabels_ints: Numbers,
@@ -384,11 +351,11 @@ def svm_classifier(
     x, count = _rows(x), len(classlabels_strings or classlabels_ints or ())
     shift = np.array(how.rho or [0.0], np.float32)
     if not vectors_per_class:
-        scores = x @ _weights(node, how.coefficients, count) + float(shift[0])
+        scores = x @ _weights(how.coefficients, count) + float(shift[0])
         chosen = scores.argmax(-1)
     else:
-        scores = _decisions(node, x, count, vectors_per_class, how) + node.constant(shift)
-        chosen = _votes(node, scores, count).argmax(-1)
+        scores = _decisions(x, count, vectors_per_class, how) + node.constant(shift)
+        chosen = _votes(scores, count).argmax(-1)
         if prob_a:
             pairs = node.host(scores, "its probabilities are iterated")
             found = _probabilities(pairs, count, np.array(prob_a), np.array(prob_b))
@@ -397,7 +364,7 @@ def svm_classifier(
         # as in onnxruntime the second, if the larger score is above 0 (or 0.5 where no weight is negative)
         most = scores.amax(-1)
         chosen = (most >= 0.5 if min(how.coefficients or (0.0,)) >= 0 else most > 0).where(1, chosen)
-    labels = labelled(node, chosen, classlabels_ints, classlabels_strings)
+    labels = labelled(chosen, classlabels_ints, classlabels_strings)
     if scores.shape[1] > 1:
         return labels, TRANSFORMED[how.post_transform](scores)
     # One decision between two classes: a score for each.
@@ -408,12 +375,12 @@ def svm_classifier(
     return labels, Tensor.cat([1 - scores, scores], dim=1) if count == 2 else scores
 
 
-def _decisions(node: NodeCall, x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Tensor:
+def _decisions(x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Tensor:
     """(rows, pairs of classes): the decision between the two of each pair, without its shift."""
     total = sum(sizes)
     if len(sizes) != count or min(sizes) < 0:
         raise node.fail(f"vectors_per_class has {len(sizes)} numbers for {count} classes, {list(sizes)}")
-    weights = _matrix(node, how.coefficients, count - 1, "coefficients")
+    weights = _matrix(how.coefficients, count - 1, "coefficients")
     if weights.shape[1] != total:
         raise node.fail(f"coefficients has {weights.size} numbers for {total} vectors and {count} classes")
     owner = np.repeat(np.arange(count), sizes)
@@ -423,10 +390,10 @@ def _decisions(node: NodeCall, x: Tensor, count: int, sizes: Sequence[int], how:
     for n, (i, j) in enumerate(pairs):
         table[owner == i, n] = weights[j - 1, owner == i]
         table[owner == j, n] = weights[i, owner == j]
-    return _kernel(node, x, total, how) @ node.constant(table)
+    return _kernel(x, total, how) @ node.constant(table)
 
 
-def _votes(node: NodeCall, scores: Tensor, count: int) -> Any:
+def _votes(scores: Tensor, count: int) -> Any:
     """(rows, classes): how many of its decisions each class wins."""
     pairs = list(itertools.combinations(range(count), 2))
     node.room(2, len(pairs), count)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, is_float
+from anneal.onnx.execute import node
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, floats
 from anneal.onnx.ops.ml import op
-from anneal.onnx.ops.ml.features import TRANSFORMED, labelled
+from anneal.onnx.ops.ml.features import TRANSFORMED, known, labelled
 from anneal.tensor import Tensor
 
 # The tests of nodes, as numbered; 6 is BRANCH_MEMBER.
@@ -43,7 +43,7 @@ class Forest(NamedTuple):
     weights: Array  # (nodes, targets); nan where a leaf says nothing of a target
 
 
-def _depth(node: NodeCall, yes: Array, no: Array, roots: Array) -> int:
+def _depth(yes: Array, no: Array, roots: Array) -> int:
     """The longest way from a root to a leaf; an error for nodes that lead in a circle."""
     level, depth = np.unique(roots), 0
     while True:
@@ -55,7 +55,7 @@ def _depth(node: NodeCall, yes: Array, no: Array, roots: Array) -> int:
             raise node.fail("its trees lead in a circle")
 
 
-def _walked(node: NodeCall, x: Tensor, f: Forest, aggregate: str) -> Tensor:
+def _walked(x: Tensor, f: Forest, aggregate: str) -> Tensor:
     """(rows, targets): the leaves that the rows of x reach, put together by SUM, AVERAGE, MIN or MAX."""
     n, trees = x.shape[0], len(f.roots)
     own = x.dtype.name
@@ -64,7 +64,7 @@ def _walked(node: NodeCall, x: Tensor, f: Forest, aggregate: str) -> Tensor:
     at = node.constant(f.roots.astype(np.int32)).reshape(1, -1).expand(n, trees)
     for _ in range(f.depth):
         seen = x.gather(1, table["features"].rows(at))
-        goes = _answers(node, seen, at, table, f)
+        goes = _answers(seen, at, table, f)
         at = goes.where(table["yes"].rows(at), table["no"].rows(at))
     blank = {"MIN": math.inf, "MAX": -math.inf}.get(aggregate, 0.0)
     given = node.constant(np.where(np.isnan(f.weights), blank, f.weights).astype(own)).rows(at)
@@ -75,12 +75,12 @@ def _walked(node: NodeCall, x: Tensor, f: Forest, aggregate: str) -> Tensor:
     return total / trees if aggregate == "AVERAGE" else total
 
 
-def _answers(node: NodeCall, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: Forest) -> Any:
+def _answers(seen: Tensor, at: Tensor, table: dict[str, Tensor], f: Forest) -> Any:
     """True for each row whose element passes the test of its current node."""
     split, tests = table["splits"].rows(at), [*_MODES.values()]
 
     def asked(mode: int) -> Any:
-        return tests[mode](seen, split) if mode < len(tests) else _member(node, seen, at, f)
+        return tests[mode](seen, split) if mode < len(tests) else _member(seen, at, f)
 
     first, *others = sorted({int(m) for m in f.modes})
     goes = asked(first)
@@ -91,7 +91,7 @@ def _answers(node: NodeCall, seen: Tensor, at: Tensor, table: dict[str, Tensor],
     return goes
 
 
-def _member(node: NodeCall, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
+def _member(seen: Tensor, at: Tensor, f: Forest) -> Tensor:
     """True for each element in its node's set; sets are rows of one table, filled up with nan."""
     longest = max(map(len, f.members.values()), default=1)
     sets = np.full((len(f.features), longest), np.nan)
@@ -103,7 +103,6 @@ def _member(node: NodeCall, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
 
 @op("TreeEnsemble", since=5)
 def tree_ensemble(
-    node: NodeCall,
     x: Tensor,
     *,
     aggregate_function: int,
@@ -138,9 +137,9 @@ def tree_ensemble(
         np.pad(np.asarray(v).reshape(-1), (0, leaves)) for v in (nodes_featureids, nodes_splits, nodes_modes, tracks)
     ]
     members = _sets(membership_values, np.flatnonzero(modes == 6))
-    depth = _depth(node, yes, no, roots)
+    depth = _depth(yes, no, roots)
     forest = Forest(features, splits, modes, yes, no, missing, members, roots, depth, weights)
-    scores = _walked(node, x, forest, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
+    scores = _walked(x, forest, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
     return [*TRANSFORMED.values()][post_transform](scores)
 
 
@@ -151,7 +150,7 @@ def _sets(values: MaybeArray, nodes: Array) -> dict[int, list[float]]:
     return {int(n): [v for v in part.tolist() if v == v] for n, part in zip(nodes, parts)}
 
 
-def _forest(node: NodeCall, width: int, kind: str) -> Forest:
+def _forest(width: int, kind: str) -> Forest:
     """The trees of the older operators, whose leaves are nodes as well: their weights are told by tree and node."""
     a = node.attributes
     place = {key: i for i, key in enumerate(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))}
@@ -180,7 +179,7 @@ def _forest(node: NodeCall, width: int, kind: str) -> Forest:
     roots = np.array([firsts[t] for t in sorted(firsts)])
     missing = np.array(a.get("nodes_missing_value_tracks_true") or [0] * count, bool)
     splits = np.array(_either(a, "nodes_values"), np.float64)
-    depth = _depth(node, yes, no, roots)
+    depth = _depth(yes, no, roots)
     return Forest(np.array(a["nodes_featureids"]), splits, modes, yes, no, missing, {}, roots, depth, weights)
 
 
@@ -202,53 +201,41 @@ def _either(a: dict[str, Any], name: str) -> Any:
 
 @op("TreeEnsembleRegressor")
 def tree_ensemble_regressor(
-    node: NodeCall,
-    x: Tensor,
-    *,
-    aggregate_function: str,
-    n_targets: int | None,
-    post_transform: str,
-    trees: Trees,
+    x: Tensor, *, aggregate_function: str, n_targets: int | None, post_transform: str, trees: Trees
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
-    x = x if is_float(x) else x.float()
-    forest = _forest(node, n_targets or 1, "target")
-    scores = _walked(node, x, forest, aggregate_function).float()
+    x = floats(x)
+    forest = _forest(n_targets or 1, "target")
+    scores = _walked(x, forest, aggregate_function).float()
     if base := _either(node.attributes, "base_values"):
-        scores = scores + node.constant(np.array(base, np.float32))
+        scores = scores + known(base)
     return TRANSFORMED[post_transform](scores)
 
 
 @op("TreeEnsembleClassifier")
 def tree_ensemble_classifier(
-    node: NodeCall,
-    x: Tensor,
-    *,
-    classlabels_int64s: Any,
-    classlabels_strings: Any,
-    post_transform: str,
-    trees: Trees,
+    x: Tensor, *, classlabels_int64s: Any, classlabels_strings: Any, post_transform: str, trees: Trees
 ) -> Any:
     """The class with the most votes of the trees, and the scores."""
-    x = x if is_float(x) else x.float()
+    x = floats(x)
     count = len(classlabels_strings or classlabels_int64s or ())
     votes = set(node.attributes["class_ids"])
-    forest = _forest(node, count, "class")
-    scores = _walked(node, x, forest, "SUM").float()
+    forest = _forest(count, "class")
+    scores = _walked(x, forest, "SUM").float()
     base = _either(node.attributes, "base_values")
     if count == 2 and len(votes) == 1:
         chosen, scores = _of_two(scores, votes == {0}, base, min(_either(node.attributes, "class_weights")) >= 0)
     else:
         seen = scores
         if base:
-            seen = scores = scores + node.constant(np.array(base, np.float32))
+            seen = scores = scores + known(base)
         elif np.isnan(forest.weights[forest.yes == np.arange(len(forest.yes))]).any():
             # A class without votes is not the one with the most.
             said = forest.weights * 0 + 1
-            voted = _walked(node, x, forest._replace(weights=said), "MAX") > 0
+            voted = _walked(x, forest._replace(weights=said), "MAX") > 0
             seen = voted.where(scores, -math.inf)
         chosen = seen.argmax(-1)
-    labels = labelled(node, chosen, classlabels_int64s, classlabels_strings)
+    labels = labelled(chosen, classlabels_int64s, classlabels_strings)
     return labels, TRANSFORMED[post_transform](scores)
 
 
