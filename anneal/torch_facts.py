@@ -10,7 +10,7 @@ from typing import Any
 from anneal import cuda
 from anneal.amp import get_autocast_dtype, is_autocast_enabled
 from anneal.backend import DEVICES as _DEVICES, Place
-from anneal.errors import DeviceError, DTypeError
+from anneal.errors import DeviceError, DTypeError, SettingError
 from anneal.ops import as_dtype, checked, default_generator as _default_generator, said
 from anneal.runtime import here as _here, set_float32_products
 
@@ -223,7 +223,7 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 @contextmanager
-def fork_rng(devices: Any = None, enabled: bool = True, device_type: str = "cuda") -> Iterator[None]:
+def fork_rng(devices: Any = None, enabled: bool = True, device_type: Any = "cuda") -> Iterator[None]:
     """A block after which the stream of random numbers goes on from where it was before, on every device.
 
     A jit function that has such a block is not captured: it runs as written.
@@ -237,6 +237,8 @@ def fork_rng(devices: Any = None, enabled: bool = True, device_type: str = "cuda
     >>> get_rng_state().tolist() == state.tolist()
     True
     """
+    if not isinstance(enabled, bool):
+        raise SettingError(f"fork_rng: enabled is True or False, not {enabled!r}")
     before = _default_generator.state()
     try:
         yield

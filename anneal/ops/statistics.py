@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.errors import DTypeError, PositionError, SettingError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, said, whole
@@ -18,6 +18,8 @@ from anneal.ops.nodes import Number, iota, row_shape
 from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, quantiles, taken
 from anneal.uop import by_rule, const, dtypes
+
+_CDIST_MODES = "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"
 
 
 @function(functional=True, method=False, autocast="float32", single=True)
@@ -47,6 +49,8 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_
     """
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
         raise ShapeError(f"cdist: takes (..., m, d) and (..., n, d), not {a.shape} and {b.shape}")
+    if compute_mode not in _CDIST_MODES:
+        raise SettingError(f"cdist: compute_mode is one of {', '.join(_CDIST_MODES)}, not {said(compute_mode)}")
     apart = a.unsqueeze(-2) - b.unsqueeze(-3)
     out = apart.norm(p, -1)
     if p != math.inf or not out.requires_grad:

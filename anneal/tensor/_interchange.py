@@ -379,6 +379,7 @@ def get_device(x: Tensor) -> int:
     return -1
 
 
+@checked
 def data_ptr(x: Tensor) -> int:
     """A number that tells with which element the tensor x begins, no address: equal for tensors that share their values
     and begin with the same one, 0 for a tensor without elements. It holds while a tensor that shares the values lives.

@@ -250,6 +250,7 @@ METHODS: dict[str, Row] = {
     "new_empty_strided": row(X, (2,), (1,)),
     "set_": row(X, X),
     "is_same_size": row(X, X),
+    "is_nonzero": row(T((1,))),
     "polygamma": row(X, 1),
     "mvlgamma": row(T((3,), "float32", [2.0, 3.0, 4.0]), 2),
     "as_strided": row(X, (2, 2), (1, 2)),
