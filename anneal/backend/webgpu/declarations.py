@@ -19,6 +19,8 @@ _CLASSES: dict[str, Any] = {
 }
 _PLAIN = re.compile(r"(\w+)( const)? *(\*|\[\])?")
 _FUNCTION = re.compile(r"([\w *]+)\(([\w *,]+)\)")
+# The types of pointers to its functions, two hundred of them, which nobody names.
+_UNUSED = re.compile(r"^typedef [^;{}]*\(\s*\*\s*WGPUProc\w+\)[^;]*;", re.MULTILINE)
 _HEADER = 10_000  # characters that are worth a file
 _parse, _parse_type = Parser.parse, Parser.parse_type
 
@@ -85,7 +87,7 @@ def _recalled(parser: Any, source: str, *args: Any, **options: Any) -> None:
         if fields is not None:
             vars(parser).update(fields)
             return
-    _parse(parser, source, *args, **options)
+    _parse(parser, _UNUSED.sub("", source), *args, **options)
     if key is not None and cache.enabled():
         with contextlib.suppress(TypeError):  # something that has no plain form
             cache.save("declarations", key, encode(parser), f"{len(parser._declarations)} declarations of a C header")
