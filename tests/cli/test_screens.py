@@ -163,7 +163,7 @@ def reasons() -> list[str]:
     low, high = Spread(0.002, 0.001, 0.003, 9), Spread(0.008, 0.006, 0.010, 9)
     return Times(
         runs=9, first=0.1, run=high, step=Spread(0.02, 0.01, 0.03, 9), others=low, python=high, kernels=low, timed=low,
-        idle=low, each=(), share=(), total=1.0, waited=0.5, beside=False, launches=6,
+        each=(), share=(), total=1.0, waited=0.5, beside=False, launches=6,
     ).reasons()  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from anneal import cache, codegen, settings
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
+from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.queue import WebGpuProgram, translated
 from anneal.errors import CompilerError, DeviceError
@@ -285,12 +285,9 @@ class _Scratch:
 
     def batch(self, program: WebGpuProgram, times: int) -> WebGpuBatch:
         """A batch of `times` runs of `program` in a row."""
-        bound = [(p, self.buffers[p.slot]) for p in program.kernel.params]
-        use = BufferUse([b for p, b in bound if not p.written], [b for p, b in bound if p.written])
         entries = self.device.entries(program.kernel, self.buffers)
         group = self.device.gpu.create_bind_group(layout=program.layout, entries=entries)
-        dispatch = (program.pipeline, group, *program.kernel.grid)
-        return WebGpuBatch(self.device, [dispatch] * times, [program.name] * times, [use] * times)
+        return WebGpuBatch(self.device, [(program, self.buffers, group)] * times, {})
 
     def values(self, program: WebGpuProgram) -> list[Array]:
         """The contents that one run leaves in the parameters it writes, 0 where they are not read."""
