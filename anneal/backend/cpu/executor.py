@@ -26,7 +26,7 @@ from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.symbolic import SymbolicProgram
 
 from anneal.backend.cpu.workers import (  # isort: skip
-    CLaunch, CProgram, Workers, blas_obeys, numpy_settings, one_blas_thread, overlap, run_all,
+    CLaunch, CProgram, Workers, blas_obeys, numpy_settings, overlap, run_all,
 )  # fmt: skip
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
@@ -116,12 +116,8 @@ class CpuBatch(Batch[Array]):
         for b in self._bound:
             b.give(values)
 
-    def _settings(self) -> numpy_settings:
-        """A block of calls, on workers or in BLAS's own threads."""
-        return numpy_settings(one_blas_thread() if self._on_workers else None)
-
     def run(self) -> None:
-        with self._settings():
+        with numpy_settings(self._on_workers):
             run_all(self._steps)
         self._check()
 
@@ -167,7 +163,7 @@ class CpuBatch(Batch[Array]):
     def timed(self) -> Timed:
         clock = time.perf_counter
         kernels = self._by_kernel(apart=True)
-        with self._settings():
+        with numpy_settings(self._on_workers):
             ticks = [clock()]
             for steps in kernels:
                 run_all(steps)
