@@ -68,7 +68,7 @@ def share_ranges(sink: UOp) -> UOp:
     for m in sights:
         for i in bits(m):
             together[i] |= m
-    renamed: Known = {}
+    renamed = {}
     for r in reduces:
         mine = r.arg[0]
         for other in reversed(ranges):
@@ -196,7 +196,7 @@ class Analysis:
 
     def _dot(self, u: UOp) -> Dot | None:
         over, mask = self.over(u), self.mask
-        inner: list[UOp] = []
+        inner = []
         post: list[tuple[Op, UOp | None]] = []
         stack = [u.src[0]]
         while stack:
@@ -461,7 +461,7 @@ class Arrays(Analysis):
             raise Unsettled
         predicated = mask_of(s for b in box for s in b.dims)
         # axis: (step in the source, length, first, last+1 allowed, form)
-        axes: list[tuple[int, int, int, int, int, dict[int, int]]] = []
+        axes = []
         for s, c in view.strides.items():
             if not predicated >> s & 1:
                 axes.append((c, extent[s], 0, 0, extent[s], {s: 1}))
@@ -481,7 +481,7 @@ class Arrays(Analysis):
         out = PlanValue("full", view.dtype, view.mask)
         whole, interior = (PlanValue("full", view.dtype, 0) for _ in range(2))
         source = PlanValue("param", view.dtype, 0, view.ref, None, view.offset)
-        extents: dict[int, int] = {}
+        extents = {}
         size = 1
         for i in range(len(axes) - 1, -1, -1):
             step, length, low, first, last, form = axes[i]

@@ -103,8 +103,8 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
             predicate = np.broadcast_to(_value(s.src[3], env, buffers), shape)
             index, result = index[predicate], result[predicate]
         results.append((s.src[0], index, result))
-    for buffer, index, result in results:
-        buffers[buffer.arg[0]][index] = result
+    for buffer, places, result in results:
+        buffers[buffer.arg[0]][places] = result
 
 
 def _order(keys: Array, k: int) -> Array:

@@ -145,8 +145,8 @@ class CpuBatch(Batch[Array]):
     def _by_kernel(self, apart: bool = False) -> list[list[Step]]:
         """The steps of each kernel. Kernels in C that follow each other are one, the last one's, unless they are to be
         `apart`."""
-        out: list[list[Step]] = []
-        rows: list[Ints] = []
+        out = []
+        rows = []
         for b, after in zip(self._bound, [*self._bound[1:], None]):
             if not isinstance(b, CLaunch):
                 out.append(b.steps)

@@ -53,7 +53,7 @@ def segments(sink: UOp) -> list[UOp]:
         elif a.is_const and (found := _range_plus(b)) is not None:
             r, shift = found
             seams.setdefault(r, set()).add(a.arg - shift + 1)
-    choices: list[list[tuple[UOp, int, int]]] = []
+    choices = []
     for r, at in seams.items():
         extent = r.src[0].arg
         inside = sorted(s for s in at if 0 < s < extent)
@@ -76,7 +76,7 @@ def _range_plus(u: UOp) -> tuple[UOp, int] | None:
 
 
 def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
-    new: Known = {}
+    new = {}
     for r, lo, hi in part:
         if hi - lo == 1:
             new[r] = const(dtypes.int32, lo)
@@ -234,7 +234,7 @@ class LoopLayout:
 
     def _registers(self, size: dict[int, int]) -> int:
         instrs = self.loop.instrs
-        last: dict[int, int] = {}
+        last = {}
         for n, i in enumerate(instrs):
             for v in i.ins:
                 last[id(v.root)] = n

@@ -29,7 +29,7 @@ _EAGER = EagerEmitter()
 
 def _clamp(u: UOp) -> tuple[UOp, int, int]:
     """(x, low, high) where the integer `u` is min(max(x, low), high)."""
-    bounds: list[tuple[Callable[[int, int], int], int]] = []
+    bounds = []
     while u.op in (Op.MAX, Op.MIN) and (number := next((s for s in u.src if s.is_const), None)) is not None:
         bounds.append((max if u.op is Op.MAX else min, number.arg))
         u = u.src[u.src[0] is number]
@@ -353,7 +353,7 @@ class LoopBuilder(Emitter[PlanValue]):
     def _live(self) -> list[Instr]:
         """Only what some output needs: work shared by folding may have left dead instructions."""
         needed: set[int] = set()
-        out: list[Instr] = []
+        out = []
         for i in reversed(self.instrs):
             root = i.out.root
             if root.kind != "temp" or id(root) in needed:

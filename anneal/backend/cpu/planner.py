@@ -120,7 +120,7 @@ class Planner(Arrays):
         self._adopt_outputs()
         for level in range(last + 1):
             targets: dict[int, list[UOp]] = {}
-            products: list[tuple[UOp, Dot]] = []
+            products = []
             operands: dict[Src, PlanValue] = {}
             for u in self.hoisted:
                 dot = self.dots.get(u)

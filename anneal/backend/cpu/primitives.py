@@ -256,8 +256,8 @@ def regroup(x: Array, groups: Sequence[Sequence[int]]) -> Array | None:
 def regrouped(x: Array, groups: Sequence[Sequence[int]]) -> tuple[list[int], list[int]] | None:
     """The shape and strides that `regroup` gives `x`."""
     lengths, steps, unit = x.shape, x.strides, x.itemsize
-    shape: list[int] = []
-    strides: list[int] = []
+    shape = []
+    strides = []
     for group in groups:
         n, step = 1, unit
         for axis in reversed(group):

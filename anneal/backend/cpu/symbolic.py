@@ -92,7 +92,7 @@ def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Si
     dims = (*limits, *points)
 
     def part(values: Sizes) -> Block:
-        out: Block = {}
+        out = {}
         for n, (dim, value) in enumerate(zip(dims, ends(values), strict=True)):
             out[dim] = (0, value) if n < first else (value, value + 1)
         return out
@@ -105,7 +105,7 @@ def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
     extents, what a run takes of them."""
     order = toposort((sink,))
     fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
-    variables: dict[int, UOp] = {}
+    variables = {}
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.VARIABLE:

@@ -85,7 +85,7 @@ def _waits(uses: Sequence[BufferUse[B]], state: State[B]) -> int:
 
 def sections(uses: Sequence[BufferUse[B]]) -> list[Section[B]]:
     """Cuts and fences for a sequence of dispatches."""
-    out: list[Section[B]] = []
+    out = []
     state: State[B] = {}
     for begin, end in _runs(uses):
         run = uses[begin:end]
@@ -241,7 +241,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         if "timestamp-query" not in self.device.features:
             raise DeviceError(f"{self.device.info.name} has no timestamp queries: kernels cannot be timed one by one")
         begun = time.perf_counter()
-        out: list[float] = []
+        out = []
         step = _QUERIES // 2
         handles = self.device.queue.handles(self.dispatches)
         with translated(lambda: "while timing kernels"):

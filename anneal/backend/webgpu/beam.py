@@ -130,7 +130,7 @@ class _Search:
                     raise _Unsuitable("the heuristic's opts and none differ in value")
                 expected, self.times[()] = right, took
         pool = self._best()
-        expanded: set[Opts] = set()
+        expanded = set()
         while not self.stuck and time.perf_counter() < end:
             todo = self._around(o for o in pool if o not in expanded)
             expanded.update(pool)
@@ -313,7 +313,7 @@ def _index_bound(sink: UOp) -> int:
 def _inside(sink: UOp, bound: int) -> bool:
     """True if all indices of the kernel stay in bounds as long as the integers that it loads are below `bound`."""
     small = UOp(Op.VARIABLE, dtypes.int32, (), ("loaded", 0, bound - 1))
-    loaded: set[UOp] = set()  # what depends on a loaded integer
+    loaded = set()  # what depends on a loaded integer
     inside = True
 
     def visit(u: UOp, src: Src) -> UOp:

@@ -88,7 +88,7 @@ class WebGpuDevice(OpenAdapter):
         for program, _ in checked:
             if program.pipeline is None:
                 self._finish(program)
-        bound: list[BoundCall] = []
+        bound = []
         for program, buffers in checked:
             kernel = program.kernel
             if kernel.launch.workgroups:  # else it has nothing to store
