@@ -22,9 +22,9 @@ from anneal.backend.cpu.index import (  # isort: skip
     LEAST, MOST, Access, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
     forms_of, innermost, linear, overlaps,
 )  # fmt: skip
-from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, bits, mask_of, union
+from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, among, bits, mask_of, union
 from anneal.rewrite import substitute
-from anneal.uop import Known, Op, Src, UOp, dtypes, toposort
+from anneal.uop import Op, Src, UOp, dtypes, toposort
 
 _WORDS = (dtypes.int32, dtypes.uint32)
 # Rows and columns of a matrix below which BLAS gains nothing over a loop.
@@ -417,7 +417,7 @@ class Arrays(Analysis):
         """Scratch for the whole kernel, an array over the dims of `mask`, whose axes lie in `order`."""
         v = PlanValue("full", dtype, mask)
         size = 1
-        for s in reversed(order if order is not None else [s for s in self.order if mask >> s & 1]):
+        for s in reversed(among(self.order, mask) if order is None else order):
             v.strides[s] = size if s not in self.dims.points else 0  # a variable's value is no place in it
             size *= self.dims.extent[s]
         v.size = size
@@ -445,8 +445,8 @@ class Arrays(Analysis):
         """A factor of a window: with its borders, and the axis innermost that the loops have innermost."""
         window = self.windows[reduce]
         forms = self._window_forms(window, reduce) if window.main is u else box or []
-        kept = [s for s in self.order if self.mask[reduce] >> s & 1 and self.dims.extent[s] > 1]
-        steps = {s: abs(view.strides[s]) for s in kept if view.mask >> s & 1}
+        kept = [s for s in among(self.order, self.mask[reduce]) if self.dims.extent[s] > 1]
+        steps = {s: abs(view.strides[s]) for s in among(kept, view.mask)}
         inner = kept[-1] if kept else -1
         lies = inner not in steps or steps[inner] == (min(steps.values()) if window.main is u else 1)
         if forms is None or (box is None and lies):
@@ -480,7 +480,7 @@ class Arrays(Analysis):
         axes.sort(key=lambda a: (max([at.get(s, -1) for s in a[5]], default=-1), -abs(a[0])))
         out = PlanValue("full", view.dtype, view.mask)
         whole, interior = (PlanValue("full", view.dtype, 0) for _ in range(2))
-        source = PlanValue("param", view.dtype, 0, view.ref, None, view.offset)
+        source = PlanValue("param", view.dtype, 0, view.ref, offset=view.offset)
         extents = {}
         size = 1
         for i in range(len(axes) - 1, -1, -1):

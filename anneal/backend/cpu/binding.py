@@ -107,7 +107,7 @@ class Binder:
             return self._part(v.ref, block)
         if kind == "param" and -1 in v.strides:
             return self.buffers[v.ref]  # type: ignore[no-any-return]
-        extent, unit = self.plan.extent, v.dtype.itemsize
+        extent, unit = self.plan.dims.extent, v.dtype.itemsize
         shape, strides, offset = [], [], v.offset * unit
         for s in self.plan.order:
             lo, hi, step = 0, 1, 0
@@ -161,11 +161,13 @@ class Binder:
             for block in blocks:
                 self._block(layout, block, made)
         elif blocks:
-            operands, axes, ready = self._operands(product, layout.cut)
-            for together in layout.gathered(self.plan.extent, blocks):
+            axes, a, b, c = self._axes(product), *[self._array(v, {}) for v in (product.a, product.b, product.c)]
+            # what every block reads is copied once, where BLAS cannot read it
+            a = a if product.a.mask & layout.cut else self._factor("a", a, axes)
+            b = b if product.b.mask & layout.cut else self._factor("b", b, axes)
+            for together in layout.gathered(blocks):
                 whole = {s: (lo, together[-1][s][1]) for s, (lo, _) in together[0].items()}
-                a, b, c = (self._part(x, whole) for x in operands)
-                self._single(a, b, c, axes, (False, False) if whole else ready)
+                self._single(self._part(a, whole), self._part(b, whole), self._part(c, whole), axes)
                 for block in together:
                     self._block(layout, block, made)
 
@@ -239,31 +241,17 @@ class Binder:
                 self._single(sa, sb, sc, axes)
         return True
 
-    def _operands(self, p: Product, cut: int) -> tuple[tuple[Array, Array, Array], _Axes, tuple[bool, bool]]:
-        """The product's arrays, its axes, and whether BLAS can read the factors as they are. What every block reads is
-        copied once where BLAS cannot."""
-        a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
-        axes, ready = self._axes(p), (not p.a.mask & cut, not p.b.mask & cut)
-        if ready[0] and not axes.readable(a, axes.m):
-            a = self._copied("a", a, axes.batch, axes.m, axes.k)
-        if ready[1] and not axes.readable(b, axes.n):
-            b = self._copied("b", b, axes.batch, axes.k, axes.n)
-        return (a, b, c), axes, ready
-
     def _beside(self, c: Array) -> Array:
         """Memory of its own for a product that cannot be written in place."""
         memory: Array = self.device.arena((self.worker, "c"), c.nbytes)[: c.nbytes]
         return memory.view(c.dtype).reshape(c.shape)
 
-    def _single(self, a: Array, b: Array, c: Array, axes: _Axes, ready: tuple[bool, bool] = (False, False)) -> None:
-        """One product; `ready` are operands that BLAS is known to read."""
+    def _single(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:
+        """One product."""
+        a, b = self._factor("a", a, axes), self._factor("b", b, axes)
         batch, m, n, k = axes
-        if not ready[0] and not axes.readable(a, m):
-            a = self._copied("a", a, batch, m, k)
-        if not ready[1] and not axes.readable(b, n):
-            b = self._copied("b", b, batch, k, n)
 
-        def matrices(target: Array) -> list[Array | None]:
+        def matrices(target: Array) -> list[Any]:
             outer_m, inner_m = _together(m, a, target)
             outer_n, inner_n = _together(n, b, target)
             groups = [[i] for i in (*batch, *outer_m, *outer_n)]
@@ -275,9 +263,6 @@ class Binder:
         if c3 is None or not _matrix(c3.shape, c3.strides, c3.itemsize):
             target = self._beside(c)
             a3, b3, c3 = matrices(target)
-        assert a3 is not None
-        assert b3 is not None
-        assert c3 is not None
         while c3.ndim > 2 and c3.shape[0] == 1:
             a3, b3, c3 = a3[0], b3[0], c3[0]
         # np.dot lets other workers run beside a matrix-vector product, which np.matmul does not
@@ -286,16 +271,19 @@ class Binder:
         if target is not c:
             self.steps.append((np.copyto, (c, target)))
 
-    def _copied(self, name: str, x: Array, batch: list[int], first: list[int], second: list[int]) -> Array:
-        """`x` copied as matrices that BLAS can read: `second` innermost, or `first` if NumPy copies that faster."""
-        memory = self.device.arena((self.worker, name), x.nbytes)
-        axes = min([*batch, *first, *second], [*batch, *second, *first], key=lambda axes: copy_ns(x, axes))
-        shape = x.shape
+    def _factor(self, name: str, x: Array, axes: _Axes) -> Array:
+        """A factor, "a" or "b", as matrices that BLAS can read: as it is, or copied, with the axes innermost with which
+        NumPy copies it faster."""
+        batch, m, n, k = axes
+        rows, first, second = (m, m, k) if name == "a" else (n, k, n)
+        if axes.readable(x, rows):
+            return x
+        order = min([*batch, *first, *second], [*batch, *second, *first], key=lambda axes: copy_ns(x, axes))
         strides, step = [0] * x.ndim, x.itemsize
-        for axis in reversed(axes):
+        for axis in reversed(order):
             strides[axis] = step
-            step *= shape[axis]
-        out: Array = np.ndarray(shape, x.dtype, memory, 0, strides)
+            step *= x.shape[axis]
+        out: Array = np.ndarray(x.shape, x.dtype, self.device.arena((self.worker, name), x.nbytes), 0, strides)
         self.steps.append((np.copyto, (out, x)))
         return out
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import MEANINGS, numpy_dtype
 from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
-from anneal.backend.cpu.primitives import FOLD, fitting
+from anneal.backend.cpu.primitives import fitting
 from anneal.errors import CompilerError
 from anneal.rewrite import Sum
 from anneal.uop import FITS, Op, Src, UOp, reduce_identity, toposort
@@ -43,7 +43,7 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     if u.op is Op.SCAN:
         (op, n, after), (slot, (size,)) = u.arg, u.src[0].arg
         x, made = [buffers[k][:size].reshape(-1, n, after) for k in (slot, sink.src[0].src[0].arg[0])]
-        return _scan, (FOLD[op], x, made)
+        return _scan, (MEANINGS[op], x, made)
     return _run, (sink, tuple(buffers))
 
 
@@ -182,7 +182,7 @@ def _load(u: UOp, memo: Mapping[UOp, Array], buffers: tuple[Array, ...]) -> Arra
 
 
 def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
-    f: Any = FOLD[u.arg]
+    f: Any = MEANINGS[u.arg]
     body, ranges = u.src[0], u.src[1:]
     out = numpy_dtype(u.dtype)
     empty = reduce_identity(u.arg, u.dtype)

@@ -6,18 +6,20 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
 from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.planner import make_plan
-from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Pad, PlanValue, Product, mask_of, union
+
+from anneal.backend.cpu.primitives import (  # isort: skip
+    Block, BlockLoop, CpuPlan, Pad, PlanValue, Product, among, bits, mask_of, union,
+)  # fmt: skip
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
-from anneal.uop import Known, Op, Src, UOp, alu, const, dtypes, ranged, toposort
+from anneal.uop import Op, Src, UOp, alu, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Sizes
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -126,14 +128,14 @@ class LoopLayout:
     """
 
     def __init__(self, plan: CpuPlan, loop: BlockLoop, workers: int, product: Product | None) -> None:
-        self.loop, self.product = loop, product
-        extent = plan.extent
-        dims = [s for s in plan.order if loop.mask >> s & 1]
-        size: dict[int, int] = {s: extent[s] for s in dims}
+        self.loop, self.product, self.plan = loop, product, plan
+        extent = plan.dims.extent
+        dims = among(plan.order, loop.mask)
+        size = {s: extent[s] for s in dims}
         total = math.prod(size.values())
         flops = 0
         if product is not None:
-            flops = 2 * math.prod(extent[s] for g in (product.batch, product.m, product.n, product.k) for s in g)
+            flops = 2 * plan.dims.count([*product.batch, *product.m, *product.n, *product.k])
             if not product.n:
                 flops *= _MATRIX_ONCE
         folds = any(i.fold is not None for i in loop.instrs)
@@ -145,14 +147,14 @@ class LoopLayout:
         if not temps and product is None or (product is not None and not loop.instrs):
             target = total
         target = min(target, math.ceil(total / self.workers))
-        if product is not None and (wide := self._wide(plan, product)) is not None:
+        if product is not None and (wide := self._wide(product)) is not None:
             pieces = self.workers * math.ceil(total / (self.workers * target))
             size[wide] = math.ceil(extent[wide] / pieces)
         elif product is not None and not loop.instrs:
-            s = self._shared(plan, product)
+            s = self._shared(product)
             size[s] = math.ceil(extent[s] / self.workers)
         elif total > target:
-            self._cut(dims, size, extent, target)
+            self._cut(size, target)
         cuts = [s for s in dims if size[s] < extent[s]]
         self.cut = mask_of(cuts)
         steps = [[(s, (i, min(i + size[s], extent[s]))) for i in range(0, extent[s], size[s])] for s in cuts]
@@ -168,61 +170,58 @@ class LoopLayout:
         self.spare: dict[int, int] = {}
         self.end = self._registers(size)
 
-    def _wide(self, plan: CpuPlan, product: Product) -> int | None:
+    def _wide(self, product: Product) -> int | None:
         """The dim of a product's columns, if there are so many more of them than rows that workers split the columns:
         each then reads its part of the large matrix, where rows would have every worker read all of it."""
-        extent = plan.extent
-        rows, columns = (math.prod(extent[s] for s in g) for g in (product.m, product.n))
+        extent, count = self.plan.dims.extent, self.plan.dims.count
+        rows, columns = count(product.m), count(product.n)
         if self.workers < 2 or product.batch or not product.n or columns <= _WIDE * rows:
             return None
         s = max(product.n, key=extent.__getitem__)
         return s if extent[s] >= 32 * self.workers and not self.loop.whole >> s & 1 else None
 
-    def _shared(self, plan: CpuPlan, product: Product) -> int:
+    def _shared(self, product: Product) -> int:
         """The dim of a product alone that the workers split: the outermost, so that each writes memory of its own and
         most often reads what it wrote, unless that leaves BLAS with too few rows."""
-        dims = [s for s in plan.order if product.c.mask >> s & 1]
-        extent = plan.extent
+        dims, extent = among(self.plan.order, product.c.mask), self.plan.dims.extent
         for s in sorted(dims, key=lambda s: -product.c.strides[s]):
             side = next(g for g in (product.batch, product.m, product.n) if s in g)
-            rows = extent[s] if side is product.batch else math.prod(extent[i] for i in side) // 32
+            rows = extent[s] if side is product.batch else self.plan.dims.count(side) // 32
             if extent[s] >= self.workers and rows >= self.workers:
                 return s
         return max(dims, key=extent.__getitem__)
 
-    def _cut(self, dims: list[int], size: dict[int, int], extent: list[int], target: int) -> None:
+    def _cut(self, size: dict[int, int], target: int) -> None:
         """Choose block extents: whole dims from the innermost out, one dim in part, single steps before it."""
-        whole = self.loop.whole
-        inner = math.prod(extent[s] for s in dims if whole >> s & 1)
+        inner = self.plan.dims.count(among(size, self.loop.whole))
         full = False
-        for s in reversed(dims):
-            if whole >> s & 1:
-                continue
+        for s in reversed(among(size, ~self.loop.whole)):
+            extent = size[s]
             if full:
                 size[s] = 1
-            elif inner * extent[s] <= target:
-                inner *= extent[s]
+            elif inner * extent <= target:
+                inner *= extent
             else:
-                pieces = math.ceil(extent[s] / max(1, target // inner))
-                if pieces % self.workers and pieces < extent[s]:
-                    pieces = min(extent[s], math.ceil(pieces / self.workers) * self.workers)
-                size[s] = math.ceil(extent[s] / pieces)
+                pieces = math.ceil(extent / max(1, target // inner))
+                if pieces % self.workers and pieces < extent:
+                    pieces = min(extent, math.ceil(pieces / self.workers) * self.workers)
+                size[s] = math.ceil(extent / pieces)
                 full = True
 
-    def gathered(self, extent: list[int], blocks: Blocks) -> list[Blocks]:
+    def gathered(self, blocks: Blocks) -> list[Blocks]:
         """Neighbouring blocks whose part of the product is computed in one go: BLAS likes more rows than a block
         has."""
         if len(blocks[0]) == 0:
             return [blocks]
         inner = list(blocks[0])[-1]
         assert self.product is not None
-        size = math.prod(n for s, n in enumerate(extent) if self.product.c.mask >> s & 1)
+        size = self.plan.dims.count(bits(self.product.c.mask))
         out: list[Blocks] = []
         elements = 0
         for b in blocks:
             own = size
             for s, (lo, hi) in b.items():
-                own = own // extent[s] * (hi - lo)
+                own = own // self.plan.dims.extent[s] * (hi - lo)
             same = out and all(b[s] == out[-1][-1][s] for s in b if s != inner)
             if same and elements + own <= _PRODUCT:
                 out[-1].append(b)
@@ -242,11 +241,7 @@ class LoopLayout:
         end = 0
 
         def nbytes(v: PlanValue) -> int:
-            n = v.dtype.itemsize
-            for s, k in size.items():
-                if v.mask >> s & 1:
-                    n *= k
-            return aligned(n)
+            return aligned(v.dtype.itemsize * math.prod([size[s] for s in among(size, v.mask)]))
 
         def take(n: int) -> int:
             nonlocal end
@@ -317,7 +312,7 @@ class CpuProgram(Program):
 
     def _plan(self, workers: int) -> None:
         if is_dynamic(self.sink):
-            self.dynamic = partial(dynamic_step, self.sink)
+            self.dynamic = functools.partial(dynamic_step, self.sink)
             return
         for part in members_of(self.sink):
             for piece in segments(part):
@@ -375,7 +370,7 @@ class CpuProgram(Program):
             return names.setdefault(id(v), f"{v.kind}{len(names)}")
 
         for plan, layouts in self.parts:
-            lines.append(f"dims: {', '.join(f'd{s}={plan.extent[s]}' for s in plan.order)}")
+            lines.append(f"dims: {', '.join(f'd{s}={plan.dims.extent[s]}' for s in plan.order)}")
             for layout in layouts:
                 if isinstance(layout, Pad):
                     lines.append(f"{name(layout.out)} = pad({name(layout.source)})")

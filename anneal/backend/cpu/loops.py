@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import MEANINGS, numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
-    FOLD, WORDS, BlockLoop, Instr, PlanValue, bits, fitting, mask_of, put, reduce_calls, scatter, take,
+    WORDS, BlockLoop, Instr, PlanValue, among, bits, fitting, mask_of, put, reduce_calls, scatter, take,
     take_rows, tap_calls, union,
 )  # fmt: skip
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
@@ -268,10 +268,10 @@ class LoopBuilder(Emitter[PlanValue]):
         if into is None:
             self.whole |= over
         op = u.arg
-        axes = tuple(p.rank[s] for s in p.order if over >> s & 1)
+        axes = tuple([p.rank[s] for s in among(p.order, over)])
         build = partial(reduce_calls, op, axes) if over else copy_cast
         name = f"reduce_{op.name.lower()}"
-        instr = Instr(name, build, [body], out, False, None if into is None else FOLD[op], over)
+        instr = Instr(name, build, [body], out, False, None if into is None else MEANINGS[op], over)
         self.instrs.append(instr)
         return out
 
@@ -283,7 +283,7 @@ class LoopBuilder(Emitter[PlanValue]):
         out = PlanValue("temp", ins[0].dtype, union(v.mask for v in ins) & ~over)
         self.whole |= over
         self.folded |= over
-        axes = tuple([p.rank[s] for s in p.order if over >> s & 1])
+        axes = tuple([p.rank[s] for s in among(p.order, over)])
         passes = 2 * p.windows[u].taps if len(ins) > 1 else p.windows[u].taps
         name = f"taps_{u.arg.name.lower()}"
         self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, False, passes=passes))
@@ -335,7 +335,7 @@ class LoopBuilder(Emitter[PlanValue]):
                 for v in (*later.ins, later.out)
             )
             # memory that is written many times has the innermost axis of the loops innermost
-            inner = [s for s in self.p.order if target.mask >> s & 1 and self.p.dims.extent[s] > 1][-1:]
+            inner = [s for s in among(self.p.order, target.mask) if self.p.dims.extent[s] > 1][-1:]
             lies_alike = all(target.strides.get(s) == 1 for s in inner)
             if not hazard and (self.instrs[at].passes == 1 or lies_alike):
                 root.kind, root.strides, root.offset = target.kind, target.strides, target.offset

@@ -17,7 +17,7 @@ from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
 from anneal.backend.cpu.index import LinearIndex
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.ops import copy_cast
-from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, bits, mask_of, union
+from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, among, bits, mask_of, union
 from anneal.uop import Op, Src, UOp, toposort
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
@@ -42,10 +42,10 @@ class Planner(Arrays):
     def plan(self) -> CpuPlan:
         """The phases, in order."""
         if self.empty_loop:
-            return CpuPlan([], self.dims.extent, [])
+            return CpuPlan([], self.dims, [], [])
         self._levels()
         self._schedule()
-        return CpuPlan(self.order, self.dims.extent, self.phases, self.fulls, self.dims.limits, self.dims.points)
+        return CpuPlan(self.order, self.dims, self.phases, self.fulls)
 
     # -- levels --------------------------------------------------------------------------------------------------
     def _levels(self) -> None:
@@ -69,9 +69,9 @@ class Planner(Arrays):
         """The layout of a product's result: the loops' own, unless rows or columns that other dims interrupt would
         leave BLAS with many small products. Then it is batch, rows, columns.
         """
-        order = [s for s in self.order if mask >> s & 1]
+        order = among(self.order, mask)
         both = dot.a_mask & dot.b_mask
-        sides = [[s for s in order if not both >> s & 1 and side >> s & 1] for side in (dot.a_mask, dot.b_mask)]
+        sides = [among(order, side & ~both) for side in (dot.a_mask, dot.b_mask)]
         at = {s: i for i, s in enumerate(order)}
         apart = 1
         for side in sides:
@@ -82,7 +82,7 @@ class Planner(Arrays):
         if apart == 1:
             return order
         work = self.dims.count(bits(dot.a_mask | dot.b_mask))
-        batch = [s for s in order if both >> s & 1]
+        batch = among(order, both)
         calls = apart * self.dims.count(batch)
         if work // calls > SMALL_PRODUCT:
             return order
@@ -174,8 +174,7 @@ class Planner(Arrays):
         """
         both = dot.a_mask & dot.b_mask
         for side in (dot.a_mask, dot.b_mask):
-            dims = [s for s in self.order if (side & ~both) >> s & 1]
-            for outer, inner in itertools.pairwise(dims):
+            for outer, inner in itertools.pairwise(among(self.order, side & ~both)):
                 if strides[outer] != strides[inner] * self.dims.extent[inner]:
                     return False
         return 1 in strides.values()
@@ -194,12 +193,8 @@ class Planner(Arrays):
     def _product(self, u: UOp, dot: Dot, operands: dict[Src, PlanValue]) -> None:
         over = self.over(u)
         both = dot.a_mask & dot.b_mask
-
-        def dims(m: int) -> list[int]:
-            return [s for s in self.order if m >> s & 1]
-
-        batch, k = dims(both & ~over), dims(over)
-        m, n = dims(dot.a_mask & ~both), dims(dot.b_mask & ~both)
+        masks = (both & ~over, dot.a_mask & ~both, dot.b_mask & ~both, over)
+        batch, m, n, k = [among(self.order, mask) for mask in masks]
         a = self._operand(dot.a, dot, dot.a_mask, [batch, m, k], operands)
         b = self._operand(dot.b, dot, dot.b_mask, [batch, k, n], operands)
         c = self.hoisted[u]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.dynamic import is_dynamic
-from anneal.backend.cpu.index import Unsettled
+from anneal.backend.cpu.index import Dims, Unsettled
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.planner import Planner
 from anneal.backend.cpu.primitives import Block
@@ -75,8 +75,8 @@ class PartialProgram(CpuProgram):
             sink, variables = _largest(share_ranges(part))
             plan = Planner(sink, variables).plan()
             self._lay_out(plan, workers)
-            self._bounds.append(_taken(plan.limits, plan.points))
-            limits += plan.limits.values()
+            self._bounds.append(_taken(plan.dims))
+            limits += plan.dims.limits.values()
         self._limits = evaluator(tuple(limits))
 
     def fits(self, values: Sizes) -> bool:
@@ -87,15 +87,12 @@ class PartialProgram(CpuProgram):
         return self._bounds[part](values)
 
 
-def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Sizes], Block]:
-    ends, first = evaluator((*limits.values(), *points.values())), len(limits)
-    dims = (*limits, *points)
+def _taken(dims: Dims) -> Callable[[Sizes], Block]:
+    ends = evaluator((*dims.limits.values(), *dims.points.values()))
 
     def part(values: Sizes) -> Block:
-        out = {}
-        for n, (dim, value) in enumerate(zip(dims, ends(values), strict=True)):
-            out[dim] = (0, value) if n < first else (value, value + 1)
-        return out
+        found = dict(zip((*dims.limits, *dims.points), ends(values), strict=True))
+        return {s: (0, value) if s in dims.limits else (value, value + 1) for s, value in found.items()}
 
     return part
 

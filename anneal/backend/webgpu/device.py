@@ -10,7 +10,7 @@ from typing import cast
 from anneal import cache, progress, schedule, settings
 from anneal.backend.device import Call, Program
 from anneal.backend.webgpu.adapters import choose_adapter, enumerate_adapters
-from anneal.backend.webgpu.batch import BoundCall, WebGpuBatch
+from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.opened import PROGRAMS_KEPT, OpenAdapter
 from anneal.backend.webgpu.queue import DeviceBuffer, WebGpuProgram

@@ -12,7 +12,7 @@ import pytest
 from anneal import settings
 from anneal.backend import Storage, numpy_dtype
 from anneal.backend.registry import DEVICES
-from anneal.backend.webgpu import WebGpuBatch, WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device, queue
+from anneal.backend.webgpu import WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device, queue
 from anneal.backend.webgpu.adapters import fix_for
 from anneal.codegen import generate
 from anneal.errors import CompilerError, DeviceError
