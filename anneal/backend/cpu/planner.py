@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +59,8 @@ class Planner(Arrays):
                     after = [self.level[f] for _, f in dot.post if f is not None]
                     n = max([*[self.level[f] + 1 for side in (dot.a, dot.b) for f in side], *after])
                     # the factors applied afterwards may depend on more
-                    mask = (dot.a_mask | dot.b_mask) & ~self.over(u)
-                    self.hoisted[u] = self.full(dot.dtype, mask, self._result_order(dot, mask))
+                    mask = union(self.sides(dot)) & ~self.over(u)
+                    self.hoisted[u] = self.full(numpy_dtype(u.dtype), mask, self._result_order(dot, mask))
                 elif not self._inline(u):
                     n += 1
                     self.hoisted[u] = self.full(numpy_dtype(u.dtype), self.mask[u])
@@ -70,8 +71,8 @@ class Planner(Arrays):
         leave BLAS with many small products. Then it is batch, rows, columns.
         """
         order = among(self.order, mask)
-        both = dot.a_mask & dot.b_mask
-        sides = [among(order, side & ~both) for side in (dot.a_mask, dot.b_mask)]
+        a, b = self.sides(dot)
+        sides = among(order, a & ~b), among(order, b & ~a)
         at = {s: i for i, s in enumerate(order)}
         apart = 1
         for side in sides:
@@ -81,8 +82,8 @@ class Planner(Arrays):
                     apart *= self.dims.count(side[: side.index(after)])
         if apart == 1:
             return order
-        work = self.dims.count(bits(dot.a_mask | dot.b_mask))
-        batch = among(order, both)
+        work = self.dims.count(bits(a | b))
+        batch = among(order, a & b)
         calls = apart * self.dims.count(batch)
         if work // calls > SMALL_PRODUCT:
             return order
@@ -163,7 +164,7 @@ class Planner(Arrays):
 
     def _fits(self, u: UOp, dot: Dot, store: UOp, form: LinearIndex) -> bool:
         full = self.hoisted[u]
-        if full.mask != mask_of(form.dims) or dot.dtype != numpy_dtype(store.src[0].dtype):
+        if full.mask != mask_of(form.dims) or full.dtype != numpy_dtype(store.src[0].dtype):
             return False
         bare = store.src[2] is u and not dot.post
         return form.dims == full.strides or (bare and self._is_written_at_once(dot, form.dims))
@@ -172,9 +173,9 @@ class Planner(Arrays):
         """True if BLAS can write a result of this layout with one call a matrix: rows are one axis, and so are
         columns.
         """
-        both = dot.a_mask & dot.b_mask
-        for side in (dot.a_mask, dot.b_mask):
-            for outer, inner in itertools.pairwise(among(self.order, side & ~both)):
+        a, b = self.sides(dot)
+        for side in (a & ~b, b & ~a):
+            for outer, inner in itertools.pairwise(among(self.order, side)):
                 if strides[outer] != strides[inner] * self.dims.extent[inner]:
                     return False
         return 1 in strides.values()
@@ -191,33 +192,29 @@ class Planner(Arrays):
         loop.finish()
 
     def _product(self, u: UOp, dot: Dot, operands: dict[Src, PlanValue]) -> None:
-        over = self.over(u)
-        both = dot.a_mask & dot.b_mask
-        masks = (both & ~over, dot.a_mask & ~both, dot.b_mask & ~both, over)
+        (left, right), over, c = self.sides(dot), self.over(u), self.hoisted[u]
+        masks = (left & right & ~over, left & ~right, right & ~left, over)
         batch, m, n, k = [among(self.order, mask) for mask in masks]
-        a = self._operand(dot.a, dot, dot.a_mask, [batch, m, k], operands)
-        b = self._operand(dot.b, dot, dot.b_mask, [batch, k, n], operands)
-        c = self.hoisted[u]
+        a = self._operand(dot.a, c.dtype, [batch, m, k], operands)
+        b = self._operand(dot.b, c.dtype, [batch, k, n], operands)
         # BLAS writes rows: the dim that is innermost in the result belongs to n
         if n and self.rank[m[-1]] > self.rank[n[-1]]:
             a, b, m, n = b, a, n, m
         self.phases.append(Product(a, b, c, batch, m, n, k))
 
     def _operand(
-        self, factors: list[UOp], dot: Dot, mask: int, axes: list[list[int]], made: dict[Src, PlanValue]
+        self, factors: list[UOp], dtype: np.dtype[Any], axes: list[list[int]], made: dict[Src, PlanValue]
     ) -> PlanValue:
-        if len(factors) == 1 and factors[0].op is Op.LOAD and numpy_dtype(factors[0].dtype) == dot.dtype:
-            view = self.view(factors[0])
-            if view is not None:
+        first, key = factors[0], tuple(factors)
+        if len(factors) == 1 and numpy_dtype(first.dtype) == dtype:
+            if first.op is Op.LOAD and (view := self.view(first)) is not None:
                 return view
-        if len(factors) == 1 and factors[0] in self.hoisted and factors[0] not in self.dots:
-            if self.hoisted[factors[0]].dtype == dot.dtype:
-                return self.hoisted[factors[0]]
-        key = tuple(factors)
+            if first in self.hoisted and first not in self.dots:
+                return self.hoisted[first]
         if key in made:
             return made[key]
         loop = LoopBuilder(self, 0)
-        value = loop.value(factors[0])
+        value = loop.value(first)
         for f in factors[1:]:
             value = loop.call(np.multiply, value.dtype, value, loop.value(f))
         flat = [s for group in axes for s in group]
@@ -225,7 +222,7 @@ class Planner(Arrays):
         # where the innermost axes are neighbours in it, and so are the others but the batch
         at = {s: n for n, s in enumerate(natural)}
         grouped = all(at[g[-1]] - at[g[0]] == len(g) - 1 for g in axes[1:] if g)
-        full = self.full(dot.dtype, mask, natural if grouped else flat)
+        full = self.full(dtype, mask_of(flat), natural if grouped else flat)
         loop.mask = union(map(self._reach, factors))
         loop.put(value, full)
         loop.finish()
