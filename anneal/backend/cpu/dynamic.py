@@ -148,8 +148,6 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
             memo[u] = _load(u, memo, buffers)
         elif u.op is Op.REDUCE:
             memo[u] = _reduce(u, env, buffers)
-        elif u.op is Op.RANGE:
-            raise CompilerError("a range outside its loop", stage="cpu.dynamic", node=u)
         elif u.op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
             memo[u] = _EAGER.emit("fits", partial(fitting, u.tag), (memo[u.src[0]],), numpy_dtype(u.dtype))
         else:
@@ -200,22 +198,15 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
         return np.asarray(f.reduce(values, tuple(range(n)), out, initial=empty))
     r = dynamic[0]
     counts = np.array(np.maximum(_value(r.src[0], env, buffers), 0), ndmin=rank)
-    varying = {i for i in range(rank) if counts.shape[i] > 1}
     flat = counts.reshape(-1).astype(np.int64)
     total = int(flat.sum())
     starts = np.cumsum(flat) - flat
-    segment = np.repeat(np.arange(flat.size), flat)
     column = (total,) + (1,) * rank
-    places = np.unravel_index(segment, counts.shape) if rank else ()
     inner = {}
     for q, a in env.items():
-        along = {i for i in range(rank) if a.shape[i] > 1}
-        if along and along <= varying:
-            at = tuple([places[i] if i in along else 0 for i in range(rank)])
-            inner[q] = a[at].reshape(column)
-        else:
-            inner[q] = a.reshape((1, *a.shape))
-    inner[r] = (np.arange(total) - starts[segment]).astype(np.int32).reshape(column)
+        own = np.broadcast_shapes(a.shape, counts.shape) == counts.shape  # it varies along axes of segments alone
+        inner[q] = np.repeat(np.broadcast_to(a, counts.shape), flat).reshape(column) if own else a[None]
+    inner[r] = (np.arange(total) - np.repeat(starts, flat)).astype(np.int32).reshape(column)
     values = _over(column, _value(body, inner, buffers))
     rest = values.shape[1:]
     result = np.full((flat.size, *rest), empty, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -181,10 +181,8 @@ class LoopBuilder(Emitter[PlanValue]):
         return v
 
     def _gather(self, u: UOp, form: LinearIndex, dtype: np.dtype[Any]) -> PlanValue:
-        top = self.p.dims.top
-        size = u.src[0].arg[1][0]
         flat = _flat(u)
-        rows = self._rows(form, size)
+        rows = self._rows(form, u.src[0].size)
         if rows is not None:
             node, width = rows
             index = self.cast(self.memo[node], _INDEX)
@@ -192,18 +190,16 @@ class LoopBuilder(Emitter[PlanValue]):
             out = PlanValue("temp", dtype, index.mask | mask_of(form.dims))
             self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out, False))
             return out
-        total: PlanValue | None = None
+        terms = []
         for node, c in form.nodes.items():
-            part = self.cast(self.memo[node], _INDEX)
-            if c != 1:
-                part = self.call(np.multiply, _INDEX, part, self.const(_INDEX, c))
-            total = part if total is None else self.call(np.add, _INDEX, total, part)
-        assert total is not None
+            term = self.cast(self.memo[node], _INDEX)
+            terms.append(term if c == 1 else self.call(np.multiply, _INDEX, term, self.const(_INDEX, c)))
         for s, c in form.dims.items():
-            axis = PlanValue("fixed", _INDEX, 1 << s, self._axis(s, np.arange(top[s] + 1, dtype=np.int64) * c))
-            total = self.call(np.add, _INDEX, total, axis)
+            axis = self._axis(s, np.arange(self.p.dims.top[s] + 1, dtype=np.int64) * c)
+            terms.append(PlanValue("fixed", _INDEX, 1 << s, axis))
         if form.const:
-            total = self.call(np.add, _INDEX, total, self.const(_INDEX, form.const))
+            terms.append(self.const(_INDEX, form.const))
+        total = reduce(partial(self.call, np.add, _INDEX), terms)
         out = PlanValue("temp", dtype, total.mask)
         self.instrs.append(Instr("take", take, [flat, total], out, False))
         return out
@@ -232,10 +228,9 @@ class LoopBuilder(Emitter[PlanValue]):
         if dot is None:
             return self._scaled(u, v)
         for op, factor in dot.post:
-            if op is Op.NEG:
+            if factor is None:
                 v = negated(self, v.dtype, v)
             else:
-                assert factor is not None
                 f = np.multiply if op is Op.MUL else np.true_divide
                 other = self.memo[factor]
                 if other.dtype != v.dtype:
