@@ -12,11 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import permutations
-from typing import Any
 
-import numpy as np
-
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import NumpyDType, numpy_dtype
 
 from anneal.backend.cpu.index import (  # isort: skip
     LEAST, MOST, Access, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
@@ -397,7 +394,7 @@ class Arrays(Analysis):
         self.phases: list[BlockLoop | Pad | Product] = []
         self.fulls: list[PlanValue] = []
 
-    def full(self, dtype: np.dtype[Any], mask: int, order: Sequence[int] | None = None) -> PlanValue:
+    def full(self, dtype: NumpyDType, mask: int, order: Sequence[int] | None = None) -> PlanValue:
         """Scratch for the whole kernel, an array over the dims of `mask`, whose axes lie in `order`."""
         v = PlanValue("full", dtype, mask)
         size = 1

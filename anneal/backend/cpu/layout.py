@@ -19,8 +19,8 @@ from anneal.backend.cpu.primitives import (  # isort: skip
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
-from anneal.uop import Op, Src, UOp, alu, const, dtypes, ranged, toposort
-from anneal.uop.sizes import Sizes
+from anneal.uop import Op, Src, UOp, const, ranged, toposort
+from anneal.uop.sizes import Sizes, size_node
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of
@@ -81,10 +81,9 @@ def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
     new = {}
     for r, lo, hi in part:
         if hi - lo == 1:
-            new[r] = const(dtypes.int32, lo)
+            new[r] = size_node(lo)
         else:
-            narrow = ranged(hi - lo, r.arg)
-            new[r] = alu(Op.ADD, (narrow, const(dtypes.int32, lo)))
+            new[r] = ranged(hi - lo, r.arg) + lo
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.LOAD and len(src) == 3 and src[2].is_const:

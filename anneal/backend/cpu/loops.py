@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend.arrays import MEANINGS, numpy_dtype
+from anneal.backend.arrays import MEANINGS, NumpyDType, numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, copy_cast, lower, negated
@@ -58,7 +58,7 @@ class LoopBuilder(Emitter[PlanValue]):
 
     # -- Emitter
     def emit(
-        self, name: str, build: Build, ins: Sequence[PlanValue], dtype: np.dtype[Any], inplace: bool = True
+        self, name: str, build: Build, ins: Sequence[PlanValue], dtype: NumpyDType, inplace: bool = True
     ) -> PlanValue:
         mask = union(v.mask for v in ins)
         key = (name, dtype, *ins)
@@ -74,14 +74,14 @@ class LoopBuilder(Emitter[PlanValue]):
         self.same[key] = out
         return out
 
-    def const(self, dtype: np.dtype[Any], value: Any) -> PlanValue:
+    def const(self, dtype: NumpyDType, value: Any) -> PlanValue:
         key = ("const", dtype, repr(value))
         found = self.same.get(key)
         if found is None:
             found = self.same[key] = PlanValue("const", dtype, 0, np.array(value).astype(dtype))
         return found
 
-    def bits(self, value: PlanValue, dtype: np.dtype[Any]) -> PlanValue:
+    def bits(self, value: PlanValue, dtype: NumpyDType) -> PlanValue:
         if value.dtype == dtype:
             return value
         key = ("bits", dtype, value)
@@ -180,7 +180,7 @@ class LoopBuilder(Emitter[PlanValue]):
             )
         return v
 
-    def _gather(self, u: UOp, form: LinearIndex, dtype: np.dtype[Any]) -> PlanValue:
+    def _gather(self, u: UOp, form: LinearIndex, dtype: NumpyDType) -> PlanValue:
         flat = _flat(u)
         rows = self._rows(form, u.src[0].size)
         if rows is not None:

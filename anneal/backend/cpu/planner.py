@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import NumpyDType, numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
 from anneal.backend.cpu.index import LinearIndex
 from anneal.backend.cpu.loops import LoopBuilder
@@ -203,7 +202,7 @@ class Planner(Arrays):
         self.phases.append(Product(a, b, c, batch, m, n, k))
 
     def _operand(
-        self, factors: list[UOp], dtype: np.dtype[Any], axes: list[list[int]], made: dict[Src, PlanValue]
+        self, factors: list[UOp], dtype: NumpyDType, axes: list[list[int]], made: dict[Src, PlanValue]
     ) -> PlanValue:
         first, key = factors[0], tuple(factors)
         if len(factors) == 1 and numpy_dtype(first.dtype) == dtype:

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anneal.backend.arrays import MEANINGS
+from anneal.backend.arrays import MEANINGS, NumpyDType
 from anneal.backend.cpu.index import Dims
 from anneal.backend.cpu.ops import Array, Build
 from anneal.uop import Ints, Op
@@ -34,7 +34,7 @@ class PlanValue:
     """
 
     kind: str
-    dtype: np.dtype[Any]
+    dtype: NumpyDType
     mask: int
     ref: Any = None
     strides: dict[int, int] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class _Shared:
     """Values that the cpu devices of a process share. Whoever holds a device's lock writes it."""
 
     def __init__(self) -> None:
-        self.ones: dict[np.dtype[Any], Array] = {}  # of a dtype the first of one array serve all lengths
+        self.ones: dict[NumpyDType, Array] = {}  # of a dtype the first of one array serve all lengths
         self.libraries: WeakValueDictionary[str, Any] = WeakValueDictionary()  # compiled kernels, by their keys
         self.worker = 0  # calls that are made from now on run on this one
         # One per worker: workers run at the same time, the kernels of one worker one after another.
@@ -289,7 +289,7 @@ def copy_ns(x: Array, axes: Sequence[int]) -> float:
     return x.size * (_ROW_NS / run + (_BESIDE_NS if step == x.itemsize else _STEP_NS if step <= _NEAR else _FAR_NS))
 
 
-def _ones(dtype: np.dtype[Any], n: int) -> Array:
+def _ones(dtype: NumpyDType, n: int) -> Array:
     """An array of ones."""
     found = SHARED.ones.get(dtype)
     if found is None or found.size < n:

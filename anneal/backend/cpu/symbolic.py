@@ -16,8 +16,8 @@ from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
-from anneal.uop import Ints, Nodes, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
-from anneal.uop.sizes import Sizes, evaluator, most
+from anneal.uop import Ints, Nodes, Op, Recent, Src, UOp, arena, ranged, toposort
+from anneal.uop.sizes import Sizes, evaluator, most, size_node
 
 _KEPT = 64
 _LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
@@ -126,15 +126,15 @@ def _with_numbers(order: Nodes, values: Sizes) -> UOp:
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.VARIABLE:
-            return const(dtypes.int32, values[u.arg[0]])
+            return size_node(values[u.arg[0]])
         if u.op is Op.RANGE:
             one = src[0].is_const and src[0].arg == 1
-            return const(dtypes.int32, 0) if one else UOp(Op.RANGE, u.dtype, src, u.arg)
+            return size_node(0) if one else UOp(Op.RANGE, u.dtype, src, u.arg)
         if u.op is Op.REDUCE:
             ranges = [r for r in src[1:] if r.op is Op.RANGE]
             return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg) if ranges else src[0]
         if u.op is Op.ARGSORT and src[1].op is not Op.RANGE:
-            return const(dtypes.int32, 0)
+            return size_node(0)
         return over(u, src)
 
     return rebuild(order[-1], visit, order=order)
