@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -46,23 +47,16 @@ def segments(sink: UOp) -> list[UOp]:
     predicates: list[UOp] = [u.src[2] for u in order if u.op is Op.LOAD and len(u.src) == 3]
     predicates += [u.src[0] for u in order if u.op is Op.WHERE]
     for u in toposort(predicates):
-        if u.op is not Op.LT:
-            continue
-        a, b = u.src
-        if b.is_const and (found := _range_plus(a)) is not None:
-            r, shift = found
-            seams.setdefault(r, set()).add(b.arg - shift)
-        elif a.is_const and (found := _range_plus(b)) is not None:
-            r, shift = found
-            seams.setdefault(r, set()).add(a.arg - shift + 1)
+        for x, bound, beyond in ((*u.src, 0), (*u.src[::-1], 1)) if u.op is Op.LT else ():
+            if bound.is_const and (found := _range_plus(x)) is not None:
+                r, shift = found
+                seams.setdefault(r, set()).add(bound.arg - shift + beyond)
     choices = []
     for r, at in seams.items():
         extent = r.src[0].arg
-        inside = sorted(s for s in at if 0 < s < extent)
-        if inside:
-            bounds = [0, *inside, extent]
-            choices.append([(r, lo, hi) for lo, hi in itertools.pairwise(bounds)])
-    if not choices or math.prod(len(c) for c in choices) > _MOST:
+        bounds = [0, *sorted(s for s in at if 0 < s < extent), extent]
+        choices.append([(r, lo, hi) for lo, hi in itertools.pairwise(bounds)])
+    if not 1 < math.prod(map(len, choices)) <= _MOST:
         return [sink]
     return [_restrict(order, combination) for combination in itertools.product(*choices)]
 
@@ -78,12 +72,7 @@ def _range_plus(u: UOp) -> tuple[UOp, int] | None:
 
 
 def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
-    new = {}
-    for r, lo, hi in part:
-        if hi - lo == 1:
-            new[r] = size_node(lo)
-        else:
-            new[r] = ranged(hi - lo, r.arg) + lo
+    new = {r: size_node(lo) if hi - lo == 1 else ranged(hi - lo, r.arg) + lo for r, lo, hi in part}
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.LOAD and len(src) == 3 and src[2].is_const:
@@ -141,11 +130,9 @@ class LoopLayout:
         # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
         self.worth = total * sum(i.passes for i in loop.instrs) // 5 + flops // 150
         self.workers = workers if self.worth > _WORKER_NS and not folds else 1
-        target = BLOCK
         temps = any(i.out.root.kind == "temp" or i.fold is not None or i.passes > 1 for i in loop.instrs)
-        if not temps and product is None or (product is not None and not loop.instrs):
-            target = total
-        target = min(target, math.ceil(total / self.workers))
+        whole = not temps and (product is None or not loop.instrs)
+        target = min(total if whole else BLOCK, math.ceil(total / self.workers))
         if product is not None and (wide := self._wide(product)) is not None:
             pieces = self.workers * math.ceil(total / (self.workers * target))
             size[wide] = math.ceil(extent[wide] / pieces)
@@ -154,9 +141,9 @@ class LoopLayout:
             size[s] = math.ceil(extent[s] / self.workers)
         elif total > target:
             self._cut(size, target)
-        cuts = [s for s in dims if size[s] < extent[s]]
+        cuts = {s: range(0, extent[s], size[s]) for s in dims if size[s] < extent[s]}
         self.cut = mask_of(cuts)
-        steps = [[(s, (i, min(i + size[s], extent[s]))) for i in range(0, extent[s], size[s])] for s in cuts]
+        steps = [[(s, (i, min(i + at.step, at.stop))) for i in at] for s, at in cuts.items()]
         self.blocks: Blocks = [dict(b) for b in itertools.product(*steps)]
         # what no block changes runs before the blocks
         self.once = [
@@ -232,11 +219,8 @@ class LoopLayout:
 
     def _registers(self, size: dict[int, int]) -> int:
         instrs = self.loop.instrs
-        last = {}
-        for n, i in enumerate(instrs):
-            for v in i.ins:
-                last[id(v.root)] = n
-        free: dict[int, list[int]] = {}
+        last = {id(v.root): n for n, i in enumerate(instrs) for v in i.ins}
+        free: defaultdict[int, list[int]] = defaultdict(list)
         end = 0
 
         def nbytes(v: PlanValue) -> int:
@@ -244,36 +228,32 @@ class LoopLayout:
 
         def take(n: int) -> int:
             nonlocal end
-            if free.get(n):
+            if free[n]:
                 return free[n].pop()
             end += n
             return end - n
 
         # all that runs once comes first, whatever its place in the list
-        numbered = sorted(range(len(instrs)), key=lambda n: not self.once[n])
-        for n in numbered:
+        for n in sorted(range(len(instrs)), key=lambda n: not self.once[n]):
             i, once = instrs[n], self.once[n]
             out = i.out.root
             roots = {id(v.root): v.root for v in i.ins}.values()
             dying = [v for v in roots if not once and v.kind == "temp" and last[id(v)] == n and v.size != _KEPT]
             if out.kind == "temp":
-                same = None
-                if i.inplace and not once:
-                    same = next(
-                        (v for v in dying if v.mask == out.mask and v.dtype.itemsize == out.dtype.itemsize), None
-                    )
-                if same is not None:
-                    out.register = same.register
-                    dying.remove(same)
+                place = out.mask, out.dtype.itemsize
+                same = [v for v in dying if i.inplace and (v.mask, v.dtype.itemsize) == place]
+                if same:  # what runs once lets nothing die
+                    out.register = same[0].register
+                    dying.remove(same[0])
                 else:
                     out.register = take(nbytes(out))
                 if once:
                     out.size = _KEPT
             elif i.fold is not None:
                 self.spare[n] = take(nbytes(out))
-                free.setdefault(nbytes(out), []).append(self.spare[n])
+                free[nbytes(out)].append(self.spare[n])
             for v in dying:
-                free.setdefault(nbytes(v), []).append(v.register)
+                free[nbytes(v)].append(v.register)
         return end
 
 
@@ -334,17 +314,14 @@ class CpuProgram(Program):
         layouts: list[LoopLayout | Pad] = []
         waiting: Product | None = None
         for phase in (*plan.phases, None):
-            loop = phase if isinstance(phase, BlockLoop) else None
-            layout = None if loop is None else LoopLayout(plan, loop, workers, waiting)
+            layout = LoopLayout(plan, phase, workers, waiting) if isinstance(phase, BlockLoop) else None
             if waiting is not None and (layout is None or layout.cut & ~waiting.c.mask):
                 # the product is a loop of its own: cut into rows for the workers
                 layouts.append(LoopLayout(plan, BlockLoop([], waiting.c.mask, 0), workers, waiting))
-                layout = None if loop is None else LoopLayout(plan, loop, workers, None)
+                layout = LoopLayout(plan, phase, workers, None) if isinstance(phase, BlockLoop) else None
             waiting = phase if isinstance(phase, Product) else None
-            if layout is not None:
-                layouts.append(layout)
-            elif isinstance(phase, Pad):
-                layouts.append(phase)
+            if (made := phase if isinstance(phase, Pad) else layout) is not None:
+                layouts.append(made)
         self.parts.append((plan, layouts))
         self.scratch = max([made.end for made in self._loops()], default=0)
 
