@@ -10,7 +10,6 @@ import platform
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -19,7 +18,7 @@ import numpy as np
 from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.binding import Binder
+from anneal.backend.cpu.binding import BoundProgram
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import SHARED
@@ -49,25 +48,6 @@ def _aligned(nbytes: int) -> Array:
     raw = np.empty(nbytes + ALIGN, np.uint8)
     start = -raw.ctypes.data % ALIGN
     return raw[start : start + nbytes]
-
-
-class _Bound:
-    """A program bound to a set of buffers, as `steps`. Of one that runs over the first values of its dims, as variables
-    say, they are one step, whose own steps are replaced when the variables get other values."""
-
-    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice, values: Sizes) -> None:
-        self.program = program
-        memory = device.arena((-1, ""), program.shared)  # of no worker: of the whole kernel
-        self._binder = partial(Binder, program, buffers, memory, device, {})
-        self._own = program.own(values)
-        self._inner = self._binder(self._own).steps
-        self.steps: list[Step] = [(run_all, (self._inner,))] if self._own else self._inner
-
-    def give(self, values: Sizes) -> None:
-        """Run with these values of variables."""
-        own = self.program.own(values)
-        if own != self._own:
-            self._own, self._inner[:] = own, self._binder(own).steps
 
 
 def _chosen(program: Program, values: Sizes, one_worker: bool) -> Program:
@@ -189,7 +169,9 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(DTYPES),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
-        self._bindings: WeakValueDictionary[Ints, _Bound] = WeakValueDictionary()  # which hold what their keys name
+        self._bindings: WeakValueDictionary[Ints, BoundProgram] = (
+            WeakValueDictionary()
+        )  # which hold what their keys name
         self._arenas: dict[tuple[int, str], Array] = {}
         # without a say over BLAS's threads, workers and BLAS would fight over the cores
         self.workers = Workers(None if blas_obeys() else 1)
@@ -294,7 +276,7 @@ class CpuDevice(Device[Array]):
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
+    def bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> BoundProgram | CLaunch:
         """A program on its buffers, for these values of variables."""
         if isinstance(program, CProgram):
             if not overlap(program, buffers):
@@ -303,7 +285,7 @@ class CpuDevice(Device[Array]):
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
         if (found := self._bindings.get(key)) is None or program.names:  # other batches have other values
-            found = self._bindings[key] = _Bound(program, tuple(buffers), self, values)
+            found = self._bindings[key] = BoundProgram(program, tuple(buffers), self, values)
         return found
 
     def _made_by(self) -> str:
