@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from anneal.backend.arrays import Array
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.ops import Step
 from anneal.backend.cpu.primitives import SHARED, Block, Pad, PlanValue, Product, copy_ns, mask_of, regroup, regrouped
 from anneal.backend.cpu.workers import Workers, run_all
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend.arrays import MEANINGS, numpy_dtype
-from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
+from anneal.backend.arrays import MEANINGS, Array, numpy_dtype
+from anneal.backend.cpu.ops import EagerEmitter, Step, lower
 from anneal.backend.cpu.primitives import fitting
 from anneal.errors import CompilerError
 from anneal.rewrite import Sum

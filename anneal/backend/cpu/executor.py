@@ -17,10 +17,10 @@ import numpy as np
 
 from anneal import settings
 from anneal.backend import cost_models
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.cpu.binding import BoundProgram
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.ops import Step
 from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.symbolic import SymbolicProgram
 

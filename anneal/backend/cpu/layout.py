@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from anneal.backend.arrays import Array
 from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.ops import Step
 from anneal.backend.cpu.planner import make_plan
 
 from anneal.backend.cpu.primitives import (  # isort: skip
@@ -47,10 +48,10 @@ def segments(sink: UOp) -> list[UOp]:
     predicates: list[UOp] = [u.src[2] for u in order if u.op is Op.LOAD and len(u.src) == 3]
     predicates += [u.src[0] for u in order if u.op is Op.WHERE]
     for u in toposort(predicates):
-        for x, bound, beyond in ((*u.src, 0), (*u.src[::-1], 1)) if u.op is Op.LT else ():
+        for n, (x, bound) in enumerate((u.src, u.src[::-1])) if u.op is Op.LT else ():
             if bound.is_const and (found := _range_plus(x)) is not None:
                 r, shift = found
-                seams.setdefault(r, set()).add(bound.arg - shift + beyond)
+                seams.setdefault(r, set()).add(bound.arg - shift + n)
     choices = []
     for r, at in seams.items():
         extent = r.src[0].arg

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend.arrays import MEANINGS, NumpyDType, numpy_dtype
+from anneal.backend.arrays import MEANINGS, Array, NumpyDType, numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, copy_cast, lower, negated
+from anneal.backend.cpu.ops import Build, EagerEmitter, Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
     WORDS, BlockLoop, Instr, PlanValue, among, bits, fitting, mask_of, put, reduce_calls, scatter, take,

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anneal.backend.arrays import MEANINGS, NumpyDType
+from anneal.backend.arrays import MEANINGS, Array, NumpyDType
 from anneal.backend.cpu.index import Dims
-from anneal.backend.cpu.ops import Array, Build
+from anneal.backend.cpu.ops import Build
 from anneal.uop import Ints, Op
 
 Block = dict[int, tuple[int, int]]  # which values of each dim, from the first to before the last

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.arrays import Array
+from anneal.backend.cpu.ops import Step
 from anneal.backend.device import Program
 from anneal.backend.promises import Crew
 from anneal.schedule import name_of
