@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from anneal.backend.arrays import Array
+from anneal.backend.cpu.dynamic import dynamic_step
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Step
 from anneal.backend.cpu.primitives import SHARED, Block, Pad, PlanValue, Product, copy_ns, mask_of, regroup, regrouped
@@ -74,8 +75,8 @@ class BoundProgram:
         program = self.program
         self._calls: list[Step] = []
         self._enter(0)
-        if program.dynamic is not None:
-            self._calls.append(program.dynamic(self.buffers))
+        if program.dynamic:
+            self._calls.append(dynamic_step(program.sink, self.buffers))
         for number, (plan, layouts) in enumerate(program.parts):
             self.plan = plan
             # what a run takes of dims, where that depends on variables

@@ -23,10 +23,7 @@ from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Step
 from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.symbolic import SymbolicProgram
-
-from anneal.backend.cpu.workers import (  # isort: skip
-    CLaunch, CProgram, Workers, blas_obeys, numpy_settings, overlap, run_all,
-)  # fmt: skip
+from anneal.backend.cpu.workers import CLaunch, CProgram, Workers, blas_obeys, numpy_settings, overlap, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work

@@ -5,19 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from anneal.backend.arrays import Array
-from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
-from anneal.backend.cpu.ops import Step
+from anneal.backend.cpu.dynamic import is_dynamic
 from anneal.backend.cpu.planner import make_plan
-
-from anneal.backend.cpu.primitives import (  # isort: skip
-    Block, BlockLoop, CpuPlan, Pad, PlanValue, Product, among, bits, mask_of, union,
-)  # fmt: skip
+from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Pad, PlanValue, Product, among, mask_of, union
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
@@ -202,7 +196,7 @@ class LoopLayout:
             return [blocks]
         inner = list(blocks[0])[-1]
         assert self.product is not None
-        size = self.plan.dims.count(bits(self.product.c.mask))
+        size = self.plan.dims.count(among(self.plan.order, self.product.c.mask))
         out: list[Blocks] = []
         elements = 0
         for b in blocks:
@@ -221,7 +215,7 @@ class LoopLayout:
     def _registers(self, size: dict[int, int]) -> int:
         instrs = self.loop.instrs
         last = {id(v.root): n for n, i in enumerate(instrs) for v in i.ins}
-        free: defaultdict[int, list[int]] = defaultdict(list)
+        free: dict[int, list[int]] = {}
         end = 0
 
         def nbytes(v: PlanValue) -> int:
@@ -229,7 +223,7 @@ class LoopLayout:
 
         def take(n: int) -> int:
             nonlocal end
-            if free[n]:
+            if free.get(n):
                 return free[n].pop()
             end += n
             return end - n
@@ -252,9 +246,9 @@ class LoopLayout:
                     out.size = _KEPT
             elif i.fold is not None:
                 self.spare[n] = take(nbytes(out))
-                free[nbytes(out)].append(self.spare[n])
+                free.setdefault(nbytes(out), []).append(self.spare[n])
             for v in dying:
-                free[nbytes(v)].append(v.register)
+                free.setdefault(nbytes(v), []).append(v.register)
         return end
 
 
@@ -265,7 +259,7 @@ class CpuProgram(Program):
         self.name, self.workers, self.names = name, workers, names
         self.sink = sink = legalised(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
-        self.dynamic: Callable[[Sequence[Array]], Step] | None = None
+        self.dynamic = is_dynamic(sink)  # it is run whole
         self.parts: list[tuple[CpuPlan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every worker
         self.shared = self.scratch = 0
@@ -291,10 +285,7 @@ class CpuProgram(Program):
         return [x for _, layouts in self.parts for x in layouts if isinstance(x, LoopLayout)]
 
     def _plan(self, workers: int) -> None:
-        if is_dynamic(self.sink):
-            self.dynamic = functools.partial(dynamic_step, self.sink)
-            return
-        for part in members_of(self.sink):
+        for part in () if self.dynamic else members_of(self.sink):
             for piece in segments(part):
                 self._lay_out(make_plan(piece), workers)
 
@@ -329,7 +320,7 @@ class CpuProgram(Program):
     @property
     def source(self) -> str:  # type: ignore[override]
         """The plan as text: one line per array operation, blocks first."""
-        if self.dynamic is not None:
+        if self.dynamic:
             return f"# {self.name}: evaluated whole, over a flattened axis of segments"
         lines = [f"# {self.name}"]
         names: dict[int, str] = {}

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from operator import or_
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -135,7 +134,7 @@ def mask_of(dims: Iterable[int]) -> int:
 
 def union(masks: Iterable[int]) -> int:
     """The dims of all masks together."""
-    return reduce(or_, masks, 0)
+    return reduce(int.__or__, masks, 0)
 
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))

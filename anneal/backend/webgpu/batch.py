@@ -18,7 +18,6 @@ from anneal.backend.webgpu.opened import Buffers, OpenAdapter
 from anneal.backend.webgpu.queue import DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
-from anneal.uop import Ints
 from anneal.uop.sizes import Sizes, evaluator
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -137,7 +136,9 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         self.device = device
         self._calls = calls  # the buffers are kept alive for as long as they may be used
         self.names = [program.name for program, *_ in calls]
-        self._variables: dict[tuple[str, ...], Ints] = {p.kernel.variables: () for p, *_ in calls if p.kernel.variables}
+        self._variables: dict[tuple[str, ...], tuple[int, ...]] = {
+            p.kernel.variables: () for p, *_ in calls if p.kernel.variables
+        }
         self.dispatches: list[Dispatch] = [(p.pipeline, group, *p.kernel.grid) for p, _, group in calls]
         self._handles = device.queue.handles(self.dispatches)
         self._passes = [self._handles]

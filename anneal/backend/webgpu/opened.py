@@ -32,8 +32,7 @@ _POOL_BYTES = 1 << 30
 # Memory that was dropped goes back to the driver when the GPU is done with it; so much of it may wait for that.
 _LET_GO_BYTES = 2 << 30
 _FENCE = 16  # buffers that a fence binds
-_GROUPS_KEPT = 2048
-PROGRAMS_KEPT = 2048
+_GROUPS_KEPT = PROGRAMS_KEPT = 2048
 Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
 
 
