@@ -177,13 +177,18 @@ class _Search:
         for opts in candidates:
             self.seen.add(opts)
             program = None
-            with suppress(Exception):  # what does not fit says so in one way or another
-                kernel = codegen.generate(self.sink, self.device.target, opts)
-                if len(kernel.source) <= _TEXT and kernel.source not in self.texts:
-                    self.texts.add(kernel.source)
-                    program = WebGpuProgram("candidate", kernel)
+            if (kernel := self._generate(opts)) is not None and kernel.source not in self.texts:
+                self.texts.add(kernel.source)
+                program = WebGpuProgram("candidate", kernel)
             made.append(program)
         return list(self.threads.map(self._pipeline, made))
+
+    def _generate(self, opts: Opts) -> codegen.GeneratedKernel | None:
+        with suppress(Exception):  # what does not fit says so in one way or another
+            kernel = codegen.generate(self.sink, self.device.target, opts)
+            if len(kernel.source) <= _TEXT:
+                return kernel
+        return None
 
     def _pipeline(self, program: WebGpuProgram | None) -> WebGpuProgram | None:
         if program is None:
