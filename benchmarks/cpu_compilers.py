@@ -67,7 +67,7 @@ def measured(f: Callable[[], an.Tensor], device: CpuDevice) -> float:
         device.prepare = prepare  # type: ignore[method-assign]
     total = 0.0
     for batch in batches:
-        runs = np.array([batch.timed().each()[0] for _ in range(10)])
+        runs = np.array([batch.timed().each for _ in range(10)])
         total += float(runs.min(0).sum())
     return total
 

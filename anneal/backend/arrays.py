@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Array: TypeAlias = "npt.NDArray[Any]"
+NumpyDType: TypeAlias = np.dtype[Any]
 
 _OTHERS = {d.name for d in DTYPES if d.is_narrow and d is not dtypes.float16}  # which NumPy does not have
-_NUMPY: dict[DType, np.dtype[Any]] = {d: np.dtype(d.name) for d in DTYPES if d.name not in _OTHERS}
+_NUMPY: dict[DType, NumpyDType] = {d: np.dtype(d.name) for d in DTYPES if d.name not in _OTHERS}
 _OURS = {kind: dtype for dtype, kind in _NUMPY.items()}
 
 
-def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+def numpy_dtype(dtype: DType) -> NumpyDType:
     """The NumPy dtype that holds `dtype` on the host; for bfloat16 and the floats of 8 bits, that of ml_dtypes.
 
     >>> numpy_dtype(dtypes.float16), numpy_dtype(dtypes.bfloat16)
@@ -31,14 +32,14 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 @lru_cache(64)
-def _narrow(name: str) -> np.dtype[Any]:
+def _narrow(name: str) -> NumpyDType:
     import ml_dtypes
 
-    kind: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    kind: NumpyDType = np.dtype(getattr(ml_dtypes, name))
     return kind
 
 
-def dtype_of(kind: np.dtype[Any]) -> DType | None:
+def dtype_of(kind: NumpyDType) -> DType | None:
     """The dtype that `kind` holds on the host; None where none of ours is held so.
 
     >>> dtype_of(np.dtype("float16")), dtype_of(np.dtype("complex64"))

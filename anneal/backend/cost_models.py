@@ -6,7 +6,7 @@ from anneal.schedule import CostModel
 
 # Rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again. Values are
 # stored as they are computed: two kernels that move whole vectors are worth more than one that does not.
-CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8, reorders=False, serial=True)
+CPU: CostModel = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8, reorders=False, serial=True)
 
 # In float32 computing scores again takes longer than reading them (GPT-2's training step 188 ms, not 170, on an H100,
 # for 11 GB, not 16): only those of more than 1 GiB. By subgroup matrices it is faster.
@@ -35,4 +35,4 @@ def gpu(max_buffers: int = 128, binding_bytes: int = 0, buffer_bytes: int = 0, m
     )
 
 
-GPU = gpu()  # where no adapter says its limits
+GPU: CostModel = gpu()  # where no adapter says its limits

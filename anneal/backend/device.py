@@ -50,14 +50,10 @@ Call = tuple[Program, Sequence[Buffer]]
 
 @frozen
 class Timed:
-    """A run with a clock beside each call: it took `seconds`.
-
-    `each` gives the seconds of each call in order, and those in which nothing was computed: each such wait is part of
-    the next call's time.
-    """
+    """A run with a clock beside each call: the seconds of all of it, and those of each call in order."""
 
     seconds: float
-    each: Callable[[], tuple[list[float], float]]
+    each: Sequence[float]
 
 
 class Batch(ABC, Generic[Buffer]):
@@ -88,7 +84,7 @@ class Batch(ABC, Generic[Buffer]):
     def profile(self) -> list[tuple[str, float]]:
         """Execute every call once, and wait; (kernel name, seconds) in order. Where calls run side by side, each has
         its part of that time: together they are no more than the run."""
-        return list(zip(self.names, self.timed().each()[0], strict=True))
+        return list(zip(self.names, self.timed().each, strict=True))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal import progress, settings
+from anneal.backend import cost_models
 from anneal.backend.device import Device, OpaqueBuffer
 from anneal.errors import DeviceError, SettingError
 from anneal.schedule import BUILDING
@@ -74,7 +75,7 @@ def register_device(name: str, open_device: Callable[[], Device[Any]], cost_mode
     with _OPENING:
         if name in device_names():
             raise DeviceError(f"there is a device {name!r} already; choose another name")
-        DEVICES.known[name] = _Known(open_device, lambda: cost_model)
+        DEVICES.known[name] = _Known(open_device, cost_model)
 
 
 def register_host(name: str, dtypes: frozenset[DType]) -> None:
@@ -87,7 +88,7 @@ def register_host(name: str, dtypes: frozenset[DType]) -> None:
         return device
 
     if name not in DEVICES.known:
-        register_device(name, opened, _cpu_costs())
+        register_device(name, opened, cost_models.CPU)
 
 
 def planned_cost_model(name: str) -> CostModel:
@@ -95,7 +96,7 @@ def planned_cost_model(name: str) -> CostModel:
 
     Raises DeviceError for an unknown name.
     """
-    return _known("webgpu" if name == "auto" else name).cost_model()
+    return _known("webgpu" if name == "auto" else name).cost_model
 
 
 def is_foreign(name: str) -> bool:
@@ -235,22 +236,10 @@ class _Known(NamedTuple):
     """A device that has a name: how to open it, and the cost model to plan with for a machine that may have none."""
 
     open: Callable[[], Device[Any]]
-    cost_model: Callable[[], CostModel]
+    cost_model: CostModel
 
 
-def _cpu_costs() -> CostModel:
-    from anneal.backend import cost_models
-
-    return cost_models.CPU
-
-
-def _gpu_costs() -> CostModel:
-    from anneal.backend import cost_models
-
-    return cost_models.GPU
-
-
-DEVICES = _Devices({HOST: _Known(_open_cpu, _cpu_costs), "webgpu": _Known(_open_webgpu, _gpu_costs)})
+DEVICES = _Devices({HOST: _Known(_open_cpu, cost_models.CPU), "webgpu": _Known(_open_webgpu, cost_models.GPU)})
 
 
 def _auto_name() -> str:

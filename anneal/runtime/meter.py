@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anneal.backend import nothing
+from anneal.backend import Timed, nothing
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
 from anneal.runtime.context import here
@@ -88,10 +88,9 @@ class Times:
     next, and so has all that the program does in between; `others` is the part of a step in which further plans run,
     `python` the part in which none does, by a clock of its own. `kernels` is the sum of all kernels in one run, over
     the runs in which each was timed, and `timed` what those runs took; `each` has, by launch, the times of single
-    kernels, with the wait before each: `idle` is what these waits take together. `total` is what all runs together
-    took. `parts` are those of a step: "kernels", "other plans" and "between kernels", each measured by itself in the
-    steps between the quartiles, as a part of these steps' time: their sum is 1 but for what measuring takes. It is
-    empty where the device works beside the program.
+    kernels. `total` is what all runs together took. `parts` are those of a step: "kernels", "other plans" and "between
+    kernels", each measured by itself in the steps between the quartiles, as a part of these steps' time: their sum is 1
+    but for what measuring takes. It is empty where the device works beside the program.
     """
 
     runs: int
@@ -102,7 +101,6 @@ class Times:
     python: Spread | None
     kernels: Spread | None
     timed: Spread | None
-    idle: Spread | None
     each: tuple[Spread, ...]
     share: tuple[float, ...]  # of each launch in the time of all kernels
     total: float | None
@@ -132,11 +130,6 @@ class Times:
                 if self.others and self.others.median > FAR / 3 * step.median:
                     rest.append(f"other plans {said(self.others.median)}")
                 found.append(f"of a step of {said(step.median)} a run is {said(run.median)}, {', '.join(rest)}")
-        if self.idle and run and self.idle.median > FAR * run.median:
-            found.append(
-                f"in {said(self.idle.median)} of a run nothing was computed: workers were being woken, or waited for a "
-                "processor; each wait counts as the next kernel's"
-            )
         if self.waited > 0.1:
             found.append(f"other processes had the processor for {self.waited:.0%} of the time")
         wide = run or step
@@ -162,15 +155,6 @@ class Times:
 
 
 _NEVER = Spread(0.0, 0.0, 0.0, 0)
-
-
-@frozen
-class _Run:
-    """A run whose kernels were timed: all of it, each of them, and what was waited before them."""
-
-    seconds: float
-    each: Sequence[float]
-    idle: float
 
 
 class _Kept:
@@ -225,10 +209,9 @@ class Track:
         """The number of runs in which kernels were timed, and of others that were measured."""
         return len(self.samples.rows), self.own.seen
 
-    def _later(self) -> list[_Run]:
+    def _later(self) -> list[Timed]:
         """The runs whose kernels were timed, without the first, once there are others."""
-        found = [x if isinstance(x, _Run) else _Run(x.seconds, *x.each()) for x in self.samples.rows]
-        self.samples.rows[:] = found
+        found = self.samples.rows
         return found[1:] if len(found) > 3 else found
 
     def of(self, launches: Sequence[int]) -> Spread | None:
@@ -254,7 +237,7 @@ class Track:
             runs=self.runs, first=None if self.beside else self.first, run=run, step=Spread.of(step),
             others=None if self.beside else Spread.of(others), python=None if self.beside else Spread.of(between),
             kernels=Spread.of(sums),
-            timed=Spread.of([x.seconds for x in later]), idle=Spread.of([x.idle for x in later]),
+            timed=Spread.of([x.seconds for x in later]),
             each=tuple([Spread.of(x) or _NEVER for x in zip(*[x.each for x in later], strict=True)]),
             share=tuple([sum(x) / whole for x in zip(*middle, strict=True)]),
             total=None if self.beside else self.total, waited=self.meter.waited(), beside=self.beside,

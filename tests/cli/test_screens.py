@@ -163,7 +163,7 @@ def reasons() -> list[str]:
     low, high = Spread(0.002, 0.001, 0.003, 9), Spread(0.008, 0.006, 0.010, 9)
     return Times(
         runs=9, first=0.1, run=high, step=Spread(0.02, 0.01, 0.03, 9), others=low, python=high, kernels=low, timed=low,
-        idle=low, each=(), share=(), total=1.0, waited=0.5, beside=False, launches=6,
+        each=(), share=(), total=1.0, waited=0.5, beside=False, launches=6,
     ).reasons()  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def reasons() -> list[str]:
 def test_screens(name: str, places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = reasons()
-    assert len(said) == 5
+    assert len(said) == 4
     monkeypatch.setattr(Times, "reasons", lambda times: said)  # one run's would not be the next one's
     arguments = [a.format(**places) for a in LIVE[name].split()]
     with settings.override(cache_dir=places["cache"], offline=True):

@@ -12,19 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import permutations
-from typing import Any
 
-import numpy as np
-
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import NumpyDType, numpy_dtype
 
 from anneal.backend.cpu.index import (  # isort: skip
     LEAST, MOST, Access, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
     forms_of, innermost, linear, overlaps,
 )  # fmt: skip
-from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, bits, mask_of, union
+from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, among, bits, mask_of, union
 from anneal.rewrite import substitute
-from anneal.uop import Known, Op, Src, UOp, dtypes, toposort
+from anneal.uop import Op, Src, UOp, dtypes, toposort
 
 _WORDS = (dtypes.int32, dtypes.uint32)
 # Rows and columns of a matrix below which BLAS gains nothing over a loop.
@@ -34,9 +31,8 @@ _VECTOR = 32
 @dataclass(slots=True)
 class _Load:
     form: LinearIndex
-    box: list[Bounds] | None  # the predicate as bounds, when that is all it is
-    predicate: UOp | None  # the predicate, when it must be applied to loaded values
-    mask: int = 0
+    box: Sequence[Bounds] = ()  # the predicate as bounds, when that is all it is
+    predicate: UOp | None = None  # the predicate, when it must be applied to loaded values
 
 
 @dataclass(slots=True)
@@ -47,9 +43,6 @@ class Dot:
     a: list[UOp]
     b: list[UOp]
     post: list[tuple[Op, UOp | None]]
-    a_mask: int
-    b_mask: int
-    dtype: np.dtype[Any]
 
 
 def share_ranges(sink: UOp) -> UOp:
@@ -59,16 +52,13 @@ def share_ranges(sink: UOp) -> UOp:
     reduces = [u for u in ranges if u.arg[1] == "reduce"]
     if not reduces:
         return sink
-    together: dict[int, int] = {u.arg[0]: 0 for u in ranges}
-    sights = {u.ranges for u in order}
-    for u in order:
-        if u.op is Op.REDUCE:
-            # also a range that the body does not depend on must not become one that it does
-            sights.add(u.src[0].ranges | mask_of(r.arg[0] for r in u.src[1:]))
-    for m in sights:
+    together = {u.arg[0]: 0 for u in ranges}
+    # also a range that the body of a reduce does not depend on must not become one that it does
+    sums = [u.src for u in order if u.op is Op.REDUCE]
+    for m in {u.ranges for u in order} | {body.ranges | mask_of(r.arg[0] for r in over) for body, *over in sums}:
         for i in bits(m):
             together[i] |= m
-    renamed: Known = {}
+    renamed = {}
     for r in reduces:
         mine = r.arg[0]
         for other in reversed(ranges):
@@ -141,17 +131,17 @@ class Analysis:
     def _load(self, u: UOp) -> _Load:
         form = linear(u.src[1], self.dims, opaque=True)
         if len(u.src) == 2:
-            return _Load(form, None, None)
+            return _Load(form)
         predicate = u.src[2]
         if not form.nodes and not any(n.op is Op.LOAD for n in toposort((predicate,))):
             box = box_of(predicate, self.dims)
             if box is not None and all(self._pads(form, b) for b in box):
-                return _Load(form, box, None)
+                return _Load(form, box)
         low, high = self.dims.ends(form.dims)
         if form.nodes or (form.const + low >= 0 and form.const + high < u.src[0].arg[1][0]):
-            return _Load(form, None, predicate)
+            return _Load(form, (), predicate)
         # The index may leave the buffer where the predicate is false: look elements up one by one, clipped.
-        return _Load(LinearIndex(0, {}, {u.src[1]: 1}), None, predicate)
+        return _Load(LinearIndex(0, {}, {u.src[1]: 1}), (), predicate)
 
     @staticmethod
     def _pads(form: LinearIndex, b: Bounds) -> bool:
@@ -166,9 +156,8 @@ class Analysis:
                 m = mask_of(s for s, _ in self.dims.digits[u.arg[0]] if self.dims.varies(s))
             elif u.op is Op.LOAD:
                 load = self.loads[u]
-                nodes = (*load.form.nodes, *([] if load.predicate is None else [load.predicate]))
-                boxes = [mask_of(b.dims) for b in load.box or ()]
-                load.mask = m = union([mask_of(load.form.dims), *boxes, *[mask[n] for n in nodes]])
+                dims = [load.form.dims, *[b.dims for b in load.box]]
+                m = union([*map(mask_of, dims), *[mask[n] for n in self.inputs(u)]])
             elif u.op is Op.REDUCE:
                 m = mask[u.src[0]] & ~self.over(u)
             else:
@@ -178,6 +167,10 @@ class Analysis:
     def over(self, u: UOp) -> int:
         """The dims a REDUCE ends."""
         return mask_of(s for r in u.src[1:] for s, _ in self.dims.digits[r.arg[0]] if self.dims.extent[s] > 1)
+
+    def sides(self, dot: Dot) -> tuple[int, int]:
+        """The dims of the factors on either side of a product."""
+        return union(self.mask[f] for f in dot.a), union(self.mask[f] for f in dot.b)
 
     # -- sums of products ----------------------------------------------------------------------------------------
     def _find_dots(self) -> None:
@@ -196,7 +189,7 @@ class Analysis:
 
     def _dot(self, u: UOp) -> Dot | None:
         over, mask = self.over(u), self.mask
-        inner: list[UOp] = []
+        inner = []
         post: list[tuple[Op, UOp | None]] = []
         stack = [u.src[0]]
         while stack:
@@ -222,19 +215,12 @@ class Analysis:
         if second is None:
             return self._vector_dot(u, inner, post)
         b_mask = mask[second]
-        a, b = [first], [second]
         # the second once only: a square brings the same factor twice
         inner.remove(second)
-        for f in inner[1:]:
-            if not mask[f] & ~a_mask:
-                a.append(f)
-            elif not mask[f] & ~b_mask:
-                b.append(f)
-            else:
-                return None
+        b = [second, *[f for f in inner if mask[f] & ~a_mask]]
         if over & ~(a_mask & b_mask) or not (a_mask & ~b_mask & ~over and b_mask & ~a_mask & ~over):
             return None
-        return Dot(a, b, post, a_mask, b_mask, numpy_dtype(u.dtype))
+        return None if any(mask[f] & ~b_mask for f in b) else Dot([f for f in inner if f not in b], b, post)
 
     def _vector_dot(self, u: UOp, inner: list[UOp], post: list[tuple[Op, UOp | None]]) -> Dot | None:
         """A matrix-vector product: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
@@ -246,22 +232,25 @@ class Analysis:
         load = self.loads[matrix]
         rows = self.dims.count(bits(a_mask & ~b_mask & ~over))
         columns = self.dims.count(bits(over))
-        if load.form.nodes or load.predicate is not None or load.box is not None or min(rows, columns) < _VECTOR:
+        if load.form.nodes or load.predicate is not None or load.box or min(rows, columns) < _VECTOR:
             return None
         if sum(matrix in v.src for v in self.nodes) > 1 or sum(u.src[0] in v.src for v in self.nodes) > 1:
             return None
-        return Dot([matrix], rest, post, a_mask, b_mask, numpy_dtype(u.dtype))
+        return Dot([matrix], rest, post)
 
     # -- windows -------------------------------------------------------------------------------------------------
     def _window(self, u: UOp) -> WindowReduce | None:
         """A reduce over overlapping windows, unless it is a product of matrices."""
         over, mask, extent = self.over(u), self.mask, self.dims.extent
-        dot = self.dots.get(u)
         taps = self.dims.count(bits(over))
         if taps > MOST or over & ~mask[u.src[0]] or self.dims.count(bits(mask[u])) < LEAST:
             return None
-        if not over or u.dtype.kind == "bool" or (dot is not None and dot.b_mask & ~dot.a_mask):
+        if not over or u.dtype.kind == "bool":
             return None
+        if (dot := self.dots.get(u)) is not None:
+            a, b = self.sides(dot)
+            if b & ~a:
+                return None
         factors = factors_of(u)
         views = [f for f in factors if (x := self.loads.get(f)) and not x.form.nodes and x.predicate is None]
         if any(f not in views and mask[f] & over for f in factors):
@@ -273,10 +262,10 @@ class Analysis:
             raise Unsettled  # it may be laid out anew: each size has a plan of its own
         return WindowReduce(factors, main, taps)
 
-    def _window_forms(self, window: WindowReduce, u: UOp) -> list[Bounds] | None:
+    def _window_forms(self, window: WindowReduce, u: UOp) -> Sequence[Bounds] | None:
         """The sums of dims that walk the window's memory: those of its borders, or what the steps tell."""
         load = self.loads[window.main]
-        return load.box if load.box is not None else forms_of(load.form, self.over(u), self.dims.top)
+        return load.box or forms_of(load.form, self.over(u), self.dims.top)
 
     def _innermost(self, u: UOp, window: WindowReduce) -> int | None:
         """The dim to be laid out innermost while the windows of `u` are folded."""
@@ -310,7 +299,7 @@ class Analysis:
         direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
         for u, load in self.loads.items():
             if u not in direct:
-                vote(load.form, self.dims.count(bits(load.mask)))
+                vote(load.form, self.dims.count(bits(self.mask[u])))
         for form in (*self.store_forms.values(), *self.moved.values()):
             vote(form, 4 * self.dims.count(form.dims))
         used = union([*self.mask.values(), *[mask_of(form.dims) for form in self.store_forms.values()]])
@@ -328,13 +317,11 @@ class Analysis:
     def _merge(self) -> None:
         """Make one dim of neighbours that every access walks as one."""
         extent, mask = self.dims.extent, self.mask
-        apart = mask_of(self.dims.limits) | mask_of(self.dims.points)
-        for load in self.loads.values():
-            if load.form.nodes:
-                apart |= mask_of(load.form.dims)
-            for b in load.box or ():
-                apart |= mask_of(b.dims)
-        forms = [form.dims for form in (*[load.form for load in self.loads.values()], *self.store_forms.values())]
+        loads = self.loads.values()
+        apart = mask_of([*self.dims.limits, *self.dims.points])
+        apart |= union([mask_of(x.form.dims) for x in loads if x.form.nodes])
+        apart |= union([mask_of(b.dims) for x in loads for b in x.box])
+        forms = [form.dims for form in (*[x.form for x in loads], *self.store_forms.values())]
         # a range used as a number, and not only inside linear indices, keeps its own dims
         roots = [u.src[2] for u in self.stores]
         for u in self.stores:
@@ -364,14 +351,8 @@ class Analysis:
         keep = ~(1 << a)
         for u in self.mask:
             self.mask[u] &= keep
-        for load in self.loads.values():
-            load.form.dims.pop(a, None)
-            load.mask &= keep
-        for form in self.store_forms.values():
+        for form in (*[x.form for x in self.loads.values()], *self.store_forms.values()):
             form.dims.pop(a, None)
-        for d in self.dots.values():
-            d.a_mask &= keep
-            d.b_mask &= keep
         for digits in self.dims.digits.values():
             digits[:] = [d for d in digits if d[0] != a]
 
@@ -413,11 +394,11 @@ class Arrays(Analysis):
         self.phases: list[BlockLoop | Pad | Product] = []
         self.fulls: list[PlanValue] = []
 
-    def full(self, dtype: np.dtype[Any], mask: int, order: Sequence[int] | None = None) -> PlanValue:
+    def full(self, dtype: NumpyDType, mask: int, order: Sequence[int] | None = None) -> PlanValue:
         """Scratch for the whole kernel, an array over the dims of `mask`, whose axes lie in `order`."""
         v = PlanValue("full", dtype, mask)
         size = 1
-        for s in reversed(order if order is not None else [s for s in self.order if mask >> s & 1]):
+        for s in reversed(among(self.order, mask) if order is None else order):
             v.strides[s] = size if s not in self.dims.points else 0  # a variable's value is no place in it
             size *= self.dims.extent[s]
         v.size = size
@@ -432,28 +413,28 @@ class Arrays(Analysis):
         load = self.loads[u]
         if load.form.nodes or load.predicate is not None:
             return None
-        view = PlanValue("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0], load.form.dims, load.form.const)
+        view = PlanValue("param", numpy_dtype(u.dtype), self.mask[u], u.src[0].arg[0], load.form.dims, load.form.const)
         reduce = next((r for r, w in self.windows.items() if u in w.factors), None)
         if reduce is not None:
             view = self._windowed(view, load.box, reduce, u)
-        elif load.box is not None:
+        elif load.box:
             view = self._pad(view, load.box)
         self.views[u] = view
         return view
 
-    def _windowed(self, view: PlanValue, box: list[Bounds] | None, reduce: UOp, u: UOp) -> PlanValue:
+    def _windowed(self, view: PlanValue, box: Sequence[Bounds], reduce: UOp, u: UOp) -> PlanValue:
         """A factor of a window: with its borders, and the axis innermost that the loops have innermost."""
         window = self.windows[reduce]
-        forms = self._window_forms(window, reduce) if window.main is u else box or []
-        kept = [s for s in self.order if self.mask[reduce] >> s & 1 and self.dims.extent[s] > 1]
-        steps = {s: abs(view.strides[s]) for s in kept if view.mask >> s & 1}
+        forms = self._window_forms(window, reduce) if window.main is u else box
+        kept = [s for s in among(self.order, self.mask[reduce]) if self.dims.extent[s] > 1]
+        steps = {s: abs(view.strides[s]) for s in among(kept, view.mask)}
         inner = kept[-1] if kept else -1
         lies = inner not in steps or steps[inner] == (min(steps.values()) if window.main is u else 1)
-        if forms is None or (box is None and lies):
-            return view if box is None else self._pad(view, box)
+        if forms is None or (lies and not box):
+            return self._pad(view, box) if box else view
         return self._pad(view, forms, kept)
 
-    def _pad(self, view: PlanValue, box: list[Bounds], kept: Sequence[int] = ()) -> PlanValue:
+    def _pad(self, view: PlanValue, box: Sequence[Bounds], kept: Sequence[int] = ()) -> PlanValue:
         """Copy the allowed part of `view` into a zeroed array that has one axis per predicated form: as they lie in the
         source, or in the order of the dims `kept`, of which each axis has one."""
         extent = self.dims.extent
@@ -461,15 +442,10 @@ class Arrays(Analysis):
             raise Unsettled
         predicated = mask_of(s for b in box for s in b.dims)
         # axis: (step in the source, length, first, last+1 allowed, form)
-        axes: list[tuple[int, int, int, int, int, dict[int, int]]] = []
-        for s, c in view.strides.items():
-            if not predicated >> s & 1:
-                axes.append((c, extent[s], 0, 0, extent[s], {s: 1}))
-        empty = False
-        for b in box:
-            if not b.dims:
-                empty = True
-                continue
+        axes = []
+        free = [Bounds({s: 1}, 0, extent[s]) for s in view.strides if not predicated >> s & 1]
+        empty = not all(b.dims for b in box)
+        for b in (*free, *[b for b in box if b.dims]):
             low, high = self.dims.ends(b.dims)
             s0, c0 = next(iter(b.dims.items()))
             first, last = max(b.low, low), min(b.high, high + 1)
@@ -480,11 +456,10 @@ class Arrays(Analysis):
         axes.sort(key=lambda a: (max([at.get(s, -1) for s in a[5]], default=-1), -abs(a[0])))
         out = PlanValue("full", view.dtype, view.mask)
         whole, interior = (PlanValue("full", view.dtype, 0) for _ in range(2))
-        source = PlanValue("param", view.dtype, 0, view.ref, None, view.offset)
-        extents: dict[int, int] = {}
+        source = PlanValue("param", view.dtype, 0, view.ref, offset=view.offset)
+        extents = {}
         size = 1
-        for i in range(len(axes) - 1, -1, -1):
-            step, length, low, first, last, form = axes[i]
+        for i, (step, length, low, first, last, form) in reversed([*enumerate(axes)]):
             interior.strides[i] = size
             interior.offset += (first - low) * size
             source.strides[i] = step

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from anneal.backend.arrays import Array
+from anneal.backend.cpu.dynamic import dynamic_step
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.ops import Step
 from anneal.backend.cpu.primitives import SHARED, Block, Pad, PlanValue, Product, copy_ns, mask_of, regroup, regrouped
-from anneal.backend.cpu.workers import Workers
+from anneal.backend.cpu.workers import Workers, run_all
 
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
 _PIECE = 8 << 20
@@ -46,28 +48,35 @@ class _Host(Protocol):
         """Scratch of one worker for one purpose, at least `nbytes`."""
 
 
-class Binder:
-    """Turns a program's plan into `steps`: calls, of which one runs what several workers share. Scratch of a worker is
-    its own."""
+class BoundProgram:
+    """A program bound to buffers, as `steps`: calls, of which one runs what several workers share. Scratch of a worker
+    is its own.
 
-    def __init__(
-        self,
-        program: CpuProgram,
-        buffers: Sequence[Array],
-        memory: Array,
-        device: _Host,
-        kept: dict[Any, Array],
-        values: Mapping[str, int],
-    ) -> None:
-        self.kept = kept  # arrays that no variable changes
-        self.buffers = buffers
-        self.device = device
-        self.steps: list[Step] = []
-        self.memory = memory  # what the kernel's workers share
-        self.scratch = program.scratch
+    Of a program that runs over the first values of its dims, as variables say, `steps` is one call of them all, which
+    are replaced when the variables get other values.
+    """
+
+    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: _Host, values: Mapping[str, int]) -> None:
+        self.program, self.buffers, self.device = program, buffers, device
+        self.memory = device.arena((-1, ""), program.shared)  # what the kernel's workers share
+        self._kept: dict[Any, Array] = {}  # arrays that no variable changes
+        self._own = program.own(values)
+        self._all = self._bound(self._own)
+        self.steps: list[Step] = [(run_all, (self._all,))] if self._own else self._all
+
+    def give(self, values: Mapping[str, int]) -> None:
+        """Run with these values of variables."""
+        own = self.program.own(values)
+        if own != self._own:
+            self._all[:], self._own = self._bound(own), own
+
+    def _bound(self, values: Mapping[str, int]) -> list[Step]:
+        """The calls that run the program with these values."""
+        program = self.program
+        self._calls: list[Step] = []
         self._enter(0)
-        if program.dynamic is not None:
-            self.steps.append(program.dynamic(buffers))
+        if program.dynamic:
+            self._calls.append(dynamic_step(program.sink, self.buffers))
         for number, (plan, layouts) in enumerate(program.parts):
             self.plan = plan
             # what a run takes of dims, where that depends on variables
@@ -78,20 +87,21 @@ class Binder:
                     self._pad(layout)
                 else:
                     self._loop(layout)
+        return self._calls
 
     def _enter(self, worker: int) -> None:
         """Have the calls that are made from here on run on `worker`."""
         self.worker = worker
-        self.arena = self.device.arena((worker, ""), self.scratch)
+        self.arena = self.device.arena((worker, ""), self.program.scratch)
         SHARED.worker = worker
 
     def _array(self, v: PlanValue, block: Block) -> Array:
         if self.taken:
             if not v.mask & self.taken_mask:
                 key = (id(v), self.worker, *[b for s, b in block.items() if v.mask >> s & 1])
-                found = self.kept.get(key)
+                found = self._kept.get(key)
                 if found is None:
-                    found = self.kept[key] = self._view(v, block)
+                    found = self._kept[key] = self._view(v, block)
                 return found
             block = {**self.taken, **block}
         return self._view(v, block)
@@ -107,7 +117,7 @@ class Binder:
             return self._part(v.ref, block)
         if kind == "param" and -1 in v.strides:
             return self.buffers[v.ref]  # type: ignore[no-any-return]
-        extent, unit = self.plan.extent, v.dtype.itemsize
+        extent, unit = self.plan.dims.extent, v.dtype.itemsize
         shape, strides, offset = [], [], v.offset * unit
         for s in self.plan.order:
             lo, hi, step = 0, 1, 0
@@ -138,15 +148,15 @@ class Binder:
         if layout.workers == 1:
             self._share(layout, product, layout.blocks)
             return
-        whole, shares = self.steps, []
+        whole, shares = self._calls, []
         for worker in range(layout.workers):
             self._enter(worker)
-            self.steps = []
+            self._calls = []
             first, end = (n * len(layout.blocks) // layout.workers for n in (worker, worker + 1))
             self._share(layout, product, layout.blocks[first:end])
-            shares.append(self.steps)
-        self.steps = whole
-        self.steps.append((self.device.workers.run, (shares,)))
+            shares.append(self._calls)
+        self._calls = whole
+        self._calls.append((self.device.workers.run, (shares,)))
         self._enter(0)
 
     def _share(self, layout: LoopLayout, product: Product | None, blocks: list[Block]) -> None:
@@ -154,24 +164,26 @@ class Binder:
         made: dict[Any, Array] = {}
         for i, once in zip(layout.loop.instrs, layout.once, strict=True):
             if once:
-                self.steps.extend(i.build([self._array(v, {}) for v in i.ins], self._array(i.out, {})))
+                self._calls.extend(i.build([self._array(v, {}) for v in i.ins], self._array(i.out, {})))
         if self.taken:
             blocks = _within(blocks, self.taken)
         if product is None:
             for block in blocks:
                 self._block(layout, block, made)
         elif blocks:
-            operands, axes, ready = self._operands(product, layout.cut)
-            for together in layout.gathered(self.plan.extent, blocks):
+            axes, a, b, c = self._axes(product), *[self._array(v, {}) for v in (product.a, product.b, product.c)]
+            # what every block reads is copied once, where BLAS cannot read it
+            a = a if product.a.mask & layout.cut else self._factor("a", a, axes)
+            b = b if product.b.mask & layout.cut else self._factor("b", b, axes)
+            for together in layout.gathered(blocks):
                 whole = {s: (lo, together[-1][s][1]) for s, (lo, _) in together[0].items()}
-                a, b, c = (self._part(x, whole) for x in operands)
-                self._single(a, b, c, axes, (False, False) if whole else ready)
+                self._single(self._part(a, whole), self._part(b, whole), self._part(c, whole), axes)
                 for block in together:
                     self._block(layout, block, made)
 
     def _block(self, layout: LoopLayout, block: dict[int, tuple[int, int]], made: dict[Any, Array]) -> None:
         """The loop's instructions on one block. `made` keeps the worker's arrays."""
-        steps, cut = self.steps, layout.cut
+        steps, cut = self._calls, layout.cut
 
         def array(v: PlanValue) -> Array:
             touched, kept = v.mask & cut, v.root.kind != "temp"
@@ -196,7 +208,7 @@ class Binder:
     def _pad(self, p: Pad) -> None:
         whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.memory, p.out.register)
         if math.prod(p.extents.values()) < whole.size or not p.extents:
-            self.steps.append((whole.fill, (0,)))
+            self._calls.append((whole.fill, (0,)))
         if p.extents:
             axes = sorted(p.extents)
             unit = p.out.dtype.itemsize
@@ -208,7 +220,7 @@ class Binder:
 
             inside = view(p.interior, self.memory, p.out.register)
             source = view(p.source, self.buffers[p.source.ref], 0)
-            self.steps.append((np.copyto, (inside, source)))
+            self._calls.append((np.copyto, (inside, source)))
 
     # -- products
     def _axes(self, p: Product) -> _Axes:
@@ -234,36 +246,22 @@ class Binder:
             if axis in k and lo:
                 part = self._beside(c)
                 self._single(sa, sb, part, axes)
-                self.steps.append((np.add, (c, part, c)))
+                self._calls.append((np.add, (c, part, c)))
             else:
                 self._single(sa, sb, sc, axes)
         return True
-
-    def _operands(self, p: Product, cut: int) -> tuple[tuple[Array, Array, Array], _Axes, tuple[bool, bool]]:
-        """The product's arrays, its axes, and whether BLAS can read the factors as they are. What every block reads is
-        copied once where BLAS cannot."""
-        a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
-        axes, ready = self._axes(p), (not p.a.mask & cut, not p.b.mask & cut)
-        if ready[0] and not axes.readable(a, axes.m):
-            a = self._copied("a", a, axes.batch, axes.m, axes.k)
-        if ready[1] and not axes.readable(b, axes.n):
-            b = self._copied("b", b, axes.batch, axes.k, axes.n)
-        return (a, b, c), axes, ready
 
     def _beside(self, c: Array) -> Array:
         """Memory of its own for a product that cannot be written in place."""
         memory: Array = self.device.arena((self.worker, "c"), c.nbytes)[: c.nbytes]
         return memory.view(c.dtype).reshape(c.shape)
 
-    def _single(self, a: Array, b: Array, c: Array, axes: _Axes, ready: tuple[bool, bool] = (False, False)) -> None:
-        """One product; `ready` are operands that BLAS is known to read."""
+    def _single(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:
+        """One product."""
+        a, b = self._factor("a", a, axes), self._factor("b", b, axes)
         batch, m, n, k = axes
-        if not ready[0] and not axes.readable(a, m):
-            a = self._copied("a", a, batch, m, k)
-        if not ready[1] and not axes.readable(b, n):
-            b = self._copied("b", b, batch, k, n)
 
-        def matrices(target: Array) -> list[Array | None]:
+        def matrices(target: Array) -> list[Any]:
             outer_m, inner_m = _together(m, a, target)
             outer_n, inner_n = _together(n, b, target)
             groups = [[i] for i in (*batch, *outer_m, *outer_n)]
@@ -275,28 +273,28 @@ class Binder:
         if c3 is None or not _matrix(c3.shape, c3.strides, c3.itemsize):
             target = self._beside(c)
             a3, b3, c3 = matrices(target)
-        assert a3 is not None
-        assert b3 is not None
-        assert c3 is not None
         while c3.ndim > 2 and c3.shape[0] == 1:
             a3, b3, c3 = a3[0], b3[0], c3[0]
         # np.dot lets other workers run beside a matrix-vector product, which np.matmul does not
         alone = c3.ndim == 2 and c3.shape[1] == 1 and a3.flags.forc and c3.flags.c_contiguous
-        self.steps.append((np.dot if alone else np.matmul, (a3, b3, c3)))
+        self._calls.append((np.dot if alone else np.matmul, (a3, b3, c3)))
         if target is not c:
-            self.steps.append((np.copyto, (c, target)))
+            self._calls.append((np.copyto, (c, target)))
 
-    def _copied(self, name: str, x: Array, batch: list[int], first: list[int], second: list[int]) -> Array:
-        """`x` copied as matrices that BLAS can read: `second` innermost, or `first` if NumPy copies that faster."""
-        memory = self.device.arena((self.worker, name), x.nbytes)
-        axes = min([*batch, *first, *second], [*batch, *second, *first], key=lambda axes: copy_ns(x, axes))
-        shape = x.shape
+    def _factor(self, name: str, x: Array, axes: _Axes) -> Array:
+        """A factor, "a" or "b", as matrices that BLAS can read: as it is, or copied, with the axes innermost with which
+        NumPy copies it faster."""
+        batch, m, n, k = axes
+        rows, first, second = (m, m, k) if name == "a" else (n, k, n)
+        if axes.readable(x, rows):
+            return x
+        order = min([*batch, *first, *second], [*batch, *second, *first], key=lambda axes: copy_ns(x, axes))
         strides, step = [0] * x.ndim, x.itemsize
-        for axis in reversed(axes):
+        for axis in reversed(order):
             strides[axis] = step
-            step *= shape[axis]
-        out: Array = np.ndarray(shape, x.dtype, memory, 0, strides)
-        self.steps.append((np.copyto, (out, x)))
+            step *= x.shape[axis]
+        out: Array = np.ndarray(x.shape, x.dtype, self.device.arena((self.worker, name), x.nbytes), 0, strides)
+        self._calls.append((np.copyto, (out, x)))
         return out
 
 

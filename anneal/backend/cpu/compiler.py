@@ -91,7 +91,7 @@ def _identity(path: str) -> tuple[object, ...]:
 @functools.cache
 def machine() -> tuple[str, ...]:
     """The processor's names, and its instructions where the system tells."""
-    lines: set[str] = set()
+    lines = set()
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()
         lines = {line for line in text.split("\n") if line.startswith(("model name", "flags", "Features", "CPU part"))}
@@ -159,7 +159,7 @@ def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:
 
 def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
     """The output of commands that run side by side, without a shell. None of them is left running."""
-    running: list[subprocess.Popen[str]] = []
+    running = []
     try:
         for command in commands:
             running.append(

@@ -6,17 +6,18 @@ ordinary array; `ufunc.reduceat` then reduces each segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.index import Dims, NeedsSplit, NotLinear, linear
-from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
-from anneal.backend.cpu.primitives import FOLD, fitting
+from anneal.backend.arrays import MEANINGS, Array, numpy_dtype
+from anneal.backend.cpu.ops import EagerEmitter, Step, lower
+from anneal.backend.cpu.primitives import fitting
 from anneal.errors import CompilerError
+from anneal.rewrite import Sum
 from anneal.uop import FITS, Op, Src, UOp, reduce_identity, toposort
 from anneal.uop.sizes import is_symbolic
 
@@ -42,12 +43,7 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     if u.op is Op.SCAN:
         (op, n, after), (slot, (size,)) = u.arg, u.src[0].arg
         x, made = [buffers[k][:size].reshape(-1, n, after) for k in (slot, sink.src[0].src[0].arg[0])]
-        return _scan, (FOLD[op], x, made)
-    rows = _row_sums(sink)
-    if rows is not None:
-        out, values, order, starts, width, count = rows
-        table = buffers[out][: count * width].reshape(count, width)
-        return _sum_rows, (table, buffers[values].reshape(-1, width), buffers[order], buffers[starts])
+        return _scan, (MEANINGS[op], x, made)
     return _run, (sink, tuple(buffers))
 
 
@@ -81,47 +77,8 @@ def _scan(f: Any, x: Array, out: Array) -> None:
         out[first : first + step] = done
 
 
-def _row_sums(sink: UOp) -> tuple[int, int, int, int, int, int] | None:
-    """Slots of (out, values, order, starts), the row width and how many rows, when the kernel is a segment sum of whole
-    stored rows:
-
-    out[v, c] = sum over k < starts[v+1] - starts[v] of values[order[starts[v] + k], c]
-    """
-    match sink.src:
-        case (UOp(src=(out, at, UOp(op=Op.REDUCE, arg=Op.ADD, src=(UOp(op=Op.LOAD, src=(values, index)), k)))),):
-            pass
-        case _:
-            return None
-    match k.src[0]:
-        case UOp(op=Op.SUB, src=(last, UOp(op=Op.LOAD, src=(starts, UOp(op=Op.RANGE) as v)) as first)):
-            pass
-        case _:
-            return None
-    width, place, row = 1, v, index
-    match index:
-        case UOp(op=Op.ADD, src=(UOp(op=Op.MUL, src=(row, UOp(op=Op.CONST, arg=width))), UOp(op=Op.RANGE) as column)):
-            if column.src[0].arg != width:
-                return None
-            place = v * width + column
-    if row.op is not Op.LOAD or row.src[1:] != (first + k,) or not values.dtype.is_float:
-        return None
-    if at is not place or last is not UOp(Op.LOAD, first.dtype, (starts, v + 1)):
-        return None
-    return out.arg[0], values.arg[0], row.src[0].arg[0], starts.arg[0], width, int(v.src[0].arg)
-
-
-def _sum_rows(table: Array, values: Array, order: Array, starts: Array) -> None:
-    starts = starts[: len(table) + 1]  # the kernel may want the first segments only
-    rows = values.take(order[: starts[-1]], 0, None, "clip")
-    filled = np.flatnonzero(starts[1:] > starts[:-1])
-    table.fill(0)
-    if filled.size:
-        # empty segments lie between the others and have no rows of their own
-        table[filled] = np.add.reduceat(rows, starts[filled], axis=0)
-
-
 def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
-    results: list[tuple[UOp, Array, Array]] = []
+    results: list[tuple[UOp, Any, Array]] = []
     for s in sink.src:
         # Over its own ranges alone: kernels that were joined have others, and all of them together are their product.
         ranges = sorted({u for u in toposort((s,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
@@ -129,21 +86,25 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
         if 0 in shape:
             continue
         env = dict(zip(ranges, np.indices(shape, np.int32, sparse=True), strict=True))
-        index, value = _value(s.src[1], env, buffers), s.src[2]
+        value, place = s.src[2], Sum.of(s.src[1])
         if value.op is Op.ARGSORT:
-            count = int(np.prod(shape))  # one row may be of symbolic length
+            count = math.prod(shape)  # one row may be of symbolic length
             n, k = value.arg if isinstance(value.arg, tuple) else (count, count)
             keys = buffers[value.src[0].arg[0]][: count // k * n]
             result = _order(keys.reshape(-1, n), k).reshape(shape)
         else:
             result = np.broadcast_to(_value(value, env, buffers), shape)
-        index = np.broadcast_to(index, shape)
+        steps = {r: math.prod(shape[n + 1 :]) for n, r in enumerate(ranges)}
+        if place.terms == steps and not place.constant and len(s.src) == 3:  # all places in order, as most often
+            results.append((s.src[0], slice(math.prod(shape)), result.reshape(-1)))
+            continue
+        index = np.broadcast_to(_value(s.src[1], env, buffers), shape)
         if len(s.src) > 3:
             predicate = np.broadcast_to(_value(s.src[3], env, buffers), shape)
             index, result = index[predicate], result[predicate]
         results.append((s.src[0], index, result))
-    for buffer, index, result in results:
-        buffers[buffer.arg[0]][index] = result
+    for buffer, places, result in results:
+        buffers[buffer.arg[0]][places] = result
 
 
 def _order(keys: Array, k: int) -> Array:
@@ -176,17 +137,17 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
     memo: dict[UOp, Array] = dict(env)
 
     def sources(u: UOp) -> Src:
-        return () if u.op is Op.REDUCE else u.src[1:] if u.op is Op.LOAD else u.src
+        if u.op is Op.LOAD:
+            return u.src[1:] if (row := _row(u)) is None else row[:2]
+        return () if u.op is Op.REDUCE else u.src
 
     for u in toposort((root,), until=env.__contains__, sources=sources):
         if u.op is Op.CONST:
             memo[u] = np.array(u.arg).astype(numpy_dtype(u.dtype))
         elif u.op is Op.LOAD:
-            memo[u] = _load(u, memo, env, buffers)
+            memo[u] = _load(u, memo, buffers)
         elif u.op is Op.REDUCE:
             memo[u] = _reduce(u, env, buffers)
-        elif u.op is Op.RANGE:
-            raise CompilerError("a range outside its loop", stage="cpu.dynamic", node=u)
         elif u.op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
             memo[u] = _EAGER.emit("fits", partial(fitting, u.tag), (memo[u.src[0]],), numpy_dtype(u.dtype))
         else:
@@ -194,45 +155,32 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
     return memo[root]
 
 
-def _load(u: UOp, memo: dict[UOp, Array], env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
-    memory = buffers[u.src[0].arg[0]]
-    by_row = _rows(u, env) if len(u.src) == 2 else None
-    if by_row is not None:
-        node, width, axis = by_row
-        index = _value(node, env, buffers)
-        if axis == index.ndim - 1 and index.shape[axis] == 1:
-            rows: Array = memory.reshape(-1, width).take(index[..., 0], 0, None, "clip")
+def _row(u: UOp) -> tuple[UOp, UOp, int] | None:
+    """(node, r, width) where a load's index is node * width + r, for a range r of `width` values."""
+    index = Sum.of(u.src[1])
+    if len(u.src) > 2 or len(index.terms) != 2 or index.constant:
+        return None
+    (node, width), (r, step) = sorted(index.terms.items(), key=lambda term: term[0].op is Op.RANGE)
+    whole = r.op is Op.RANGE and step == 1 and r.src[0].arg == width and u.src[0].size % width == 0
+    return (node, r, width) if whole else None
+
+
+def _load(u: UOp, memo: Mapping[UOp, Array], buffers: tuple[Array, ...]) -> Array:
+    memory, row = buffers[u.src[0].arg[0]], _row(u)
+    if row is not None:
+        place, along, width = memo[row[0]], memo[row[1]], row[2]
+        if place.shape[-1:] == (1,) and along.shape[-1] == width:
+            rows: Array = memory.reshape(-1, width).take(place[..., 0], 0, None, "clip")
             return rows
-    out: Array = memory.take(memo[u.src[1]], None, None, "clip")
+    index = memo[u.src[1]] if row is None else place * width + along
+    out: Array = memory.take(index, None, None, "clip")
     if len(u.src) > 2:
         out = np.where(memo[u.src[2]], out, out.dtype.type(0))
     return out
 
 
-def _rows(u: UOp, env: dict[UOp, Array]) -> tuple[UOp, int, int] | None:
-    """index = node * width + r, for a range r of extent `width` that has an axis to itself."""
-    dims = Dims()
-    axes: dict[int, int] = {}
-    for r, a in env.items():
-        long = [i for i, n in enumerate(a.shape) if n > 1]
-        if r.src[0].op is Op.CONST and len(long) == 1 and a.size == r.src[0].arg:
-            axes[len(dims.extent)] = long[0]
-            dims.add(r.arg[0], a.size)
-    try:
-        form = linear(u.src[1], dims, opaque=True)
-    except (NeedsSplit, NotLinear):
-        return None
-    if len(form.nodes) != 1 or len(form.dims) != 1 or form.const:
-        return None
-    ((node, width),) = form.nodes.items()
-    ((dim, step),) = form.dims.items()
-    if step != 1 or dims.extent[dim] != width or u.src[0].arg[1][0] % width:
-        return None
-    return node, width, axes[dim]
-
-
 def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
-    f: Any = FOLD[u.arg]
+    f: Any = MEANINGS[u.arg]
     body, ranges = u.src[0], u.src[1:]
     out = numpy_dtype(u.dtype)
     empty = reduce_identity(u.arg, u.dtype)
@@ -250,22 +198,15 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
         return np.asarray(f.reduce(values, tuple(range(n)), out, initial=empty))
     r = dynamic[0]
     counts = np.array(np.maximum(_value(r.src[0], env, buffers), 0), ndmin=rank)
-    varying = {i for i in range(rank) if counts.shape[i] > 1}
     flat = counts.reshape(-1).astype(np.int64)
     total = int(flat.sum())
     starts = np.cumsum(flat) - flat
-    segment = np.repeat(np.arange(flat.size), flat)
     column = (total,) + (1,) * rank
-    places = np.unravel_index(segment, counts.shape) if rank else ()
     inner = {}
     for q, a in env.items():
-        along = {i for i in range(rank) if a.shape[i] > 1}
-        if along and along <= varying:
-            at = tuple([places[i] if i in along else 0 for i in range(rank)])
-            inner[q] = a[at].reshape(column)
-        else:
-            inner[q] = a.reshape((1, *a.shape))
-    inner[r] = (np.arange(total) - starts[segment]).astype(np.int32).reshape(column)
+        own = np.broadcast_shapes(a.shape, counts.shape) == counts.shape  # it varies along axes of segments alone
+        inner[q] = np.repeat(np.broadcast_to(a, counts.shape), flat).reshape(column) if own else a[None]
+    inner[r] = (np.arange(total) - np.repeat(starts, flat)).astype(np.int32).reshape(column)
     values = _over(column, _value(body, inner, buffers))
     rest = values.shape[1:]
     result = np.full((flat.size, *rest), empty, out)

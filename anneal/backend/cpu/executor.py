@@ -10,7 +10,6 @@ import platform
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -18,16 +17,13 @@ import numpy as np
 
 from anneal import settings
 from anneal.backend import cost_models
-from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.binding import Binder
+from anneal.backend.arrays import Array, numpy_dtype
+from anneal.backend.cpu.binding import BoundProgram
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.ops import Step
 from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.symbolic import SymbolicProgram
-
-from anneal.backend.cpu.workers import (  # isort: skip
-    CLaunch, CProgram, Workers, blas_obeys, numpy_settings, one_blas_thread, overlap, run_all,
-)  # fmt: skip
+from anneal.backend.cpu.workers import CLaunch, CProgram, Workers, blas_obeys, numpy_settings, overlap, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
@@ -49,25 +45,6 @@ def _aligned(nbytes: int) -> Array:
     raw = np.empty(nbytes + ALIGN, np.uint8)
     start = -raw.ctypes.data % ALIGN
     return raw[start : start + nbytes]
-
-
-class _Bound:
-    """A program bound to a set of buffers, as `steps`. Of one that runs over the first values of its dims, as variables
-    say, they are one step, whose own steps are replaced when the variables get other values."""
-
-    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice, values: Sizes) -> None:
-        self.program = program
-        memory = device.arena((-1, ""), program.shared)  # of no worker: of the whole kernel
-        self._binder = partial(Binder, program, buffers, memory, device, {})
-        self._own = program.own(values)
-        self._inner = self._binder(self._own).steps
-        self.steps: list[Step] = [(run_all, (self._inner,))] if self._own else self._inner
-
-    def give(self, values: Sizes) -> None:
-        """Run with these values of variables."""
-        own = self.program.own(values)
-        if own != self._own:
-            self._own, self._inner[:] = own, self._binder(own).steps
 
 
 def _chosen(program: Program, values: Sizes, one_worker: bool) -> Program:
@@ -116,12 +93,8 @@ class CpuBatch(Batch[Array]):
         for b in self._bound:
             b.give(values)
 
-    def _settings(self) -> numpy_settings:
-        """A block of calls, on workers or in BLAS's own threads."""
-        return numpy_settings(one_blas_thread() if self._on_workers else None)
-
     def run(self) -> None:
-        with self._settings():
+        with numpy_settings(self._on_workers):
             run_all(self._steps)
         self._check()
 
@@ -149,8 +122,8 @@ class CpuBatch(Batch[Array]):
     def _by_kernel(self, apart: bool = False) -> list[list[Step]]:
         """The steps of each kernel. Kernels in C that follow each other are one, the last one's, unless they are to be
         `apart`."""
-        out: list[list[Step]] = []
-        rows: list[Ints] = []
+        out = []
+        rows = []
         for b, after in zip(self._bound, [*self._bound[1:], None]):
             if not isinstance(b, CLaunch):
                 out.append(b.steps)
@@ -167,14 +140,13 @@ class CpuBatch(Batch[Array]):
     def timed(self) -> Timed:
         clock = time.perf_counter
         kernels = self._by_kernel(apart=True)
-        with self._settings():
+        with numpy_settings(self._on_workers):
             ticks = [clock()]
             for steps in kernels:
                 run_all(steps)
                 ticks.append(clock())
         self._check()
-        each = [end - begun for begun, end in itertools.pairwise(ticks)]
-        return Timed(ticks[-1] - ticks[0], lambda: (each, 0.0))
+        return Timed(ticks[-1] - ticks[0], [end - begun for begun, end in itertools.pairwise(ticks)])
 
 
 class CpuDevice(Device[Array]):
@@ -194,7 +166,9 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(DTYPES),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
-        self._bindings: WeakValueDictionary[Ints, _Bound] = WeakValueDictionary()  # which hold what their keys name
+        self._bindings: WeakValueDictionary[Ints, BoundProgram] = (
+            WeakValueDictionary()
+        )  # which hold what their keys name
         self._arenas: dict[tuple[int, str], Array] = {}
         # without a say over BLAS's threads, workers and BLAS would fight over the cores
         self.workers = Workers(None if blas_obeys() else 1)
@@ -299,7 +273,7 @@ class CpuDevice(Device[Array]):
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> _Bound | CLaunch:
+    def bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> BoundProgram | CLaunch:
         """A program on its buffers, for these values of variables."""
         if isinstance(program, CProgram):
             if not overlap(program, buffers):
@@ -308,7 +282,7 @@ class CpuDevice(Device[Array]):
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
         if (found := self._bindings.get(key)) is None or program.names:  # other batches have other values
-            found = self._bindings[key] = _Bound(program, tuple(buffers), self, values)
+            found = self._bindings[key] = BoundProgram(program, tuple(buffers), self, values)
         return found
 
     def _made_by(self) -> str:

@@ -60,8 +60,8 @@ class CKernels:
         if tool is None:
             raise NotCompiled(compiler.why_none())
         identity = tool.identity, self.target, self.threads, blas().products[0] != 0
-        made: dict[UOp, CProgram | None] = {}
-        fresh: list[tuple[bytes | None, CProgram]] = []
+        made = {}
+        fresh = []
         for sink in sinks:
             key = cache.disk_key("native", sink.key, identity)
             program = cache.load("native", key, partial(self._recalled, sink), private=True)

@@ -301,8 +301,8 @@ def overlaps(form: LinearIndex, over: int, extent: Sequence[int]) -> bool:
 def forms_of(form: LinearIndex, over: int, top: Sequence[int]) -> list[Bounds] | None:
     """Windows without borders as sums of a kept dim and a tap's, each bounded by what it takes; None if the steps do
     not tell which belong together."""
-    found: list[Bounds] = []
-    used: set[int] = set()
+    found = []
+    used = set()
     for tap, a in form.dims.items():
         if not over >> tap & 1:
             continue

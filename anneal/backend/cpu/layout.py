@@ -5,20 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 
-from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.dynamic import is_dynamic
 from anneal.backend.cpu.planner import make_plan
-from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Pad, PlanValue, Product, mask_of, union
+from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Pad, PlanValue, Product, among, mask_of, union
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
 from anneal.schedule import members_of
-from anneal.uop import Known, Op, Src, UOp, alu, const, dtypes, ranged, toposort
-from anneal.uop.sizes import Sizes
+from anneal.uop import Op, Src, UOp, const, ranged, toposort
+from anneal.uop.sizes import Sizes, size_node
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of
@@ -44,23 +42,16 @@ def segments(sink: UOp) -> list[UOp]:
     predicates: list[UOp] = [u.src[2] for u in order if u.op is Op.LOAD and len(u.src) == 3]
     predicates += [u.src[0] for u in order if u.op is Op.WHERE]
     for u in toposort(predicates):
-        if u.op is not Op.LT:
-            continue
-        a, b = u.src
-        if b.is_const and (found := _range_plus(a)) is not None:
-            r, shift = found
-            seams.setdefault(r, set()).add(b.arg - shift)
-        elif a.is_const and (found := _range_plus(b)) is not None:
-            r, shift = found
-            seams.setdefault(r, set()).add(a.arg - shift + 1)
-    choices: list[list[tuple[UOp, int, int]]] = []
+        for n, (x, bound) in enumerate((u.src, u.src[::-1])) if u.op is Op.LT else ():
+            if bound.is_const and (found := _range_plus(x)) is not None:
+                r, shift = found
+                seams.setdefault(r, set()).add(bound.arg - shift + n)
+    choices = []
     for r, at in seams.items():
         extent = r.src[0].arg
-        inside = sorted(s for s in at if 0 < s < extent)
-        if inside:
-            bounds = [0, *inside, extent]
-            choices.append([(r, lo, hi) for lo, hi in itertools.pairwise(bounds)])
-    if not choices or math.prod(len(c) for c in choices) > _MOST:
+        bounds = [0, *sorted(s for s in at if 0 < s < extent), extent]
+        choices.append([(r, lo, hi) for lo, hi in itertools.pairwise(bounds)])
+    if not 1 < math.prod(map(len, choices)) <= _MOST:
         return [sink]
     return [_restrict(order, combination) for combination in itertools.product(*choices)]
 
@@ -76,13 +67,7 @@ def _range_plus(u: UOp) -> tuple[UOp, int] | None:
 
 
 def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
-    new: Known = {}
-    for r, lo, hi in part:
-        if hi - lo == 1:
-            new[r] = const(dtypes.int32, lo)
-        else:
-            narrow = ranged(hi - lo, r.arg)
-            new[r] = alu(Op.ADD, (narrow, const(dtypes.int32, lo)))
+    new = {r: size_node(lo) if hi - lo == 1 else ranged(hi - lo, r.arg) + lo for r, lo, hi in part}
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.LOAD and len(src) == 3 and src[2].is_const:
@@ -126,36 +111,34 @@ class LoopLayout:
     """
 
     def __init__(self, plan: CpuPlan, loop: BlockLoop, workers: int, product: Product | None) -> None:
-        self.loop, self.product = loop, product
-        extent = plan.extent
-        dims = [s for s in plan.order if loop.mask >> s & 1]
-        size: dict[int, int] = {s: extent[s] for s in dims}
+        self.loop, self.product, self.plan = loop, product, plan
+        extent = plan.dims.extent
+        dims = among(plan.order, loop.mask)
+        size = {s: extent[s] for s in dims}
         total = math.prod(size.values())
         flops = 0
         if product is not None:
-            flops = 2 * math.prod(extent[s] for g in (product.batch, product.m, product.n, product.k) for s in g)
+            flops = 2 * plan.dims.count([*product.batch, *product.m, *product.n, *product.k])
             if not product.n:
                 flops *= _MATRIX_ONCE
         folds = any(i.fold is not None for i in loop.instrs)
         # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
         self.worth = total * sum(i.passes for i in loop.instrs) // 5 + flops // 150
         self.workers = workers if self.worth > _WORKER_NS and not folds else 1
-        target = BLOCK
         temps = any(i.out.root.kind == "temp" or i.fold is not None or i.passes > 1 for i in loop.instrs)
-        if not temps and product is None or (product is not None and not loop.instrs):
-            target = total
-        target = min(target, math.ceil(total / self.workers))
-        if product is not None and (wide := self._wide(plan, product)) is not None:
+        whole = not temps and (product is None or not loop.instrs)
+        target = min(total if whole else BLOCK, math.ceil(total / self.workers))
+        if product is not None and (wide := self._wide(product)) is not None:
             pieces = self.workers * math.ceil(total / (self.workers * target))
             size[wide] = math.ceil(extent[wide] / pieces)
         elif product is not None and not loop.instrs:
-            s = self._shared(plan, product)
+            s = self._shared(product)
             size[s] = math.ceil(extent[s] / self.workers)
         elif total > target:
-            self._cut(dims, size, extent, target)
-        cuts = [s for s in dims if size[s] < extent[s]]
+            self._cut(size, target)
+        cuts = {s: range(0, extent[s], size[s]) for s in dims if size[s] < extent[s]}
         self.cut = mask_of(cuts)
-        steps = [[(s, (i, min(i + size[s], extent[s]))) for i in range(0, extent[s], size[s])] for s in cuts]
+        steps = [[(s, (i, min(i + at.step, at.stop))) for i in at] for s, at in cuts.items()]
         self.blocks: Blocks = [dict(b) for b in itertools.product(*steps)]
         # what no block changes runs before the blocks
         self.once = [
@@ -168,61 +151,58 @@ class LoopLayout:
         self.spare: dict[int, int] = {}
         self.end = self._registers(size)
 
-    def _wide(self, plan: CpuPlan, product: Product) -> int | None:
+    def _wide(self, product: Product) -> int | None:
         """The dim of a product's columns, if there are so many more of them than rows that workers split the columns:
         each then reads its part of the large matrix, where rows would have every worker read all of it."""
-        extent = plan.extent
-        rows, columns = (math.prod(extent[s] for s in g) for g in (product.m, product.n))
+        extent, count = self.plan.dims.extent, self.plan.dims.count
+        rows, columns = count(product.m), count(product.n)
         if self.workers < 2 or product.batch or not product.n or columns <= _WIDE * rows:
             return None
         s = max(product.n, key=extent.__getitem__)
         return s if extent[s] >= 32 * self.workers and not self.loop.whole >> s & 1 else None
 
-    def _shared(self, plan: CpuPlan, product: Product) -> int:
+    def _shared(self, product: Product) -> int:
         """The dim of a product alone that the workers split: the outermost, so that each writes memory of its own and
         most often reads what it wrote, unless that leaves BLAS with too few rows."""
-        dims = [s for s in plan.order if product.c.mask >> s & 1]
-        extent = plan.extent
+        dims, extent = among(self.plan.order, product.c.mask), self.plan.dims.extent
         for s in sorted(dims, key=lambda s: -product.c.strides[s]):
             side = next(g for g in (product.batch, product.m, product.n) if s in g)
-            rows = extent[s] if side is product.batch else math.prod(extent[i] for i in side) // 32
+            rows = extent[s] if side is product.batch else self.plan.dims.count(side) // 32
             if extent[s] >= self.workers and rows >= self.workers:
                 return s
         return max(dims, key=extent.__getitem__)
 
-    def _cut(self, dims: list[int], size: dict[int, int], extent: list[int], target: int) -> None:
+    def _cut(self, size: dict[int, int], target: int) -> None:
         """Choose block extents: whole dims from the innermost out, one dim in part, single steps before it."""
-        whole = self.loop.whole
-        inner = math.prod(extent[s] for s in dims if whole >> s & 1)
+        inner = self.plan.dims.count(among(size, self.loop.whole))
         full = False
-        for s in reversed(dims):
-            if whole >> s & 1:
-                continue
+        for s in reversed(among(size, ~self.loop.whole)):
+            extent = size[s]
             if full:
                 size[s] = 1
-            elif inner * extent[s] <= target:
-                inner *= extent[s]
+            elif inner * extent <= target:
+                inner *= extent
             else:
-                pieces = math.ceil(extent[s] / max(1, target // inner))
-                if pieces % self.workers and pieces < extent[s]:
-                    pieces = min(extent[s], math.ceil(pieces / self.workers) * self.workers)
-                size[s] = math.ceil(extent[s] / pieces)
+                pieces = math.ceil(extent / max(1, target // inner))
+                if pieces % self.workers and pieces < extent:
+                    pieces = min(extent, math.ceil(pieces / self.workers) * self.workers)
+                size[s] = math.ceil(extent / pieces)
                 full = True
 
-    def gathered(self, extent: list[int], blocks: Blocks) -> list[Blocks]:
+    def gathered(self, blocks: Blocks) -> list[Blocks]:
         """Neighbouring blocks whose part of the product is computed in one go: BLAS likes more rows than a block
         has."""
         if len(blocks[0]) == 0:
             return [blocks]
         inner = list(blocks[0])[-1]
         assert self.product is not None
-        size = math.prod(n for s, n in enumerate(extent) if self.product.c.mask >> s & 1)
+        size = self.plan.dims.count(among(self.plan.order, self.product.c.mask))
         out: list[Blocks] = []
         elements = 0
         for b in blocks:
             own = size
             for s, (lo, hi) in b.items():
-                own = own // extent[s] * (hi - lo)
+                own = own // self.plan.dims.extent[s] * (hi - lo)
             same = out and all(b[s] == out[-1][-1][s] for s in b if s != inner)
             if same and elements + own <= _PRODUCT:
                 out[-1].append(b)
@@ -234,19 +214,12 @@ class LoopLayout:
 
     def _registers(self, size: dict[int, int]) -> int:
         instrs = self.loop.instrs
-        last: dict[int, int] = {}
-        for n, i in enumerate(instrs):
-            for v in i.ins:
-                last[id(v.root)] = n
+        last = {id(v.root): n for n, i in enumerate(instrs) for v in i.ins}
         free: dict[int, list[int]] = {}
         end = 0
 
         def nbytes(v: PlanValue) -> int:
-            n = v.dtype.itemsize
-            for s, k in size.items():
-                if v.mask >> s & 1:
-                    n *= k
-            return aligned(n)
+            return aligned(v.dtype.itemsize * math.prod([size[s] for s in among(size, v.mask)]))
 
         def take(n: int) -> int:
             nonlocal end
@@ -256,21 +229,17 @@ class LoopLayout:
             return end - n
 
         # all that runs once comes first, whatever its place in the list
-        numbered = sorted(range(len(instrs)), key=lambda n: not self.once[n])
-        for n in numbered:
+        for n in sorted(range(len(instrs)), key=lambda n: not self.once[n]):
             i, once = instrs[n], self.once[n]
             out = i.out.root
             roots = {id(v.root): v.root for v in i.ins}.values()
             dying = [v for v in roots if not once and v.kind == "temp" and last[id(v)] == n and v.size != _KEPT]
             if out.kind == "temp":
-                same = None
-                if i.inplace and not once:
-                    same = next(
-                        (v for v in dying if v.mask == out.mask and v.dtype.itemsize == out.dtype.itemsize), None
-                    )
-                if same is not None:
-                    out.register = same.register
-                    dying.remove(same)
+                place = out.mask, out.dtype.itemsize
+                same = [v for v in dying if i.inplace and (v.mask, v.dtype.itemsize) == place]
+                if same:  # what runs once lets nothing die
+                    out.register = same[0].register
+                    dying.remove(same[0])
                 else:
                     out.register = take(nbytes(out))
                 if once:
@@ -290,7 +259,7 @@ class CpuProgram(Program):
         self.name, self.workers, self.names = name, workers, names
         self.sink = sink = legalised(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
-        self.dynamic: Callable[[Sequence[Array]], Step] | None = None
+        self.dynamic = is_dynamic(sink)  # it is run whole
         self.parts: list[tuple[CpuPlan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every worker
         self.shared = self.scratch = 0
@@ -316,10 +285,7 @@ class CpuProgram(Program):
         return [x for _, layouts in self.parts for x in layouts if isinstance(x, LoopLayout)]
 
     def _plan(self, workers: int) -> None:
-        if is_dynamic(self.sink):
-            self.dynamic = partial(dynamic_step, self.sink)
-            return
-        for part in members_of(self.sink):
+        for part in () if self.dynamic else members_of(self.sink):
             for piece in segments(part):
                 self._lay_out(make_plan(piece), workers)
 
@@ -340,24 +306,21 @@ class CpuProgram(Program):
         layouts: list[LoopLayout | Pad] = []
         waiting: Product | None = None
         for phase in (*plan.phases, None):
-            loop = phase if isinstance(phase, BlockLoop) else None
-            layout = None if loop is None else LoopLayout(plan, loop, workers, waiting)
+            layout = LoopLayout(plan, phase, workers, waiting) if isinstance(phase, BlockLoop) else None
             if waiting is not None and (layout is None or layout.cut & ~waiting.c.mask):
                 # the product is a loop of its own: cut into rows for the workers
                 layouts.append(LoopLayout(plan, BlockLoop([], waiting.c.mask, 0), workers, waiting))
-                layout = None if loop is None else LoopLayout(plan, loop, workers, None)
+                layout = LoopLayout(plan, phase, workers, None) if isinstance(phase, BlockLoop) else None
             waiting = phase if isinstance(phase, Product) else None
-            if layout is not None:
-                layouts.append(layout)
-            elif isinstance(phase, Pad):
-                layouts.append(phase)
+            if (made := phase if isinstance(phase, Pad) else layout) is not None:
+                layouts.append(made)
         self.parts.append((plan, layouts))
         self.scratch = max([made.end for made in self._loops()], default=0)
 
     @property
     def source(self) -> str:  # type: ignore[override]
         """The plan as text: one line per array operation, blocks first."""
-        if self.dynamic is not None:
+        if self.dynamic:
             return f"# {self.name}: evaluated whole, over a flattened axis of segments"
         lines = [f"# {self.name}"]
         names: dict[int, str] = {}
@@ -375,7 +338,7 @@ class CpuProgram(Program):
             return names.setdefault(id(v), f"{v.kind}{len(names)}")
 
         for plan, layouts in self.parts:
-            lines.append(f"dims: {', '.join(f'd{s}={plan.extent[s]}' for s in plan.order)}")
+            lines.append(f"dims: {', '.join(f'd{s}={plan.dims.extent[s]}' for s in plan.order)}")
             for layout in layouts:
                 if isinstance(layout, Pad):
                     lines.append(f"{name(layout.out)} = pad({name(layout.source)})")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import MEANINGS, Array, NumpyDType, numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, copy_cast, lower, negated
+from anneal.backend.cpu.ops import Build, EagerEmitter, Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
-    FOLD, WORDS, BlockLoop, Instr, PlanValue, bits, fitting, mask_of, put, reduce_calls, scatter, take,
+    WORDS, BlockLoop, Instr, PlanValue, among, bits, fitting, mask_of, put, reduce_calls, scatter, take,
     take_rows, tap_calls, union,
 )  # fmt: skip
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
@@ -29,7 +29,7 @@ _EAGER = EagerEmitter()
 
 def _clamp(u: UOp) -> tuple[UOp, int, int]:
     """(x, low, high) where the integer `u` is min(max(x, low), high)."""
-    bounds: list[tuple[Callable[[int, int], int], int]] = []
+    bounds = []
     while u.op in (Op.MAX, Op.MIN) and (number := next((s for s in u.src if s.is_const), None)) is not None:
         bounds.append((max if u.op is Op.MAX else min, number.arg))
         u = u.src[u.src[0] is number]
@@ -58,7 +58,7 @@ class LoopBuilder(Emitter[PlanValue]):
 
     # -- Emitter
     def emit(
-        self, name: str, build: Build, ins: Sequence[PlanValue], dtype: np.dtype[Any], inplace: bool = True
+        self, name: str, build: Build, ins: Sequence[PlanValue], dtype: NumpyDType, inplace: bool = True
     ) -> PlanValue:
         mask = union(v.mask for v in ins)
         key = (name, dtype, *ins)
@@ -74,14 +74,14 @@ class LoopBuilder(Emitter[PlanValue]):
         self.same[key] = out
         return out
 
-    def const(self, dtype: np.dtype[Any], value: Any) -> PlanValue:
+    def const(self, dtype: NumpyDType, value: Any) -> PlanValue:
         key = ("const", dtype, repr(value))
         found = self.same.get(key)
         if found is None:
             found = self.same[key] = PlanValue("const", dtype, 0, np.array(value).astype(dtype))
         return found
 
-    def bits(self, value: PlanValue, dtype: np.dtype[Any]) -> PlanValue:
+    def bits(self, value: PlanValue, dtype: NumpyDType) -> PlanValue:
         if value.dtype == dtype:
             return value
         key = ("bits", dtype, value)
@@ -180,11 +180,9 @@ class LoopBuilder(Emitter[PlanValue]):
             )
         return v
 
-    def _gather(self, u: UOp, form: LinearIndex, dtype: np.dtype[Any]) -> PlanValue:
-        top = self.p.dims.top
-        size = u.src[0].arg[1][0]
+    def _gather(self, u: UOp, form: LinearIndex, dtype: NumpyDType) -> PlanValue:
         flat = _flat(u)
-        rows = self._rows(form, size)
+        rows = self._rows(form, u.src[0].size)
         if rows is not None:
             node, width = rows
             index = self.cast(self.memo[node], _INDEX)
@@ -192,18 +190,16 @@ class LoopBuilder(Emitter[PlanValue]):
             out = PlanValue("temp", dtype, index.mask | mask_of(form.dims))
             self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out, False))
             return out
-        total: PlanValue | None = None
+        terms = []
         for node, c in form.nodes.items():
-            part = self.cast(self.memo[node], _INDEX)
-            if c != 1:
-                part = self.call(np.multiply, _INDEX, part, self.const(_INDEX, c))
-            total = part if total is None else self.call(np.add, _INDEX, total, part)
-        assert total is not None
+            term = self.cast(self.memo[node], _INDEX)
+            terms.append(term if c == 1 else self.call(np.multiply, _INDEX, term, self.const(_INDEX, c)))
         for s, c in form.dims.items():
-            axis = PlanValue("fixed", _INDEX, 1 << s, self._axis(s, np.arange(top[s] + 1, dtype=np.int64) * c))
-            total = self.call(np.add, _INDEX, total, axis)
+            axis = self._axis(s, np.arange(self.p.dims.top[s] + 1, dtype=np.int64) * c)
+            terms.append(PlanValue("fixed", _INDEX, 1 << s, axis))
         if form.const:
-            total = self.call(np.add, _INDEX, total, self.const(_INDEX, form.const))
+            terms.append(self.const(_INDEX, form.const))
+        total = reduce(partial(self.call, np.add, _INDEX), terms)
         out = PlanValue("temp", dtype, total.mask)
         self.instrs.append(Instr("take", take, [flat, total], out, False))
         return out
@@ -232,10 +228,9 @@ class LoopBuilder(Emitter[PlanValue]):
         if dot is None:
             return self._scaled(u, v)
         for op, factor in dot.post:
-            if op is Op.NEG:
+            if factor is None:
                 v = negated(self, v.dtype, v)
             else:
-                assert factor is not None
                 f = np.multiply if op is Op.MUL else np.true_divide
                 other = self.memo[factor]
                 if other.dtype != v.dtype:
@@ -268,10 +263,10 @@ class LoopBuilder(Emitter[PlanValue]):
         if into is None:
             self.whole |= over
         op = u.arg
-        axes = tuple(p.rank[s] for s in p.order if over >> s & 1)
+        axes = tuple([p.rank[s] for s in among(p.order, over)])
         build = partial(reduce_calls, op, axes) if over else copy_cast
         name = f"reduce_{op.name.lower()}"
-        instr = Instr(name, build, [body], out, False, None if into is None else FOLD[op], over)
+        instr = Instr(name, build, [body], out, False, None if into is None else MEANINGS[op], over)
         self.instrs.append(instr)
         return out
 
@@ -283,7 +278,7 @@ class LoopBuilder(Emitter[PlanValue]):
         out = PlanValue("temp", ins[0].dtype, union(v.mask for v in ins) & ~over)
         self.whole |= over
         self.folded |= over
-        axes = tuple([p.rank[s] for s in p.order if over >> s & 1])
+        axes = tuple([p.rank[s] for s in among(p.order, over)])
         passes = 2 * p.windows[u].taps if len(ins) > 1 else p.windows[u].taps
         name = f"taps_{u.arg.name.lower()}"
         self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, False, passes=passes))
@@ -335,7 +330,7 @@ class LoopBuilder(Emitter[PlanValue]):
                 for v in (*later.ins, later.out)
             )
             # memory that is written many times has the innermost axis of the loops innermost
-            inner = [s for s in self.p.order if target.mask >> s & 1 and self.p.dims.extent[s] > 1][-1:]
+            inner = [s for s in among(self.p.order, target.mask) if self.p.dims.extent[s] > 1][-1:]
             lies_alike = all(target.strides.get(s) == 1 for s in inner)
             if not hazard and (self.instrs[at].passes == 1 or lies_alike):
                 root.kind, root.strides, root.offset = target.kind, target.strides, target.offset
@@ -353,7 +348,7 @@ class LoopBuilder(Emitter[PlanValue]):
     def _live(self) -> list[Instr]:
         """Only what some output needs: work shared by folding may have left dead instructions."""
         needed: set[int] = set()
-        out: list[Instr] = []
+        out = []
         for i in reversed(self.instrs):
             root = i.out.root
             if root.kind != "temp" or id(root) in needed:

@@ -8,13 +8,11 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import Array, NumpyDType, numpy_dtype
 from anneal.errors import CompilerError
 from anneal.uop import ALU, DType, Op, covering
 
-Array = npt.NDArray[Any]
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 # Given input arrays and the output array, the calls that fill the output.
 Build = Callable[[Sequence[Array], Array], list[Step]]
@@ -24,15 +22,15 @@ V = TypeVar("V")
 class Emitter(Generic[V]):
     """The receiver of primitive calls of `lower`. A value `V` stands for an array, or will when the kernel is bound."""
 
-    def emit(self, name: str, build: Build, ins: Sequence[V], dtype: np.dtype[Any], inplace: bool = True) -> V:
+    def emit(self, name: str, build: Build, ins: Sequence[V], dtype: NumpyDType, inplace: bool = True) -> V:
         """A new value of the broadcast shape of `ins`. `inplace`: the output may lie on an input of its own size."""
         raise NotImplementedError
 
-    def const(self, dtype: np.dtype[Any], value: Any) -> V:
+    def const(self, dtype: NumpyDType, value: Any) -> V:
         """A scalar value."""
         raise NotImplementedError
 
-    def bits(self, value: V, dtype: np.dtype[Any]) -> V:
+    def bits(self, value: V, dtype: NumpyDType) -> V:
         """The same memory under another dtype of equal size."""
         raise NotImplementedError
 
@@ -44,11 +42,11 @@ class Emitter(Generic[V]):
         """True when the value is the scalar whose bits are all zero."""
         raise NotImplementedError
 
-    def call(self, f: Callable[..., Any], dtype: np.dtype[Any], *ins: V) -> V:
+    def call(self, f: Callable[..., Any], dtype: NumpyDType, *ins: V) -> V:
         """One ufunc that takes its output as the last positional argument."""
         return self.emit(f.__name__, lambda ins, out: [(f, (*ins, out))], ins, dtype)
 
-    def cast(self, value: V, dtype: np.dtype[Any]) -> V:
+    def cast(self, value: V, dtype: NumpyDType) -> V:
         """The value as NumPy makes it one of `dtype`."""
         return self.emit("cast", copy_cast, (value,), dtype, False)
 
@@ -56,16 +54,16 @@ class Emitter(Generic[V]):
 class EagerEmitter(Emitter[Array]):
     """Computes at once, into fresh arrays."""
 
-    def emit(self, name: str, build: Build, ins: Sequence[Array], dtype: np.dtype[Any], inplace: bool = True) -> Array:
+    def emit(self, name: str, build: Build, ins: Sequence[Array], dtype: NumpyDType, inplace: bool = True) -> Array:
         out = np.empty(np.broadcast_shapes(*[a.shape for a in ins]), dtype)
         for f, args in build(ins, out):
             f(*args)
         return out
 
-    def const(self, dtype: np.dtype[Any], value: Any) -> Array:
+    def const(self, dtype: NumpyDType, value: Any) -> Array:
         return np.array(value, dtype)
 
-    def bits(self, value: Array, dtype: np.dtype[Any]) -> Array:
+    def bits(self, value: Array, dtype: NumpyDType) -> Array:
         return value.view(dtype)
 
     def fixed(self, value: Array) -> bool:
@@ -90,7 +88,7 @@ def _unmask(ins: Sequence[Array], out: Array) -> list[Step]:
     return [(partial(np.subtract, out=out, casting="unsafe"), (ins[0].view(np.int8), _ONE8))]
 
 
-def negated(e: Emitter[V], dtype: np.dtype[Any], x: V) -> V:
+def negated(e: Emitter[V], dtype: NumpyDType, x: V) -> V:
     """`x` with the other sign: floats invert the bit of their sign, integers are taken from 0.
 
     NumPy 2.4's `negative` reads wrong elements if numbers of 4 bytes lie 16 bytes apart, or numbers of 8 bytes lie 64
@@ -158,7 +156,7 @@ _U32 = np.dtype(np.uint32)
 _F64 = np.dtype(np.float64)
 
 
-def bits_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def bits_dtype(dtype: NumpyDType) -> NumpyDType:
     """The signed integer dtype as wide as `dtype`."""
     return np.dtype(f"i{dtype.itemsize}")
 
@@ -201,7 +199,7 @@ def _cast(e: Emitter[V], source: DType, target: DType, x: V) -> V:
     return e.cast(x, out)
 
 
-def _where(e: Emitter[V], out: np.dtype[Any], c: V, a: V, b: V) -> V:
+def _where(e: Emitter[V], out: NumpyDType, c: V, a: V, b: V) -> V:
     """A select by masks: np.where and masked copies mispredict a branch per element, 10 to 40 times slower."""
     if out == _BOOL:
         picked = e.call(np.bitwise_and, out, e.call(np.bitwise_xor, out, a, b), c)
@@ -225,7 +223,7 @@ def _where(e: Emitter[V], out: np.dtype[Any], c: V, a: V, b: V) -> V:
     return e.bits(chosen, out)
 
 
-def _erf(e: Emitter[V], out: np.dtype[Any], x: V) -> V:
+def _erf(e: Emitter[V], out: NumpyDType, x: V) -> V:
     if out == _F64:
         return e.emit("erf", lambda ins, o: [(_erf_wide, (ins[0], o))], (x,), out)
     s = e.call(np.multiply, out, x, x)
@@ -239,7 +237,7 @@ def _erf(e: Emitter[V], out: np.dtype[Any], x: V) -> V:
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _threefry(e: Emitter[V], _: np.dtype[Any], counter: V, key0: V, key1: V) -> V:
+def _threefry(e: Emitter[V], _: NumpyDType, counter: V, key0: V, key1: V) -> V:
     """threefry2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)."""
 
     def add(a: V, b: V) -> V:

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from anneal.backend.arrays import numpy_dtype
+from anneal.backend.arrays import NumpyDType, numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
 from anneal.backend.cpu.index import LinearIndex
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.ops import copy_cast
-from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, bits, mask_of, union
+from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, among, bits, mask_of, union
 from anneal.uop import Op, Src, UOp, toposort
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
@@ -42,10 +42,10 @@ class Planner(Arrays):
     def plan(self) -> CpuPlan:
         """The phases, in order."""
         if self.empty_loop:
-            return CpuPlan([], self.dims.extent, [])
+            return CpuPlan([], self.dims, [], [])
         self._levels()
         self._schedule()
-        return CpuPlan(self.order, self.dims.extent, self.phases, self.fulls, self.dims.limits, self.dims.points)
+        return CpuPlan(self.order, self.dims, self.phases, self.fulls)
 
     # -- levels --------------------------------------------------------------------------------------------------
     def _levels(self) -> None:
@@ -58,8 +58,8 @@ class Planner(Arrays):
                     after = [self.level[f] for _, f in dot.post if f is not None]
                     n = max([*[self.level[f] + 1 for side in (dot.a, dot.b) for f in side], *after])
                     # the factors applied afterwards may depend on more
-                    mask = (dot.a_mask | dot.b_mask) & ~self.over(u)
-                    self.hoisted[u] = self.full(dot.dtype, mask, self._result_order(dot, mask))
+                    mask = union(self.sides(dot)) & ~self.over(u)
+                    self.hoisted[u] = self.full(numpy_dtype(u.dtype), mask, self._result_order(dot, mask))
                 elif not self._inline(u):
                     n += 1
                     self.hoisted[u] = self.full(numpy_dtype(u.dtype), self.mask[u])
@@ -69,9 +69,9 @@ class Planner(Arrays):
         """The layout of a product's result: the loops' own, unless rows or columns that other dims interrupt would
         leave BLAS with many small products. Then it is batch, rows, columns.
         """
-        order = [s for s in self.order if mask >> s & 1]
-        both = dot.a_mask & dot.b_mask
-        sides = [[s for s in order if not both >> s & 1 and side >> s & 1] for side in (dot.a_mask, dot.b_mask)]
+        order = among(self.order, mask)
+        a, b = self.sides(dot)
+        sides = among(order, a & ~b), among(order, b & ~a)
         at = {s: i for i, s in enumerate(order)}
         apart = 1
         for side in sides:
@@ -81,8 +81,8 @@ class Planner(Arrays):
                     apart *= self.dims.count(side[: side.index(after)])
         if apart == 1:
             return order
-        work = self.dims.count(bits(dot.a_mask | dot.b_mask))
-        batch = [s for s in order if both >> s & 1]
+        work = self.dims.count(bits(a | b))
+        batch = among(order, a & b)
         calls = apart * self.dims.count(batch)
         if work // calls > SMALL_PRODUCT:
             return order
@@ -120,7 +120,7 @@ class Planner(Arrays):
         self._adopt_outputs()
         for level in range(last + 1):
             targets: dict[int, list[UOp]] = {}
-            products: list[tuple[UOp, Dot]] = []
+            products = []
             operands: dict[Src, PlanValue] = {}
             for u in self.hoisted:
                 dot = self.dots.get(u)
@@ -163,7 +163,7 @@ class Planner(Arrays):
 
     def _fits(self, u: UOp, dot: Dot, store: UOp, form: LinearIndex) -> bool:
         full = self.hoisted[u]
-        if full.mask != mask_of(form.dims) or dot.dtype != numpy_dtype(store.src[0].dtype):
+        if full.mask != mask_of(form.dims) or full.dtype != numpy_dtype(store.src[0].dtype):
             return False
         bare = store.src[2] is u and not dot.post
         return form.dims == full.strides or (bare and self._is_written_at_once(dot, form.dims))
@@ -172,10 +172,9 @@ class Planner(Arrays):
         """True if BLAS can write a result of this layout with one call a matrix: rows are one axis, and so are
         columns.
         """
-        both = dot.a_mask & dot.b_mask
-        for side in (dot.a_mask, dot.b_mask):
-            dims = [s for s in self.order if (side & ~both) >> s & 1]
-            for outer, inner in itertools.pairwise(dims):
+        a, b = self.sides(dot)
+        for side in (a & ~b, b & ~a):
+            for outer, inner in itertools.pairwise(among(self.order, side)):
                 if strides[outer] != strides[inner] * self.dims.extent[inner]:
                     return False
         return 1 in strides.values()
@@ -192,37 +191,29 @@ class Planner(Arrays):
         loop.finish()
 
     def _product(self, u: UOp, dot: Dot, operands: dict[Src, PlanValue]) -> None:
-        over = self.over(u)
-        both = dot.a_mask & dot.b_mask
-
-        def dims(m: int) -> list[int]:
-            return [s for s in self.order if m >> s & 1]
-
-        batch, k = dims(both & ~over), dims(over)
-        m, n = dims(dot.a_mask & ~both), dims(dot.b_mask & ~both)
-        a = self._operand(dot.a, dot, dot.a_mask, [batch, m, k], operands)
-        b = self._operand(dot.b, dot, dot.b_mask, [batch, k, n], operands)
-        c = self.hoisted[u]
+        (left, right), over, c = self.sides(dot), self.over(u), self.hoisted[u]
+        masks = (left & right & ~over, left & ~right, right & ~left, over)
+        batch, m, n, k = [among(self.order, mask) for mask in masks]
+        a = self._operand(dot.a, c.dtype, [batch, m, k], operands)
+        b = self._operand(dot.b, c.dtype, [batch, k, n], operands)
         # BLAS writes rows: the dim that is innermost in the result belongs to n
         if n and self.rank[m[-1]] > self.rank[n[-1]]:
             a, b, m, n = b, a, n, m
         self.phases.append(Product(a, b, c, batch, m, n, k))
 
     def _operand(
-        self, factors: list[UOp], dot: Dot, mask: int, axes: list[list[int]], made: dict[Src, PlanValue]
+        self, factors: list[UOp], dtype: NumpyDType, axes: list[list[int]], made: dict[Src, PlanValue]
     ) -> PlanValue:
-        if len(factors) == 1 and factors[0].op is Op.LOAD and numpy_dtype(factors[0].dtype) == dot.dtype:
-            view = self.view(factors[0])
-            if view is not None:
+        first, key = factors[0], tuple(factors)
+        if len(factors) == 1 and numpy_dtype(first.dtype) == dtype:
+            if first.op is Op.LOAD and (view := self.view(first)) is not None:
                 return view
-        if len(factors) == 1 and factors[0] in self.hoisted and factors[0] not in self.dots:
-            if self.hoisted[factors[0]].dtype == dot.dtype:
-                return self.hoisted[factors[0]]
-        key = tuple(factors)
+            if first in self.hoisted and first not in self.dots:
+                return self.hoisted[first]
         if key in made:
             return made[key]
         loop = LoopBuilder(self, 0)
-        value = loop.value(factors[0])
+        value = loop.value(first)
         for f in factors[1:]:
             value = loop.call(np.multiply, value.dtype, value, loop.value(f))
         flat = [s for group in axes for s in group]
@@ -230,7 +221,7 @@ class Planner(Arrays):
         # where the innermost axes are neighbours in it, and so are the others but the batch
         at = {s: n for n, s in enumerate(natural)}
         grouped = all(at[g[-1]] - at[g[0]] == len(g) - 1 for g in axes[1:] if g)
-        full = self.full(dot.dtype, mask, natural if grouped else flat)
+        full = self.full(dtype, mask_of(flat), natural if grouped else flat)
         loop.mask = union(map(self._reach, factors))
         loop.put(value, full)
         loop.finish()

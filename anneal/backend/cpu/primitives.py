@@ -6,19 +6,21 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anneal.backend.arrays import MEANINGS
-from anneal.backend.cpu.ops import Array, Build
-from anneal.uop import REDUCE_OPS, Ints, Op, UOp
+from anneal.backend.arrays import MEANINGS, Array, NumpyDType
+from anneal.backend.cpu.index import Dims
+from anneal.backend.cpu.ops import Build
+from anneal.uop import Ints, Op
 
 Block = dict[int, tuple[int, int]]  # which values of each dim, from the first to before the last
 
 
+@dataclass(slots=True, eq=False)
 class PlanValue:
     """An array of the plan. `kind`:
 
@@ -30,15 +32,14 @@ class PlanValue:
     bits    another value's memory under another dtype; `ref` is that value
     """
 
-    __slots__ = ("dtype", "kind", "mask", "offset", "ref", "register", "size", "strides")
-
-    def __init__(
-        self, kind: str, dtype: np.dtype[Any], mask: int, ref: Any = None, strides: Any = None, offset: int = 0
-    ) -> None:
-        self.kind, self.dtype, self.mask, self.ref = kind, dtype, mask, ref
-        self.strides: dict[int, int] = strides or {}
-        self.offset, self.size = offset, 0
-        self.register = -1
+    kind: str
+    dtype: NumpyDType
+    mask: int
+    ref: Any = None
+    strides: dict[int, int] = field(default_factory=dict)
+    offset: int = 0
+    size: int = 0
+    register: int = -1
 
     @property
     def root(self) -> PlanValue:
@@ -98,7 +99,7 @@ class Product:
 
 @dataclass(slots=True)
 class CpuPlan:
-    """`order` lists the dims outermost first: the axes of every array. `extent` is indexed by dim.
+    """`order` lists the dims outermost first: the axes of every array.
 
     A plan is a list of phases:
 
@@ -108,11 +109,9 @@ class CpuPlan:
     """
 
     order: list[int]
-    extent: list[int]
+    dims: Dims
     phases: list[BlockLoop | Pad | Product]
-    fulls: list[PlanValue] = field(default_factory=list)
-    limits: dict[int, UOp] = field(default_factory=dict)  # dims of which a run takes the first values
-    points: dict[int, UOp] = field(default_factory=dict)  # dims of which it takes one, a variable's
+    fulls: list[PlanValue]
 
 
 def bits(mask: int) -> list[int]:
@@ -124,21 +123,22 @@ def bits(mask: int) -> list[int]:
     return out
 
 
+def among(order: Iterable[int], mask: int) -> list[int]:
+    """The dims of a mask in the order in which `order` has them."""
+    return [s for s in order if mask >> s & 1]
+
+
 def mask_of(dims: Iterable[int]) -> int:
     return union(1 << s for s in dims)
 
 
 def union(masks: Iterable[int]) -> int:
     """The dims of all masks together."""
-    out = 0
-    for m in masks:
-        out |= m
-    return out
+    return reduce(int.__or__, masks, 0)
 
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
-FOLD: dict[Op, Callable[..., Any]] = {op: MEANINGS[op] for op in REDUCE_OPS}
 # A reduce over fewer elements in a row than this, for so many results, goes place by place.
 _SHORT, _MANY = 8, 1024
 # Nanoseconds of a copy: to the next row; of an element beside the one before it, within its cache line, farther off.
@@ -151,7 +151,7 @@ class _Shared:
     """Values that the cpu devices of a process share. Whoever holds a device's lock writes it."""
 
     def __init__(self) -> None:
-        self.ones: dict[np.dtype[Any], Array] = {}  # of a dtype the first of one array serve all lengths
+        self.ones: dict[NumpyDType, Array] = {}  # of a dtype the first of one array serve all lengths
         self.libraries: WeakValueDictionary[str, Any] = WeakValueDictionary()  # compiled kernels, by their keys
         self.worker = 0  # calls that are made from now on run on this one
         # One per worker: workers run at the same time, the kernels of one worker one after another.
@@ -180,15 +180,12 @@ def _clear_rows(rows: Array, keep: Array) -> None:
 
 def take_rows(width: int, ins: Sequence[Array], out: Array) -> list[Any]:
     """Rows of a table; a third input says which of them are in range, the others become zero."""
-    flat, index = ins[0], ins[1]
-    steps: list[Any] = []
-    if not out.flags.c_contiguous:
-        steps.append((_take_rows_apart, (flat.reshape(-1, width), index.reshape(-1), out)))
-    else:
-        steps.append((flat.reshape(-1, width).take, (index.reshape(-1), 0, out.reshape(-1, width), "clip")))
-    if len(ins) > 2:
-        steps.append((_clear_rows, (out, ins[2])))
-    return steps
+    flat, index, *inside = ins
+    table, index = flat.reshape(-1, width), index.reshape(-1)
+    taken: Any = (_take_rows_apart, (table, index, out))
+    if out.flags.c_contiguous:
+        taken = (table.take, (index, 0, out.reshape(-1, width), "clip"))
+    return [taken, *[(_clear_rows, (out, keep)) for keep in inside]]
 
 
 def _scatter_now(ins: Sequence[Array], flat: Array) -> None:
@@ -256,8 +253,8 @@ def regroup(x: Array, groups: Sequence[Sequence[int]]) -> Array | None:
 def regrouped(x: Array, groups: Sequence[Sequence[int]]) -> tuple[list[int], list[int]] | None:
     """The shape and strides that `regroup` gives `x`."""
     lengths, steps, unit = x.shape, x.strides, x.itemsize
-    shape: list[int] = []
-    strides: list[int] = []
+    shape = []
+    strides = []
     for group in groups:
         n, step = 1, unit
         for axis in reversed(group):
@@ -291,7 +288,7 @@ def copy_ns(x: Array, axes: Sequence[int]) -> float:
     return x.size * (_ROW_NS / run + (_BESIDE_NS if step == x.itemsize else _STEP_NS if step <= _NEAR else _FAR_NS))
 
 
-def _ones(dtype: np.dtype[Any], n: int) -> Array:
+def _ones(dtype: NumpyDType, n: int) -> Array:
     """An array of ones."""
     found = SHARED.ones.get(dtype)
     if found is None or found.size < n:
@@ -301,7 +298,7 @@ def _ones(dtype: np.dtype[Any], n: int) -> Array:
 
 def reduce_calls(op: Op, axes: Ints, ins: Sequence[Array], out: Array) -> list[Any]:
     x = ins[0]
-    f: Any = FOLD[op]
+    f: Any = MEANINGS[op]
     if x.dtype != out.dtype and x.dtype in WORDS:
         return [(_add_words, (x, axes, out, math.prod(x.shape[i] for i in axes)))]
     if op is Op.ADD and x.dtype in _BLAS:
@@ -368,7 +365,7 @@ def _row_extrema(f: Any, axes: Ints, x: Array, out: Array) -> list[Any] | None:
 
 def tap_calls(op: Op, axes: Ints, ins: Sequence[Array], out: Array) -> list[Any]:
     """A reduce over short axes of views, or of the products of two: a pass over `out` for each place along the axes."""
-    fold = FOLD[op]
+    fold = MEANINGS[op]
     part: Array = np.ndarray(out.shape, out.dtype, _scratch(out.nbytes))
     steps: list[Any] = []
     lengths = [max(x.shape[axis] for x in ins) for axis in axes]

@@ -157,8 +157,8 @@ class Taken:
             other = int(_windows(factors[1]) or (_extent(rows) < _extent(columns) and not _windows(factors[0])))
             along.sort(key=sums[other].__contains__)
             sums[1 - other].clear()
-        operands: list[Operand] = []
-        before: list[UOp] = []
+        operands = []
+        before = []
         for x, place, lines, own in zip(factors, places, groups, sums):
             if place is None or not own:
                 if _windows(x):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.dynamic import is_dynamic
-from anneal.backend.cpu.index import Unsettled
+from anneal.backend.cpu.index import Dims, Unsettled
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.planner import Planner
 from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
-from anneal.uop import Ints, Nodes, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
-from anneal.uop.sizes import Sizes, evaluator, most
+from anneal.uop import Ints, Nodes, Op, Recent, Src, UOp, arena, ranged, toposort
+from anneal.uop.sizes import Sizes, evaluator, most, size_node
 
 _KEPT = 64
 _LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
@@ -75,8 +75,8 @@ class PartialProgram(CpuProgram):
             sink, variables = _largest(share_ranges(part))
             plan = Planner(sink, variables).plan()
             self._lay_out(plan, workers)
-            self._bounds.append(_taken(plan.limits, plan.points))
-            limits += plan.limits.values()
+            self._bounds.append(_taken(plan.dims))
+            limits += plan.dims.limits.values()
         self._limits = evaluator(tuple(limits))
 
     def fits(self, values: Sizes) -> bool:
@@ -87,15 +87,12 @@ class PartialProgram(CpuProgram):
         return self._bounds[part](values)
 
 
-def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Sizes], Block]:
-    ends, first = evaluator((*limits.values(), *points.values())), len(limits)
-    dims = (*limits, *points)
+def _taken(dims: Dims) -> Callable[[Sizes], Block]:
+    ends = evaluator((*dims.limits.values(), *dims.points.values()))
 
     def part(values: Sizes) -> Block:
-        out: Block = {}
-        for n, (dim, value) in enumerate(zip(dims, ends(values), strict=True)):
-            out[dim] = (0, value) if n < first else (value, value + 1)
-        return out
+        found = dict(zip((*dims.limits, *dims.points), ends(values), strict=True))
+        return {s: (0, value) if s in dims.limits else (value, value + 1) for s, value in found.items()}
 
     return part
 
@@ -105,7 +102,7 @@ def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
     extents, what a run takes of them."""
     order = toposort((sink,))
     fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
-    variables: dict[int, UOp] = {}
+    variables = {}
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.VARIABLE:
@@ -129,15 +126,15 @@ def _with_numbers(order: Nodes, values: Sizes) -> UOp:
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.VARIABLE:
-            return const(dtypes.int32, values[u.arg[0]])
+            return size_node(values[u.arg[0]])
         if u.op is Op.RANGE:
             one = src[0].is_const and src[0].arg == 1
-            return const(dtypes.int32, 0) if one else UOp(Op.RANGE, u.dtype, src, u.arg)
+            return size_node(0) if one else UOp(Op.RANGE, u.dtype, src, u.arg)
         if u.op is Op.REDUCE:
             ranges = [r for r in src[1:] if r.op is Op.RANGE]
             return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg) if ranges else src[0]
         if u.op is Op.ARGSORT and src[1].op is not Op.RANGE:
-            return const(dtypes.int32, 0)
+            return size_node(0)
         return over(u, src)
 
     return rebuild(order[-1], visit, order=order)

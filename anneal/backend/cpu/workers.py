@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.arrays import Array
+from anneal.backend.cpu.ops import Step
 from anneal.backend.device import Program
 from anneal.backend.promises import Crew
 from anneal.schedule import name_of
@@ -65,22 +66,24 @@ class numpy_settings(contextlib.AbstractContextManager[None]):
     """NumPy's settings in this thread inside the block: no warnings, and chunks of a size that suits rows.
 
     Args:
-        inner: another block's manager, inside of this.
+        one_blas_thread: have BLAS use one thread inside the block, as many as before afterwards; nothing is done where
+            it cannot be told.
     """
 
-    def __init__(self, inner: contextlib.AbstractContextManager[None] | None = None) -> None:
-        self._inner = inner
+    def __init__(self, one_blas_thread: bool = False) -> None:
+        self._one = one_blas_thread and blas_obeys()
 
     def __enter__(self) -> None:
         self._errors = np.errstate(all="ignore")
         self._errors.__enter__()
         self._before = np.setbufsize(_CHUNK)
-        if self._inner is not None:
-            self._inner.__enter__()
+        if self._one:
+            self._threads = blas().get()
+            blas().set(1)
 
     def __exit__(self, *_: object) -> None:
-        if self._inner is not None:
-            self._inner.__exit__(None, None, None)
+        if self._one:
+            blas().set(self._threads)
         if _APART:
             np.setbufsize(self._before)
         self._errors.__exit__(None, None, None)
@@ -123,19 +126,6 @@ def blas() -> Blas:
 def blas_obeys() -> bool:
     """True when BLAS's thread count can be set."""
     return blas().set is not None
-
-
-class one_blas_thread(contextlib.AbstractContextManager[None]):
-    """BLAS on one thread inside the block, as before afterwards; does nothing when BLAS cannot be told."""
-
-    def __enter__(self) -> None:
-        if blas_obeys():
-            self._before = blas().get()
-            blas().set(1)
-
-    def __exit__(self, *_: object) -> None:
-        if blas_obeys():
-            blas().set(self._before)
 
 
 # -- kernels in C: programs in parts, and their launches, as rows of a table that is one call of Python ----------------

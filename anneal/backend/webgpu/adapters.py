@@ -16,19 +16,6 @@ from anneal.errors import DeviceError
 from anneal.frozen import frozen
 
 _SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "microsoft basic render")
-_BACKENDS = ("Vulkan", "Metal", "D3D12")
-# The least number of threads of a subgroup, by PCI vendor: NVIDIA, AMD, Apple, Intel. Others report it themselves.
-_SUBGROUPS = {0x10DE: 32, 0x1002: 32, 0x106B: 32, 0x8086: 8}
-_KINDS = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU")
-
-_FIXES = {
-    "linux": (
-        "likely cause: no Vulkan driver. Install the GPU maker's driver, or mesa-vulkan-drivers for AMD and Intel "
-        "(apt install mesa-vulkan-drivers), and check with: vulkaninfo --summary"
-    ),
-    "darwin": "likely cause: a virtual machine without Metal, or macOS before 10.15. Run on the host, or update macOS",
-    "win32": "likely cause: an old graphics driver. Update it from the GPU maker's page, then check with: dxdiag",
-}
 
 
 @frozen
@@ -54,6 +41,10 @@ def describe_adapter(adapter: Any) -> AdapterInfo:
     return AdapterInfo(name or "unnamed", *others)
 
 
+# The least number of threads of a subgroup, by PCI vendor: NVIDIA, AMD, Apple, Intel. Others report it themselves.
+_SUBGROUPS = {0x10DE: 32, 0x1002: 32, 0x106B: 32, 0x8086: 8}
+
+
 def subgroup_size(info: Mapping[str, Any]) -> int:
     """The number of neighbouring threads that are sure to be in one subgroup, where the adapter of this `info` has
     subgroup operations.
@@ -61,6 +52,16 @@ def subgroup_size(info: Mapping[str, Any]) -> int:
     # wgpu-py 0.32 misspells the key; 4 is what WebGPU promises.
     reported = info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 4
     return max(int(reported), _SUBGROUPS.get(int(info.get("vendor_id") or 0), 4))
+
+
+_FIXES = {
+    "linux": (
+        "likely cause: no Vulkan driver. Install the GPU maker's driver, or mesa-vulkan-drivers for AMD and Intel "
+        "(apt install mesa-vulkan-drivers), and check with: vulkaninfo --summary"
+    ),
+    "darwin": "likely cause: a virtual machine without Metal, or macOS before 10.15. Run on the host, or update macOS",
+    "win32": "likely cause: an old graphics driver. Update it from the GPU maker's page, then check with: dxdiag",
+}
 
 
 def fix_for(platform: str) -> str:
@@ -97,6 +98,10 @@ def choose_adapter(found: Sequence[Any], wanted: str | None, allow_software: boo
     first = min([_rank(i) for i, _ in fit])
     best = [a for i, a in fit if _rank(i) == first]
     return best[turn % len(best)]
+
+
+_KINDS = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU")
+_BACKENDS = ("Vulkan", "Metal", "D3D12")
 
 
 def _rank(info: AdapterInfo) -> tuple[bool, int, int]:

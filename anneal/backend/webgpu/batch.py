@@ -14,7 +14,7 @@ import wgpu
 
 from anneal.backend.device import Batch, Timed
 from anneal.backend.promises import Promise
-from anneal.backend.webgpu.opened import OpenAdapter
+from anneal.backend.webgpu.opened import Buffers, OpenAdapter
 from anneal.backend.webgpu.queue import DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
@@ -84,7 +84,7 @@ def _waits(uses: Sequence[BufferUse[B]], state: State[B]) -> int:
 
 def sections(uses: Sequence[BufferUse[B]]) -> list[Section[B]]:
     """Cuts and fences for a sequence of dispatches."""
-    out: list[Section[B]] = []
+    out = []
     state: State[B] = {}
     for begin, end in _runs(uses):
         run = uses[begin:end]
@@ -107,10 +107,18 @@ def sections(uses: Sequence[BufferUse[B]]) -> list[Section[B]]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+# A program, its buffers by slot, and its bind group on them.
+BoundCall = tuple[WebGpuProgram, Buffers, Any]
+
 # A workgroup that leaves at once costs about a nanosecond; commands recorded anew cost microseconds.
 _MANY_WORKGROUPS = 4096
 _QUERIES = 4096  # the most that one query set may hold
 _IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
+
+
+def _use(program: WebGpuProgram, buffers: Buffers) -> BufferUse[DeviceBuffer]:
+    reads, writes = ([buffers[p.slot] for p in program.kernel.params if p.written is kind] for kind in (False, True))
+    return BufferUse(reads, writes)
 
 
 class WebGpuBatch(Batch[DeviceBuffer]):
@@ -124,40 +132,32 @@ class WebGpuBatch(Batch[DeviceBuffer]):
 
     waits = False
 
-    def __init__(
-        self,
-        device: OpenAdapter,
-        dispatches: list[Dispatch],
-        names: list[str],
-        uses: Sequence[BufferUse[DeviceBuffer]],
-        calls: Sequence[tuple[WebGpuProgram, list[DeviceBuffer]]] = (),
-        variables: Sequence[tuple[str, ...]] = (),
-        values: Sizes | None = None,
-    ) -> None:
-        self._variables = [(names, tuple([(values or {})[n] for n in names])) for names in variables]
-        self.device, self.dispatches = device, dispatches
-        self.names: Sequence[str] = names
-        self._uses = uses  # the buffers are kept alive for as long as they may be used
-        self._handles = device.queue.handles(dispatches)
+    def __init__(self, device: OpenAdapter, calls: Sequence[BoundCall], values: Sizes) -> None:
+        self.device = device
+        self._calls = calls  # the buffers are kept alive for as long as they may be used
+        self.names = [program.name for program, *_ in calls]
+        self._variables: dict[tuple[str, ...], tuple[int, ...]] = {
+            p.kernel.variables: () for p, *_ in calls if p.kernel.variables
+        }
+        self.dispatches: list[Dispatch] = [(p.pipeline, group, *p.kernel.grid) for p, _, group in calls]
+        self._handles = device.queue.handles(self.dispatches)
         self._passes = [self._handles]
-        self._places = [(self._handles, n) for n in range(len(dispatches))]
+        self._places = [(self._handles, n) for n in range(len(calls))]
         self._fences: list[Dispatch] = []
         self._ready: deque[Promise[list[Any]]] = deque()  # the commands of the next runs
         self._runs = 0
         # dispatches of so many workgroups that it is worth launching no more than the values of variables ask for
         self._large = [
             (n, evaluator((kernel.launch.needed,)), kernel.grid)
-            for n, (program, _) in enumerate(calls)
+            for n, (program, *_) in enumerate(calls)
             if (kernel := program.kernel).launch.needed is not None and kernel.launch.workgroups > _MANY_WORKGROUPS
         ]
-        self._resize(values or {})
+        self.give(values)
 
     def give(self, values: Sizes) -> None:
-        self._variables = [(names, tuple([values[n] for n in names])) for names, _ in self._variables]
-        self._resize(values)
-
-    def _resize(self, values: Sizes) -> None:
-        """Launch as many workgroups as these values need."""
+        for names in self._variables:
+            self._variables[names] = tuple([values[n] for n in names])
+        # launch as many workgroups as these values need
         for n, needed, (nx, _, nz) in self._large:
             (count,) = needed(values)
             grid = (count, 1, 1) if count <= nx else (nx, -(-count // nx), 1)
@@ -170,7 +170,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
             handles[place] = self._handles[n]
 
     def _set_variables(self) -> None:
-        for names, values in self._variables:
+        for names, values in self._variables.items():
             self.device.set_variables(names, values)
 
     def run(self) -> None:
@@ -204,7 +204,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         first: dict[int, int] = {}
         for pipeline, *_ in self.dispatches:
             first.setdefault(id(pipeline), len(first))
-        for section in sections(self._uses):
+        for section in sections([_use(program, buffers) for program, buffers, _ in self._calls]):
             if section.cut:
                 self._passes.append([])
             if section.fence:
@@ -242,13 +242,13 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         if "timestamp-query" not in self.device.features:
             raise DeviceError(f"{self.device.info.name} has no timestamp queries: kernels cannot be timed one by one")
         begun = time.perf_counter()
-        out: list[float] = []
+        out = []
         step = _QUERIES // 2
         handles = self.device.queue.handles(self.dispatches)
         with translated(lambda: "while timing kernels"):
             for i in range(0, len(handles), step):
                 out += self._timed([[h] for h in handles[i : i + step]])
-        return Timed(time.perf_counter() - begun, lambda: (out, 0.0))
+        return Timed(time.perf_counter() - begun, out)
 
     def _timed(self, passes: Sequence[list[Dispatch]]) -> list[float]:
         """The seconds of each of `passes`, all of them one submission."""

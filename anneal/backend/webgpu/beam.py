@@ -8,13 +8,15 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from anneal import cache, codegen, settings
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
+from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.queue import WebGpuProgram, translated
 from anneal.errors import CompilerError, DeviceError
@@ -52,10 +54,8 @@ def best_opts(device: OpenAdapter, sink: UOp, width: int) -> Opts | None:
     begun = time.perf_counter()
     try:
         outcome = _Search(device, sink, width).run()
-    except _Unsuitable as e:
-        outcome = _Outcome(None, f"not searched: {e}")
-    except DeviceError as e:  # no memory now, or a lost GPU, which the caller is about to find out
-        outcome = _Outcome(None, f"not searched: {e}", final=False)
+    except (_Unsuitable, DeviceError) as e:  # no memory now, or a lost GPU, which the caller is about to find out
+        outcome = _Outcome(None, f"not searched: {e}", final=isinstance(e, _Unsuitable))
     seconds = time.perf_counter() - begun
     if settings.current().debug >= 2:
         print(f"anneal: beam {name_of(sink)}: {outcome.text}, {seconds:.1f} s", file=sys.stderr)
@@ -115,8 +115,8 @@ class _Search:
         if start is None:
             raise _Unsuitable("the heuristic's opts do not run")
         self._note_read(scratch)
-        self.times[first] = self._time(start, scratch, float("inf"))
-        if self.times[first] == float("inf"):
+        self.times[first] = self._time(start, scratch, inf)
+        if self.times[first] == inf:
             raise _Unsuitable("the heuristic's opts cannot be timed")
         expected = scratch.values(start)
         if not all(np.isfinite(v).all() for v in expected):  # a logarithm, a root
@@ -124,13 +124,13 @@ class _Search:
             expected = scratch.values(start)
         if first and self._affordable(()):  # without opts the values are right for certain
             (plain,) = self._build([()])
-            if plain is not None and (took := self._time(plain, scratch, float("inf"))) < DEADLINE:
+            if plain is not None and (took := self._time(plain, scratch, inf)) < DEADLINE:
                 right = scratch.values(plain)
                 if not _close(expected, right):
                     raise _Unsuitable("the heuristic's opts and none differ in value")
                 expected, self.times[()] = right, took
         pool = self._best()
-        expanded: set[Opts] = set()
+        expanded = set()
         while not self.stuck and time.perf_counter() < end:
             todo = self._around(o for o in pool if o not in expanded)
             expanded.update(pool)
@@ -173,23 +173,22 @@ class _Search:
 
     def _build(self, candidates: Sequence[Opts]) -> list[WebGpuProgram | None]:
         """Programs with pipelines, None for those that do not fit or say what another said; built side by side."""
-        made: list[WebGpuProgram | None] = []
+        made = []
         for opts in candidates:
             self.seen.add(opts)
-            kernel = self._generate(opts)
-            if kernel is None or kernel.source in self.texts:
-                made.append(None)
-                continue
-            self.texts.add(kernel.source)
-            made.append(WebGpuProgram("candidate", kernel))
+            program = None
+            if (kernel := self._generate(opts)) is not None and kernel.source not in self.texts:
+                self.texts.add(kernel.source)
+                program = WebGpuProgram("candidate", kernel)
+            made.append(program)
         return list(self.threads.map(self._pipeline, made))
 
     def _generate(self, opts: Opts) -> codegen.GeneratedKernel | None:
-        try:
+        with suppress(Exception):  # what does not fit says so in one way or another
             kernel = codegen.generate(self.sink, self.device.target, opts)
-        except Exception:  # it does not fit, and says so in one way or another
-            return None
-        return kernel if len(kernel.source) <= _TEXT else None
+            if len(kernel.source) <= _TEXT:
+                return kernel
+        return None
 
     def _pipeline(self, program: WebGpuProgram | None) -> WebGpuProgram | None:
         if program is None:
@@ -203,13 +202,11 @@ class _Search:
 
     def _try(self, opts: Opts, program: WebGpuProgram, scratch: _Scratch, expected: list[Array]) -> None:
         kept = self._best()
-        limit = self.times[kept[-1]] if len(kept) == self.width else float("inf")
+        limit = self.times[kept[-1]] if len(kept) == self.width else inf
         took = self._time(program, scratch, limit)
-        try:
+        with suppress(CompilerError):
             if took < limit and _close(scratch.values(program), expected):
                 self.times[opts] = took
-        except CompilerError:
-            return
 
     def _time(self, program: WebGpuProgram, scratch: _Scratch, limit: float) -> float:
         """Seconds of one run, the best of a few; inf if it fails, hangs, or is clearly slower than `limit`."""
@@ -218,19 +215,19 @@ class _Search:
             scratch.batch(program, 1).run()
             if not self._ended(DEADLINE):
                 self.stuck = not self._ended(PATIENCE)
-                return float("inf")
+                return inf
             once = min(scratch.batch(program, 1).seconds() or DEADLINE, time.perf_counter() - begun)
             if once > 4 * limit:
-                return float("inf")
+                return inf
             batch = scratch.batch(program, max(1, min(200, int(_BATCH / max(once, 1e-6)))))
-            best = float("inf")
+            best = inf
             for _ in range(3):
                 best = min(best, batch.seconds() / len(batch.dispatches) or best)
                 if best > 1.3 * limit:
-                    return float("inf")
+                    return inf
             return best
         except CompilerError:
-            return float("inf")
+            return inf
 
     def _ended(self, seconds: float) -> bool:
         with translated(lambda: "while a candidate ran"):
@@ -245,10 +242,10 @@ class _Search:
             return _Outcome(None, f"{self.times[first] * 1e6:.1f} us, nothing better ({tried})")
         self.texts.clear()
         (winner,) = self._build([best])
-        old = new = float("inf")
+        old = new = inf
         for _ in range(3):  # in turns: a clock that changes meanwhile changes for both
-            old = min(old, self._time(start, scratch, float("inf")))
-            new = min(new, self._time(winner, scratch, float("inf")) if winner is not None else float("inf"))
+            old = min(old, self._time(start, scratch, inf))
+            new = min(new, self._time(winner, scratch, inf) if winner is not None else inf)
         if new > old * _GAIN:
             return _Outcome(None, f"{old * 1e6:.1f} us, nothing better ({tried})")
         return _Outcome(
@@ -275,7 +272,7 @@ class _Scratch:
     def fill(self, low: float, high: float) -> None:
         """Random floats from `low` to `high`, and integers that keep indices in bounds."""
         rng = np.random.default_rng(0)
-        self.start: dict[int, Array] = {}
+        self.start = {}
         for slot, (size, dtype) in self.sizes.items():
             block, host = min(size, 1 << 20), numpy_dtype(dtype)
             top = 2 if dtype is dtypes.bool_ else self.bound
@@ -285,12 +282,9 @@ class _Scratch:
 
     def batch(self, program: WebGpuProgram, times: int) -> WebGpuBatch:
         """A batch of `times` runs of `program` in a row."""
-        bound = [(p, self.buffers[p.slot]) for p in program.kernel.params]
-        use = BufferUse([b for p, b in bound if not p.written], [b for p, b in bound if p.written])
         entries = self.device.entries(program.kernel, self.buffers)
         group = self.device.gpu.create_bind_group(layout=program.layout, entries=entries)
-        dispatch = (program.pipeline, group, *program.kernel.grid)
-        return WebGpuBatch(self.device, [dispatch] * times, [program.name] * times, [use] * times)
+        return WebGpuBatch(self.device, [(program, self.buffers, group)] * times, {})
 
     def values(self, program: WebGpuProgram) -> list[Array]:
         """The contents that one run leaves in the parameters it writes, 0 where they are not read."""
@@ -307,16 +301,13 @@ class _Scratch:
 
 def _index_bound(sink: UOp) -> int:
     """A power of two such that integers below it, wherever the kernel loads one, keep its indices in bounds."""
-    for bound in (1 << 16, 1 << 12, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 2):
-        if _inside(sink, bound):
-            return bound
-    return 1
+    return next((1 << bits for bits in (16, 12, 8, 6, 4, 2, 1) if _inside(sink, 1 << bits)), 1)
 
 
 def _inside(sink: UOp, bound: int) -> bool:
     """True if all indices of the kernel stay in bounds as long as the integers that it loads are below `bound`."""
     small = UOp(Op.VARIABLE, dtypes.int32, (), ("loaded", 0, bound - 1))
-    loaded: set[UOp] = set()  # what depends on a loaded integer
+    loaded = set()  # what depends on a loaded integer
     inside = True
 
     def visit(u: UOp, src: Src) -> UOp:

@@ -97,7 +97,7 @@ def encode(parser: Any) -> dict[str, Any]:
     """A parser's findings as plain data: every type once, by number. TypeError if there is more to it."""
     if parser._included_declarations or parser._recomplete:
         raise TypeError("unfinished declarations")
-    number: dict[int, int] = {}
+    number = {}
     types: list[Any] = []
 
     def plain(value: Any) -> Any:

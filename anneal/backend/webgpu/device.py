@@ -10,7 +10,7 @@ from typing import cast
 from anneal import cache, progress, schedule, settings
 from anneal.backend.device import Call, Program
 from anneal.backend.webgpu.adapters import choose_adapter, enumerate_adapters
-from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
+from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.opened import PROGRAMS_KEPT, OpenAdapter
 from anneal.backend.webgpu.queue import DeviceBuffer, WebGpuProgram
@@ -83,32 +83,19 @@ class WebGpuDevice(OpenAdapter):
     def prepare(self, calls: Sequence[Call[DeviceBuffer]], values: Mapping[str, int] | None = None) -> WebGpuBatch:
         """Pipelines and bind groups for `calls`, ready to be recorded."""
         checked = [(cast(WebGpuProgram, p), b) for p, b in calls]
-        tables: dict[tuple[str, ...], DeviceBuffer] = {}
         for program, _ in checked:
             self._start(program)
         for program, _ in checked:
             if program.pipeline is None:
                 self._finish(program)
-        dispatches = []
-        names = []
-        uses = []
         bound = []
         for program, buffers in checked:
-            if program.kernel.launch.workgroups == 0:
-                continue  # nothing to store
-            if names_of := program.kernel.variables:
-                tables[names_of] = table = self._table(names_of)
-                buffers = [*buffers[: program.kernel.params[-1].slot], table]
-            bound.append((program, list(buffers)))
-            dispatches.append((program.pipeline, self.bind_group(program, buffers), *program.kernel.grid))
-            names.append(program.name)
-            params = program.kernel.params
-            uses.append(
-                BufferUse(
-                    [buffers[p.slot] for p in params if not p.written], [buffers[p.slot] for p in params if p.written]
-                )
-            )
-        return WebGpuBatch(self, dispatches, names, uses, bound, list(tables), values or {})
+            kernel = program.kernel
+            if kernel.launch.workgroups:  # else it has nothing to store
+                if kernel.variables:
+                    buffers = [*buffers[: kernel.params[-1].slot], self._table(kernel.variables)]
+                bound.append((program, list(buffers), self.bind_group(program, buffers)))
+        return WebGpuBatch(self, bound, values or {})
 
 
 def open_device(

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,7 @@ _POOL_BYTES = 1 << 30
 # Memory that was dropped goes back to the driver when the GPU is done with it; so much of it may wait for that.
 _LET_GO_BYTES = 2 << 30
 _FENCE = 16  # buffers that a fence binds
-_GROUPS_KEPT = 2048
-PROGRAMS_KEPT = 2048
+_GROUPS_KEPT = PROGRAMS_KEPT = 2048
 Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
 
 
@@ -95,12 +95,10 @@ class OpenAdapter(Device[DeviceBuffer]):
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
         self._layout_lock = threading.Lock()
         self._groups: OrderedDict[Any, tuple[Any, list[DeviceBuffer]]] = OrderedDict()
-        self._threads: ThreadPoolExecutor | None = None
         self.finisher = Finisher("anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
         self._tables: dict[tuple[str, ...], DeviceBuffer] = {}
         self._known: dict[tuple[str, ...], Ints] = {}
-        self._fence: tuple[Any, Any, int] | None = None
         # Metal follows buffers by itself.
         self.waits_by_buffer = self.info.backend in ("Vulkan", "D3D12")
 
@@ -259,13 +257,15 @@ class OpenAdapter(Device[DeviceBuffer]):
         if program.built is None:
             found = self._pipelines.get(program.source)
             if found is None:
-                if self._threads is None:
-                    self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
                 found = self._threads.submit(self.build, program.name, program.source, program.kernel)
                 self._pipelines[program.source] = found
                 if len(self._pipelines) > PROGRAMS_KEPT:
                     self._pipelines.popitem(last=False)
             program.built = found
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
 
     def build(self, name: str, source: str, kernel: GeneratedKernel) -> tuple[Any, Any]:
         """The pipeline, and its bind group layout."""
@@ -323,14 +323,17 @@ class OpenAdapter(Device[DeviceBuffer]):
             self._known[names] = values
             self.queue.write(self._tables[names].gpu, np.array(values, np.int32))
 
+    @cached_property
+    def _fence(self) -> tuple[Any, Any]:
+        """The pipeline of a fence, and its bind group layout."""
+        group, layout = self._layout(*[(n, False) for n in range(min(_FENCE, self.limits.max_buffers))])
+        module = self.gpu.create_shader_module(code="@compute @workgroup_size(1) fn main() {}")
+        return self.made_by.pipeline(self.gpu, "fence", layout, module), group
+
     def fences(self, buffers: Sequence[DeviceBuffer]) -> list[Dispatch]:
         """Dispatches that do nothing but read `buffers`, as far as wgpu can tell."""
-        if self._fence is None:
-            width = min(_FENCE, self.limits.max_buffers)
-            group, layout = self._layout(*[(n, False) for n in range(width)])
-            module = self.gpu.create_shader_module(code="@compute @workgroup_size(1) fn main() {}")
-            self._fence = self.made_by.pipeline(self.gpu, "fence", layout, module), group, width
-        pipeline, group, width = self._fence
+        width = min(_FENCE, self.limits.max_buffers)
+        pipeline, group = self._fence
         out = []
         for i in range(0, len(buffers), width):
             some = [*buffers[i : i + width], *[buffers[i]] * width][:width]

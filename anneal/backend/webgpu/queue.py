@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import wgpu
 
+from anneal.backend.arrays import Array
 from anneal.backend.device import BufferPool, Program
 from anneal.backend.promises import Crew
 from anneal.codegen import GeneratedKernel, opts_text
@@ -220,7 +221,7 @@ class Queue:
         self._touched |= {id(source), id(destination)}
         self._copy(self._copies, source, 0, destination, 0, nbytes)
 
-    def write(self, buffer: Any, data: npt.NDArray[Any]) -> None:
+    def write(self, buffer: Any, data: Array) -> None:
         """Copy contiguous host data in, before whatever is submitted next. `data` may change afterwards."""
         if id(buffer) in self._touched:
             self.submit()  # data goes in before the copies that wait, whatever was asked for first
@@ -339,7 +340,7 @@ class Queue:
     def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
         encoder.copy_buffer_to_buffer(source, begin, destination, offset, nbytes)
 
-    def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
+    def _write(self, buffer: Any, offset: int, data: Array) -> None:
         self.gpu.queue.write_buffer(buffer, offset, data)
 
     def _submitted(self) -> Any:
@@ -446,7 +447,7 @@ class DirectQueue(Queue):
                 encoder, source._internal, begin, destination._internal, offset, nbytes
             )
 
-    def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
+    def _write(self, buffer: Any, offset: int, data: Array) -> None:
         with self._errors("write"):
             given = self._ffi.from_buffer(data)
             self._lib.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, given, data.nbytes)

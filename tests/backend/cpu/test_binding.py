@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anneal.backend.cpu import binding, layout
-from anneal.backend.cpu.binding import Binder
+from anneal.backend.cpu.binding import BoundProgram
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.workers import Workers
@@ -20,16 +20,16 @@ from tests.backend.cpu.kernels import F32, check, exact, filled, kernel, load, l
 rng = np.random.default_rng(0)
 
 
-def bound(sink: UOp, *sizes: int, workers: int = 1) -> Binder:
+def bound(sink: UOp, *sizes: int, workers: int = 1) -> BoundProgram:
     """A kernel on float32 memory of so many elements."""
     device = CpuDevice()
     device.workers = Workers(workers)
     program = CpuProgram(sink, "test", workers)
     buffers = [device.alloc(n, F32) for n in sizes]
-    return Binder(program, buffers, device.arena((-1, ""), program.shared), device, {}, {})
+    return BoundProgram(program, buffers, device, {})
 
 
-def calls(binder: Binder) -> list[str]:
+def calls(binder: BoundProgram) -> list[str]:
     """The names of all calls, in order."""
     return [named(f) for f, _ in binder.steps]
 

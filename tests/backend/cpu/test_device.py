@@ -256,7 +256,7 @@ def test_blas_has_one_thread_in_lanes_and_its_own_number_afterwards() -> None:
     blas = module.blas()
     before = blas.get()
     seen: list[int] = []
-    with module.one_blas_thread():
+    with module.numpy_settings(one_blas_thread=True):
         Workers(2).run([[(lambda: seen.append(blas.get()), ())]] * 2)
     assert seen == [1, 1]
     assert blas.get() == before

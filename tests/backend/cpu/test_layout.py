@@ -145,10 +145,8 @@ def test_a_product_alone_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_are_multiplied_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "BLOCK", 64 * 64)
     monkeypatch.setattr(layout, "_PRODUCT", 3 * 64 * 64)
-    program = CpuProgram(matmul(512, 64, 64, more=True), "test")
-    ((plan, _),) = program.parts
-    (made,) = program._loops()
-    assert [len(g) for g in made.gathered(plan.extent, made.blocks)] == [3, 3, 2]
+    made = only(matmul(512, 64, 64, more=True))
+    assert [len(g) for g in made.gathered(made.blocks)] == [3, 3, 2]
 
 
 # -- temporaries ------------------------------------------------------------------------------------------------------

@@ -50,12 +50,12 @@ def dot(*factors: UOp) -> UOp:
 
 def test_neighbours_that_every_access_walks_as_one_are_one_dim() -> None:
     plan = planned(load(param(1, M * N), I * N + J) * 2.0)
-    assert [plan.extent[s] for s in plan.order] == [M * N]
+    assert [plan.dims.extent[s] for s in plan.order] == [M * N]
 
 
 def test_a_transposed_access_keeps_dims_apart_and_the_store_says_which_is_inner() -> None:
     plan = planned(load(param(1, M * N), I * N + J) * 2.0, index=J * M + I)
-    assert [plan.extent[s] for s in plan.order] == [N, M]
+    assert [plan.dims.extent[s] for s in plan.order] == [N, M]
 
 
 # -- reduces -------------------------------------------------------------------------------------------------------
@@ -94,14 +94,14 @@ def test_a_sum_of_products_is_one_blas_call_into_the_output() -> None:
     plan = planned(dot(A, B))
     assert phases(plan) == ["product"]
     p = product(plan)
-    assert [plan.extent[s] for s in (*p.m, *p.n, *p.k)] == [M, N, K]
+    assert [plan.dims.extent[s] for s in (*p.m, *p.n, *p.k)] == [M, N, K]
     assert (p.a.kind, p.b.kind, p.c.kind) == ("param", "param", "param")
     assert not plan.fulls
 
 
 def test_blas_writes_rows_of_the_output() -> None:
     p = product(plan := planned(dot(A, B), index=J * M + I))
-    assert [plan.extent[s] for s in (*p.m, *p.n)] == [N, M]
+    assert [plan.dims.extent[s] for s in (*p.m, *p.n)] == [N, M]
 
 
 def test_an_epilogue_works_on_the_product_where_it_lies_in_the_output() -> None:
@@ -179,8 +179,8 @@ def test_rows_that_columns_interrupt_are_gathered_unless_the_calls_are_large(mon
         """Whether the rows of the result are one axis, and its columns too."""
         p = product(plan)
         steps = p.c.strides
-        groups = ([s for s in g if plan.extent[s] > 1] for g in (p.m, p.n))
-        return all(steps[a] == steps[b] * plan.extent[b] for g in groups for a, b in zip(g, g[1:], strict=False))
+        groups = ([s for s in g if plan.dims.extent[s] > 1] for g in (p.m, p.n))
+        return all(steps[a] == steps[b] * plan.dims.extent[b] for g in groups for a, b in zip(g, g[1:], strict=False))
 
     assert contiguous(heads(3, 4, 2, 8))
     monkeypatch.setattr(planner, "SMALL_PRODUCT", 0)

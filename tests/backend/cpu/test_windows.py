@@ -91,7 +91,7 @@ def folded(plan: CpuPlan) -> list[str]:
 
 def inner(plan: CpuPlan) -> int:
     """The extent of the dim that lies innermost."""
-    return plan.extent[plan.order[-1]]
+    return plan.dims.extent[plan.order[-1]]
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_taps_are_no_dims_of_a_block() -> None:
     case = Case(channels=64, pad=0)
     plan = planned(case)
     (found,) = [p for p in plan.phases if isinstance(p, BlockLoop)]
-    assert math.prod(plan.extent[s] for s in plan.order if found.mask >> s & 1) == case.sizes[0]
+    assert math.prod(plan.dims.extent[s] for s in plan.order if found.mask >> s & 1) == case.sizes[0]
     (made,) = CpuProgram(Case(channels=64, height=40, width=40).sink, "test", 2)._loops()
     assert made.workers == 2
     assert sum(math.prod(hi - lo for lo, hi in b.values()) for b in made.blocks) in (40, 64)

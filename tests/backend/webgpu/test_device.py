@@ -12,7 +12,7 @@ import pytest
 from anneal import settings
 from anneal.backend import Storage, numpy_dtype
 from anneal.backend.registry import DEVICES
-from anneal.backend.webgpu import WebGpuBatch, WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device, queue
+from anneal.backend.webgpu import WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device, queue
 from anneal.backend.webgpu.adapters import fix_for
 from anneal.codegen import generate
 from anneal.errors import CompilerError, DeviceError
@@ -206,7 +206,7 @@ def test_a_dispatch_that_is_not_valid_names_its_kernel(device: WebGpuDevice) -> 
     batch, _ = _steps(device, 8)
     pipeline, group, *_ = batch.dispatches[1]
     batch.dispatches[1] = (pipeline, group, 1 << 20, 1, 1)
-    batch = WebGpuBatch(device, batch.dispatches, batch.names, batch._uses)
+    batch._handles[:] = device.queue.handles(batch.dispatches)
     with pytest.raises(CompilerError, match=batch.names[1]):
         batch.run()
 

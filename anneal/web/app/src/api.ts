@@ -36,7 +36,7 @@ export interface Spread { median: number; low: number; high: number; count: numb
 // What was measured of one plan: `step` is from one run to the next, `total` all runs together; reasons say why sums do not agree.
 export interface Times {
   runs: number; first: number | null; run: Spread | null; step: Spread | null; others: Spread | null; python: Spread | null;
-  kernels: Spread | null; timed: Spread | null; idle: Spread | null; total: number | null; reasons: string[]; parts?: Record<string, number>;
+  kernels: Spread | null; timed: Spread | null; total: number | null; reasons: string[]; parts?: Record<string, number>;
 }
 export interface Timed { low?: number; high?: number; seconds: number; share: number; gflops: number; gbs: number; opts: string }
 export interface TimeReport { seconds: number; plan_seconds: number | null; times?: Times; device: string; adapter: string | null; kernels: Timed[] }
