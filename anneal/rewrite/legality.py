@@ -232,7 +232,8 @@ def check(sink: UOp, stage: str) -> None:
     table = STAGES.get(stage)
     if table is None:
         raise CompilerError(f"unknown stage {stage!r}; known: {', '.join(STAGES)}")
-    scalar, loops = stage != "tensor", 0
+    scalar = stage != "tensor"
+    loops = 0
     for u in toposort((sink,)):
         test = table.get(u.op)
         if test is None:
