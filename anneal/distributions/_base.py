@@ -445,6 +445,14 @@ class _Inverse(
         return f"{self._of!r}.inv"
 
 
+def _widest(pairs: list[tuple[Constraint, Constraint]]) -> Constraint:
+    """The last of sets, each of which a transform leads to from the one before it, with the axes that all need."""
+    n = pairs[0][0].event_dim
+    for start, end in pairs:
+        n = max(n + end.event_dim - start.event_dim, end.event_dim)
+    return c.over(end, n - end.event_dim)
+
+
 class ComposeTransform(Transform):
     """Transforms one after another.
 
@@ -466,14 +474,8 @@ class ComposeTransform(Transform):
             self.sign = math.prod([p.sign for p in self.parts])
         if not self.parts:
             return
-        n = self.parts[-1].codomain.event_dim
-        for p in reversed(self.parts):
-            n = max(n + p.domain.event_dim - p.codomain.event_dim, p.domain.event_dim)
-        self.domain = c.over(self.parts[0].domain, n - self.parts[0].domain.event_dim)
-        n = self.parts[0].domain.event_dim
-        for p in self.parts:
-            n = max(n + p.codomain.event_dim - p.domain.event_dim, p.codomain.event_dim)
-        self.codomain = c.over(self.parts[-1].codomain, n - self.parts[-1].codomain.event_dim)
+        self.domain = _widest([(p.codomain, p.domain) for p in reversed(self.parts)])
+        self.codomain = _widest([(p.domain, p.codomain) for p in self.parts])
 
     def _call(self, x: Tensor) -> Tensor:
         for p in self.parts:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from anneal.nn._recurrent import *
     from anneal.nn._shapes import *
     from anneal.nn._transformer import *
-    from anneal.nn._transformer import Reader as Reader
     from anneal.nn._windows import *
     from anneal.nn.parallel import DataParallel as DataParallel
     from anneal.nn.parameter import *

@@ -346,6 +346,22 @@ class _ChannelNorm(Resettable):
         self.num_batches_tracked = Tensor(0) if track_running_stats else None
         self._place(device, dtype)
 
+    def _seen(self) -> float | Tensor:
+        """Count a batch, if batches are counted, and tell how much it joins the statistics: without a momentum these
+        are the mean of all batches so far.
+        """
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+        if self.momentum is not None or self.num_batches_tracked is None:
+            return self.momentum or 0.0
+        return 1.0 / self.num_batches_tracked.float()
+
+    def _follow(self, mean: Tensor, var: Tensor, share: float | Tensor) -> None:
+        """Move the running statistics, if there are any, towards a batch's."""
+        for kept, now in ((self.running_mean, mean), (self.running_var, var)):
+            if kept is not None:
+                kept.assign(kept * (1 - share) + now.detach() * share)
+
     def reset_running_stats(self) -> None:
         """Reset the running statistics: means of 0, variances of 1, no batches."""
         for t, start in ((self.running_mean, 0.0), (self.running_var, 1.0), (self.num_batches_tracked, 0)):
@@ -371,12 +387,7 @@ class _BatchNorm(_ChannelNorm):
             raise ShapeError(f"{type(self).__name__}: x has shape {shapes}, not {x.shape}")
         mean, var = self.running_mean, self.running_var
         batch = self.training or mean is None
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
-        momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
-        if self.momentum is None and batch and self.num_batches_tracked is not None:
-            momentum = 1.0 / self.num_batches_tracked.float()  # the mean of all batches so far
-        return F.batch_norm(x, mean, var, self.weight, self.bias, batch, momentum, self.eps)
+        return F.batch_norm(x, mean, var, self.weight, self.bias, batch, self._seen() if batch else 0.0, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -458,12 +469,8 @@ class SyncBatchNorm(_BatchNorm):
         mean = all_reduce(x.mean(over), group, "mean")
         apart = x - mean.reshape(shape)
         var = all_reduce((apart * apart).mean(over), group, "mean")
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
-            part = 1.0 / self.num_batches_tracked.float() if self.momentum is None else self.momentum
-            count = x.numel() // x.shape[1] * group.size
-            for kept, now in ((self.running_mean, mean), (self.running_var, var * (count / max(1, count - 1)))):
-                kept.assign(kept * (1 - part) + now.detach() * part)
+        count = x.numel() // x.shape[1] * group.size
+        self._follow(mean, var * (count / max(1, count - 1)), self._seen())
         out = apart * (var.reshape(shape) + self.eps).rsqrt()
         if self.weight is None or self.bias is None:
             return out
@@ -501,10 +508,9 @@ class _InstanceNorm(_ChannelNorm):
             y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
         else:
             y = F.batch_norm(whole, mean, var, self.weight, self.bias, False, 0.0, self.eps)
-        if self.training and mean is not None and var is not None:  # they move towards this batch's
-            seen, over, m = whole.detach(), tuple(range(2, whole.ndim)), self.momentum
-            mean.assign(mean * (1 - m) + seen.mean(axis=over).mean(axis=0) * m)
-            var.assign(var * (1 - m) + seen.var(axis=over).mean(axis=0) * m)
+        if self.training and mean is not None:
+            seen, over = whole.detach(), tuple(range(2, whole.ndim))
+            self._follow(seen.mean(axis=over).mean(axis=0), seen.var(axis=over).mean(axis=0), self.momentum)
         return y if whole is x else y.squeeze(0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -124,10 +124,11 @@ class LBFGS(Optimizer):
             q = q + s * (weight - float(y @ q) * r)
         return q, lr
 
-    _PAST = "slopes", "moves", "shares"  # what is kept of changes of gradient and place, and 1 over their product
-    _MEMORY = "direction", "slope", "numbers", *_PAST
-    _TORCHS = ("d", "prev_flat_grad", "", "old_dirs", "old_stps", "ro")  # torch's names of these
-    _NUMBERS = ("t", "H_diag", "n_iter")  # and those of the three numbers
+    # What is kept of the last direction, and of changes of gradient and place, with 1 over their product, and torch's
+    # names of it; and those of the three "numbers".
+    _LAST: ClassVar = {"direction": "d", "slope": "prev_flat_grad"}
+    _PAST: ClassVar = {"slopes": "old_dirs", "moves": "old_stps", "shares": "ro"}
+    _NUMBERS = ("t", "H_diag", "n_iter")
 
     def _memory(self) -> dict[str, Tensor]:
         if self._last is None:
@@ -147,38 +148,26 @@ class LBFGS(Optimizer):
 
     def _as_torchs(self, out: Mapping[str, Tensor]) -> dict[str, Any]:
         """The memory in a state as torch has it: the numbers alone, and histories as lists."""
-        memory = {n: out[key] for n in self._MEMORY if (key := f"group.0.{n}") in out}
-        length, scale, directions = memory["numbers"].tolist()
+        length, scale, directions = out["group.0.numbers"].tolist()
         found: dict[str, Any] = {"n_iter": int(directions), "t": length, "H_diag": Tensor(scale, dtype=dtypes.float64)}
-        for mine, name in zip(self._MEMORY, self._TORCHS, strict=True):
-            if name and (mine in memory or mine in self._PAST):
-                found[name] = list(memory.get(mine, ())) if mine in self._PAST else memory[mine]
-        return found
+        found |= {name: out[f"group.0.{mine}"] for mine, name in self._LAST.items()}
+        return found | {name: list(out.get(f"group.0.{mine}", ())) for mine, name in self._PAST.items()}
 
     def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
-        if name in self._NUMBERS:
-            return {f"group.0.{name}": array}
-        mine = dict(zip(self._TORCHS, self._MEMORY, strict=True)).get(name)
-        return {} if mine is None else {f"group.0.{mine}": array}
-
-    def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        flat = dict(super()._flat(state))
-        numbers = [flat.pop(f"group.0.{n}", None) for n in self._NUMBERS]
-        if "group.0.direction" in flat and all(n is not None for n in numbers):
-            flat["group.0.numbers"] = np.array([float(np.asarray(n)) for n in numbers])
-        return flat
+        mine = {torchs: mine for mine, torchs in (self._LAST | self._PAST).items()} | {n: n for n in self._NUMBERS}
+        return {f"group.0.{mine[name]}": array} if name in mine else {}
 
     def _load(self, flat: Mapping[str, Any]) -> None:
-        super()._load({n: v for n, v in flat.items() if n.removeprefix("group.0.") not in self._MEMORY})
-        size, found = self._place().size, {}
-        for n in self._MEMORY:
-            if (v := flat.get(f"group.0.{n}")) is not None:
-                found[n] = np.array(array_of(v), np.float64)
+        names = [*self._LAST, *self._PAST, *self._NUMBERS, "numbers"]
+        size, own = self._place().size, {n.removeprefix("group.0."): v for n, v in flat.items()}
+        found = {n: np.array(array_of(own[n]), np.float64) for n in names if own.get(n) is not None}
+        super()._load({n: v for n, v in flat.items() if n.removeprefix("group.0.") not in names})
         if wrong := [n for n in ("direction", "slope") if found.get(n, np.zeros(size)).shape != (size,)]:
             raise DataError(f"load_state_dict: {wrong[0]} is of {found[wrong[0]].size} elements, not {size}")
         self._past, self._last, self._scale, self._directions = [], None, 1.0, 0
-        if "numbers" in found:
-            length, self._scale, directions = found["numbers"].tolist()
+        numbers = found.get("numbers", [found.get(n) for n in self._NUMBERS])
+        if "direction" in found and all(n is not None for n in numbers):
+            length, self._scale, directions = map(float, numbers)
             self._last, self._directions = (found["direction"], found["slope"], length), int(directions)
         if "shares" in found:
             self._past = [(y, s, float(r)) for y, s, r in zip(*[found[n] for n in self._PAST], strict=True)]

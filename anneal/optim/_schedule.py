@@ -156,10 +156,10 @@ class _WithMomentum(LRScheduler):
 
     cycle_momentum: bool
 
-    def _take_momentum(self) -> None:
-        if not self.cycle_momentum:
-            return
-        for group in self.optimizer.param_groups:
+    def _take_momenta(self, high: Rates, low: Rates) -> None:
+        groups = self.optimizer.param_groups
+        self._momenta = [each(type(self).__name__, given, len(groups)) for given in (high, low)]
+        for group in groups if self.cycle_momentum else ():
             if "betas" not in group and "momentum" not in group:
                 raise SettingError(
                     f"{type(self).__name__}: this optimiser has neither momentum nor betas; cycle_momentum=False"
@@ -225,12 +225,11 @@ class OneCycleLR(_WithMomentum):
         self._phases: list[tuple[float, str, str]] = [(rise, first, top), (end, top, last)]
         if three_phase:
             self._phases[1:] = [(2 * pct_start * total_steps - 2, top, first), (end, first, last)]
-        self._momenta = (each("OneCycleLR", max_momentum, count), each("OneCycleLR", base_momentum, count))
         if last_epoch == -1:
             for group, most in zip(optimizer.param_groups, each("OneCycleLR", max_lr, count), strict=True):
                 low = most / div_factor
                 dict.update(group, initial_lr=low, max_lr=most, min_lr=low / final_div_factor)
-        self._take_momentum()
+        self._take_momenta(max_momentum, base_momentum)
         super().__init__(optimizer, last_epoch)
 
     def _between(self, start: float, end: float, share: float) -> float:
@@ -294,8 +293,7 @@ class CyclicLR(_WithMomentum):
         if last_epoch == -1:
             for group, low in zip(optimizer.param_groups, each("CyclicLR", base_lr, count), strict=True):
                 dict.update(group, initial_lr=low)
-        self._momenta = (each("CyclicLR", max_momentum, count), each("CyclicLR", base_momentum, count))
-        self._take_momentum()
+        self._take_momenta(max_momentum, base_momentum)
         super().__init__(optimizer, last_epoch)
 
     def _height(self, x: float) -> float:

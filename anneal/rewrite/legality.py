@@ -233,6 +233,7 @@ def check(sink: UOp, stage: str) -> None:
     if table is None:
         raise CompilerError(f"unknown stage {stage!r}; known: {', '.join(STAGES)}")
     scalar = stage != "tensor"
+    loops = 0
     for u in toposort((sink,)):
         test = table.get(u.op)
         if test is None:
@@ -242,10 +243,7 @@ def check(sink: UOp, stage: str) -> None:
             raise CompilerError(f"{u.op.name} {wrong}", stage=stage, node=repr(u))
         if scalar and u.shape and u.op is not Op.PARAM:
             raise CompilerError(f"{u.op.name} has a shape {u.shape} inside a kernel", stage=stage, node=repr(u))
-    if stage in ("kernel", "legal") and sink.op is Op.SINK:
-        loops = 0
-        for u in toposort((sink,)):
-            if u.op is Op.RANGE and u.arg[1] != "reduce":
-                loops |= 1 << u.arg[0]
-        if sink.ranges & ~loops:
-            raise CompilerError("a reduce range is used outside its REDUCE", stage=stage, node=repr(sink))
+        if u.op is Op.RANGE and u.arg[1] != "reduce":
+            loops |= 1 << u.arg[0]
+    if stage in ("kernel", "legal") and sink.op is Op.SINK and sink.ranges & ~loops:
+        raise CompilerError("a reduce range is used outside its REDUCE", stage=stage, node=repr(sink))

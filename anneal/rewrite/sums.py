@@ -183,34 +183,27 @@ _SUMS: Recent[UOp, Sum] = Recent(1 << 12)
 
 def joined(s: Sum) -> Sum:
     """Quotient and remainder of one value meet again: `(x // c) * c + x % c` is x."""
-    changed = True
-    while changed:
-        changed = False
-        for t, k in list(s.terms.items()):
+    while True:
+        for t, k in s.terms.items():
             if t.op is not Op.MOD or t.src[1].op is not Op.CONST or t.src[1].arg <= 0:
                 continue
             w, c = t.src
-            quotient = w // c
-            parts: list[tuple[UOp, int]] | None = None
-            if s.terms.get(quotient) == k * c.arg:
-                # k * ((w // c) * c + w % c) -> k * w
-                parts = [(w, k)]
-                used = quotient
-            else:
+            other, whole = w // c, w
+            if s.terms.get(other) != k * c.arg:  # if it is: k * ((w // c) * c + w % c) -> k * w
                 for q, kq in s.terms.items():
-                    if q.op is Op.MOD and q.src[0] is quotient and kq == k * c.arg and q.src[1].op is Op.CONST:
+                    if q.op is Op.MOD and q.src[0] is other and kq == k * c.arg and q.src[1].op is Op.CONST:
                         d = q.src[1].arg
                         if d > 0 and d * c.arg <= s.dtype.max:
                             # k * ((w // c % d) * c + w % c) -> k * (w % (c * d))
-                            parts = [(w % (c.arg * d), k)]
-                            used = q
+                            other, whole = q, w % (c.arg * d)
                             break
-            if parts is not None:
-                rest = [(x, kx) for x, kx in s.terms.items() if x is not t and x is not used]
-                s = Sum.combine(s.dtype, [*rest, *parts], s.constant)
-                changed = True
-                break
-    return s
+                else:
+                    continue
+            break
+        else:
+            return s
+        rest = [(x, kx) for x, kx in s.terms.items() if x is not t and x is not other]
+        s = Sum.combine(s.dtype, [*rest, (whole, k)], s.constant)
 
 
 def ordered(u: UOp) -> UOp:

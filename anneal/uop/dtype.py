@@ -41,17 +41,11 @@ class DType:
         # 1110 in binary is the largest significand where 1111 is nan
         self.has_infinity = self.is_float and math.frexp(largest)[0] == 1 - 2.0**-digits
         self.is_int = kind in ("int", "uint")
-        self.min: Number
-        self.max: Number
-        if kind == "bool":
-            self.min, self.max = False, True
-        elif kind == "uint":
-            self.min, self.max = 0, 2**bits - 1
-        elif kind == "int":
-            self.min, self.max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-        else:
-            end = math.inf if self.has_infinity else largest
-            self.min, self.max = -end, end
+        half, end = 2**bits // 2, math.inf if self.has_infinity else largest
+        ends: dict[Kind, tuple[Number, Number]] = {
+            "bool": (False, True), "uint": (0, 2 * half - 1), "int": (-half, half - 1), "float": (-end, end),
+        }  # fmt: skip
+        self.min, self.max = ends[kind]
 
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"

@@ -87,18 +87,9 @@ def wave(np: Any, _value: Any, _x: Any, error: Any) -> Any:
 
 def reduce_axis(np: Any, u: Any, src: Any, dtype: Any) -> Any:
     op, axes = u.arg
-    if op.name in ("ADD", "MUL"):
-        total = np.sum if op.name == "ADD" else np.prod
-        return np.asarray(total(src[0], axis=axes, dtype=dtype, keepdims=True))
-    largest = op.name == "MAX"
-    if dtype.kind == "f":
-        empty = -np.inf if largest else np.inf
-    elif dtype.kind == "b":
-        empty = not largest
-    else:
-        empty = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
-    best = np.max if largest else np.min
-    return np.asarray(best(src[0], axis=axes, keepdims=True, initial=empty))
+    empty = {"MAX": u.dtype.min, "MIN": u.dtype.max}
+    more = {"initial": empty[op.name]} if op.name in empty else {"dtype": dtype}
+    return np.asarray(getattr(np, op.numpy).reduce(src[0], axis=axes, keepdims=True, **more))
 
 
 def gather(np: Any, u: Any, src: Any, dtype: Any) -> Any:

@@ -44,8 +44,8 @@ def _op(stages: str = "tensor", arity: int | None = None, **cells: Any) -> Op:
     return {"stages": stages, "arity": arity, **cells}  # type: ignore[return-value]  # the row, of which `Op` is made
 
 
-def _view(numpy: Callable[..., Any], **cells: Any) -> Op:
-    return _op(arity=1, takes="same", numpy=numpy, **cells)
+def _view(numpy: Callable[..., Any], bounds: Any = interval.kept, **cells: Any) -> Op:
+    return _op(arity=1, takes="same", numpy=numpy, bounds=bounds, **cells)
 
 
 def _alu(arity: int, numpy: Any, bounds: Any = None, takes: str = "same", cost: int = 1, **cells: Any) -> Op:
@@ -127,26 +127,21 @@ class Op:
     )  # 0, 1, ..., n-1; arg is (n,)
 
     # -- tensor graph only: movement, dissolved by rangeify into index arithmetic
-    RESHAPE = _view(
-        lambda _, u, src, __: src[0].reshape(u.shape), shape=lambda _, arg: arg, bounds=interval.kept
-    )  # arg: the new shape
+    RESHAPE = _view(lambda _, u, src, __: src[0].reshape(u.shape), shape=lambda _, arg: arg)  # arg: the new shape
     PERMUTE = _view(
         lambda _, u, src, __: src[0].transpose(u.arg),
         shape=lambda src, arg: tuple([src[0].shape[i] for i in arg]),
-        bounds=interval.kept,
     )  # arg: axis order; out.shape[i] = in.shape[arg[i]]
     EXPAND = _view(
-        lambda np, u, src, _: np.broadcast_to(src[0], u.shape), shape=lambda _, arg: arg, bounds=interval.kept
+        lambda np, u, src, _: np.broadcast_to(src[0], u.shape), shape=lambda _, arg: arg
     )  # arg: the new shape; size-1 axes repeat
     PAD = _view(
-        lambda np, u, src, _: np.pad(src[0], u.arg) if u.arg else src[0], shape=_padded
+        lambda np, u, src, _: np.pad(src[0], u.arg) if u.arg else src[0], bounds=None, shape=_padded
     )  # arg: ((before, after), ...) zeros added on each axis
     SHRINK = _view(
-        lambda _, u, src, __: src[0][tuple([slice(*pair) for pair in u.arg])], shape=_shrunk, bounds=interval.kept
+        lambda _, u, src, __: src[0][tuple([slice(*pair) for pair in u.arg])], shape=_shrunk
     )  # arg: ((begin, end), ...) kept on each axis
-    FLIP = _view(
-        lambda np, u, src, _: np.flip(src[0], u.arg), shape=_keep, bounds=interval.kept
-    )  # arg: axes to reverse, sorted
+    FLIP = _view(lambda np, u, src, _: np.flip(src[0], u.arg), shape=_keep)  # arg: axes to reverse, sorted
 
     # -- tensor graph only: the rest
     REDUCE_AXIS = _op(
@@ -176,8 +171,8 @@ class Op:
         shape=lambda src, _: src[0].shape if len(src) == 1 else (),  # in a kernel: (x, index)
         numpy=meaning.scan,
     )  # (x), arg: (ADD|MUL|MAX|MIN, n, after); x[before, n, after] with each element reduced with those before it
-    CONTIGUOUS = _view(lambda _, __, src, ___: src[0], shape=_keep, bounds=interval.kept)  # must be materialised
-    DETACH = _view(lambda _, __, src, ___: src[0], shape=_keep, bounds=interval.kept)  # identity that stops gradients
+    CONTIGUOUS = _view(lambda _, __, src, ___: src[0], shape=_keep)  # must be materialised
+    DETACH = _view(lambda _, __, src, ___: src[0], shape=_keep)  # identity that stops gradients
     UPDATE = _op(shape=_keep, numpy=meaning.update)
     # (x, value, *starts), arg: begins, None or -1 where a start says; x with value there: the part is moved inside, or
     # what lies outside of x is left out (-1)

@@ -500,7 +500,8 @@ def size_text(u: Size, values: bool = True) -> str:
             (a, p), (b, q) = text[x.src[0]], text[x.src[1]]
             sign, mine = _SIGNS[op]
             a = f"({a})" if p < mine else a
-            b = f"({b})" if q <= mine and op is not Op.ADD and not (op is Op.MUL and q == mine) or q < mine else b
+            apart = op is not Op.ADD and not (op is x.src[1].op is Op.MUL)
+            b = f"({b})" if q < mine or (q == mine and apart) else b
             text[x] = (f"{a}{sign}{b}" if mine == 2 else f"{a} {sign} {b}", mine)
         elif op is Op.NEG:
             text[x] = (f"-({text[x.src[0]][0]})", 0)

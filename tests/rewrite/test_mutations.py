@@ -51,7 +51,7 @@ SUMS_BUGS = [
     ("an off-by-one gate", "if b.lo >= r and b.hi < g + r:", "if b.lo >= r and b.hi <= g + r:"),
     ("a fence one too wide", "return a, None, b.arg - 1", "return a, None, b.arg"),
     ("wrap-around forgotten", "return bool(self.dtype.min <= self.lo and self.hi <= self.dtype.max)", "return True"),
-    ("quotient and remainder of different values meet", "if s.terms.get(quotient) == k * c.arg:", "if quotient in s.terms:"),
+    ("quotient and remainder of different values meet", "if s.terms.get(other) != k * c.arg:", "if other not in s.terms:"),
 ]  # fmt: skip
 BOUNDS_BUGS = [
     ("a remainder reaches its divisor less two", "return 0, b.vmax - 1", "return 0, b.vmax - 2"),

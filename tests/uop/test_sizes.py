@@ -79,6 +79,7 @@ def test_equal_sizes_are_one_node() -> None:
     assert divided_size(product((N, M, 12)), product((N, 4))) is size(M * 3)
     assert divided_size(product((N, 3)), 2) is None
     assert size_text(size((N + M) * 3)) == "m*3 + n*3"
+    assert size_text(N * (M // 2)) == "n*(m//2)"
 
 
 def test_counts_are_equal_only_to_the_same_expression() -> None:
