@@ -241,15 +241,10 @@ class Handle:
 
     def _note_earlier(self) -> None:
         """Another node comes. Graphs that have the one of now keep it, and give their gradients to this leaf."""
-        late = self.late
-        if late:
+        if late := self.late:
             new = [Earlier(ref(late.numbering), late.template, None, _no_node)] if late.is_used() else []
         else:
-            new = []
-            if (u := _node(self)) is not None:
-                new.append(Earlier.node(u))
-            if self._alias is not None:
-                new.append(Earlier.node(self._alias))
+            new = [Earlier.node(u) for u in (_node(self), self._alias) if u is not None]
         try:
             for e in _get_earlier(self):
                 if e.ref() is not None and e[:3] not in [known[:3] for known in new]:

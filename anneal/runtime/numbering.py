@@ -543,9 +543,11 @@ def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbe
     elsewhere have other templates, whose nodes bear their own lines. `state` is the thread's, where it was found that
     they are late.
     """
-    if state is None and at_once(vars(here)):
-        return None
-    n: Numbering | None = here.numbering() if state is None else state["numbering"]()
+    if state is None:
+        state = vars(here)
+        if at_once(state):
+            return None
+    n: Numbering | None = state["numbering"]()
     if n is None:
         if not settings.current().replay:
             return None

@@ -343,14 +343,10 @@ class Again:
             leaves: memory, in place of the parameters.
             values: of Variables.
         """
-        out = list(self.function.results)
-        for numbers, made in (
-            (self._shown, self.graphs(leaves, values, self._shown) if self._shown else ()),
-            (self._computed, self._run(leaves, values) if self._computed else ()),
-        ):
-            for n, u in zip(numbers, made, strict=True):
-                out[n] = u
-        return out
+        views = self.graphs(leaves, values, self._shown) if self._shown else ()
+        computed = self._run(leaves, values) if self._computed else ()
+        made = dict(zip((*self._shown, *self._computed), (*views, *computed), strict=True))
+        return list(map(made.__getitem__, range(len(made))))
 
     def graphs(self, leaves: Nodes, values: Sizes, numbers: Sequence[int] | None = None) -> Nodes:
         """The results, or those with these numbers, as graphs of memory.
