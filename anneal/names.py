@@ -384,8 +384,6 @@ Sum joined linear""",
 forget simplify""",
     },
     "anneal.runtime": {
-        "again": """
-Again over_memory""",
         "bodies": """
 Choice DeviceCall Loop Rules While chosen extended has_variables looped parameters_like repeated_while""",
         "execution": """
@@ -395,7 +393,9 @@ Jit Recapture compile jit""",
         "launch": """
 Execution compiled execute new_outputs""",
         "meter": """
-Meter Spread Times Track metered said""",
+Meter Spread Times metered said""",
+        "repeats": """
+Again over_memory""",
         "steps": """
 Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction Step VmapMethod Wait found_sizes
 key_of reduced""",

@@ -112,9 +112,6 @@ class MPIGroup(Group):
         made = self.begin_all_gather(arrays, (), True, what)()
         return [[a[r] for a in made] for r in range(self.size)]
 
-    def all_reduce(self, arrays: Sequence[Array], op: Reduction) -> list[Array]:
-        return list(self.begin_all_reduce(arrays, op, now=True)())
-
     def begin_all_reduce(
         self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = (), now: bool = False, what: str = ""
     ) -> Wait:
@@ -125,9 +122,6 @@ class MPIGroup(Group):
         whole = self._is_small(arrays) or (self.hosts == 1 and self.size == 2 and self._window.threads > 1)
         kind = "total" if whole else "reduce"
         return self._begun(kind, what or f"all_reduce ({op})", arrays, results, op, now)
-
-    def all_gather(self, arrays: Sequence[Array]) -> list[Array]:
-        return list(self.begin_all_gather(arrays, now=True)())
 
     def begin_all_gather(
         self, arrays: Sequence[Array], into: Sequence[Array] = (), now: bool = False, what: str = "all_gather"

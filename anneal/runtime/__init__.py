@@ -26,20 +26,17 @@ from anneal.runtime.context import (
     set_float32_products,
     watched,
 )
-from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside, earlier_nodes
+from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, mapped
 from anneal.runtime.late import (
     PLAIN,
     Varies,
     become_late,
     call as call_late,
     composite,
-    is_computed_late,
     number,
     register as register_late,
     tensor_class,
 )
-from anneal.runtime.late_calls import CallHistory, passed_calls
-from anneal.runtime.nests import emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
     base_of,
     bound_shape,
@@ -47,6 +44,7 @@ from anneal.runtime.nodes import (
     forget_become,
     host_storage,
     is_call,
+    is_computed_late,
     is_realized,
     memory_of,
     needed,
@@ -59,10 +57,9 @@ from anneal.runtime.nodes import (
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, numbering_of, numbers_of
-from anneal.runtime.uses import Args, Fun, KnownCalls, Options, note_call
+from anneal.runtime.uses import Args, CallHistory, Fun, KnownCalls, Options, note_call, passed_calls
 
 if TYPE_CHECKING:
-    from anneal.runtime.again import Again, over_memory
     from anneal.runtime.bodies import (
         Choice,
         DeviceCall,
@@ -79,7 +76,8 @@ if TYPE_CHECKING:
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, compiled, execute, new_outputs
-    from anneal.runtime.meter import Meter, Spread, Times, Track, metered, said
+    from anneal.runtime.meter import Meter, Spread, Times, metered, said
+    from anneal.runtime.repeats import Again, over_memory
     from anneal.runtime.steps import (
         Begin,
         Collective,

@@ -50,11 +50,13 @@ class DeviceCall(HostFunction):
     """A call that the device runs by plans of its own; the host only says how often.
 
     `bodies` are its computations, and `rules` those of its derivative and its batched form: `transforms` gives them to
-    each kind of calls.
+    each kind of calls. Of its sources the first are `constants`, and the next the first values of what is `carried`.
     """
 
     rules: ClassVar[Rules]
     bodies: tuple[GraphFunction, ...] = ()
+    constants: int = 0
+    carried: int = 0
 
     def __repr__(self) -> str:
         """Its name, and letters that tell it from others by what it computes."""
@@ -64,6 +66,11 @@ class DeviceCall(HostFunction):
     def title(self) -> str:
         """The name of the call in messages."""
         return self.name
+
+    def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Of `values` in the order of the sources those of the constants, of what is carried and of the slices."""
+        first, second = self.constants, self.constants + self.carried
+        return values[:first], values[first:second], values[second:]
 
     @cached_property
     def draws(self) -> bool:
@@ -111,7 +118,7 @@ class DeviceCall(HostFunction):
         results = [(with_variables(shape, f), dtype) for shape, dtype in self.results]
         return replace(self, results=tuple(results), bodies=tuple(bodies))
 
-    def for_reverse(self, src: Src) -> list[UOp]:
+    def for_reverse(self, src: Src) -> Nodes:
         """Nodes of the results that its reverse alone reads.
 
         Args:
@@ -136,8 +143,6 @@ class Loop(DeviceCall):
 
     length: Size = 0
     reverse: bool = False
-    constants: int = 0
-    carried: int = 0
     extra: int = field(default=0, compare=False)  # the last rows that its reverse alone reads
     again: bool = False  # its reverse computes again what has more elements than each slice
     inside: frozenset[UOp] = frozenset()  # nodes of the body that its reverse computes again, of checkpoints
@@ -166,19 +171,14 @@ class Loop(DeviceCall):
         """The computation of a turn."""
         return self.bodies[0]
 
-    def for_reverse(self, src: Src) -> list[UOp]:
+    def for_reverse(self, src: Src) -> Nodes:
         return self.nodes(src)[len(self.results) - self.extra :]
-
-    def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Of `values` in the order of the sources those of the constants, of what is carried and of the slices."""
-        first, second = self.constants, self.constants + self.carried
-        return values[:first], values[first:second], values[second:]
 
     def pruned(self, src: Src, wanted: Collection[int]) -> Pruned:
         """The loop of the results `wanted` alone, without what none of them needs of its sources `src` and of what is
         carried."""
-        body, n = self.body, self.carried
-        place = {p: k for k, p in enumerate(self.parts(body.parameters[1:])[1])}
+        body, parameters = self.body, self.body.parameters[1:]
+        place = {p: k for k, p in enumerate(self.parts(parameters)[1])}
         live = set(wanted)
         while True:
             below = toposort([body.results[k] for k in sorted(live)])
@@ -187,16 +187,11 @@ class Loop(DeviceCall):
                 break
             live |= more
         used = set(below)
-        parameters = body.parameters[1:]
-        taken = [
-            k
-            for k, p in enumerate(parameters)
-            if (k - self.constants in live if 0 <= k - self.constants < n else p in used)
-        ]
+        taken = [k for k, p in enumerate(parameters) if (place[p] in live if p in place else p in used)]
         if len(live) == len(body.results) and len(taken) == len(parameters):
             return self, src, {k: k for k in wanted}
         kept = sorted(live)
-        split = Loop.parts(self, [k in taken for k in range(len(parameters))])
+        split = self.parts([k in taken for k in range(len(parameters))])
         given = [body.parameters[0], *[parameters[k] for k in taken]]
         known: Known = {}
         numbered = abstracted("body", given, [body.results[k] for k in kept], known)
@@ -205,21 +200,13 @@ class Loop(DeviceCall):
         return loop, tuple([src[k] for k in taken]), {k: kept.index(k) for k in wanted}
 
 
-@dataclass(frozen=True, repr=False)
 class While(DeviceCall):
     """Turns for as long as the first body says so; the second gives what is carried to the next turn.
 
     Both take (turn, *constants, *carried); the sources are the constants and the first values of what is carried.
     """
 
-    constants: int = 0
 
-    def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Of `values` in the order of the sources those of the constants, and of what is carried; of slices none."""
-        return values[: self.constants], values[self.constants :], ()
-
-
-@dataclass(frozen=True, repr=False)
 class Choice(DeviceCall):
     """The results of the first of two bodies where the first source is true, else of the second. Both take the other
     sources."""
@@ -247,10 +234,13 @@ def sized(roots: Nodes, f: Change, known: Known) -> Src:
     """
 
     def visit(u: UOp, src: Src) -> UOp:
-        if u.op is Op.BIND or u.op is Op.VARIABLE:
+        op, arg = u.op, u.arg
+        if op is Op.BIND or op is Op.VARIABLE:
             return f(u)
-        inner = _function(u)
-        arg = (inner.sized(f), u.arg[1]) if isinstance(inner, DeviceCall) else with_variables(u.arg, f)
+        if op is Op.HOST_CALL and isinstance(arg[0], DeviceCall):
+            arg = arg[0].sized(f), arg[1]
+        elif symbolic_arg(arg):
+            arg = with_variables(arg, f)
         return u if src == u.src and arg == u.arg else arena().again(u, src, arg)
 
     return tuple([rebuild(u, visit, known) for u in roots])
@@ -290,7 +280,7 @@ def _found(nodes: Collection[UOp], known: Known) -> frozenset[UOp]:
     return frozenset([known[u] for u in nodes if u in known])
 
 
-def closed(results: Nodes, given: Collection[UOp], depends: Depends) -> tuple[list[UOp], set[UOp], Known]:
+def closed(results: Nodes, given: Collection[UOp], depends: Depends) -> tuple[Nodes, set[UOp], Known]:
     """The nodes that `results` read besides `given`, which of `given` they read, and nodes that stay as they are.
 
     `depends` tells whether a node depends on one of `given`; it is found by a walk if it is None. What depends on none
@@ -399,7 +389,7 @@ def looped(
 
 def _two_bodies(
     lead: Nodes, given: Pairs, tail: Nodes, depends: Depends, first: Nodes, second: Nodes
-) -> tuple[list[UOp], tuple[GraphFunction, ...]]:
+) -> tuple[Nodes, tuple[GraphFunction, ...]]:
     """Two bodies, of these results, that take the same: what leads, what the results read of what is `given` and
     besides, whose nodes come with them, and what is at the end."""
     outside, read, stay = closed([*first, *second], {*lead, *[p for p, _ in given], *tail}, depends)
@@ -421,11 +411,12 @@ def repeated_while(
     `looped`, and `goes_on` is a graph."""
     results = [after for _, _, after in carried]
     fixed, bodies = _two_bodies([turn], constants, [p for p, *_ in carried], depends, [goes_on], results)
-    call = While("while", tuple(_kinds(results)), _nowhere, name, bodies=bodies, constants=len(fixed))
+    kinds = tuple(_kinds(results))
+    call = While("while", kinds, _nowhere, name, bodies=bodies, constants=len(fixed), carried=len(results))
     return call.nodes((*fixed, *[first for _, first, _ in carried]))
 
 
-def chosen(name: str, predicate: UOp, given: Pairs, ways: Sequence[Nodes], depends: Depends = None) -> list[UOp]:
+def chosen(name: str, predicate: UOp, given: Pairs, ways: Sequence[Nodes], depends: Depends = None) -> Nodes:
     """The results of a `Choice` between two ways, graphs over what stands for the nodes that are `given`.
 
     Args:

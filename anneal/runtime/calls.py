@@ -18,9 +18,9 @@ from anneal import settings
 from anneal.backend import AnyDevice, Storage, nothing
 from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
-from anneal.runtime.bodies import DeviceCall, has_variables
+from anneal.runtime.bodies import DeviceCall, has_variables, sized
 from anneal.runtime.context import here
-from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, seen, storage_of
+from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, seen, storage_of, with_lines
 from anneal.runtime.steps import ArrayKinds, Buffers, Collective, Exchange, HostCall, HostFunction
 from anneal.schedule import BUILDING
 from anneal.uop import SYMBOLIC, Known, Nodes, Op, Src, UOp, arena, toposort
@@ -93,7 +93,7 @@ def around_host_calls(
     return launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name, ())
 
 
-def called_now(function: HostFunction, inputs: Nodes, device_name: str, called: Called) -> list[UOp]:
+def called_now(function: HostFunction, inputs: Nodes, device_name: str, called: Called) -> Nodes:
     """Call a function with leaves in memory, by `called`: its results as leaves."""
     computed, results = _Computed(called, dry=False), function.nodes(())
     computed.call(function, {u: n for n, u in enumerate(results)}, inputs, device_name)
@@ -141,18 +141,10 @@ class _Computed:
         self.tag = FOUND if here.recordings and here.recordings[-1].kept else None
 
     def over(self, root: UOp) -> UOp:
-        """`root` over the memory that is there."""
-        return rebuild(root, self._in_its_place, self.nodes)
-
-    def _in_its_place(self, u: UOp, src: Src) -> UOp:
-        """`u` over memory and sizes that were not there before, with the line that `u` has."""
-        arg = u.arg
+        """`root` over the memory and the sizes that are there, with the lines that it has."""
         if self.found:
-            if u.op is Op.VARIABLE and arg[0] in self.found:
-                return UOp(Op.BIND, u.dtype, (), (*arg, self.found[arg[0]]), self.tag)
-            if symbolic_arg(arg):
-                arg = self._bound(arg)
-        return u if src == u.src and arg is u.arg else arena().again(u, src, arg)
+            return sized((root,), bound_to(self.found, self.tag, free=True), self.nodes)[0]
+        return rebuild(root, with_lines, self.nodes)
 
     def _bound(self, sizes: Any) -> Any:
         """Sizes with the values that were found."""
@@ -210,9 +202,6 @@ class _Computed:
 # -- the order of calls -------------------------------------------------------------------------------------------
 
 
-_NOTHING: tuple[UOp | None, Nodes] = (None, ())
-
-
 def _waves(
     lazy: Nodes, kept: Mapping[UOp, tuple[UOp | None, Nodes]] | None, known: Known
 ) -> tuple[dict[UOp, int], list[Wave]]:
@@ -222,7 +211,7 @@ def _waves(
     """
 
     def is_kept(u: UOp) -> bool:
-        leaf = kept.get(u, _NOTHING)[0] if kept and u.op is Op.HOST_CALL else None
+        leaf = kept.get(u, (None, ()))[0] if kept and u.op is Op.HOST_CALL else None
         if leaf is not None:
             known[u] = leaf
         return leaf is not None
@@ -247,48 +236,33 @@ def _waves(
 
 
 def _with_sizes(lazy: Nodes, givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, Src]]:
-    """The nodes below `lazy`, each after those that it needs: its sources, and the calls that find its sizes.
+    """The nodes below `lazy`, each after those that it needs: its sources, and the calls that find its sizes, but for
+    those that need what uses it here.
 
     Raises ShapeError where a size is needed to find it.
     """
-    entered: set[UOp] = set()
-    left: set[UOp] = set()
-    stack: list[tuple[UOp, Src | None]] = [(u, None) for u in reversed(lazy)]
-    while stack:
-        u, needs = stack.pop()
-        if needs is not None:
-            left.add(u)
-            yield u, needs
-        elif u in entered and u not in left:
-            raise _circle(givers)
-        elif u not in left:
-            entered.add(u)
-            free = variables_of(u) if u.op is Op.VARIABLE else _free(u.arg) if symbolic_arg(u.arg) else ()
-            calls = [g for v in free for g in _usable(v, givers, entered, left)]
-            needs = (*u.src, *calls)
-            stack.append((u, needs))
-            stack.extend([(s, None) for s in reversed(needs) if s not in left])
+    finders: dict[UOp, list[list[UOp]]] = {}  # by node, for each Variable that it has: the calls that find it
+
+    def sources(u: UOp) -> Src:
+        free = variables_of(u) if u.op is Op.VARIABLE else _free(u.arg) if symbolic_arg(u.arg) else ()
+        finders[u] = calls = [givers[v.arg[0]] for v in free if v.arg[0] in givers]
+        return (*u.src, *[g for several in calls for g in several]) if calls else u.src
+
+    placed: set[UOp] = set()
+    for u in toposort(lazy, sources=sources):
+        usable = [[g for g in several if g in placed] for several in finders[u]]
+        if not (all(usable) and placed.issuperset(u.src)):
+            raise ShapeError(
+                f"host_call: a call that finds one of the Variables {', '.join(givers)} also needs it; give each call "
+                "its own Variable"
+            )
+        placed.add(u)
+        yield u, (*u.src, *[g for several in usable for g in several])
 
 
-def _usable(v: UOp, givers: Mapping[str, list[UOp]], entered: set[UOp], left: set[UOp]) -> list[UOp]:
-    """The calls that find a Variable and do not need what uses it here. Raises ShapeError where all of them do."""
-    calls = givers.get(v.arg[0], [])
-    usable = [g for g in calls if g in left or g not in entered]
-    if calls and not usable:
-        raise _circle(givers)
-    return usable
-
-
-def _circle(givers: Mapping[str, list[UOp]]) -> ShapeError:
-    return ShapeError(
-        f"host_call: a call that finds one of the Variables {', '.join(givers)} also needs it; give each call its own "
-        "Variable"
-    )
-
-
-def _free(arg: Any) -> list[UOp]:
+def _free(arg: Any) -> Nodes:
     """The Variables without a value in an arg."""
-    found = []
+    found: list[UOp] = []
     mapped(arg, lambda size: found.extend([v for v in variables_of(size) if v.op is Op.VARIABLE]))
     return found
 

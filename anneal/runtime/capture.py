@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter, call as target, is_
-from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 from anneal import schedule
-from anneal.backend import AnyDevice, Array, Storage, numpy_dtype
+from anneal.backend import Array, Storage, numpy_dtype
 from anneal.errors import JitError
 from anneal.runtime.context import here
-from anneal.runtime.guards import Failure, Guards
-from anneal.runtime.handle import Handle, Ref
+from anneal.runtime.guards import Failure
+from anneal.runtime.handle import Handle, Handles, Ref, emptied, filled
 from anneal.runtime.launch import Execution, Round, Rounds, Scratch, compiled, copy_of
-from anneal.runtime.nests import emptied, filled
 from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
 from anneal.runtime.recording import CopyBack, Read, Recording, Staging, Written, in_turn, over
-from anneal.runtime.steps import Collective, HostCall, Launch, Step
+from anneal.runtime.steps import Collective, HostCall, Launch, Step, Storages
 from anneal.runtime.turns import bound
 from anneal.schedule import Plan, Plans
 from anneal.uop import Op, Shape, UOp, Users
 from anneal.uop.sizes import Sizes, Values, bound_sizes, symbolic_arg, variables_of
 
 _LEAF, _UOP, _VIEWS = attrgetter("leaf"), attrgetter("uop"), attrgetter("_views")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
-    """The facts of a function's run when it becomes a capture.
-
-    `arguments` are the storages it was recorded with; `results` the tensors of `result`; `state` those of them that
-    were there before the call; `bound` the values of the arguments' Variables; `graded` the leaves whose gradient it
-    set, with what that shows then.
-    """
-
-    name: str
-    device: AnyDevice
-    recording: Recording
-    arguments: list[Storage]
-    result: Any
-    results: list[Handle]
-    state: list[Handle]
-    guards: Guards
-    bound: dict[str, int]
-    graded: list[tuple[Ref, Any]]
 
 
 Source = Callable[[Sequence[Any]], Handle]  # what makes a result of a replay, given the memory of its arguments
@@ -61,26 +39,25 @@ class Capture:
 
     _seen: Sequence[Ref] = ()  # tensors without which it cannot be replayed
 
-    def __init__(self, run: Recorded) -> None:
-        self._watch_over(run)
-        calls = [step for step in run.recording.steps if isinstance(step, HostCall)]
+    def __init__(self, run: Recording) -> None:
+        given = self._watch_over(run)
+        calls = [step for step in run.steps if isinstance(step, HostCall)]
         found = {n: v for call in calls for n, v in call.found.items()}
         _check_variables(run, calls, found)
         self.bound.update(found)
         # A replay that makes programs, for the sizes that it finds, has to be the only thread that does; one that waits
         # for other participants lets go of its locks meanwhile.
         self.steps_aside = bool(found) or any(isinstance(step, Collective) for step in calls)
-        self.graded = run.graded
+        self.graded = run.taken(False)
         self.reads: dict[int, Read] = {}  # by storage
         self.state: dict[int, Written] = {}  # by storage: tensors that outlive the call and show an output of it
         self._rounds = Rounds()
         self._new: dict[int, tuple[Storage, Shape]] = {}  # results of a round by storage: a blank, its shape
         self._written: list[UOp] = []  # the leaves of what was written last, while the results are handed out
-        internal = {id(s) for step in run.recording.steps for s in step.outputs}
-        given = {id(s): n for n, s in enumerate(run.arguments)}
+        internal = {id(s) for step in run.steps for s in step.outputs}
         sized = {id(s) for call in calls if call.found for s in (*call.inputs, *call.outputs)}
         carried = self._find_state(run, internal, given)
-        self.arguments = list(map(Staging, run.arguments))
+        self.arguments = list(map(Staging, run.call.storages))
         self._hand_out(run, lambda r: self._source(internal, sized, given, r))
         shown = [storage_of(r.uop) for r in run.results]
         self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
@@ -88,11 +65,11 @@ class Capture:
         self._note([r.ref for r in self.reads.values()], [w.ref for w in self._states])
         self._viewed = False  # whether the state had views when it was last written
         self._watch()
-        self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
+        self.origins = [step.origins for step in run.steps if isinstance(step, Launch)]
         # as a graph's plan is known; `_placed` makes others of them
-        self.planned = [step.plan for step in run.recording.steps if isinstance(step, Launch)]
-        self.steps = self._placed(run.recording.steps, carried)
-        run.recording.let_go()  # the memory of the state as it was before is needed below
+        self.planned = [step.plan for step in run.steps if isinstance(step, Launch)]
+        self.steps = self._placed(run.steps, carried)
+        run.let_go()  # the memory of the state as it was before is needed below
         if self.steps_aside:
             kept = {*self.state, *self.reads, *map(id, self._shown), *[id(blank) for blank, _ in self._new.values()]}
             self.steps = in_turn(self.steps, kept)
@@ -113,47 +90,49 @@ class Capture:
 
     # -- how it is made -------------------------------------------------------------------------------------------
 
-    def _watch_over(self, run: Recorded) -> None:
-        """Note what the capture depends on."""
-        self.name, self.device, self.lock, self.guards = run.name, run.device, run.device.lock, run.guards
+    def _watch_over(self, run: Recording) -> dict[int, int]:
+        """Note what the capture depends on; gives the numbers of its arguments by their ids."""
+        self.name, self.device, self.guards = run.name, run.device(), run.guards
+        self.lock = self.device.lock
         self.tensors = here.context.tensors
         self.generation, self.flags = self.tensors.generation, self.tensors.flags
-        self.bound = dict(run.bound)  # the values of Variables: the arguments', and those that calls find
-        self.drawn = run.recording.drawn
+        self.bound = dict(run.call.bound)  # the values of Variables: the arguments', and those that calls find
+        self.drawn = run.drawn
         self.running = False
         self._gives_arguments = False  # whether a result shows the memory of an argument
+        return {id(s): n for n, s in enumerate(run.call.storages)}
 
     def _note(self, reads: Sequence[Ref], state: Sequence[Ref]) -> None:
         """Note the tensors that a replay changes; and whether those require a gradient, those that it reads, and those
         that the function names, which a run may read only to train them."""
-        self.wanting = [(r, t._wants) for r in (*reads, *state) if (t := r()) is not None]
-        self._named = [(t, t._wants) for t in self.guards.tensors]
+        named = map(ref, self.guards.tensors)
+        self.wanting = [(r, t._wants) for r in (*reads, *state, *named) if (t := r()) is not None]
         self._changed = {id(t): r for r in state if (t := r()) is not None}
 
-    def _hand_out(self, run: Recorded, source: Callable[[Handle], Source]) -> None:
+    def _hand_out(self, run: Recording, source: Callable[[Handle], Source]) -> None:
         """Note how a replay makes its results: each by the `source` that it has."""
         self.result = emptied(run.result)  # its tensors hold memory that is handed out
         # backward was taken of what they come from: it cannot be taken again
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
-        state = set(map(id, run.state))
+        state = set(map(id, run.before))
         self.sources = [(lambda _, r=r: r) if id(r) in state else source(r) for r in run.results]
         first: dict[int, int] = {}
         numbers = [(n, first.setdefault(id(r), n)) for n, r in enumerate(run.results)]
         self._repeated = [(n, m) for n, m in numbers if n != m]  # a tensor that is given twice is one tensor
         self._aliases = aliases_of(run.results)
 
-    def _find_state(self, run: Recorded, internal: set[int], given: Mapping[int, Any]) -> dict[int, Storage]:
+    def _find_state(self, run: Recording, internal: set[int], given: Mapping[int, Any]) -> dict[int, Storage]:
         """Tell the tensors that the run only read from those that it updated.
 
         Returns, by the id of each storage of state that was read at the start, the storage that carries the state on.
         """
-        passing = {id(r) for r in run.results} - {id(r) for r in run.state}
-        live = [t for r in run.recording.realized if (t := r()) is not None and id(t) not in passing]
+        passing = {id(r) for r in run.results} - {id(r) for r in run.before}
+        live = [t for r in run.realized if (t := r()) is not None and id(t) not in passing]
         now = {id(s): t for t in live if id(s := storage_of(t.uop)) in internal}
-        found = {id(s): s for step in run.recording.steps for s in step.inputs}
+        found = {id(s): s for step in run.steps for s in step.inputs}
         outside = [s for n, s in found.items() if n not in internal and n not in given]
-        run.recording.refuse_frozen(outside)
-        carried: dict[int, Storage] = {}
+        run.refuse_frozen(outside)
+        carried = {}
         for s in outside:
             owner = s.owner()
             if owner is None:
@@ -185,22 +164,20 @@ class Capture:
         if key in given:
             number, self._gives_arguments = given[key], True
             return lambda arguments: make(buffer_leaf(arguments[number], self._now(shape)), device.name)
-        owner = None if shown is None else shown.owner()
-        if shown and key not in internal and owner is not None:
+        if shown and key not in internal and (owner := shown.owner()) is not None:
             self.reads.setdefault(key, Read(owner, shown))
         held: Any = self.state.get(key) or self.reads.get(key)
-        if not held and (shown is None or key not in internal):
+        if shown is None or not (held or key in internal):
             return lambda _: make(leaf, device.name)  # a constant
-        assert shown is not None
-        # of a symbolic shape, or a call's: it stays the capture's
-        held = held or (SimpleNamespace(storage=shown) if symbolic_arg(shape) or key in sized else None)
-        if held:
+        if held or symbolic_arg(shape) or key in sized:  # of a symbolic shape, or a call's: it stays the capture's
+            fixed = None if held else shown
 
             def copy(_: Any) -> Handle:
                 """Note that the result shows memory of the capture: later calls change that, and must not change
                 this."""
-                own, now = Storage(held.storage.size, held.storage.dtype, device.name), self._now(shape)
-                own.buffer = copy_of(device, held.storage, needed(now))
+                mine, now = fixed or held.storage, self._now(shape)
+                own = Storage(mine.size, mine.dtype, device.name)
+                own.buffer = copy_of(device, mine, needed(now))
                 return make(buffer_leaf(own, now), device.name)
 
             return copy
@@ -333,15 +310,14 @@ class Capture:
 
     def said(self) -> str:
         """The capture in words."""
-        count = sum([len(plan.calls) for plan, _ in self.plans()])
-        return f"captured, {count} kernel{'s' if count != 1 else ''}"
+        return f"captured, {kernels_in(self.plans())}"
 
     # -- how it is replayed ---------------------------------------------------------------------------------------
 
     def flag_changed(self) -> Failure | None:
         """A tensor that was read, written or named and whose `requires_grad` has changed; None if none is."""
-        for t, wanted in (*[(r(), wanted) for r, wanted in self.wanting], *self._named):
-            if t is not None and t._wants is not wanted:
+        for r, wanted in self.wanting:
+            if (t := r()) is not None and t._wants is not wanted:
                 return Failure(f"requires_grad of a tensor of shape {t.uop.shape}", str(wanted), str(not wanted))
         self.flags = self.tensors.flags
         return None
@@ -353,10 +329,10 @@ class Capture:
             self.generation != now.generation
             or (self.flags != now.flags and self.flag_changed() is not None)
             or _GONE in map(type, map(target, self._seen))
-            or self.guards.failed()
+            or self.guards.failure() is not None
         )
 
-    def changes(self, arguments: Sequence[Handle]) -> bool:
+    def changes(self, arguments: Handles) -> bool:
         """True if a replay changes the values that one of its arguments shows: it would have copied them before."""
         for t in arguments:
             shown = t if t._base is None else t._base.root
@@ -415,7 +391,7 @@ class Capture:
                 self._done(made)
             self.lock.release()
 
-    def replay_alone(self, arguments: list[Storage], bound: dict[str, int]) -> Any:
+    def replay_alone(self, arguments: Storages, bound: dict[str, int]) -> Any:
         """The whole replay in one, where `steps_aside`: asks for BUILDING. Returns the results."""
         self.check_idle()
         self.running = True
@@ -518,23 +494,25 @@ class Capture:
             self._watch()
 
 
-def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Sizes) -> None:
+def _check_variables(run: Recording, calls: Sequence[HostCall], found: Sizes) -> None:
     """Raise JitError for a Variable that has several values in a run, of which a replay would know one."""
     finders: dict[str, HostCall] = {}
     for call in calls:
         for name in call.found:
             first = finders.setdefault(name, call)
             again = first.function == call.function and all(map(is_, first.inputs, call.inputs))
-            if name in run.bound or not again:
-                other = "another call finds it" if name not in run.bound else "it is an argument of the jit function"
+            if name in run.call.bound or not again:
+                other = (
+                    "another call finds it" if name not in run.call.bound else "it is an argument of the jit function"
+                )
                 raise JitError(
                     f"{call.function.title} finds Variable {name} inside a jit function, and {other} as well: give the "
                     "call a Variable of its own"
                 )
-    for step in run.recording.steps:
+    for step in run.steps:
         tags = step.values.tags if isinstance(step.values, Values) else {}
         for name in step.values:
-            if tags.get(name) is None and (name in found or name in run.bound):
+            if tags.get(name) is None and (name in found or name in run.call.bound):
                 source = "is found by a call" if name in found else "is an argument"
                 raise JitError(
                     f"Variable {name} {source} of a jit function and is also bound to {step.values[name]}, which a "
@@ -542,7 +520,17 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Sizes) -> 
                 )
 
 
-def aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
+def kernels_in(plans: Plans) -> str:
+    """The number of kernels of some plans, in words.
+
+    Args:
+        plans: the plans.
+    """
+    count = sum([len(plan.calls) for plan, _ in plans])
+    return f"{count} kernel{'s' if count != 1 else ''}"
+
+
+def aliases_of(results: Handles) -> list[tuple[int, int, Any]]:
     """The results that are views of others, by number: which, of which, and how.
 
     Args:

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 from anneal import settings
 from anneal.backend import DEVICES, HOST, Place, get_device, nothing, set_precision
 from anneal.errors import JitError
-from anneal.runtime.handle import Handle
+from anneal.runtime.handle import Handle, Handles, earlier_nodes
 from anneal.uop import DType, Nodes, UOp
 
 if TYPE_CHECKING:
@@ -58,15 +58,16 @@ class Tensors:
         # that tensor's.
         self.kept: WeakKeyDictionary[UOp, tuple[UOp | None, Nodes]] = WeakKeyDictionary()
 
-    def live_leaves(self) -> list[Handle]:
+    def live_leaves(self) -> Handles:
         """The live tensors on which requires_grad was set."""
         # `valuerefs` is one step, whatever other threads add meanwhile
         return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t._wants]
 
-    def live_nodes(self) -> list[UOp]:
+    def live_nodes(self) -> Nodes:
         """The nodes that those have, and that graphs have of them."""
-        nodes = [(t.uop, t._alias, *t._earlier_nodes()) for t in self.live_leaves()]
-        return [n for several in nodes for n in several if n is not None]
+        leaves = self.live_leaves()
+        nodes = [n for t in leaves for n in (t.uop, t._alias) if n is not None]
+        return [*nodes, *[u for _, u in earlier_nodes(leaves)]]
 
 
 class Context:
@@ -133,8 +134,8 @@ class _Here(threading.local):
         self.observers: list[Observer] = []  # called with every step that is executed
         self.meter: Any = None  # the Meter of runs of plans
         self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
-        self.realized: list[list[ref[Any]]] = []  # lists that get every tensor that is realized
-        self.assigned: list[list[ref[Any]]] = []  # lists that get every tensor that is assigned
+        self.realized: list[Any] = []  # lists that get every tensor that is realized
+        self.assigned: list[Any] = []  # lists that get every tensor that is assigned
         self.made: list[Any] | None = None  # gets every value that is made from host data (nodes.Made)
         self.alone = False  # True where nothing is computed along with what is asked for, in `alone`
         self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
@@ -148,7 +149,7 @@ class _Here(threading.local):
         self.logs: deque[Any] = deque(maxlen=8)  # calls while it and those before were in force
         self.plain: deque[Any] = deque(maxlen=1 << 12)  # tensors with nodes that were late, or could not be, and lines
         self.computations = 0  # counts realizes that computed something
-        self.calls: list[Any] = []  # late calls of captured functions since the last (`late_calls.py`)
+        self.calls: list[Any] = []  # late calls of captured functions since the last (`uses.py`)
         self.missed: deque[Any] = deque(maxlen=16)  # those before whose backward may come
         self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
         self.became: list[Any] | None = None  # gets the tensors that an op gives other values

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from anneal import schedule, settings
-from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
-from anneal.errors import DeviceError, UserError
-from anneal.runtime.along import note_computed, with_others
-from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
+from anneal.backend import Array, MemoryReport, cost_models, get_device, memory_report
+from anneal.errors import UserError
+from anneal.runtime.calls import around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
-from anneal.runtime.handle import Handle, Handles, LateValue, note_earlier
-from anneal.runtime.late import RUNS, become_late, is_computed_late
-from anneal.runtime.launch import execute, rounds_of
-from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, needed, note_constants, seen, storage_of
+from anneal.runtime.handle import Handle, Handles, note_earlier
+from anneal.runtime.late import RUNS, become_late
+from anneal.runtime.launch import rounds_of
+from anneal.runtime.nodes import is_computed_late, is_realized, memory_of, needed, seen, storage_of
 
 from anneal.runtime.numbering import (  # isort: skip
-    EXPANDING, Late, Numbering, at_once, has_calls, is_open, numbering_of, numbers_of,
-    reset,
+    EXPANDING, LEARNED, Late, Numbering, at_once, has_calls, is_open, lazy_node, mask_of,
+    numbering_of, numbers_of, reset,
 )  # fmt: skip
-from anneal.runtime.repeats import StepsAgain
-from anneal.runtime.steps import Exchange, Launch
+from anneal.runtime.repeats import StepsAgain, launched, tell_launch
+from anneal.runtime.steps import Exchange, Launch, Storages
 from anneal.runtime.turns import called
 from anneal.schedule import Plan
-from anneal.uop import SYMBOLIC, Line, Nodes, Op, Shape, Src, UOp, toposort
-from anneal.uop.sizes import Sizes, Values
+from anneal.uop import SYMBOLIC, Line, Nodes, Op, Src, UOp, toposort
 
-# a plan, what it reads and values of Variables -> its results, or None where it is not run
-First = Callable[[Plan, list[Storage], Sizes], list[Storage] | None]
+_FEW = 64  # tensors that were noted, up to which all are looked at again
+_LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
 
 
 def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
@@ -40,104 +39,6 @@ def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
     if lazy and here.context.tensors.host_calls:
         return around_host_calls(uops, lazy, device_name, launched, called)
     return launched(uops, lazy, device_name)
-
-
-def launched(
-    uops: Nodes, lazy: list[UOp], device_name: str, between: Sequence[Between] = (), first: First | None = None
-) -> list[UOp]:
-    """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory.
-
-    `first` may run the plan as the first launch of those to come, which write the same memory. With something `between`
-    there is a launch for each part of the plan that ends where that is called.
-    """
-    done = {}
-    for nodes, start in () if lazy else between:
-        start(nodes)
-    if lazy:
-        device = get_device(device_name)
-        context = here.context
-        begun = time.perf_counter()
-        values = Values()
-        sink = schedule.graph(lazy)
-        plan, inputs, hit = schedule.plan_for(sink, device.cost_model, values)
-        for record in here.recordings:
-            note_constants(sink, record.constants)
-        planned = time.perf_counter()
-        context.plans_found += hit
-        context.plans_made += not hit
-        context.compile_seconds += planned - begun
-        found = schedule.origins(sink) if here.observers else ()
-        outputs = None if first is None else first(plan, inputs, values)
-        if between:
-            outputs = _in_parts(sink, Launch(plan, inputs, (), values, found), device, lazy, between)
-        elif outputs is None:
-            outputs = execute(plan, device, inputs, values, found)
-        step = Launch(plan, inputs, outputs, values, found)
-        for watch in here.watchers:
-            watch(sink, step)
-        if here.meter and not between:
-            here.meter.show(sink, step)
-        for u, storage in zip(lazy, outputs, strict=True):
-            storage.line = u.provenance[1:3]
-            done[u] = buffer_leaf(storage, u.shape)
-        if (level := settings.current().debug) >= 2:
-            _tell(level, plan, device, inputs, values, hit, planned - begun, time.perf_counter() - planned)
-    return [done.get(u, u) for u in uops]
-
-
-def _in_parts(sink: UOp, step: Launch, device: AnyDevice, lazy: Nodes, between: Sequence[Between]) -> list[Storage]:
-    """Execute a launch part by part; each of `between` is called once its nodes are computed, and computing goes on.
-
-    Args:
-        sink: the graph of the launch; `lazy` are its outputs.
-    """
-    place = {u: n for n, u in enumerate(lazy)}
-    plan, held = step.plan, dict(enumerate(step.inputs))
-    wanted = [[place[u] for u in nodes if u in place] for nodes, _ in between]
-    for n, part in enumerate(schedule.in_parts(plan, wanted)):
-        if part.plan.calls:
-            inputs = [held[v] for v in part.inputs]
-            made = execute(part.plan, device, inputs, step.values, step.origins)
-            if here.meter:
-                here.meter.show(sink, Launch(part.plan, inputs, made, step.values, step.origins))
-            held.update(zip(part.outputs, made, strict=True))
-        if n < len(between):
-            nodes, start = between[n]
-            start([buffer_leaf(held[plan.outputs[place[u]]], u.shape) if u in place else u for u in nodes])
-    return [held[v] for v in plan.outputs]
-
-
-def _tell(
-    level: int,
-    plan: Plan,
-    device: AnyDevice,
-    inputs: list[Storage],
-    values: Sizes,
-    hit: bool,
-    planning: float,
-    running: float,
-) -> None:
-    """ANNEAL_DEBUG=2: the times of a realize and, once for each plan, of its kernels; 3: what they read and write."""
-    known = "known" if hit else f"{planning * 1e3:.1f} ms"
-    print(
-        f"anneal: realize on {device.name}: {len(plan.calls)} kernels, plan {known}, launch {running * 1e3:.1f} ms",
-        file=sys.stderr,
-    )
-    if plan not in here.context.profiled:
-        from anneal.runtime.profile import profile
-
-        here.context.profiled.add(plan)
-        try:
-            lines = profile(plan, device, inputs, values, heat=0.02, least=0.05).text()
-        except DeviceError as e:
-            lines = [str(e)]
-        for line in lines:
-            print(f"anneal:   {line}", file=sys.stderr)
-    if level >= 3:
-        for c in plan.calls:
-            print(
-                f"anneal:   {c.kernel.name} {c.args[: c.outputs]} <- {c.args[c.outputs :]} ({c.phase})", file=sys.stderr
-            )
 
 
 @contextmanager
@@ -211,7 +112,7 @@ def realize_new(
     realize([*tensors, *changed])
 
 
-def _realize_on(group: Handles, name: str, compute: Callable[[list[UOp], str], list[UOp]] = realize_uops) -> None:
+def _realize_on(group: Handles, name: str, compute: Callable[[Nodes, str], Nodes] = realize_uops) -> None:
     """Compute lazy tensors of one device, by `compute`."""
     wanted: dict[UOp, None] = {}
     lazy = [t.uop for t in group]
@@ -224,7 +125,7 @@ def _realize_on(group: Handles, name: str, compute: Callable[[list[UOp], str], l
     _show(group, lazy, made, list(map(memory_of, made)))
 
 
-def _show(group: Handles, before: Sequence[UOp | LateValue], leaves: Nodes, storages: Sequence[Storage]) -> None:
+def _show(group: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages: Storages) -> None:
     """Have tensors show memory, in place of the nodes, or records, that they had `before`.
 
     Args:
@@ -271,10 +172,10 @@ def _ran_again(group: Handles, name: str) -> bool:
     nodes = [numbering.node(u) for u in looped]
     numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
     memory = [u.arg for n in numbers if (u := numbering.leaves[n]) is not None]
-    steps = StepsAgain(memory, {id(s): n for n, s in enumerate(memory)}, launched, _are_plain(group))
+    steps = StepsAgain(memory, {id(s): n for n, s in enumerate(memory)}, _are_plain(group))
     found = []
 
-    def compute(wanted: list[UOp], device: str) -> list[UOp]:
+    def compute(wanted: Nodes, device: str) -> Nodes:
         place = {u: n for n, u in enumerate(dict.fromkeys((*wanted, *nodes)))}
         made = steps.computed(list(place), device, loops)
         found.extend([made[place[u]] for u in nodes])
@@ -295,7 +196,7 @@ def _ran_again(group: Handles, name: str) -> bool:
 # -- programs with loops: a run of them is launches and loops in turn ------------------------------------------------
 
 
-def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, LateValue]], Src]:
+def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, Late]], Src]:
     """Late tensors beside `group` that may be computed after it, of the same loops, and the templates of what loops
     give them."""
     mine = set(map(id, group))
@@ -349,7 +250,7 @@ def _exchanged(t: Handle, name: str) -> bool:
     return True
 
 
-def begun(exchange: Exchange, inputs: Nodes, device_name: str, now: bool = False) -> Callable[[], list[UOp]]:
+def begun(exchange: Exchange, inputs: Nodes, device_name: str, now: bool = False) -> Callable[[], Nodes]:
     """Start an exchange of leaves in memory; what is returned waits for its results, and gives them as leaves.
 
     Both halves are steps of their own, so that launches between them run meanwhile; with `now` it is made at once.
@@ -379,7 +280,7 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     device = get_device(name)
     key = name, device.cost_model, *templates
     run = RUNS.find(key)
-    others: list[tuple[Handle, LateValue]] = []
+    others: list[tuple[Handle, Late]] = []
     looped: Src = ()
     if run is None:
         if not (context.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
@@ -400,19 +301,18 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     leaves = numbering.leaves
     memory = [leaves[n].arg for n in numbers]  # the templates read them
     made = steps.again(device, memory, _are_plain(group), {})
-    mine = steps.results[: len(group)]
     if looped:
-        _keep([numbering.node(u) for u in looped], [made[n] for n in steps.results[len(group) :]])
-    storages = list(map(memory.__getitem__, mine))  # one step of Python, however many they are
+        _keep([numbering.node(u) for u in looped], made[len(group) :])
+    storages = list(map(memory.__getitem__, steps.results[: len(group)]))  # one step of Python, however many they are
     said = [*by_tensor, *lines]
     if [s.line for s in storages] != said:  # another round left them there, as a rule
         for storage, line in zip(storages, said, strict=True):
             storage.line = line
-    _show(group, before, list(map(made.__getitem__, mine)), storages)
-    for step in steps.steps:
-        if level >= 2 and step.plan:
-            inputs = [memory[n] for n in step.numbers]
-            _tell(level, step.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
+    _show(group, before, made[: len(group)], storages)
+    for step in steps.steps if level >= 2 else ():
+        if step.plan:
+            told = Launch(step.plan, [memory[n] for n in step.numbers], ())
+            tell_launch(level, told, device, True, 0.0, time.perf_counter() - begun)
     return True
 
 
@@ -428,20 +328,19 @@ def upload(tensors: Handles) -> None:
 def values(tensors: Handles) -> list[Array]:
     """The values of several tensors as fresh arrays, computed together and read with one wait for each device."""
     realize(tensors)
-    out: dict[int, Array] = {}
-    by_device: dict[str, list[tuple[int, Storage, Shape]]] = {}
+    out = {}
+    by_device = defaultdict(list)
     for n, t in enumerate(tensors):
         s = storage_of(t.uop)
         if s is None or s.host is not None or s.size == 0:
             out[n] = t.numpy()
         else:
-            by_device.setdefault(s.device, []).append((n, s, t.uop.shape))
+            by_device[s.device].append((n, s, t.uop.shape))
     for name, there in by_device.items():
         device = get_device(name)
         with device.lock:
             arrays = device.download_all([(s.ensure(), needed(shape), s.dtype) for _, s, shape in there])
-        for (n, _, shape), array in zip(there, arrays, strict=True):
-            out[n] = seen(array, shape)
+        out.update({n: seen(array, shape) for (n, _, shape), array in zip(there, arrays, strict=True)})
     return [out[n] for n in range(len(tensors))]
 
 
@@ -470,3 +369,107 @@ def plan_of(tensors: Handles, max_buffers: int = 128) -> Plan:
             "plan_of: the host is called between plans, so there are several; realize what goes into the call"
         )
     return schedule.plan_for(schedule.graph(roots), cost_models.gpu(max_buffers))[0]
+
+
+# -- what is computed along --------------------------------------------------------------------------------------------
+# Left lazy, graphs would grow by all that a loop does, or be computed several times.
+
+
+def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()) -> Handles:
+    """`tensors`, and what is to be computed along with them: tensors that were assigned, and those from which a loop
+    will go on. Left lazy, their graphs would grow by all that the loop does. Of `but` none is added.
+
+    Args:
+        tensors: those that are asked for.
+        numbering: this thread's.
+        but: tensors.
+    """
+    if here.assigned or here.depth or here.alone:
+        return tensors
+    others = []
+    if here.pending:
+        later = {}
+        for r in here.pending.values():
+            t = r()
+            if t is None:
+                continue
+            late = t.late
+            if t._wants and not (t._leaf and (here.grad or (late and not late.is_used()))):
+                later[id(t)] = r  # a graph of it may be there, through which a gradient goes to what it is now
+            elif _grows(t):
+                others.append(t)
+        here.pending = later
+    others += _carried(numbering)
+    if numbering:
+        others += _left(numbering)
+    if here.calls:
+        # no backward passes these again, and who reads the results later would compute them a second time
+        others += [t for call in here.calls if call.spent for r in call.results if (t := r()) is not None]
+    if not others:
+        return tensors
+    there = {id(t) for t in (*tensors, *but)}
+    return [*tensors, *{id(t): t for t in others if id(t) not in there}.values()]
+
+
+def _carried(n: Numbering | None) -> Handles:
+    """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond a realize before."""
+    lines = LEARNED.carried
+    if not lines:
+        return []
+    noted = tuple(here.plain)  # a collection may add to it
+    if len(noted) > _FEW:
+        noted = _still_lazy(noted)
+    plain = [t for r, line in noted if line in lines and lazy_node(t := r()) is not None]
+    if n is None:
+        return plain
+    # one that requires a gradient keeps its graph as it is
+    live = [(t, t.late) for r in n.tensors if (t := r()) is not None and not t._wants]
+    return [*plain, *[t for t, late in live if late and late.line in lines and late.numbering is n]]
+
+
+def _still_lazy(noted: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The records of `here.plain` that may be computed along. The others go: a loop whose steps are captured, or that
+    reads what is computed already, ends no numbering, and would look at all that it made before in each round."""
+    live = [(r, line) for r, line in noted if (t := r()) is not None and (t.late or lazy_node(t))]
+    for _ in range(min(len(noted), len(here.plain))):
+        here.plain.popleft()
+    here.plain.extendleft(reversed(live))
+    return tuple(live)
+
+
+def note_computed(roots: Nodes) -> None:
+    """Look in graphs that are to be computed for those that a realize before left lazy: a loop goes on from them."""
+    if LEARNED.outlived:
+        below = set(toposort(roots))
+        outlived = LEARNED.outlived.copy()  # a collection may end a numbering meanwhile
+        LEARNED.carry([line for r, line in outlived if r() in below])
+
+
+def _left(numbering: Numbering) -> Handles:
+    """The tensors that an earlier realize left late though it computed a part of what they need, as what is used now
+    shows: that part would be computed for each of them."""
+    found = []
+    for late in numbering.behind:
+        old = late.numbering
+        sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}
+        live = [(t, t.late) for r in old.tensors if (t := r()) is not None and not t._wants]
+        same = [
+            t
+            for t, other in live
+            if other and other.numbering is old and not sums.isdisjoint(toposort((other.template,)))
+        ]
+        if len(same) <= 1:
+            old.tensors = []  # nothing is shared there, and it is not looked for again
+        found += same
+    numbering.behind.clear()
+    return found
+
+
+def _grows(t: Handle) -> bool:
+    """True if a lazy tensor that a loop assigns in each round would have another graph each time: it reads memory, or
+    counts, or has many nodes, like a value that a loop started from a constant and built on.
+    """
+    u = t._looks
+    if (mask_of(u) if t.late else u.weak) or (u.dtype.is_int and u.size == 1):
+        return True
+    return len(toposort((u,))) > _LONG

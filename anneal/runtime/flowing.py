@@ -1,14 +1,8 @@
-"""A captured call through which gradients flow: its forward pass is replayed, and so is its backward pass, on its own.
-
-The run that becomes a capture is traced: memory that it read has numbers, and its results, the state that it assigned
-and what the backward pass is to read (`transforms/captured.py`) are one graph over them. A replay runs that graph on
-the memory of the call (`again.py`), with the values that Variables have there. Nothing is bound and nothing is written
-in place: each call has results of its own, and as long as its backward may come, the nodes of what it read. Who changes
-one of those tensors in place leaves it the old values."""
+"""A captured call through which gradients flow: its forward pass is replayed, and its backward pass on its own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter, call
 from typing import Any
@@ -16,75 +10,48 @@ from weakref import ref
 
 from anneal.backend import Storage
 from anneal.errors import JitError, UserError
-from anneal.runtime.again import Again, over_memory, shown
 from anneal.runtime.bodies import DeviceCall, abstracted, sized
-from anneal.runtime.capture import _GONE, Capture, Recorded, Source, aliases_of
+from anneal.runtime.capture import _GONE, Capture, Source, aliases_of, kernels_in
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import rebuild
 from anneal.runtime.handle import Handle, Handles
 from anneal.runtime.late import composite, home
-from anneal.runtime.late_calls import TOGETHER, LateCall
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
 from anneal.runtime.numbering import Late, numbering_of
-from anneal.runtime.recording import ARGUMENT, Recording, Results
+from anneal.runtime.recording import ARGUMENT, Recording
+from anneal.runtime.repeats import Again, over_memory, shown
 from anneal.runtime.steps import Storages
+from anneal.runtime.uses import TOGETHER, LateCall
 from anneal.schedule import Plan, Plans
-from anneal.uop import GraphFunction, Known, Op, UOp, toposort
+from anneal.uop import GraphFunction, Known, Nodes, Op, UOp, toposort
 from anneal.uop.sizes import Sizes, bound_sizes
 
 _LATE, _NODE = attrgetter("late"), attrgetter("uop")
 
 
-@dataclass(slots=True, eq=False)
-class Traced:
-    """A run as a Function of the memory that it read: its results are the lazy results of the run, by the ids of the
-    tensors, and then the `state` that it assigned; and what knows its backward pass, with the numbers of the results
-    that gradients flow through."""
+def trace(record: Recording) -> Callable[[Recording], Flowing] | str:
+    """The function that makes a capture of the recorded run, whose results are not computed yet; or why there is none.
 
-    leaves: list[UOp]
-    function: GraphFunction
-    results: list[int]
-    state: list[Handle]
-    flowing: list[int]
-    backward: Any
-
-
-def _seen_by_others(results: Results, passing: set[int], state: Handles) -> str | None:
-    """The reason why a run is not captured that assigned this `state`, by what tensors are views of; `passing` are the
-    ids of the results that were not there before."""
+    Args:
+        record: what is known of the run.
+    """
+    results, bound = record.nodes, record.call.bound
+    before = set(map(id, record.before))
+    lazy = {id(t): u for t, u in results if id(t) not in before and not is_realized(u)}
+    passing = {id(t) for t, _ in results} - before
+    state = [t for t in {id(t): t for t in record.pending()}.values() if id(t) not in passing]
+    devices = {t._device for t in (*state, *record.results)}
+    if record.steps:
+        return "it computes on its way"
+    theirs = [storage_of(u) for t, u in results if id(t) not in lazy and (id(t) not in before or t._wants)]
+    if any(t._wants and id(t) not in lazy for t, _ in results) or any(s not in record.call.storages for s in theirs):
+        return "it gives a tensor that others see"
     if any(t._is_part() or is_realized(t.uop) for t in state):
         return "it assigns to a view, or assigns a tensor as it is"
     roots = [t._base.root for t, _ in results if t._is_part() and t._base]
     if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
         return "it gives a view of a tensor that others see"
-    return None
-
-
-def trace(
-    name: str, record: Recording, results: Results, again: Handles, given: Storages, bound: Sizes
-) -> Traced | str:
-    """The recorded run, whose results have these nodes and are not computed yet; or why it is not captured.
-
-    Args:
-        name: the function's, for messages.
-        record: what is known of the run.
-        again: results that were there before.
-        given: the memory of the arguments.
-        bound: the values of their Variables.
-    """
-    before = {id(t) for t in again}
-    lazy = {id(t): u for t, u in results if id(t) not in before and not is_realized(u)}
-    passing = {id(t) for t, _ in results} - before
-    state = [t for t in {id(t): t for t in record.pending()}.values() if id(t) not in passing]
-    devices = {t._device for t in (*state, *[t for t, _ in results])}
-    if record.steps:
-        return "it computes on its way"
-    theirs = [storage_of(u) for t, u in results if id(t) not in lazy and (id(t) not in before or t._wants)]
-    if any(t._wants and id(t) not in lazy for t, _ in results) or any(s not in given for s in theirs):
-        return "it gives a tensor that others see"
-    if why := _seen_by_others(results, passing, state):
-        return why
     graphs = [*lazy.values(), *[t.uop for t in state]]
     whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
     order = toposort(graphs, until=whole.__contains__)
@@ -93,7 +60,7 @@ def trace(
     sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):
         return "it has a Variable with a value that no argument brings"
-    if sizes and aliases_of([t for t, _ in results]):
+    if sizes and aliases_of(record.results):
         return "it gives views of each other, of symbolic sizes"
     if any(u.op is Op.HOST_CALL and not isinstance(u.arg[0], DeviceCall) for u in order):
         return "it calls the host"
@@ -103,7 +70,7 @@ def trace(
     memory = list(map(memory_of, leaves))
     if len({*devices, *[s.device for s in memory]}) > 1:
         return "it works on several devices"
-    function = abstracted(name, leaves, graphs)
+    function = abstracted(record.name, leaves, graphs)
     flowing = [n for n, i in enumerate(lazy) if any(t._wants and id(t) == i for t, _ in results)]
     inputs = [n for n, (u, s) in enumerate(zip(leaves, memory)) if u in wanting or s.made_by is not None]
     before_it = len(record.assigned)
@@ -113,26 +80,25 @@ def trace(
         return f"its backward cannot be captured ({e})"
     if len(record.assigned) > before_it:
         return "its backward assigns to a tensor"
-    return Traced(leaves, function, list(lazy), state, flowing, backward)
+    ids = list(lazy)
+    return lambda run: Flowing(run, leaves, function, ids, state, flowing, backward)
 
 
-def unmarked(result: Any, results: Handles, state: Handles, bound: Sizes) -> Any:
+def unmarked(record: Recording) -> Any:
     """The result of a run with the sizes that code outside has: neither these nor graphs tell that they came from
     arguments.
 
     Args:
-        result: the result.
-        results: its tensors, which are computed.
-        state: tensors that the run assigned.
-        bound: the values of the arguments' Variables.
+        record: what is known of the run, whose results are computed.
     """
     known: Known = {}
-    for t in (*results, *state):
+    bound = record.call.bound
+    for t in (*record.results, *record.pending()):
         (t.uop,) = over_memory([t.uop], known, bound)
         s = storage_of(t.uop)
         if s is not None and s.origin is not None:
             (s.origin,) = over_memory([s.origin], known, bound)
-    return rebuild(result, iter(results), partial(bound_sizes, values=bound))
+    return rebuild(record.result, iter(record.results), partial(bound_sizes, values=bound))
 
 
 def numbered(tensors: Handles, number: dict[Storage, int]) -> list[int] | None:
@@ -153,24 +119,49 @@ def numbered(tensors: Handles, number: dict[Storage, int]) -> list[int] | None:
 
 
 class Flowing(Capture):
-    """A captured call through which gradients flow: see the module's docstring."""
+    """A captured call through which gradients flow.
 
-    def __init__(self, run: Recorded, traced: Traced) -> None:
-        self._watch_over(run)
-        given = {id(s): n for n, s in enumerate(run.arguments)}
-        run.recording.refuse_frozen([s for s in map(memory_of, traced.leaves) if id(s) not in given])
-        self._leaves = [self._leaf(u, given) for u in traced.leaves]
+    The run that becomes a capture is traced: memory that it read has numbers, and its results, the state that it
+    assigned and what the backward pass is to read (`transforms/captured.py`) are one graph over them. A replay runs
+    that graph on the memory of the call (`repeats.py`), with the values that Variables have there. Nothing is bound and
+    nothing is written in place: each call has results of its own, and as long as its backward may come, the nodes of
+    what it read. Who changes one of those tensors in place leaves it the old values.
+
+    Args:
+        run: the run that is captured.
+        leaves: the memory that it read.
+        function: what it computed of that: its lazy results, and the state that it assigned.
+        results: the ids of the tensors that are those results.
+        state: the tensors that were assigned.
+        flowing: the numbers of the results that gradients flow through.
+        backward: what knows its backward pass.
+    """
+
+    def __init__(
+        self,
+        run: Recording,
+        leaves: Nodes,
+        function: GraphFunction,
+        results: Sequence[int],
+        state: Handles,
+        flowing: Sequence[int],
+        backward: Any,
+    ) -> None:
+        given = self._watch_over(run)
+        run.refuse_frozen([s for s in map(memory_of, leaves) if id(s) not in given])
+        self._leaves = [self._leaf(u, given) for u in leaves]
         self._seen = [r for kind, r in self._leaves if kind == "read"]
-        self._state = [ref(t) for t in traced.state]
+        self._state = [ref(t) for t in state]
         self._note(self._seen, self._state)
-        self._backward = traced.backward
+        self._backward = backward
         self.planned: list[Plan] = []  # those that run are shown as they run
-        f = traced.function
-        roots = (*f.results, *self._backward.residuals)
-        self._forward = Again(run.device.name, GraphFunction(f.name, f.arguments, f.parameters, roots))
-        number = {n: i for i, n in enumerate(traced.results)}
-        self._flowing = traced.flowing
-        self._lines = [u.provenance[1:3] for u in f.results]
+        roots = (*function.results, *self._backward.residuals)
+        self._forward = Again(
+            self.device.name, GraphFunction(function.name, function.arguments, function.parameters, roots)
+        )
+        number = {n: i for i, n in enumerate(results)}
+        self._flowing = flowing
+        self._lines = [u.provenance[1:3] for u in function.results]
         self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}
         self._hand_out(run, partial(self._source_of, number, given))
         self.spent = []
@@ -178,7 +169,7 @@ class Flowing(Capture):
         self._own = [u for kind, u in self._leaves if kind == "own"]
         self._launched = True  # whether memory may have calls that nobody needs, and that hold what they read
         # whether a call does nothing but give results, with gradients by rules alone
-        none = traced.state or self.drawn or self._aliases or self._backward.alone or self._backward.calls_python
+        none = state or self.drawn or self._aliases or self._backward.alone or self._backward.calls_python
         self._may_be_late = not none
         self._gives_one = isinstance(run.result, Handle) and len(self._kinds) == 1
 
@@ -203,10 +194,8 @@ class Flowing(Capture):
 
     def said(self) -> str:
         """The capture in words."""
-        count = sum([len(plan.calls) for plan, _ in self._forward.plans])
         kept = sum([int(u.size) * u.dtype.itemsize for u in self._backward.residuals])
-        several = "" if count == 1 else "s"
-        return f"captured with its backward, {count} kernel{several}, {kept} bytes kept for the backward"
+        return f"captured with its backward, {kernels_in(self._forward.plans)}, {kept} bytes kept for the backward"
 
     def laid_out(self) -> Any:
         """Raises JitError: what it launches is bound to no memory."""
@@ -220,7 +209,7 @@ class Flowing(Capture):
         return self._may_be_late and self._backward.history.late and len(here.calls) < TOGETHER and here.meter is None
 
     def late(self, arguments: Handles, storages: Storages) -> Any:
-        """The results as late tensors, None where the call is to be launched (`late_calls.py`): asks for BUILDING.
+        """The results as late tensors, None where the call is to be launched (`uses.py`): asks for BUILDING.
 
         Args:
             arguments: one tensor for each memory.
@@ -243,12 +232,11 @@ class Flowing(Capture):
         if self._launched:
             self._launched = not self._forward.forget_calls()
         made, (wanting, flowing) = found
-        results = []
-        for i, u in enumerate(made):
-            late = Late(n, u, self._lines[i])  # type: ignore[arg-type]
-            t = self._kinds[i]._late(late, self.device.name, i in self._flowing)
-            results.append(t)
-            n.tensors.append(ref(t))
+        results = [
+            self._kinds[i]._late(Late(n, u, self._lines[i]), self.device.name, i in self._flowing)  # type: ignore[arg-type]
+            for i, u in enumerate(made)
+        ]
+        n.tensors += map(ref, results)
         outer = []  # those through which gradients go on
         ways = []
         for t, template in zip(tensors[:given], templates):
@@ -261,7 +249,7 @@ class Flowing(Capture):
         LateCall(self._backward.name, history, list(map(tensors.__getitem__, wanting)), inner, log)
         return results[0] if self._gives_one else self.results([*results, *storages])
 
-    def _graphs(self, tensors: Handles) -> tuple[list[UOp], tuple[list[int], list[UOp]]] | None:
+    def _graphs(self, tensors: Handles) -> tuple[Nodes, tuple[list[int], Nodes]] | None:
         """The results as graphs of memory; which of the tensors that it reads want gradients, and the templates of the
         results that gradients flow through. None where a tensor is not in memory."""
         if not all(is_realized(t.uop) for t in tensors):

@@ -21,24 +21,23 @@ import numpy as np
 from anneal.errors import JitError
 from anneal.frozen import frozen
 from anneal.runtime.execution import realize
-from anneal.runtime.handle import Handle
+from anneal.runtime.handle import Handle, mapped
 from anneal.runtime.late import tensor_class
-from anneal.runtime.nests import mapped
 from anneal.runtime.nodes import is_realized, owner_of, shown_below
 from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import bindings_of, is_symbolic, mapped as of_sizes, symbolic_arg, unbound, variables_of
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _WRITES = frozenset(
-    ("add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "remove", "update")
+    ["add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "remove", "update"]
 )
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 _CLOCKS = frozenset(
     f"{name}{kind}"
-    for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time", "localtime", "gmtime", "ctime")
+    for name in ["time", "perf_counter", "monotonic", "process_time", "thread_time", "localtime", "gmtime", "ctime"]
     for kind in ("", "_ns")
 )  # fmt: skip
-_ASKING = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller", "vars"))  # for a name in a string
+_ASKING = frozenset(["getattr", "hasattr", "attrgetter", "methodcaller", "vars"])  # for a name in a string
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
 _FLAGGED = sys.version_info >= (3, 12)  # LOAD_ATTR says by a bit that it loads a method
@@ -59,7 +58,7 @@ class Failure:
         return f"{self.what}: {self.old} -> {self.new}"
 
 
-_Said = Callable[[Any, Any], Failure] | str
+_Said = Callable[[Any, Any], Failure] | str  # what says that a value is another now, or names it
 
 
 class Guards:
@@ -73,8 +72,9 @@ class Guards:
     """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
-        # by what is watched: what gives its present value, the value that it had, and what says that it is another now
-        self._watched: dict[Any, tuple[Callable[[], Any], Any, Callable[[Any, Any], Failure]]] = {}
+        # by what is watched: what gives its present value, the value that it had, and what says that it is another now,
+        # or its name
+        self._watched: dict[Any, tuple[Callable[[], Any], Any, _Said]] = {}
         self._contents = 0  # how many objects are watched that may change and stay the same
         self.unguarded: str | None = None  # something that has another value each time, in words
         self.generators: list[Any] = []  # of random numbers
@@ -89,26 +89,18 @@ class Guards:
         self._look(function, 0)
         self._look_at_objects()
 
-    def failed(self) -> bool:
-        """True if any observed value has changed."""
-        for look, value, _ in self._watched.values():
-            now = look()
-            if now is not value and not _equal(now, value):
-                return True
-        return False
-
     def failure(self) -> Failure | None:
         """The first thing that is another now; None if all is as it was."""
         for look, value, said in self._watched.values():
-            if not _same(now := look(), value):
-                return said(value, now)
+            now = look()
+            if now is not value and not _equal(now, value):
+                return said(value, now) if callable(said) else Failure(said, brief(value), brief(now))
         return None
 
     def _watch(self, key: Any, look: Callable[[], Any], said: _Said, value: Any = _MISSING) -> None:
         """Remember the `value` that `look` gives; `said` says that it is another, or names it."""
         if key not in self._watched:
-            told = said if callable(said) else lambda old, new: Failure(str(said), brief(old), brief(new))
-            self._watched[key] = look, look() if value is _MISSING else value, told
+            self._watched[key] = look, look() if value is _MISSING else value, said
 
     def _watch_attribute(self, owner: Any, name: str, value: Any) -> None:
         what = "a lazy tensor" if isinstance(owner, Handle) else f"{_named(owner)}.{name}"
@@ -239,10 +231,9 @@ class Guards:
         chains, loose, written = _chains(code)
         cells = dict(zip(code.co_freevars, function.__closure__ or ()))
         foreign = _is_foreign(function.__globals__.get("__name__", ""))
-        roots = {}
+        roots = self._arguments.pop(code, {})
         if owner is not None and code.co_argcount:
             roots["local", code.co_varnames[0]] = owner
-        roots.update({("local", name): value for name, value in self._arguments.pop(code, {}).items()})
         for name, cell in cells.items():
             roots["local", name] = content = _content(cell)
             self._watch(id(cell), partial(_content, cell), f"variable {name}", content)
@@ -388,7 +379,7 @@ def _named(owner: Any) -> str:
     return type(owner).__name__
 
 
-def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[CodeType, dict[str, Any]]:
+def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[CodeType, dict[Any, Any]]:
     """The arguments that are objects, by name, with the code that takes them; jit itself looks at the others."""
     inner = getattr(function, "__func__", function)
     if not isinstance(inner, FunctionType):
@@ -396,7 +387,8 @@ def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     code = inner.__code__
     names = code.co_varnames[int(inner is not function) : code.co_argcount]
     given = {**dict(zip(names, args)), **kwargs}
-    return {code: {n: v for n, v in given.items() if not isinstance(v, (Handle, *_PLAIN, list, tuple, dict))}}
+    seen = (Handle, *_PLAIN, list, tuple, dict)
+    return {code: {("local", n): v for n, v in given.items() if not isinstance(v, seen)}}
 
 
 @lru_cache(1 << 12)

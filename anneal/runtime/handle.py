@@ -1,14 +1,16 @@
-"""A handle: a tensor as the runtime sees it."""
+"""A handle: a tensor as the runtime sees it; and nests of them."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 from weakref import ref
 
-from anneal.uop import Line, Op, UOp, by_rule, references
+from anneal.uop import Op, UOp, by_rule, references
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,29 +30,45 @@ class Inside:
 
 
 # Names that torch's tensors have and ours lack, with the expression to write instead.
-_INSTEAD = {
-    "cuda": 'x.to("webgpu"), for GPUs of every vendor, or x.to("auto")',
-    "apply_": "the function of tensors, or x.copy_(...) of what NumPy gives",
-    "as_subclass": "cls(x)",
-    "grad_dtype": "x.grad.dtype",
-    "imag": "x.zeros_like(): there are no complex numbers",
-    "map_": "the function of tensors, or x.copy_(...) of what NumPy gives",
-    "reinforce": "the loss -(log_prob * reward).sum()",
-    "rename": "x itself: axes have no names",
-    "resize_": "y = x.reshape(...), or y = x.new_zeros(...)",
-    "resize_as_": "y = x.reshape(other.shape), or y = x.new_zeros(other.shape)",
-    "storage": "x.flatten(): tensors do not expose their memory",
-    "storage_offset": "0: every tensor counts as contiguous",
-    "stft": "transforms of windows of x, by the room fft",
-    "to_sparse": "x itself: there are no sparse tensors",
-    "untyped_storage": "x.flatten(): tensors do not expose their memory",
-    "as_strided_": "x = x.as_strided(size, stride): what is changed in place keeps its strides",
-}
+_INSTEAD = dict(
+    line.split(": ", 1)
+    for line in """\
+cuda: x.to("webgpu"), for GPUs of every vendor, or x.to("auto")
+apply_: the function of tensors, or x.copy_(...) of what NumPy gives
+as_subclass: cls(x)
+grad_dtype: x.grad.dtype
+imag: x.zeros_like(): there are no complex numbers
+map_: the function of tensors, or x.copy_(...) of what NumPy gives
+reinforce: the loss -(log_prob * reward).sum()
+rename: x itself: axes have no names
+resize_: y = x.reshape(...), or y = x.new_zeros(...)
+resize_as_: y = x.reshape(other.shape), or y = x.new_zeros(other.shape)
+storage: x.flatten(): tensors do not expose their memory
+storage_offset: 0: every tensor counts as contiguous
+stft: transforms of windows of x, by the room fft
+to_sparse: x itself: there are no sparse tensors
+untyped_storage: x.flatten(): tensors do not expose their memory
+as_strided_: x = x.as_strided(size, stride): what is changed in place keeps its strides""".splitlines()
+)
 # Methods of rooms above this one, imported when the first of them is called.
-_SPECIAL = ("igamma", "igammac")
-_LINALG = (
-    *("cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve", "matrix_exp"),
-    *("pinverse", "qr", "slogdet", "svd", "triangular_solve"),
+_HOMES = dict.fromkeys(("igamma", "igammac"), "anneal.special") | dict.fromkeys(
+    [
+        "cholesky",
+        "cholesky_inverse",
+        "cholesky_solve",
+        "det",
+        "inverse",
+        "logdet",
+        "lu",
+        "lu_solve",
+        "matrix_exp",
+        "pinverse",
+        "qr",
+        "slogdet",
+        "svd",
+        "triangular_solve",
+    ],
+    "anneal.linalg.older",
 )
 
 _create = object.__new__
@@ -63,30 +81,6 @@ def _shown(name: str, slot: str, doc: str, write: str) -> property:
         raise AttributeError(f"{type(self).__name__}.{name} cannot be set: {write}")
 
     return property(operator.attrgetter(slot), refuse, doc=doc)
-
-
-class Recipe(Protocol):
-    """The way from a tensor to a view of it; `anneal/ops/bases.py` makes them."""
-
-    detached: bool  # no gradient goes that way
-    steps: Any  # the movements, from the first on
-    whole: bool  # the view is the tensor itself, detached: its `data`
-
-    @property
-    def is_view(self) -> bool:
-        """True if torch gives a view, rather than a copy."""
-
-    def then(self, step: Any) -> Any:
-        """The way to a view of the view."""
-
-    def after(self, over: Any) -> Any:
-        """The rest of the way, which goes by the view `over`."""
-
-    def read(self, u: UOp) -> UOp:
-        """The view, where the whole is `u`."""
-
-    def written(self, name: str, u: UOp, new: UOp) -> UOp:
-        """The whole, where it was `u`, with `new` in the view's place; `name` is for messages."""
 
 
 class Earlier(NamedTuple):
@@ -120,8 +114,10 @@ class Earlier(NamedTuple):
         return held if self.of is None else UOp(Op.RESHAPE, held.dtype, (held,), *self.of)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class View:
-    """The place of a view: what `recipe` shows of `root`, which is no view; `step` is the last part of that way.
+    """The place of a view: what `recipe` shows of `root`, which is no view; `step` is the last part of that way. Both
+    are a `ViewRecipe` of `ops/bases.py`.
 
     It keeps `root` alive, whose values others may see and change. A view whose root was changed is *outdated*: it has
     neither a node nor a record in place of one, and gets a node when it is asked for it. `placement`
@@ -131,12 +127,12 @@ class View:
     which the root does not get. `graph` is the node that its gradient goes to, and a view of it has it as `over`.
     """
 
-    __slots__ = ("graph", "over", "placement", "recipe", "root", "step")
-
-    def __init__(self, root: Handle, recipe: Recipe, step: Recipe, over: Handle | None = None) -> None:
-        self.root, self.recipe, self.step, self.over = root, recipe, step, over
-        self.placement: Any = None
-        self.graph: UOp | None = None
+    root: Handle
+    recipe: Any
+    step: Any
+    over: Handle | None = None
+    placement: Any = None
+    graph: UOp | None = None
 
     def detached_base(self) -> Handle | None:
         """The result of the last `detach` on the way, where the view is a view of that."""
@@ -175,19 +171,6 @@ class View:
         return v.uop
 
 
-class LateValue(Protocol):
-    """The value that a late tensor has in place of a node: `numbering.Late` is it."""
-
-    template: UOp
-    line: Line
-    numbering: Any
-
-    def __call__(self) -> UOp: ...
-    def node_of(self, t: Handle) -> UOp: ...
-    def as_origin(self) -> Any: ...
-    def is_used(self) -> bool: ...
-
-
 _SLOTS = "__weakref__ _alias _base _device _earlier _grad _hooks _leaf _spent _used _views _wants late uop"
 
 
@@ -200,7 +183,7 @@ class Handle:
     __slots__ = _SLOTS.split()
 
     uop: UOp  # of a late tensor it is made when it is asked for
-    late: LateValue | None  # what a late tensor has in place of a node
+    late: Any  # what a late tensor has in place of a node: a `numbering.Late`, or None
     # Public names are properties of slots: what sets them from outside is refused, or seen.
     _device: str
     _wants: bool
@@ -242,7 +225,7 @@ class Handle:
         raise NotImplementedError
 
     @classmethod
-    def _late(cls, late: LateValue | None, device: str, requires_grad: bool) -> Self:
+    def _late(cls, late: Any, device: str, requires_grad: bool) -> Self:
         """A late tensor as an op gives it."""
         t = _create(cls)
         t._device = device
@@ -258,15 +241,10 @@ class Handle:
 
     def _note_earlier(self) -> None:
         """Another node comes. Graphs that have the one of now keep it, and give their gradients to this leaf."""
-        late = self.late
-        if late:
+        if late := self.late:
             new = [Earlier(ref(late.numbering), late.template, None, _no_node)] if late.is_used() else []
         else:
-            new = []
-            if (u := _node(self)) is not None:
-                new.append(Earlier.node(u))
-            if self._alias is not None:
-                new.append(Earlier.node(self._alias))
+            new = [Earlier.node(u) for u in (_node(self), self._alias) if u is not None]
         try:
             for e in _get_earlier(self):
                 if e.ref() is not None and e[:3] not in [known[:3] for known in new]:
@@ -275,29 +253,9 @@ class Handle:
             pass
         self._earlier = new
 
-    def _earlier_nodes(self, below: Container[Any] | None = None) -> list[UOp]:
-        """The nodes that graphs have of this leaf from before it was changed; of those that are memory only such as are
-        `below` a result, if that is known."""
-        found: list[UOp] = []
-        try:
-            several = _get_earlier(self)
-        except AttributeError:  # it is no leaf, or was not changed
-            return found
-        own = self.uop if self.late is None else None
-        base, of = (own.src[0], (own.arg, own.tag)) if own is not None and own.op is Op.RESHAPE else (own, None)
-        for e in several:
-            held = e.ref()
-            if held is None or (held is base and e.of == of):
-                continue  # no graph has it, or the leaf was changed where it is
-            if below is not None and held.__class__ is UOp and held.op is Op.BUFFER and held not in below:
-                continue
-            if (u := e()) is not None and u is not own and u is not self._alias:
-                found.append(u)
-        return found
-
     # -- views ----------------------------------------------------------------------------------------------------
 
-    def _part_of(self, base: Handle, step: Recipe) -> None:
+    def _part_of(self, base: Handle, step: Any) -> None:
         """Note that this is what `step` shows of `base`: a view of it, or of what that is a view of."""
         link, over = base._base, None
         if link and base._is_part():
@@ -319,7 +277,7 @@ class Handle:
             root._views = [r for r in views if r() is not None]
 
     @classmethod
-    def _view_of(cls, root: Handle, recipe: Recipe) -> Self:
+    def _view_of(cls, root: Handle, recipe: Any) -> Self:
         """A new view of `root` by `recipe`; no gradient flows through it."""
         t = cls._late(None, root._device, False)
         t._part_of(root, recipe)
@@ -392,9 +350,8 @@ class Handle:
                 link = self._base
                 # without one another thread has given it a node just now
                 return object.__getattribute__(self, "uop") if link is None else link.show(self)
-            if name in _LINALG or name in _SPECIAL:
-                room = import_module("anneal.linalg.older" if name in _LINALG else "anneal.special")
-                return getattr(room, name).__get__(self)
+            if name in _HOMES:
+                return getattr(import_module(_HOMES[name]), name).__get__(self)
             write = f": write {_INSTEAD[name]}" if name in _INSTEAD else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{write}")
 
@@ -457,8 +414,8 @@ def note_earlier(tensors: Iterable[Handle]) -> None:
             t._note_earlier()
 
 
-def earlier_nodes(leaves: Iterable[H], below: Container[Any] | None) -> list[tuple[H, list[UOp]]]:
-    """The leaves that were changed, with the nodes that graphs have of them from before.
+def earlier_nodes(leaves: Iterable[H], below: Container[Any] | None = None) -> list[tuple[H, UOp]]:
+    """The nodes that graphs have of leaves from before these were changed, each after its leaf.
 
     Args:
         leaves: the leaves.
@@ -471,11 +428,11 @@ def earlier_nodes(leaves: Iterable[H], below: Container[Any] | None) -> list[tup
         except AttributeError:  # it was not changed
             continue
         own = t.uop if t.late is None else None
-        for held, _, owner, shown in several:
+        for e in several:
+            held, _, owner, shown = e
             if (own is None or shown() is not own) and (owner is None or below is None or held() in below):
-                if before := t._earlier_nodes(below):
-                    found.append((t, before))
-                break
+                if (u := e()) is not None and u is not own and u is not t._alias:
+                    found.append((t, u))
     return found
 
 
@@ -488,8 +445,97 @@ def _is_lazy(t: Handle) -> bool:
 
 
 def _references_when_sole() -> int:
-    view = View(_create(Handle), None, None)  # type: ignore[arg-type]
+    view = View(_create(Handle), None, None)
     return references(view.root)
 
 
 _SOLE: Final = _references_when_sole()  # of a root that one view has, and nobody else
+
+
+# -- nests ------------------------------------------------------------------------------------------------------------
+# Tuples, lists and dicts with tensors, and other values, at their leaves.
+
+_HOLE = object()
+
+
+def flat(nest: Any) -> list[Any]:
+    """The leaves of a nest, in order.
+
+    Args:
+        nest: the nest.
+
+    >>> flat((1, [2, {"a": 3, "b": ()}], None))
+    [1, 2, 3, None]
+    """
+    out, rest = [], [nest]
+    while rest:
+        x = rest.pop()
+        if isinstance(x, dict):
+            rest.extend(reversed(x.values()))
+        elif isinstance(x, (tuple, list)):
+            rest.extend(reversed(x))
+        else:
+            out.append(x)
+    return out
+
+
+def mapped(nest: Any, leaf: Callable[[Any], Any], in_slices: bool = False) -> Any:
+    """The same nest with `leaf` of each leaf.
+
+    Args:
+        nest: the nest.
+        leaf: the function.
+        in_slices: whether the bounds of slices are leaves, not the slices.
+
+    >>> mapped((1, [2, {"a": 3}]), lambda x: x + 1)
+    (2, [3, {'a': 4}])
+    """
+    if isinstance(nest, (tuple, list)):
+        items = [mapped(x, leaf, in_slices) for x in nest]
+        return type(nest)(*items) if hasattr(nest, "_fields") else type(nest)(items)
+    if in_slices and nest.__class__ is slice:
+        return slice(leaf(nest.start), leaf(nest.stop), leaf(nest.step))
+    if not isinstance(nest, dict):
+        return leaf(nest)
+    pairs = {k: mapped(x, leaf, in_slices) for k, x in nest.items()}
+    if isinstance(nest, defaultdict):
+        return defaultdict(nest.default_factory, pairs)
+    return OrderedDict(pairs) if isinstance(nest, OrderedDict) else pairs
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Handle)
+
+
+def emptied(nest: Any, taken: list[Any] | None = None, chosen: Callable[[Any], bool] = _is_tensor) -> Any:
+    """A nest without its tensors, also without those in slices: what keeps it holds none of them.
+
+    Args:
+        nest: the nest.
+        taken: a list that gets them, in order.
+        chosen: a function that is True for what goes in place of tensors.
+    """
+
+    # A leaf that called itself would be a circle of references, and hold the tensors until a collection.
+    def leaf(x: Any) -> Any:
+        if not chosen(x):
+            return x
+        if taken is not None:
+            taken.append(x)
+        return _HOLE
+
+    return mapped(nest, leaf, True)
+
+
+def filled(nest: Any, tensors: Iterator[Any], other: Callable[[Any], Any] | None = None) -> Any:
+    """A nest that was emptied, with these tensors, and with `other` of each leaf that is no tensor."""
+    return mapped(nest, lambda x: next(tensors) if x is _HOLE else x if other is None else other(x), True)
+
+
+def is_hole(x: Any) -> bool:
+    """True for what stands for a tensor in a nest that was emptied.
+
+    Args:
+        x: a leaf of the nest.
+    """
+    return x is _HOLE

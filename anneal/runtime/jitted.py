@@ -13,16 +13,16 @@ from types import FunctionType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from anneal import settings
-from anneal.backend import Array, Storage, get_device
+from anneal.backend import Array, Storage
 from anneal.errors import JitError, SettingError
 from anneal.frozen import frozen
 from anneal.runtime.calls import exchanges
-from anneal.runtime.capture import Capture, Recorded
+from anneal.runtime.capture import Capture
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.flowing import Flowing, Traced, numbered, trace, unmarked
+from anneal.runtime.flowing import Flowing, numbered, trace, unmarked
 from anneal.runtime.guards import ArrayGiven, Failure, Guards, flatten, with_tensors
-from anneal.runtime.handle import Handle, Inside, Ref
+from anneal.runtime.handle import Handle, Handles, Inside, Ref
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
 from anneal.runtime.recording import Draws, GivenCall, Recording, copied, described, difference, recording
 from anneal.schedule import BUILDING, Plans
@@ -246,73 +246,59 @@ class Jit(Generic[P, R]):
         """
         self._replayed = None
         last = self._begin_anew(key, captured)
-        changed = last.guards and last.guards.failed()
+        changed = last.guards and last.guards.failure()
         moved = captured or last.stamp != _stamp()
         first = key not in self.captures or (captured is None and changed)
         if changed or last.stamp != _stamp():
             last.guards = None
-        given, args, kwargs, copies = call.tensors, call.args, call.kwargs, call.storages
-        guards = None if first else Guards(self.function, args, kwargs)
-        if guards:
-            given, args, kwargs, copies = copied(call)
+        guards = None if first else Guards(self.function, call.args, call.kwargs)
+        run = copied(call) if guards else call
         with recording(kept=not first) as record:
-            record.expected = last.drawn
+            record.name, record.call, record.guards, record.expected = _name_of(self.function), run, guards, last.drawn
             if guards:
-                record.draws, record.given = Draws(guards.generators), list(map(weakref.ref, given))
-            result = self._run(*args, **kwargs)
-            results = _parted(result, given)
-            nodes = [(t, t.uop) for t in results]
+                record.draws, record.given = Draws(guards.generators), list(map(weakref.ref, run.tensors))
+            record.result = result = self._run(*run.args, **run.kwargs)
+            record.results = results = _parted(result, run.tensors)
+            record.nodes = [(t, t.uop) for t in results]
             # what is returned again and again was there before: it is state
-            again = [r for r, old in zip(results, last.returned) if r is old()]
-            flows = here.grad and record.flows(nodes)
-            traced = trace(_name_of(self.function), record, nodes, again, copies, call.bound) if flows else None
+            record.before = [r for r, old in zip(results, last.returned) if r is old()]
+            flows = here.grad and record.flows()
+            traced = trace(record) if flows else None
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
-            why = record.refused(given, nodes, flows)
-            del nodes  # they hold the state as it was before
+            why = record.refused(flows)
+            record.nodes = []  # they hold the state as it was before
             if record.draws:
                 record.draws.look()
         if isinstance(traced, str):
             why = why or f"{traced}, and gradients flow through it"
-        new = set(map(id, results)) - set(map(id, again))
+        new = set(map(id, results)) - set(map(id, record.before))
         if guards and any(r._leaf and r._wants and id(r) in new for r in results):
             why = why or "it gives a leaf that requires a gradient, and another one in each call"
         # A tensor that took the place of one of state, and was lazy, was a part of the run: a replay would begin there.
         moved = moved and record.began(new)
-        settled = self._is_settled(key, guards, record, call, last, why, moved)
+        settled = self._is_settled(key, record, last, why, moved)
         if now := self._last.get(key):
             now.read = record.touched()  # it may be captured again, with assignments pending
         if guards is None or not settled:
             if now:
                 now.returned = list(map(weakref.ref, results))
             return result
-        device = get_device(results[0].device if results else record.device())
-        name, graded = _name_of(self.function), record.taken(False)
-        run = Recorded(name, device, record, copies, result, results, again, guards, call.bound, graded)
-        if isinstance(traced, Traced):
-            self._keep(key, Flowing(run, traced))
-            return unmarked(result, results, record.pending(), call.bound) if call.bound else result
-        for s in copies:
+        if callable(traced):
+            self._keep(key, traced(record))
+            return unmarked(record) if call.bound else result
+        for s in run.storages:
             s.origin = None
-        with device.lock:
-            made = Capture(run)
+        with record.device().lock:
+            made = Capture(record)
             self._keep(key, made)
             return made.results(call.storages)  # type: ignore[no-any-return]
 
-    def _is_settled(
-        self,
-        key: Any,
-        guards: Guards | None,
-        record: Recording,
-        call: GivenCall,
-        last: _Last,
-        why: str | None,
-        began: bool,
-    ) -> bool:
+    def _is_settled(self, key: Any, record: Recording, last: _Last, why: str | None, began: bool) -> bool:
         """True if a run becomes a capture; if not, what is to be known of it by the next is noted, or `why` calls like
         it run as they stand."""
-        after = Guards(self.function, call.args, call.kwargs) if guards is None else guards
-        if guards is None and why is None and after.unguarded:
+        after = record.guards or Guards(self.function, record.call.args, record.call.kwargs)
+        if record.guards is None and why is None and after.unguarded:
             why = f"it sees {after.unguarded}"
         if why:
             self._leave(key, why)
@@ -320,11 +306,11 @@ class Jit(Generic[P, R]):
         record.frozen = differing(last.made, record.made)
         made = [replace(m, storage=None) for m in record.made]
         now = self._last[key] = _Last(made, record.constants, record.drawn, returned=last.returned)
-        if guards is None:
+        if record.guards is None:
             now.guards, now.stamp = after, _stamp()
         elif began:
             now.stamp = _stamp()
-        elif self._settled(now, guards, record, call, last):
+        elif self._settled(now, record, last):
             return True
         record.taken(True)
         self._keep(key, None)
@@ -344,7 +330,7 @@ class Jit(Generic[P, R]):
         realize(_pending_gradients())
         return last
 
-    def _settled(self, now: _Last, guards: Guards, record: Recording, call: GivenCall, last: _Last) -> bool:
+    def _settled(self, now: _Last, record: Recording, last: _Last) -> bool:
         """True if the run `now` may become a capture: the next call will compute the same, as the `last` one did.
 
         Raises JitError where numbers of Python differ that the function does not see.
@@ -357,8 +343,8 @@ class Jit(Generic[P, R]):
                 "an.randint, ...)"
             )
         # the function changed what it sees: the next call computes something else
-        if guards.failed() or any(d.broken for d in record.drawn.values()):
-            now.guards, now.stamp = Guards(self.function, call.args, call.kwargs), _stamp()
+        if record.guards.failure() or any(d.broken for d in record.drawn.values()):
+            now.guards, now.stamp = Guards(self.function, record.call.args, record.call.kwargs), _stamp()
             return False
         change = None if last.guards is None else changed_constant(last.constants, record.constants)
         if change is None:
@@ -369,7 +355,7 @@ class Jit(Generic[P, R]):
                 "replays would not see: pass it as an argument (a tensor, or a Variable where it is a size), or assign "
                 "it to a tensor that the function reads"
             )
-        now.guards, now.stamp, now.doubted = guards, _stamp(), True
+        now.guards, now.stamp, now.doubted = record.guards, _stamp(), True
         return False
 
     def _leave(self, key: Any, why: str) -> None:
@@ -428,14 +414,14 @@ class Jit(Generic[P, R]):
             print(f"anneal: {recapture}", file=sys.stderr)
 
 
-def _tensors_of(result: Any) -> list[Handle]:
+def _tensors_of(result: Any) -> Handles:
     """The tensors of a result. Raises JitError for what is no nest of tensors and values."""
     found: list[Handle] = []
     flatten(result, found, None)
     return found
 
 
-def _parted(result: Any, given: list[Handle]) -> list[Handle]:
+def _parted(result: Any, given: Handles) -> Handles:
     """The tensors of a result, which share nothing with arguments from here on: a replay gets others."""
     results = _tensors_of(result)
     arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base}
@@ -445,7 +431,7 @@ def _parted(result: Any, given: list[Handle]) -> list[Handle]:
     return results
 
 
-def _pending_gradients() -> list[Handle]:
+def _pending_gradients() -> Handles:
     """The gradients that leaves have now, but for those that another thread is taking: their values are its own to
     compute, together with other participants where a group adds them up.
     """
@@ -503,7 +489,7 @@ vars(jit).update(dict.fromkeys(_MARKS.split(), as_written))
 vars(jit).update(Final=Final, annotate=lambda kind, value: value, is_scripting=bool, is_tracing=bool)  # both False
 
 C = TypeVar("C", bound=Callable[..., Any])
-_BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs")
+_BACKENDS = ["inductor", "eager", "aot_eager", "cudagraphs"]
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -552,21 +538,17 @@ def compile(
     >>> [twice(Tensor([float(i)])).item() for i in range(4)]
     [0.0, 2.0, 4.0, 6.0]
     """
-    for name, value, good in (
-        ("fullgraph", fullgraph, isinstance(fullgraph, bool)),
-        ("dynamic", dynamic, dynamic is None or isinstance(dynamic, bool)),
-        ("backend", backend, backend in _BACKENDS),
-        ("mode", mode, mode in _MODES and (mode is None or options is None)),
-        ("options", options, options is None or isinstance(options, Mapping)),
-        ("disable", disable, isinstance(disable, bool)),
+    modes = f": one of {', '.join(map(str, _MODES))}, and options go with no mode"
+    for name, value, good, more in (
+        ("fullgraph", fullgraph, isinstance(fullgraph, bool), ""),
+        ("dynamic", dynamic, dynamic is None or isinstance(dynamic, bool), ""),
+        ("backend", backend, backend in _BACKENDS, f": one of {', '.join(_BACKENDS)}"),
+        ("mode", mode, mode in _MODES and (mode is None or options is None), modes),
+        ("options", options, options is None or isinstance(options, Mapping), ""),
+        ("disable", disable, isinstance(disable, bool), ""),
     ):
         if not good:
-            known = {"backend": _BACKENDS, "mode": _MODES}.get(name)
-            right = "" if known is None else f": one of {', '.join(map(str, known))}"
-            raise SettingError(
-                f"compile: {name}={value!r} is not a valid value{right}"
-                + (", and options go with no mode" if name == "mode" else "")
-            )
+            raise SettingError(f"compile: {name}={value!r} is not a valid value{more}")
     if model is not None and not callable(model):
         raise SettingError(f"compile: the model is a function or a module, not {type(model).__name__}")
 

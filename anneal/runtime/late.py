@@ -1,11 +1,4 @@
-"""Late tensors: results of ops whose nodes are not made, because the same ops were called before.
-
-A loop without jit calls the same ops, on other memory, again and again. A `Numbering` gives each memory that is read
-a number in the order of first use; a node with numbers in place of memory is its *template*. Templates are interned
-like all nodes, so a call is known by its function, its plain arguments and the templates of its tensors, and the memo
-says of which template its result is: nothing is checked, folded or made again. Such a result is *late*: it has a
-numbering and a template, and gets its node when somebody asks for it. What realizes late tensors is known by their
-templates too: the plan, and which number each of its inputs has (`execution.py`)."""
+"""Late tensors: results of ops whose nodes are not made, because the same ops were called before."""
 
 from __future__ import annotations
 
@@ -13,16 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from anneal.backend import Place, nothing, numpy_dtype
 from anneal.runtime.context import here, outdate_captures
-from anneal.runtime.handle import Handle
-from anneal.runtime.nests import emptied, filled, flat
-from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
+from anneal.runtime.handle import Handle, Handles, emptied, filled, flat
+from anneal.runtime.nodes import buffer_leaf, host_storage, is_computed_late, is_realized
 
 from anneal.runtime.numbering import (  # isort: skip
     CALLS, LEAF, LEARNED, Late, Numbering, at_once, forget_templates, is_open, mask_of, numbering_of,
@@ -31,7 +23,7 @@ from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Nodes, Op, Recent, UOp, Weighed, arena, line_at, normalise_const, users_frame,
+    CODES, MOVEMENT, DType, Line, Nodes, Recent, UOp, Weighed, arena, line_at, normalise_const, users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
@@ -78,6 +70,12 @@ CODES.also.append(forget)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
+# A loop without jit calls the same ops, on other memory, again and again. A `Numbering` gives each memory that is read
+# a number in the order of first use; a node with numbers in place of memory is its *template*. Templates are interned
+# like all nodes, so a call is known by its function, its plain arguments and the templates of its tensors, and the memo
+# says of which template its result is: nothing is checked, folded or made again. Such a result is *late*: it has a
+# numbering and a template, and gets its node when somebody asks for it. What realizes late tensors is known by their
+# templates too: the plan, and which number each of its inputs has (`execution.py`).
 # Every miss runs as it stands, and is remembered if its result follows from its arguments alone. A function that
 # assigned, computed, read values, drew random numbers or made data (`here.effects`) is not remembered, nor is one whose
 # result reads memory that none of its arguments reads.
@@ -92,7 +90,6 @@ Change = tuple[int, UOp, tuple[bool, bool, bool] | None]
 class _Entry:
     """The result of a call: tensors of these templates, by the class that makes them, or some of its arguments."""
 
-    one: Row | None  # the result of a call that gives one new tensor, and does nothing else
     results: list[Row]  # (number of an argument or None, class, template, requires_grad)
     many: Any  # None for one result; else the nest of them, emptied
     line: Line
@@ -130,17 +127,11 @@ def _flattened(args: Sequence[Any], key: list[Any], tensors: list[Handle]) -> bo
     return True
 
 
-class _Named(Protocol):
-    """A function that calls are known by, or something that stands for one: of a call of many ops, with `refuse`, which
-    is called where the call is not remembered."""
-
-    __name__: str
-
-
-def call(function: _Named, args: Args, options: Options, run: Run, changes: bool = False) -> Any:
+def call(function: Any, args: Args, options: Options, run: Run, changes: bool = False) -> Any:
     """`run(*args, **options)`, or late tensors with the same values.
 
-    `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first. With
+    `function` is what it is known by, and is a function of its arguments alone, or stands for one: for a call of many
+    ops one with `refuse`, which is called where the call is not remembered. `run` may look at the arguments first. With
     `changes` it gives its first argument other values.
     """
     state = vars(here)  # of this thread: it is looked for once
@@ -206,23 +197,14 @@ def home() -> Any:
     return id(f.f_code), f.f_lasti
 
 
-def _as_it_stands(function: _Named, run: Run, args: Args, options: Options) -> Any:
+def _as_it_stands(function: Any, run: Run, args: Args, options: Options) -> Any:
     """The call, where nothing is late. The ops of a call of many see to their views themselves."""
     return run(*args, **options) if hasattr(function, "refuse") else plainly(run, args, options)
 
 
-def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Run) -> Any:
+def _given(n: Numbering, entry: _Entry, tensors: Handles, run: Run) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
     device, line = tensors[0]._device, entry.line
-    if entry.one:
-        cls, template, wants = entry.one
-        t = cls._late(Late(n, template, line), device, wants)
-        r = ref(t)
-        n.tensors.append(r)
-        if entry.given:
-            refs = [None if x._leaf else ref(x) for x in tensors]
-            n.note((run, entry.given, refs, (r,)))
-        return t
     out, new = [], []
     for number, cls, template, wants in entry.results:
         if number is not None:
@@ -255,7 +237,7 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Run) -> Any:
     return out[0] if entry.many is None else filled(entry.many, iter(out))
 
 
-def _missed(n: Numbering, function: _Named, run: Run, args: Args, options: Options, line: Line) -> Any:
+def _missed(n: Numbering, function: Any, run: Run, args: Args, options: Options, line: Line) -> Any:
     """A call of something that has no template."""
     begun = time.perf_counter()
     try:
@@ -278,7 +260,7 @@ def _hold(n: Numbering, entry: _Entry) -> bool:
 
 
 def _learn(
-    n: Numbering, key: Row, tensors: list[Handle], run: Run, args: Args, options: Options, line: Line, of_many: bool
+    n: Numbering, key: Row, tensors: Handles, run: Run, args: Args, options: Options, line: Line, of_many: bool
 ) -> tuple[Any, str]:
     """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
     remembered. With `of_many` it is one of many ops."""
@@ -313,8 +295,7 @@ def _learn(
         mine = [i for i, _, flags in changed if flags]
         said = Given(args, options, tensors, [n.learn(u) for u in given], [made[0] is None for made in found], mine)
         n.note((run, said, list(map(ref, tensors)), [ref(t) for t, _ in new]))
-    one = found[0][1:] if many is None and found[0][0] is None and not changed and not any(steps) else None
-    _keep(key, _Entry(one, found, many, line, changed, looks, said, steps if any(steps) else None))
+    _keep(key, _Entry(found, many, line, changed, looks, said, steps if any(steps) else None))
     for t, template in new:
         n.nodes[template] = t.uop
         become_late(t, Late(n, template, line))
@@ -329,7 +310,7 @@ def _keep(key: Row, entry: Any) -> None:
 
 
 def _described(
-    n: Numbering, results: list[Any], tensors: list[Handle], given: list[UOp], sources: int, of_many: bool
+    n: Numbering, results: list[Any], tensors: Handles, given: Nodes, sources: int, of_many: bool
 ) -> list[Row] | str:
     """The results of a call as in `_Entry`, or the reason why it is not remembered."""
     if n.misses > _MAX_MISSES:
@@ -353,9 +334,7 @@ def _described(
     return found
 
 
-def _changed(
-    n: Numbering, tensors: list[Handle], given: list[UOp], in_place: set[int], sources: int
-) -> list[Change] | None:
+def _changed(n: Numbering, tensors: Handles, given: Nodes, in_place: set[int], sources: int) -> list[Change] | None:
     """The arguments that a call gave other nodes, as in `_Entry`; None where those read memory that no argument does,
     or show memory, since who else shows it counts there."""
     changed = []
@@ -375,21 +354,6 @@ def _viewed(u: UOp) -> UOp:
     while u.op in MOVEMENT:
         u = u.src[0]
     return u
-
-
-def is_computed_late(t: Handle) -> bool:
-    """True if a tensor is late and no view of memory.
-
-    Args:
-        t: the tensor.
-    """
-    late = t.late
-    if late is None:
-        return False
-    u = late.template
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u.op is not Op.PARAM
 
 
 def become_late(t: Handle, late: Late) -> None:

@@ -1,9 +1,4 @@
-"""A launch: the calls of one plan, compiled, bound to memory and run; and a launch that is run again and again.
-
-A loop's results go when the next round's take their places: a step of training leaves parameters and moments, and the
-step after it reads those and leaves others. `Round` is the memory of one round, with the nodes that show it. Once
-they have no other user, another round of the same launch gets them as they are: nothing is allocated, bound or made.
-"""
+"""A launch: the calls of one plan, compiled, bound to memory and run; and a launch that is run again and again."""
 
 from __future__ import annotations
 
@@ -93,8 +88,8 @@ class Execution(Holding):
         self.own = []
         buffers: list[Any] = [None] * len(plan.values)  # the loops below fill it
         try:
-            buffers[: len(step.inputs)] = _buffers(step.inputs)
-            for v, buffer in zip(plan.outputs, _buffers(step.outputs), strict=True):
+            buffers[: len(step.inputs)] = buffers_of(step.inputs)
+            for v, buffer in zip(plan.outputs, buffers_of(step.outputs), strict=True):
                 buffers[v] = buffer
             if scratch is None:
                 device.alloc_all(plan.temporaries, self.own)
@@ -105,17 +100,14 @@ class Execution(Holding):
         for v, t in plan.memory:
             buffers[v] = scratch[t]
         self.buffers = buffers
-        self._bind()
-
-    def _bind(self) -> None:
-        if self._again and (found := self.device.kept(self.programs, self.buffers)):
+        if again and (found := device.kept(programs, buffers)):
             self.batch = found
             if self.values:
                 found.give(self.values)
             return
-        self.batch = _prepared(self.device, self.programs, self.plan.calls, self.buffers, self.values)
-        if self._again:
-            self.device.keep(self.programs, self.buffers, self.batch)
+        self.batch = _prepared(device, programs, plan.calls, buffers, self.values)
+        if again:
+            device.keep(programs, buffers, self.batch)
 
     def give(self, values: Sizes) -> None:
         """Run with these values of the variables from the next time on."""
@@ -181,8 +173,12 @@ class Staged(Holding):
         super().close()
 
 
-def _buffers(storages: Storages) -> list[OpaqueBuffer]:
-    """The device's buffers of storages, with what waits on the host put into them."""
+def buffers_of(storages: Storages) -> list[OpaqueBuffer]:
+    """The device's buffers of storages, with what waits on the host put into them.
+
+    Args:
+        storages: the storages.
+    """
     return [b if (b := s.buffer) is not None and s.host is None else s.ensure() for s in storages]
 
 
@@ -269,6 +265,10 @@ def execute(
 class Round:
     """The memory of the results of one round: `leaves` show `storages`. `bound` is for work that stays bound to it.
 
+    A loop's results go when the next round's take their places: a step of training leaves parameters and moments, and
+    the step after it reads those and leaves others. Once nobody else uses the memory and the nodes that show it,
+    another round of the same launch gets them as they are: nothing is allocated, bound or made.
+
     The device knows of it, and has it freed when it needs unused memory.
     """
 
@@ -354,8 +354,8 @@ class Round:
     def _leave(self, i: int) -> None:
         """Leave a result to those who use it, with a copy of its values; its buffer gets a new node."""
         old = self.storages[i]
-        self.storages[i] = fresh = _reused(old.size, old.dtype, old.device)
-        fresh.buffer, old.buffer, old.reused = old.buffer, copy_of(get_device(old.device), old), False
+        self.storages[i] = fresh = left(get_device(old.device), old)
+        old.reused = False
         with arena().located():
             self.leaves[i] = buffer_leaf(fresh, self.leaves[i].shape)
 
@@ -397,6 +397,18 @@ def copy_of(device: AnyDevice, storage: Storage, count: int | None = None) -> Op
         fresh = device.alloc(storage.size, storage.dtype)
         if count != 0:
             device.copy(storage.ensure(), fresh, storage.size if count is None else count, storage.dtype)
+    return fresh
+
+
+def left(device: AnyDevice, old: Storage) -> Storage:
+    """The memory of a storage, in a new one: the old one, which others use, gets a copy of its values.
+
+    Args:
+        device: its device.
+        old: the storage.
+    """
+    fresh = _reused(old.size, old.dtype, old.device)
+    fresh.buffer, old.buffer = old.ensure(), copy_of(device, old)
     return fresh
 
 

@@ -1,9 +1,4 @@
-"""Times of plans as a program runs them, with a clock beside each kernel: `metered` shows how.
-
-Every run is measured in its place in the program, with its memory, its neighbours and whatever else the machine does.
-Nothing is run again for the sake of a time, and no time is multiplied by a count. A device that works beside the
-program (webgpu) is waited for in some of the steps, whole in one of them and kernel by kernel in the next; of the
-others only the program's clock is known."""
+"""Times of plans as a program runs them, with a clock beside each kernel: `metered` shows how."""
 
 from __future__ import annotations
 
@@ -55,9 +50,8 @@ class Spread:
         """
         if not seconds:
             return None
-        if len(seconds) == 1:
-            return Spread(seconds[0], seconds[0], seconds[0], 1)
-        low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+        several = seconds if len(seconds) > 1 else [*seconds] * 2
+        low, median, high = statistics.quantiles(several, n=4, method="inclusive")
         return Spread(median, low, high, len(seconds))
 
     def __str__(self) -> str:
@@ -245,7 +239,7 @@ class Track:
         )  # fmt: skip
 
     def _columns(self) -> list[list[float]]:
-        return [[row[n] for row in self._steps.rows] for n in range(4)]
+        return list(map(list, zip(*self._steps.rows))) or [[]] * 4
 
     def _parts(self) -> dict[str, float]:
         """The parts of a step. Of the steps in the middle: medians of parts do not add up where steps differ."""
@@ -267,6 +261,11 @@ def _middle(times: Sequence[float]) -> list[int]:
 
 class Meter:
     """The times of every plan that a thread runs, in `tracks`.
+
+    Every run is measured in its place in the program, with its memory, its neighbours and whatever else the machine
+    does. Nothing is run again for the sake of a time, and no time is multiplied by a count. A device that works beside
+    the program (webgpu) is waited for in some of the steps, whole in one of them and kernel by kernel in the next; of
+    the others only the program's clock is known.
 
     `shown` is called with the graph of each plan (`SINK(outputs...)`) when it runs for the first time, and the launch.
     What is captured already runs once as it stands, so that its graphs are shown.

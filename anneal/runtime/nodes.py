@@ -14,8 +14,8 @@ import numpy as np
 from anneal.backend import Array, Storage, nothing
 from anneal.frozen import frozen
 from anneal.runtime.context import here
-from anneal.runtime.handle import Handle, Ref
-from anneal.uop import SYMBOLIC, DType, Op, Shape, Src, UOp, toposort, users_line
+from anneal.runtime.handle import Handle, Handles, Ref
+from anneal.uop import SYMBOLIC, DType, Op, Shape, Src, UOp, arena, toposort, users_line
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
 
 WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
@@ -58,9 +58,34 @@ def sources_of(u: UOp) -> Src:
     return u.src
 
 
+def with_lines(u: UOp, src: Src) -> UOp:
+    """A node over other sources, with its own line: for `rebuild`.
+
+    Args:
+        u: the node.
+        src: the sources.
+    """
+    return u if src == u.src else arena().again(u, src, u.arg)
+
+
 def is_realized(u: UOp) -> bool:
     """True if the node `u` is the memory of a whole storage in order, so that nothing is left to compute."""
     return storage_of(u) is not None
+
+
+def is_computed_late(t: Handle) -> bool:
+    """True if a tensor is late and no view of memory.
+
+    Args:
+        t: the tensor.
+    """
+    late = t.late
+    if late is None:
+        return False
+    u = late.template
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u.op is not Op.PARAM
 
 
 def is_call(u: UOp) -> bool:
@@ -285,7 +310,7 @@ def owner_of(t: Handle) -> Handle | None:
     return owner
 
 
-def shown_below(t: Handle) -> list[Handle]:
+def shown_below(t: Handle) -> Handles:
     """The other tensors that show the memory which the graph of `t` reads. Storages whose tensor shows other memory by
     now note none: jit would read that in their place."""
     found = []

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import compress, count
 from typing import Any
 from weakref import ref
@@ -15,7 +16,7 @@ from anneal import rewrite, settings
 from anneal.backend import nothing
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
-from anneal.runtime.handle import SEEN, Handle, LateValue, Ref
+from anneal.runtime.handle import SEEN, Handle, Ref
 from anneal.runtime.nodes import is_call, is_realized
 from anneal.uop import SYMBOLIC, Known, Line, Op, Recent, Src, UOp, arena, line_of, toposort
 from anneal.uop.sizes import symbolic_arg
@@ -130,9 +131,9 @@ class Numbering:
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
         self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
-        self.behind: list[LateValue] = []  # records of numberings before that are used here
+        self.behind: list[Late] = []  # records of numberings before that are used here
         self.lates: list[ref[Late]] = []  # that stand for such graphs
-        self.calls: list[Any] = []  # the histories of captured functions with late calls (`late_calls.py`)
+        self.calls: list[Any] = []  # the histories of captured functions with late calls (`uses.py`)
 
     def missed(self, begun: float, why: str) -> None:
         """A call was made, for this reason.
@@ -244,7 +245,7 @@ class Numbering:
         Args:
             t: the tensor.
         """
-        late = t.late
+        late: Late | None = t.late
         if late:
             if late.numbering is self:
                 return late.template
@@ -291,7 +292,7 @@ class Numbering:
             return u
         return _filled(u, self.template, self.known, _BUFFER)
 
-    def _moved(self, late: LateValue, goes_on: bool = True) -> UOp | None:
+    def _moved(self, late: Late, goes_on: bool = True) -> UOp | None:
         """The template here of a tensor that is late in another numbering; None where another thread has computed the
         tensor meanwhile."""
         old, template = late.numbering, late.template
@@ -317,7 +318,7 @@ class Numbering:
         """The node of a template: the one that the op would have made. Raises LookupError where the memory was let go,
         since no tensor is late here that needs it."""
         with EXPANDING:
-            found: UOp | None = self.nodes.get(template)
+            found = self.nodes.get(template)
             if found is None:
                 if not mask_of(template):
                     return template
@@ -401,15 +402,15 @@ def _filled(template: UOp, fill: Callable[[UOp], UOp], known: Known, op: Op = _P
     return rebuild(template, visit, known)
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Late:
     """The record that a late tensor has in place of a node: its `numbering`, its `template`, and the `line` of the
     user's code that called the op.
     """
 
-    __slots__ = ("__weakref__", "line", "numbering", "template")
-
-    def __init__(self, numbering: Numbering, template: UOp, line: Line) -> None:
-        self.numbering, self.template, self.line = numbering, template, line
+    numbering: Numbering
+    template: UOp
+    line: Line
 
     def __call__(self) -> UOp:
         """The node of the template."""
@@ -436,7 +437,7 @@ class Late:
             try:
                 if t.late is not self:
                     return t.uop  # another thread was faster
-                u = self.numbering.node(self.template)
+                u: UOp = self.numbering.node(self.template)
             except LookupError:
                 if t.late is self:
                     raise
@@ -542,9 +543,11 @@ def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbe
     elsewhere have other templates, whose nodes bear their own lines. `state` is the thread's, where it was found that
     they are late.
     """
-    if state is None and at_once(vars(here)):
-        return None
-    n: Numbering | None = here.numbering() if state is None else state["numbering"]()
+    if state is None:
+        state = vars(here)
+        if at_once(state):
+            return None
+    n: Numbering | None = state["numbering"]()
     if n is None:
         if not settings.current().replay:
             return None

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from anneal import progress
-from anneal.backend import AnyDevice, Storage
+from anneal.backend import AnyDevice
 from anneal.codegen import fused_ops, kernel_info
 from anneal.frozen import frozen
 from anneal.runtime.launch import Execution, compiled, new_outputs
 from anneal.runtime.meter import Meter, Spread, Times, Track
-from anneal.runtime.steps import Launch
+from anneal.runtime.steps import Launch, Storages
 from anneal.schedule import Plan
 
 _LEAST = 5  # runs in which kernels are timed, and others
@@ -134,7 +134,7 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> 
 def profile(
     plan: Plan,
     device: AnyDevice,
-    inputs: Sequence[Storage],
+    inputs: Storages,
     values: Mapping[str, int] | None = None,
     heat: float = 0.1,
     least: float = 0.5,
@@ -180,14 +180,14 @@ def profile(
         info, fused = kernel_info(kernel.sink), fused_ops(kernel.sink)
         launches.append(
             LaunchTime(
-                name=kernel.name,
-                phase=call.phase,
-                fused=" + ".join([*fused[:4], *["..."] * (len(fused) > 4)]),
-                opts=program.opts,
-                time=each,
-                share=share,
-                flops=info.flops,
-                nbytes=info.bytes_read + info.bytes_written,
+                kernel.name,
+                call.phase,
+                " + ".join([*fused[:4], *["..."] * (len(fused) > 4)]),
+                program.opts,
+                each,
+                share,
+                info.flops,
+                info.bytes_read + info.bytes_written,
             )
         )
     return Profile(tuple(launches), track, times)

@@ -18,10 +18,10 @@ from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, brief, rebuild
-from anneal.runtime.handle import Handle, Inside, Ref
-from anneal.runtime.launch import copy_of
+from anneal.runtime.handle import Handle, Handles, Inside, Ref
+from anneal.runtime.launch import copy_of, left
 from anneal.runtime.nodes import Constants, Made, base_of, buffer_leaf, memory_of, sources_of
-from anneal.runtime.steps import Step
+from anneal.runtime.steps import Step, Storages
 from anneal.uop import Nodes, Op, UOp, dtypes, references, toposort
 from anneal.uop.sizes import bound_sizes
 
@@ -75,7 +75,19 @@ class Graded:
 
 
 class Recording:
-    """The steps of one run, and the tensors that it computed and assigned; `kept`: it becomes a capture."""
+    """The facts of one run: its steps, and the tensors that it computed and assigned; `kept`: it becomes a capture.
+
+    `call` is what it was called with, `results` are the tensors of `result`, and `nodes` those that they had; those of
+    them that were there `before` the call are state. A capture has the `guards` of its run.
+    """
+
+    name: str
+    call: GivenCall
+    guards: Any = None
+    result: Any
+    results: Handles
+    nodes: Results
+    before: Handles
 
     def __init__(self, kept: bool) -> None:
         self.kept = kept
@@ -110,18 +122,19 @@ class Recording:
         """The backward of `t` is taken for the last time."""
         self.passed += (t.uop, *sources_of(t.uop))
 
-    def flows(self, results: Results) -> bool:
+    def flows(self) -> bool:
         """True if gradients flow through the run's results, and otherwise neither into it nor out of it, so that a
         capture of it has a backward pass of its own."""
         if self.graded or self.passed or self.read_outside is not None:
             return False
-        ids = {id(t) for t, _ in results}
-        flowing = [t for t in (*[t for t, _ in results], *self.pending()) if t._wants and not t._leaf]
+        ids = set(map(id, self.results))
+        flowing = [t for t in (*self.results, *self.pending()) if t._wants and not t._leaf]
         return bool(flowing) and all(id(t) in ids and not t._spent for t in flowing)
 
-    def refused(self, given: Sequence[Handle], results: Results, flows: bool) -> str | None:
-        """The reason for which calls like the run are not captured, None if they may be: it was `given` arguments, and
-        gradients are taken of its `results` alone if it `flows`. Raises JitError where it assigned to an argument."""
+    def refused(self, flows: bool) -> str | None:
+        """The reason for which calls like the run are not captured, None if they may be: gradients are taken of its
+        results alone if it `flows`. Raises JitError where it assigned to an argument."""
+        given = self.call.tensors
         changed = [t for t in given if any(t is r() for r in self.assigned)]
         if any(not t._wants for t in changed):
             raise JitError(
@@ -133,7 +146,7 @@ class Recording:
         roots = [t._base.root for t in given if t._base]
         if any(t is r() for t in roots for r in self.assigned):
             return "it changes a tensor of which an argument is a view"
-        why = "it seeds random numbers" if self.seeded else None if flows else self.why_not(results)
+        why = "it seeds random numbers" if self.seeded else None if flows else self.why_not()
         if why is None and (self.graded or self.passed) and any(t._wants for t in given):
             why = "an argument requires a gradient, and it takes gradients itself"
         return why
@@ -152,8 +165,8 @@ class Recording:
                 graded.append((g.ref, inside))
         return graded
 
-    def why_not(self, results: Results) -> str | None:
-        """The reason for which no replay may stand for the run, whose results had these nodes; None if one may.
+    def why_not(self) -> str | None:
+        """The reason for which no replay may stand for the run; None if one may.
 
         A replay has no graph, and takes and leaves no gradients. So nothing may be left through which a gradient goes
         to a leaf, but for what the run's own backward went through: that is spent, as in torch.
@@ -167,21 +180,19 @@ class Recording:
                 continue
             if not whole or not (g.dropped or g.old is None or isinstance(g.old, Inside)):
                 return f"it leaves the gradient of a tensor of shape {leaf.uop.shape} for code outside"
-        others = [(t, t.uop) for t in self.pending()]
-        there = [(t, u, what) for found, what in ((results, "result"), (others, "tensor")) for t, u in found]
-        flowing = [(t, u, what) for t, u, what in there if t._wants and not t._leaf and not t._spent]
-        if flowing:
-            covered = _below(self.passed, set()) if self.passed else set()
-            for t, u, what in flowing:
-                if not covered or _reaches(u, covered):
-                    given = "it gives" if what == "result" else "it changes"
-                    return (
-                        f"{given} a {what} of shape {t.uop.shape} through which gradients flow, and it takes gradients "
-                        "or changes others"
-                    )
+        there = [(t, u, "it gives a result") for t, u in self.nodes]
+        there += [(t, t.uop, "it changes a tensor") for t in self.pending()]
+        flowing = [(t, u, does) for t, u, does in there if t._wants and not t._leaf and not t._spent]
+        covered = _below(self.passed) if flowing else ()
+        for t, u, does in flowing:
+            if not covered or _reaches(u, covered):
+                return (
+                    f"{does} of shape {t.uop.shape} through which gradients flow, and it takes gradients or changes "
+                    "others"
+                )
         return None
 
-    def refuse_frozen(self, read: Sequence[Storage]) -> None:
+    def refuse_frozen(self, read: Storages) -> None:
         """Raise JitError where what the run read from outside was made from host data, of other values than in the run
         before."""
         storages = {id(s) for s in read}
@@ -193,7 +204,7 @@ class Recording:
                     "argument"
                 )
 
-    def pending(self) -> list[Handle]:
+    def pending(self) -> Handles:
         """The live tensors that were assigned; they may be lazy still."""
         return [t for r in self.assigned if (t := r()) is not None]
 
@@ -217,20 +228,21 @@ class Recording:
         known = {id(None)} | results | {id(r()) for r in self.owners()}
         return not {id(r()) for r in self.realized} <= known
 
-    def device(self) -> str:
-        """The name of the device on which it ran. Raises JitError if it ran nothing."""
-        for step in self.steps:
-            for s in (*step.outputs, *step.inputs):
-                return s.device
-        raise JitError("a jit function ran nothing: it must realize or return at least one tensor")
+    def device(self) -> AnyDevice:
+        """The device on which it ran. Raises JitError if it ran nothing."""
+        storages = [s for step in self.steps for s in (*step.outputs, *step.inputs)]
+        names = [*[t._device for t in self.results], *[s.device for s in storages]]
+        if not names:
+            raise JitError("a jit function ran nothing: it must realize or return at least one tensor")
+        return get_device(names[0])
 
 
-def _below(roots: Nodes, stop: set[UOp]) -> set[UOp]:
+def _below(roots: Nodes, stop: Collection[UOp] = ()) -> set[UOp]:
     """The nodes that `roots` were computed from, they themselves among them, but for those below nodes of `stop`."""
     return set(toposort(roots, stop.__contains__, lambda u: () if u.op is Op.DETACH else sources_of(u)))
 
 
-def _reaches(u: UOp, covered: set[UOp]) -> bool:
+def _reaches(u: UOp, covered: Collection[UOp]) -> bool:
     """True if a gradient goes from a node to a leaf on a way that is not `covered`."""
     leaves = set(map(base_of, here.context.tensors.live_nodes()))
     return any(base_of(n) in leaves for n in _below([u], {n for n in covered if base_of(n) not in leaves}))
@@ -273,24 +285,22 @@ class GivenCall:
     bound: dict[str, int]  # the values of its Variables
 
 
-def copied(call: GivenCall) -> tuple[list[Handle], Any, Any, list[Storage]]:
-    """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function
-    reads by itself is no argument, even if it is passed as well. Returns the tensors, args, kwargs and storages.
+def copied(call: GivenCall) -> GivenCall:
+    """The call with copies for its tensors: the caller's are not overwritten by the capture, and what the function
+    reads by itself is no argument, even if it is passed as well.
     """
     copies = []
     for s in call.storages:
         copies.append(Storage(s.size, s.dtype, s.device))
         copies[-1].buffer = copy_of(get_device(s.device), s)
     sizes = partial(bound_sizes, values=call.bound, tag=ARGUMENT)
-    given = [
-        type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape) if call.bound else t.uop.shape), t.device)
-        for n, t in zip(call.places, call.tensors, strict=True)
-    ]
-    for copy, t, n in zip(given, call.tensors, call.places, strict=True):
+    given = []
+    for n, t in zip(call.places, call.tensors, strict=True):
+        given.append(type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape)), t.device))
         if t._wants and here.grad:  # a gradient goes on to the caller's
-            copy._wants, copy._leaf, copies[n].origin = True, False, t.uop
+            given[-1]._wants, given[-1]._leaf, copies[n].origin = True, False, t.uop
     args, kwargs = rebuild((call.args, call.kwargs), iter(given), sizes)
-    return given, args, kwargs, copies
+    return replace(call, args=args, kwargs=kwargs, tensors=given, storages=copies)
 
 
 class Staging:
@@ -377,10 +387,7 @@ class Written:
 
     def detach(self, device: AnyDevice) -> None:
         """Leave the values to those who use the node: a copy for them; this memory gets a new node."""
-        old, buffer = self.storage, self.storage.ensure()
-        fresh = Storage(old.size, old.dtype, old.device)
-        fresh.buffer = buffer
-        old.buffer = copy_of(device, old)
+        fresh = left(device, self.storage)
         self.show(fresh, buffer_leaf(fresh, self.leaf.shape))
 
     def follow(self, device: AnyDevice) -> None:
@@ -413,11 +420,13 @@ def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
     return references(h.leaf), references(h.flat)
 
 
+@dataclass(slots=True, eq=False)
 class CopyBack:
     """The step that takes new values of state from where they were computed to where the tensor shows them."""
 
-    def __init__(self, device: AnyDevice, state: Written, aside: Storage) -> None:
-        self.device, self.state, self.aside = device, state, aside
+    device: AnyDevice
+    state: Written
+    aside: Storage
 
     def run(self) -> None:
         state = self.state.storage

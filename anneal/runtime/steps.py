@@ -230,23 +230,20 @@ def found_sizes(name: str, results: ArrayKinds, inputs: Sequence[Shape]) -> Src:
         name: the name of the call in messages.
         inputs: the tensors that the call is given.
     """
+    sizes = [size for shape, _ in results for size in shape if isinstance(size, UOp)]
+    if not sizes:
+        return ()
+    for size in sizes:
+        if not is_symbolic(size):
+            raise ShapeError(f"{name}: a size of a result is an int or made of Variables, not {size!r}")
     known = {v.arg[0] for shape in inputs for size in shape for v in variables_of(size)}
-    new = {}
-    alone = set()
-    for shape, _ in results:
-        for size in shape:
-            if isinstance(size, UOp) and not is_symbolic(size):
-                raise ShapeError(f"{name}: a size of a result is an int or made of Variables, not {size!r}")
-            for v in variables_of(size):
-                if v.op is Op.VARIABLE and v.arg[0] not in known:
-                    new[v.arg[0]] = v
-            if isinstance(size, UOp) and size.op is Op.VARIABLE:
-                alone.add(size.arg[0])
+    free = [v for size in sizes for v in variables_of(size) if v.op is Op.VARIABLE]
+    new = {v.arg[0]: v for v in free if v.arg[0] not in known}
+    alone = {size.arg[0] for size in sizes if size.op is Op.VARIABLE}
     for n in new:
         if n not in alone:
-            said = [size_text(s) for shape, _ in results for s in shape if isinstance(s, UOp)]
             raise ShapeError(
-                f"{name}: Variable {n} is to be found by the call: a size is {n} alone, not only {said[0]}"
+                f"{name}: Variable {n} is to be found by the call: a size is {n} alone, not only {size_text(sizes[0])}"
             )
     return tuple(new.values())
 
@@ -314,7 +311,7 @@ class Group(ABC):
         """The sum over the participants of each of several arrays, or the mean or the largest, as `op` says; float16
         and bfloat16 add in float32.
         """
-        return list(self.begin_all_reduce(arrays, op)())
+        return list(self.begin_all_reduce(arrays, op, now=True)())
 
     def begin_all_reduce(self, arrays: Arrays, op: Reduction, into: Arrays = (), now: bool = False) -> Wait:
         """Start `all_reduce` of `arrays` by `op`; what is returned waits for its results. Here it has them at once.
@@ -337,7 +334,7 @@ class Group(ABC):
 
     def all_gather(self, arrays: Arrays) -> list[Array]:
         """The arrays of all participants along a new first axis, for each of several arrays."""
-        return list(self.begin_all_gather(arrays)())
+        return list(self.begin_all_gather(arrays, now=True)())
 
     def begin_all_gather(self, arrays: Arrays, into: Arrays = (), now: bool = False) -> Wait:
         """Start `all_gather` of `arrays`; what is returned waits for its results, `now` if that is so. `into` may take
@@ -471,7 +468,6 @@ class Exchange(HostFunction):
         return self.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Collective(HostCall):
     """An exchange between the participants of a group, of which every one makes the same."""
 

@@ -1,7 +1,4 @@
-"""Loops and choices on a device: their bodies are planned and compiled once, and replayed turn by turn.
-
-A turn's number lives on the device, slices are read and rows written at it, and what is carried changes between two
-buffers: turns are the same calls each time, so many of them are bound, and submitted, together."""
+"""Loops and choices on a device: their bodies are planned and compiled once, and replayed turn by turn."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from anneal.rewrite import applied, over, rebuild
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host, exchange_over
 from anneal.runtime.context import here
-from anneal.runtime.launch import Holding, compiled, new_outputs
+from anneal.runtime.launch import Holding, buffers_of, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, storage_of
 from anneal.runtime.steps import Buffers, HostCall, Launch, Storages
 from anneal.uop import Known, Nodes, Op, Recent, Src, UOp, dtypes, toposort
@@ -50,14 +47,14 @@ class _Steps:
         self._written: set[int] = set()
         self.steps: list[tuple[Launch | HostCall, Any]] = []  # each with its programs, or what binds the call
         self._rows = set(map(id, rows))
-        wanted: list[UOp] = []
+        wanted = []
         for n, u in enumerate(roots):
             # each has memory of its own
             wanted.append(u.then(Op.CONTIGUOUS, tag=("root", n)) if u in wanted or is_realized(u) else u)
         made = around_host_calls(wanted, wanted, device.name, self._launched, self._called, dry=True)
         self.results = list(map(memory_of, made))
 
-    def _launched(self, uops: Nodes, lazy: list[UOp], device_name: str, between: Any) -> list[UOp]:
+    def _launched(self, uops: Nodes, lazy: Nodes, device_name: str, between: Any) -> list[UOp]:
         done = {}
         if lazy:
             device = self.device
@@ -66,7 +63,7 @@ class _Steps:
             plan, inputs, hit = schedule.plan_for(schedule.graph(lazy), cost_model, Values())
             here.context.plans_found += hit
             here.context.plans_made += not hit
-            below = {n: storage_of(_memory_below(u)) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
+            below = {n: storage_of(_chain(u)[-1]) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
             rows = self._rows
             over = {n: s for n, s in below.items() if s and (id(s) in rows or self._carried.get(lazy[n]) is s)}
             self._read(inputs)
@@ -147,16 +144,13 @@ class _Part:
             x.run()
 
 
-def _below(u: UOp) -> UOp:
-    """The node that a movement within memory, or an update of a part, is made of."""
-    moves = u.op in (Op.UPDATE, Op.RESHAPE, Op.DETACH) or (u.op is Op.CALL and not u.arg[0].results)
-    return u.src[u.arg[1] if u.op is Op.CALL else 0] if moves else u
-
-
-def _memory_below(u: UOp) -> UOp:
-    while (x := _below(u)) is not u:
-        u = x
-    return u
+def _chain(u: UOp) -> list[UOp]:
+    """The node, and those that it is made of by movements within memory and updates of parts, down to the memory."""
+    out = [u]
+    while u.op in (Op.UPDATE, Op.RESHAPE, Op.DETACH) or (u.op is Op.CALL and not u.arg[0].results):
+        u = u.src[u.arg[1] if u.op is Op.CALL else 0]
+        out.append(u)
+    return out
 
 
 def _as_updates(results: Nodes, leaves: Nodes) -> list[UOp]:
@@ -166,16 +160,9 @@ def _as_updates(results: Nodes, leaves: Nodes) -> list[UOp]:
     Args:
         leaves: what is carried, in the order of the first results.
     """
-    memory = {
-        r: m for r, leaf in zip(results, leaves) if r is not leaf and _memory_below(r) is (m := _memory_below(leaf))
-    }
-    parts = set()
-    for r in memory:
-        u = r
-        while (x := _below(u)) is not u:
-            if u.op is Op.UPDATE and not {*memory.values()}.isdisjoint(toposort(u.src[1:2])):
-                parts.add(u)
-            u = x
+    memory = {r: m for r, leaf in zip(results, leaves) if r is not leaf and _chain(r)[-1] is (m := _chain(leaf)[-1])}
+    updates = {u for r in memory for u in _chain(r) if u.op is Op.UPDATE}
+    parts = {u for u in updates if not {*memory.values()}.isdisjoint(toposort(u.src[1:2]))}
 
     def visit(u: UOp, src: Src) -> UOp:
         return over(u, (src[0], src[1].then(Op.CONTIGUOUS), *src[2:]) if u in parts else src)
@@ -183,8 +170,8 @@ def _as_updates(results: Nodes, leaves: Nodes) -> list[UOp]:
     known: Known = {}
     made = [rebuild(r, visit, known) for r in results] if memory else list(results)
     for n, r in enumerate(results[: len(leaves)]):
-        while r in memory and made[n].op is not Op.UPDATE:
-            made[n] = _below(made[n])
+        if r in memory:
+            made[n] = next((u for u in _chain(made[n]) if u.op is Op.UPDATE), made[n])
     return made
 
 
@@ -228,7 +215,7 @@ class BoundCall(Holding):
 
     def kept_onto(self, inputs: Storages, outputs: Storages, values: Sizes) -> BoundCall:
         """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
-        given, taken = [s.ensure() for s in inputs], [s.ensure() for s in outputs]
+        given, taken = buffers_of(inputs), buffers_of(outputs)
         key = tuple(map(id, (*given, *taken)))
         with self.device.lock:
             found = self._kept.get(key)
@@ -280,7 +267,11 @@ class BoundCall(Holding):
 
 
 class _Turns(BoundCall):
-    """The state that turns have in common: the turn's number, and what is carried, in two buffers each."""
+    """The state that turns have in common: the turn's number, and what is carried, in two buffers each.
+
+    The number lives on the device, slices are read and rows written at it, and what is carried changes between the two
+    buffers: turns are the same calls each time, so many of them are bound, and submitted, together.
+    """
 
     carried: list[Storage]
     pairs: list[list[OpaqueBuffer]]
@@ -507,8 +498,7 @@ def bound(step: HostCall, device: AnyDevice, values: Sizes, tell: Callable[[dict
     Args:
         step: a loop, a choice, or a call of the host.
     """
-    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
-    made = planned_call(step, device).onto(inputs, outputs, step.values)
+    made = planned_call(step, device).onto(buffers_of(step.inputs), buffers_of(step.outputs), step.values)
     made.give(values)
     if isinstance(made, _BoundHostCall):
         made.tell = tell
@@ -523,6 +513,6 @@ def called(step: HostCall) -> Sizes:
         with device.lock:
             planned.kept_onto(step.inputs, step.outputs, step.values).run()
         return {}
-    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
     kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
+    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
     return call_host(step.function, kinds, device, inputs, outputs, step.values)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
-from anneal.runtime import here
+from anneal.runtime import earlier_nodes, here
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing
 from anneal.uop import Src, UOp, const
@@ -129,7 +129,7 @@ def grad(
 
 
 def _nodes_of(t: Tensor) -> Src:
-    return (*leaf_nodes(t), *t._earlier_nodes()) if t.is_leaf else leaf_nodes(t)
+    return (*leaf_nodes(t), *[n for _, n in earlier_nodes([t])]) if t.is_leaf else leaf_nodes(t)
 
 
 def _batched(

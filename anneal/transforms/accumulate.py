@@ -140,10 +140,9 @@ def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> tuple[
                     "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
                 )
     live = {id(t): (t, group) for t, group in zip(own, nodes, strict=True)}
-    for t, before in changed:
-        earlier = tuple([n for n in before if owners.setdefault(n, t) is t])  # it may be another's now
-        if earlier:
-            live[id(t)] = t, (*(live[id(t)][1] if id(t) in live else ()), *earlier)
+    for t, n in changed:
+        if owners.setdefault(n, t) is t:  # it may be another's now
+            live[id(t)] = t, (*(live[id(t)][1] if id(t) in live else ()), n)
     return [t for t, _ in live.values()], [group for _, group in live.values()]
 
 

@@ -19,7 +19,7 @@ from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import detached, reshape
-from anneal.runtime import Fun, Options, base_of, flat, here, mapped, sources_of
+from anneal.runtime import Fun, Options, base_of, earlier_nodes, flat, here, mapped, sources_of
 from anneal.transforms.walks import Path, stand_in
 from anneal.uop import DType, Known, Nodes, Op, Src, UOp, arena, toposort, unique
 
@@ -386,7 +386,8 @@ def flagged(tensors: list[Tensor]) -> list[Tensor]:
     floats = [t for t in tensors if t.uop.dtype.is_float]
     wanting: set[UOp] = set()
     if not here.depth:
-        wanted = {base_of(n) for t in leaves() for n in (*leaf_nodes(t), *t._earlier_nodes())}
+        there = leaves()
+        wanted = {base_of(n) for t in there for n in leaf_nodes(t)} | {base_of(n) for _, n in earlier_nodes(there)}
         for u in toposort([t.uop for t in floats]) if wanted else ():
             if u.op is Op.BUFFER:
                 wants = u in wanted or bool(sources_of(u))

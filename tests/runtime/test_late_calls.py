@@ -84,7 +84,7 @@ def test_late_calls_give_what_calls_without_jit_give(
     situation: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Programs that go on in many ways after a captured call, which is late here from the first one on."""
-    from anneal.runtime.late_calls import CallHistory
+    from anneal.runtime.uses import CallHistory
 
     always = property(lambda self: True, lambda self, value: None)
     monkeypatch.setattr(CallHistory, "late", always, raising=False)

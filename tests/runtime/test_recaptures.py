@@ -157,10 +157,10 @@ def test_a_reason_computes_nothing() -> None:
     holder = Holder()
     holder.scale = [vector() * 2]  # type: ignore[assignment]
     guards = Guards(lambda: holder.scale)
-    assert not guards.failed()
+    assert guards.failure() is None
     assert guards.failure() is None
     lazy = vector() * 3
     holder.scale = [lazy]  # type: ignore[assignment]
-    assert guards.failed()
+    assert guards.failure()
     assert str(guards.failure()) == "Holder.scale: a list of 1 -> a list of 1"
     assert not lazy.is_realized
