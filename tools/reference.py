@@ -160,8 +160,11 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
 def _names(module: ModuleType) -> Iterator[str]:
     if module.__name__ == "anneal.front":
         yield from (name for name in dir(module) if not name.startswith("_"))
-    else:
-        yield from getattr(module, "__all__", ())
+    elif hasattr(module, "__all__"):
+        yield from module.__all__
+    elif (room := module.__name__) != "anneal.array_api":  # the standard says what that one has
+        # what only rooms import is not listed a second time
+        yield from (n for n in dir(module) if n[0] != "_" and _module_of(getattr(module, n)).startswith(room))
 
 
 def _documented_by_its_object(value: Any) -> bool:

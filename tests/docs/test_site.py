@@ -381,3 +381,12 @@ def _search(page: Any, words: str) -> list[str]:
         "all => all.map(a => new URL(a.href).pathname + new URL(a.href).hash)",
     )
     return [link.lstrip("/") for link in links]
+
+
+def test_every_room_of_the_reference_has_something() -> None:
+    """A front door without `__all__` has what is written in its room, but for the array API standard's."""
+    found: Counter[str] = Counter()
+    for page in pages():
+        found[page.uri.split("/")[1]] += len(page.entries) + len(page.values) + len(page.elsewhere)
+    assert "runtime" in found
+    assert [room for room, count in found.items() if not count] == ["array-api"]
