@@ -73,10 +73,12 @@ def _text(what: str, x: Any) -> Any:
     raise DTypeError(f"{what} is a text, not {said(x)}")
 
 
-def need_float(what: str, x: Tensor) -> None:
-    """Raise DTypeError unless `x` is a float tensor."""
+def need_float(what: str, x: Tensor, *others: Tensor | None) -> None:
+    """Raise DTypeError unless `x` is a float tensor, DeviceError unless the others that are given are on its device."""
     if not x.dtype.is_float:
         raise DTypeError(f"{what} must be a float tensor, not {x.dtype.name}; use .float()")
+    if others:
+        same_device(x, *others)
 
 
 def same_device(x: Tensor, *others: Tensor | None) -> None:

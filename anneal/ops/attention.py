@@ -16,7 +16,7 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, common_dtype, detached, expand, iota, named, permute, reduce_axis, reshape, take_rows,
+    broadcast, common_dtype, detached, expand, moved, named, numbered, reduce_axis, reshape, take_rows,
 )  # fmt: skip
 from anneal.ops.precision import no_grad, whole_product
 from anneal.ops.random import key, words
@@ -58,8 +58,7 @@ def scaled_dot_product_attention(
     >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape
     (1, 2, 4)
     """
-    need_float("query", query)
-    same_device(query, key, value, attn_mask)
+    need_float("query", query, key, value, attn_mask)
     q, k, v = _fitting(query, key, value, enable_gqa)
     alike = attn_mask is None or math.prod(attn_mask.uop.shape[:-2]) == 1  # for all heads
     if alike and not dropout_p and not here.names and (turns := _turns(query.device, q, k)) > 1:
@@ -112,8 +111,7 @@ def _exponentials(
 
 def _weighted(weights: UOp, v: UOp) -> UOp:
     """weights (..., l, s) and v (..., s, v) to (..., l, v, 1): the sums over s."""
-    n = len(v.shape) - 2
-    return _products(weights, permute(v, (*range(n), n + 1, n)))
+    return _products(weights, moved(v, -1, -2))
 
 
 def _products(a: UOp, b: UOp) -> UOp:
@@ -172,7 +170,7 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
             raise ShapeError(f"{_NAME}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
         times = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
-    leads = {t.shape[:-2] for t in (query, key, value)}
+    leads = {t.uop.shape[:-2] for t in (query, key, value)}
     if len(leads) > 1 and min(query.ndim, key.ndim, value.ndim) > 1:
         lead = broadcast_shapes(*leads)
         query, key, value = [t.expand((*lead, *t.shape[-2:])) for t in (query, key, value)]
@@ -198,9 +196,8 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
     if is_causal:
         if attn_mask is not None:
             raise ShapeError(f"{_NAME}: give attn_mask or is_causal=True, not both")
-        *lead, rows, columns = scores.shape
-        n = len(lead)
-        later = expand(iota(rows, n, n + 2), scores.shape) < expand(iota(columns, n + 1, n + 2), scores.shape)
+        n = len(scores.shape)
+        later = numbered(scores.shape, n - 2) < numbered(scores.shape, n - 1)
         return later.where(low, scores), later
     if attn_mask is None:
         return scores, None

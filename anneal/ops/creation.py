@@ -15,7 +15,7 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, number
 from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
-from anneal.ops.nodes import Number, broadcast, check_fits, iota, row_shape, weak_dtype
+from anneal.ops.nodes import Number, broadcast, check_fits, iota, numbered, row_shape, weak_dtype
 from anneal.uop import DType, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
@@ -111,7 +111,7 @@ def eye(
             [0., 1.]], dtype=float32)
     """
     shape = _sizes((n, n if m is None else m))
-    same = broadcast(iota(shape[0], 0, 2), shape).eq(broadcast(iota(shape[1], 1, 2), shape))
+    same = numbered(shape, 0).eq(numbered(shape, 1))
     return fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
 

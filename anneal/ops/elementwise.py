@@ -393,7 +393,7 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
             return out if max is None else halved(binary(out, Op.MIN, max))
         both = x.eq(min) & x.eq(max)  # all is the element's own, as in torch
         same = choose(both, x, halved(binary(out, Op.MIN, max)))
-        return out._new(by_rule("equal", clipped(x, min, max).uop, same.uop), same)
+        return standing_for(clipped(x, min, max), same)
     inside: Any = None if min is None else x > min
     if max is not None:
         inside = x < max if inside is None else inside & (x < max)
@@ -416,6 +416,16 @@ def halved(out: Tensor) -> Tensor:
     beyond = alu(Op.LT, (a, c) if u.op is Op.MAX else (c, a))
     same = a.eq(c).where(a * 0.5, beyond.where(c, a))
     return out._new(by_rule("equal", u, same))
+
+
+def sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
+    """`value`, whose slope in `x` is known."""
+    return x._new(by_rule("slope", value.uop, x.uop, slope.uop))
+
+
+def standing_for(value: Tensor, equal: Tensor) -> Tensor:
+    """`value`, whose derivatives are those of `equal`."""
+    return value._new(by_rule("equal", value.uop, equal.uop), equal)
 
 
 def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:

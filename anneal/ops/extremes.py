@@ -17,8 +17,7 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import DTypeLike
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, detached, elementwise, inverse, iota, named, pad, permute, reduce_axis, reduce_node, reshape,
-    shrink,
+    Number, broadcast, detached, elementwise, expand, moved, named, numbered, pad, reduce_axis, reduce_node, reshape, shrink,
 )  # fmt: skip
 from anneal.ops.reduce import Axes, folded, reduced
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes, reduce_identity
@@ -172,11 +171,10 @@ def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
     n = u.shape[at]
     if n == 0:
         raise PositionError(f"shape {shape} has nothing to choose from along axis {axis}")
-    best = broadcast(reduce_axis(u, op, (at,)), u.shape)
+    best = expand(reduce_axis(u, op, (at,)), u.shape)
     hit = u.eq(best) | u.ne(u) if u.dtype.is_float else u.eq(best)
-    place = broadcast(iota(n, at, len(u.shape)), u.shape)
     none = n if isinstance(n, UOp) else const(_INT32, n)
-    first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
+    first = reduce_node(elementwise(Op.WHERE, (hit, numbered(u.shape, at), none), u.shape), Op.MIN, (at,), True)
     first = named("argmax" if op is Op.MAX else "argmin", first, u, arguments=at)
     if axis is None:
         return x._new_plain(reshape(first, (1,) * len(shape) if keepdim else ()))
@@ -313,7 +311,7 @@ def _running_extreme(
     # The last place up to here that was the extreme when its turn came: a running maximum of places.
     hit = u.eq(values.uop)
     hit = hit | u.ne(u) if u.dtype.is_float else hit
-    places = hit.where(broadcast(iota(u.shape[at], at, len(u.shape)), u.shape), 0)
+    places = hit.where(numbered(u.shape, at), 0)
     indices = _running(x._new_plain(places), _fold(Op.MAX), places, at)
     return ValuesIndices(selected(x, values, indices, at), indices)
 
@@ -387,12 +385,11 @@ def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
     at = axis_of(axis, len(u.shape))
     if not u.shape or most(u.shape[at]) < 2:
         return x._new(u)
-    order = [i for i in range(len(u.shape)) if i != at] + [at]
-    moved = permute(u, order)
-    n, rows = moved.shape[-1], u.shape
+    last = moved(u, at, -1)
+    n, rows = last.shape[-1], u.shape
     # what follows the end changes nothing before it
-    scanned = _scan(_filled(moved, (0, most(n) - n), fold.nothing(u.dtype)), fold)
-    out = permute(shrink(scanned, tuple([(0, m) for m in moved.shape])), inverse(order))
+    scanned = _scan(_filled(last, (0, most(n) - n), fold.nothing(u.dtype)), fold)
+    out = moved(shrink(scanned, ((0, n),)), -1, at)
     sized = isinstance(fold.join, Op) and all(isinstance(m, int) for m in rows)
     return x._new(by_rule("running", out, u, arguments=(fold.join, n, math.prod(rows[at + 1 :]))) if sized else out)
 
@@ -460,6 +457,6 @@ def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
     """Running `fold` along a short last axis: each position reduces what stands at or before it."""
     *rest, n = u.shape
     shape = (*rest, n, n)
-    row, column = [broadcast(iota(n, axis, 2), (n, n)) for axis in (0, 1)]
+    below = numbered((n, n), 0) >= numbered((n, n), 1)
     spread = broadcast(reshape(u, (*rest, 1, n)), shape)
-    return fold.along(broadcast(row >= column, shape).where(spread, fill), len(shape) - 1)
+    return fold.along(broadcast(below, shape).where(spread, fill), len(shape) - 1)

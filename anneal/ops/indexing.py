@@ -16,7 +16,7 @@ from anneal.ops.arguments import function
 from anneal.ops.checks import Shape, axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
-from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, permute, reshape, take_rows, wrapped
+from anneal.ops.nodes import Number, broadcast, elementwise_where, iota, moved, numbered, reshape, take_rows, wrapped
 from anneal.ops.precision import kept
 from anneal.runtime import here
 from anneal.uop import Ints, Op, UOp, dtypes
@@ -145,9 +145,8 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
     i = places(x, i, at)
     if not x.ndim:
         return x._new(reshape(elementwise_where(i, broadcast(x.uop, i.shape)), ()))
-    order = [at, *[a for a in range(x.ndim) if a != at]]
-    got = take_rows(permute(x.uop, order), reshape(i, (math.prod(i.shape),)))
-    return x._new(permute(got, inverse(order)))
+    got = take_rows(moved(x.uop, at, 0), reshape(i, (math.prod(i.shape),)))
+    return x._new(moved(got, 0, at))
 
 
 @function
@@ -253,7 +252,7 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
     for a, m in enumerate(s):
         stride //= max(m, 1)
         if m != 1 or a == at:
-            here = broadcast(i if a == at else iota(i.shape[a], a, len(s)), i.shape)
+            here = i if a == at else numbered(i.shape, a)
             position = nodes.meet(Op.ADD, position, here * stride if stride != 1 else here)
     if position is None:
         position = i
@@ -302,10 +301,9 @@ def by_rows(x: Tensor, at: int, i: UOp, given: Tensor, error: type[ShapeError], 
     if len(i.shape) != 1 or given.shape != wanted:
         raise error(f"an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
     i = places(x, i, at)
-    order = [at, *[a for a in range(x.ndim) if a != at]]
-    value = permute(given.uop.cast(x.uop.dtype), order)
+    value = moved(given.uop.cast(x.uop.dtype), at, 0)
     value = reshape(value, (i.shape[0], math.prod(value.shape[1:])))
-    return x._new(permute(write(permute(x.uop, order), i, value), inverse(order)), given)
+    return x._new(moved(write(moved(x.uop, at, 0), i, value), 0, at), given)
 
 
 # -- masks ------------------------------------------------------------------------------------------------------------

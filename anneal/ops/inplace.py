@@ -16,7 +16,7 @@ from anneal.ops.arguments import alias, changing, checked, flag, function
 from anneal.ops.checks import broadcast_shapes, is_tensor
 from anneal.ops.elementwise import Operand, beside
 from anneal.ops.inputs import computes, scales
-from anneal.ops.nodes import Number, broadcast, detached, iota
+from anneal.ops.nodes import Number, broadcast, detached, iota, numbered
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
@@ -335,7 +335,7 @@ def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
         row = row % (s[1] + 1)
     row, hit = broadcast(row, s), broadcast(const(dtypes.bool_, True), s)
     for axis in range(1, len(s)):
-        hit = hit & row.eq(broadcast(iota(s[axis], axis, len(s)), s))
+        hit = hit & row.eq(numbered(s, axis))
     return x.masked_fill(x._new_plain(hit), fill_value)
 
 

@@ -224,8 +224,4 @@ def at_places(x: Tensor, index: tuple[Any, ...]) -> Tensor:
         shape.append(n)
     rows, position, wide, _ = nodes.lay_out(nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape)), picks)
     got = nodes.reshape(nodes.take_rows(rows, position), (*wide, *rows.shape[1:]))
-    if wide:  # the axis of the slice goes to its place
-        order = list(range(1, len(got.shape)))
-        order.insert(front, 0)
-        got = nodes.permute(got, order)
-    return x._new(got)
+    return x._new(nodes.moved(got, 0, front) if wide else got)  # the axis of the slice goes to its place

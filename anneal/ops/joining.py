@@ -16,7 +16,7 @@ from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, ne
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import broadcast, every, pad, permute, reshape, row_shape, shrink
+from anneal.ops.nodes import broadcast, cut, every, moved, pad, permute, reshape, row_shape, shrink
 from anneal.uop import Op, dtypes, promote
 
 _BOOL = dtypes.bool_
@@ -162,7 +162,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     if not size:  # of nothing there are as many, all empty
         s = x.shape
         return x.narrow(a, 0, 0).reshape(*s[:a], n // step + 1, *s[a + 1 :], 0)
-    u = permute(x.uop, [i for i in range(x.ndim) if i != a] + [a])
+    u = moved(x.uop, a, -1)
     rest = u.shape[:-1]
     out = (n - size) // step + 1
     # `size` copies laid end to end and read back in rows one longer: row j starts j elements further on
@@ -193,8 +193,7 @@ def members_of(first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[l
 
 
 def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
-    pairs = tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(x.shape)])
-    return x._new(shrink(x.uop, pairs))
+    return x._new(cut(x.uop, axis, begin, end))
 
 
 @function(view=True)

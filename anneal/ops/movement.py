@@ -261,7 +261,7 @@ def roll(
         # two copies side by side, seen through a window
         twice = broadcast(nodes.reshape(u, (*s[:at], 1, *s[at:])), (*s[:at], 2, *s[at:]))
         twice = nodes.reshape(twice, (*s[:at], 2 * n, *s[at + 1 :]))
-        u = nodes.shrink(twice, tuple([(begin, begin + n) if i == at else (0, m) for i, m in enumerate(s)]))
+        u = nodes.cut(twice, at, begin, begin + n)
     return x._new(u)
 
 

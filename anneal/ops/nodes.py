@@ -66,12 +66,20 @@ def permute(x: UOp, order: Sequence[int]) -> UOp:
     return UOp(Op.PERMUTE, x.dtype, (x,), axes)
 
 
+def moved(x: UOp, axis: int, to: int) -> UOp:
+    """`x` with one axis at another place; the others keep their order."""
+    n = len(x.shape)
+    order = list(range(n))
+    order.insert(to % n, order.pop(axis))
+    return permute(x, order)
+
+
 def pad(x: UOp, pairs: Pairs) -> UOp:
     """`x` with zeros before and after on each axis, or on each of the last ones."""
     pairs = ((0, 0),) * (len(x.shape) - len(pairs)) + pairs
     if SYMBOLIC.seen:
         pairs = tuple([sizes(p) for p in pairs])
-    return x if all(p == (0, 0) for p in pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
+    return x if pairs == ((0, 0),) * len(pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
 
 
 def shrink(x: UOp, pairs: Pairs) -> UOp:
@@ -80,7 +88,7 @@ def shrink(x: UOp, pairs: Pairs) -> UOp:
         pairs = (*[(0, n) for n in x.shape[: -len(pairs)]], *pairs)
     if SYMBOLIC.seen:
         pairs = tuple([sizes(p) for p in pairs])
-    if all(b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)):
+    if False not in [b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)]:
         return x
     return UOp(Op.SHRINK, x.dtype, (x,), pairs)
 
@@ -97,6 +105,11 @@ def to_memory(x: UOp, shape: Shape) -> UOp:
     if SYMBOLIC.seen and symbolic_arg(x.shape):
         x = pad(x, tuple([(0, most - n) for most, n in zip(widest(x.shape), x.shape, strict=True)]))
     return reshape(x, shape)
+
+
+def cut(x: UOp, axis: int, begin: Size, end: Size) -> UOp:
+    """The part [begin, end) of one axis."""
+    return shrink(x, tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(x.shape)]))
 
 
 def flip(x: UOp, axes: Ints) -> UOp:
@@ -127,6 +140,11 @@ def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
     return u if ndim == 1 else reshape(u, row_shape(n, axis, ndim))
 
 
+def numbered(shape: Shape, axis: int) -> UOp:
+    """The place along one axis of each element of an array of `shape`."""
+    return expand(iota(shape[axis], axis, len(shape)), shape)
+
+
 def row_shape(n: Size, axis: int, ndim: int) -> Shape:
     """The shape of a row along `axis` of `ndim` axes: n there, 1 elsewhere."""
     return (1,) * axis + (n,) + (1,) * (ndim - axis - 1)
@@ -140,8 +158,7 @@ def every(u: UOp, axis: int, step: int) -> UOp:
     out = -(-s[axis] // step)
     u = pad(u, tuple([(0, out * step - n if i == axis else 0) for i, n in enumerate(s)]))
     u = reshape(u, (*s[:axis], out, step, *s[axis + 1 :]))
-    u = shrink(u, tuple([(0, 1 if i == axis + 1 else n) for i, n in enumerate(u.shape)]))
-    return reshape(u, (*s[:axis], out, *s[axis + 1 :]))
+    return reshape(cut(u, axis + 1, 0, 1), (*s[:axis], out, *s[axis + 1 :]))
 
 
 def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
@@ -152,7 +169,7 @@ def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
     u = reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
     u = pad(u, tuple([(0, step - 1 if i == axis + 1 else 0) for i in range(len(s) + 1)]))
     u = reshape(u, (*s[:axis], s[axis] * step, *s[axis + 1 :]))
-    return shrink(u, tuple([(0, length if i == axis else n) for i, n in enumerate(u.shape)]))
+    return cut(u, axis, 0, length)
 
 
 def diagonal(u: UOp) -> UOp:
@@ -257,8 +274,7 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
         return _put_row(u, reshape(index, ()), reshape(value.cast(u.dtype), (1, *rest)))
     if n == 1:  # nothing to be sorted, or added to zeros
         at = broadcast(reshape(index, (1,) * len(u.shape)), u.shape)
-        here = broadcast(iota(v, 0, len(u.shape)), u.shape).eq(at)
-        return here.where(broadcast(reshape(value.cast(u.dtype), (1, *rest)), u.shape), u)
+        return numbered(u.shape, 0).eq(at).where(broadcast(reshape(value.cast(u.dtype), (1, *rest)), u.shape), u)
     written = largest_at(index, iota(n), v, apart)
     hit = broadcast(reshape(written >= 0, (v, 1)), (v, d))
     new = take_rows(reshape(value.cast(u.dtype), (n, d)), written)
@@ -282,17 +298,22 @@ def largest_at(index: UOp, value: UOp, v: Size, apart: bool = False) -> UOp:
     place, target = broadcast(iota(n), (n,)), index
     if not apart:
         if value.op is not Op.IOTA:
-            place = UOp(Op.ARGSORT, _INT32, (value,))
+            place = sorting(value)
         placed = take_rows(index, place)
-        order = UOp(Op.ARGSORT, _INT32, (placed,))
+        order = sorting(placed)
         placed, place = take_rows(placed, order), take_rows(place, order)
         following = pad(shrink(placed, ((1, n),)), ((0, 1),))
         last = broadcast(iota(n).eq(n - 1), (n,)) | placed.ne(following)
         target = last.where(placed, -1)
-    number = UOp(Op.SCATTER_ADD, _INT32, (target, reshape(place + 1, (n, 1))), (v,))
-    number = reshape(number, (v,))  # 1 for the first value
+    number = sum_into(target, place + 1, v)  # 1 for the first value
     found = (const(_INT32, 0) < number).where(take_rows(value, number - 1), least)
     return by_rule("largest", found, index, value)
+
+
+def sum_into(index: UOp, value: UOp, v: int) -> UOp:
+    """`v` sums of the elements of `value` whose index is theirs."""
+    rows = reshape(value, (index.shape[0], 1))
+    return reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, rows), (v,)), (v,))
 
 
 def is_looked_up(begin: Size | None) -> bool:
@@ -325,6 +346,11 @@ def _put_row(u: UOp, at: UOp, row: UOp, axis: int = 0) -> UOp:
 
 
 # -- the order of rows of integers, as nodes --------------------------------------------------------------------------
+
+
+def sorting(row: UOp) -> UOp:
+    """The positions that sort a row of integers; equal ones keep their order."""
+    return UOp(Op.ARGSORT, _INT32, (row,))
 
 
 COUNTED = 256  # up to here the rank of an element in its row is counted
@@ -368,11 +394,10 @@ def first_by_blocks(ranked: UOp, k: int) -> UOp:
     count = -(-n // width)
     filled = pad(ranked, ((0, count * width - n),))
     blocks = reshape((iota(count * width) < n).where(filled, _INT32.max), (count, width))
-    first = UOp(Op.ARGSORT, _INT32, (reduce_node(blocks, Op.MIN, (1,), False),))
-    chosen = shrink(first, ((0, k),))
-    chosen = take_rows(chosen, UOp(Op.ARGSORT, _INT32, (chosen,)))  # as they lie in the row
-    order = UOp(Op.ARGSORT, _INT32, (reshape(take_rows(blocks, chosen), (k * width,)),))
-    places = broadcast(reshape(chosen * width, (k, 1)), (k, width)) + broadcast(iota(width), (k, width))
+    chosen = shrink(sorting(reduce_node(blocks, Op.MIN, (1,), False)), ((0, k),))
+    chosen = take_rows(chosen, sorting(chosen))  # as they lie in the row
+    order = sorting(reshape(take_rows(blocks, chosen), (k * width,)))
+    places = broadcast(reshape(chosen * width, (k, 1)), (k, width)) + numbered((k, width), 1)
     return take_rows(reshape(places, (k * width,)), shrink(order, ((0, k),)))
 
 
@@ -381,7 +406,7 @@ def sorted_places(ranked: UOp, first: int | None = None) -> UOp:
     order."""
     *rest, n = ranked.shape
     if not rest:
-        place = UOp(Op.ARGSORT, _INT32, (ranked,))
+        place = sorting(ranked)
     else:
         place = _sorted_together(ranked) if isinstance(n, int) and n > COUNTED else _counted(ranked)
     k = n if first is None else first
@@ -392,10 +417,11 @@ def sorted_places(ranked: UOp, first: int | None = None) -> UOp:
 def _counted(ranked: UOp) -> UOp:
     """`sorted_places` of short rows."""
     *rest, n = ranked.shape
-    square, last = (*rest, n, n), (len(rest) + 1,)
+    at = len(rest)
+    square, last = (*rest, n, n), (at + 1,)
     mine = broadcast(reshape(ranked, (*rest, n, 1)), square)
     other = broadcast(reshape(ranked, (*rest, 1, n)), square)
-    i, j = [broadcast(iota(n, axis, 2), square) for axis in (0, 1)]
+    i, j = numbered(square, at), numbered(square, at + 1)
     before = (other < mine) | (other.eq(mine) & (j < i))
     rank = reduce_node(before.cast(_INT32), Op.ADD, last, False)
     # position r of the result holds the one element whose rank is r
@@ -406,8 +432,8 @@ def _counted(ranked: UOp) -> UOp:
 def _sorted_together(ranked: UOp) -> UOp:
     """`sorted_places` of rows by one sort of all, and another that brings the rows together again."""
     shape, length = ranked.shape, const(_INT32, ranked.shape[-1])
-    order = UOp(Op.ARGSORT, _INT32, (reshape(ranked, (math.prod(shape),)),))
-    order = take_rows(order, UOp(Op.ARGSORT, _INT32, (order // length,)))
+    order = sorting(reshape(ranked, (math.prod(shape),)))
+    order = take_rows(order, sorting(order // length))
     return reshape(order % length, shape)
 
 

@@ -16,7 +16,8 @@ from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, inverse, iota, lay_out, pad, permute, put_rows, reduce_node, reshape, row_shape, shrink, take_rows,
+    broadcast, inverse, iota, lay_out, numbered, pad, permute, put_rows, reduce_node, reshape, row_shape, shrink,
+    sum_into, take_rows,
 )  # fmt: skip
 from anneal.ops.operators import parsed
 from anneal.ops.precision import kept
@@ -66,16 +67,16 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     v, n, dtype = u.shape[0], i.shape[0], u.dtype
     if dtype is _BOOL:
         raise DTypeError("scatter_reduce: takes numbers, not bools; use .int() first")
-    count = _sum_into(i, broadcast(const(_INT32, 1), (n,)), v)
+    count = sum_into(i, broadcast(const(_INT32, 1), (n,)), v)
     hit = const(_INT32, 0) < count
     if reduce in ("sum", "mean"):
         base = u if include_self else hit.where(const(dtype, 0), u)
-        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + _sum_into(i, new, v))
+        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + sum_into(i, new, v))
         if reduce == "mean":
             terms = count + 1 if include_self else Op.MAX(count, const(_INT32, 1))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
     elif reduce == "prod":
-        here = broadcast(reshape(i, (1, n)), (v, n)).eq(broadcast(iota(v, 0, 2), (v, n)))
+        here = broadcast(reshape(i, (1, n)), (v, n)).eq(numbered((v, n), 0))
         terms = here.where(broadcast(reshape(value, (1, n)), (v, n)), 1)
         product = reduce_node(terms, Op.MUL, (1,), False)
         base = u if include_self else hit.where(const(dtype, 1), u)
@@ -91,10 +92,10 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             # the gradient of an extreme is shared evenly by all that are equal to it
             mine = u.eq(out)
             theirs = value.eq(take_rows(out, i))
-            total = mine.cast(_INT32) + _sum_into(i, theirs.cast(_INT32), v)
+            total = mine.cast(_INT32) + sum_into(i, theirs.cast(_INT32), v)
             mine = mine if include_self else mine & Op.NOT(hit)  # counted above all the same
             zero = const(dtype, 0)
-            sums = mine.where(u, zero) + _sum_into(i, theirs.where(value, zero), v)
+            sums = mine.where(u, zero) + sum_into(i, theirs.where(value, zero), v)
             out = by_rule("equal", out, sums / total.cast(dtype))
     return x._new(reshape(broadcast(out, (v,)), x.shape), given)
 
@@ -105,7 +106,7 @@ def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, U
     if width != 1:
         wide = broadcast(reshape(index, (n, 1)), (n, width))
         inside = (wide >= 0) & (wide < rows)
-        place = wide * width + broadcast(iota(width, 1, 2), (n, width))
+        place = wide * width + numbered((n, width), 1)
         index = inside.where(place, -1)
     flat = reshape(x.uop, (rows * width,))
     return flat, reshape(index, (n * width,)), reshape(value, (n * width,))
@@ -165,7 +166,7 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     at = axis_of(dim, x.ndim)
     i = places(x, index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
-    count = _sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
+    count = sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
     hit = x._new_plain(reshape(const(_INT32, 0) < count, row_shape(n, at, x.ndim) if x.ndim else ()))
     return x.masked_fill(hit, value)
 
@@ -204,12 +205,6 @@ def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool
     Tensor([0, 1, 3], dtype=int32)
     """
     return x._lift(boundaries).searchsorted(x, right, out_int32=out_int32)
-
-
-def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
-    """`v` sums of the elements of `value` whose index is theirs."""
-    n = index.shape[0]
-    return reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, reshape(value, (n, 1))), (v,)), (v,))
 
 
 def _places(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:
@@ -346,8 +341,7 @@ def _triangle(name: str, lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
     s = x.shape
     if len(s) < 2:
         raise PositionError(f"needs two axes or more, not shape {s}")
-    row = broadcast(iota(s[-2], 0, 2), s[-2:])
-    column = broadcast(iota(s[-1], 1, 2), s[-2:])
+    row, column = numbered(s[-2:], 0), numbered(s[-2:], 1)
     diagonal = max(-most(s[-2]), min(diagonal, most(s[-1])))  # further off there is none, and sums may not fit int32
     edge = row + diagonal if diagonal else row
     keep = edge >= column if lower else column >= edge

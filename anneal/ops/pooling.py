@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
-from anneal.ops.nodes import broadcast, expand, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink
+
+from anneal.ops.nodes import (  # isort: skip
+    broadcast, expand, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, shrink,
+)  # fmt: skip
 from anneal.ops.reduce import root, size_power
 from anneal.uop import Op, UOp, by_rule, const, dtypes
 
@@ -297,7 +300,7 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
         out = reduce_node(blocks, op, (axis + 1,), False)
         out = first_of_largest(out, blocks, (axis + 1,)) if wants else out
         return out * (m / n) if op is Op.ADD else out
-    row, column = iota(m, 0, 2), broadcast(iota(n, 1, 2), (m, n))
+    row, column = iota(m, 0, 2), numbered((m, n), 1)
     first = row * n // m
     last = (row * n + (n + m - 1)) // m
     beyond = (column < broadcast(first, (m, n))) | (column >= broadcast(last, (m, n)))

@@ -10,12 +10,12 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import axes_of, axis_of
-from anneal.ops.elementwise import beside, choose, floats_of, real_node
+from anneal.ops.elementwise import beside, choose, floats_of, real_node, sloped, unary
 from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
 from anneal.ops.precision import largest_of, power, whole
-from anneal.uop import Op, UOp, by_rule
+from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
 
 Axes = int | Sequence[int] | None
@@ -228,11 +228,11 @@ def root(x: Tensor, p: float) -> Tensor:
     """The p-th root of what is not negative, with slope 0 at 0: the lengths of vectors, where all lie in
     one point.
     """
-    length = x.sqrt() if p == 2 else x ** (1.0 / p)
+    length = unary(x, Op.SQRT) if p == 2 else x ** (1.0 / p)
     zero = length.eq(0.0)
     safe = choose(zero, 1.0, x)
-    slope = choose(zero, 0.0, 0.5 / safe.sqrt() if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
-    return x._new(by_rule("slope", length.uop, x.uop, slope.uop))
+    slope = choose(zero, 0.0, 0.5 / unary(safe, Op.SQRT) if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
+    return sloped(length, x, slope)
 
 
 def size_power(x: Tensor, p: float) -> Tensor:
@@ -240,8 +240,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     size = x.abs()
     zero = size.eq(0.0)
     slope = choose(zero, 0.0, x.sign() * choose(zero, 1.0, size) ** (p - 1.0) * p)
-    value = size**p
-    return x._new(by_rule("slope", value.uop, x.uop, slope.uop))
+    return sloped(size**p, x, slope)
 
 
 @function(autocast="float32", single=True)

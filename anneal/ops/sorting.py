@@ -12,14 +12,17 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, said
-from anneal.ops.elementwise import choose, floats_of
+from anneal.ops.elementwise import choose, floats_of, standing_for
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
-from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, inverse, keys, permute, reshape, sorted_places
+
+from anneal.ops.nodes import (  # isort: skip
+    COUNTED, broadcast, first_by_blocks, keys, moved, permute, reshape, sorted_places, sum_into,
+)  # fmt: skip
 from anneal.ops.precision import kept
 from anneal.ops.reduce import Axes
-from anneal.uop import Op, UOp, by_rule, const, dtypes
+from anneal.uop import const, dtypes
 
 _INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.
@@ -53,9 +56,7 @@ def _first_places(x: Tensor, at: int, descending: bool, first: int | None = None
     ranked = keys(x._kept(), descending)
     if not ranked.shape:
         return x._new_plain(const(_INT32, 0))
-    order = [i for i in range(len(ranked.shape)) if i != at] + [at]
-    place = sorted_places(permute(ranked, order), first)
-    return x._new_plain(permute(place, inverse(order)))
+    return x._new_plain(moved(sorted_places(moved(ranked, at, -1), first), -1, at))
 
 
 @function
@@ -158,8 +159,8 @@ def _shared(rows: Tensor, value: Tensor) -> Tensor:
         return value
     picked = value.detach().unsqueeze(-1)
     hit = rows.eq(picked) | (rows.isnan() & picked.isnan())
-    same = choose(hit, rows, 0.0).sum(-1) / hit.sum(-1).cast(rows.dtype)
-    return value._new(by_rule("equal", value.uop, same.uop))
+    same = choose(hit, rows, 0.0).sum(-1) / hit.sum(-1).cast(rows.uop.dtype)
+    return standing_for(value, same)
 
 
 median, nanmedian = family(
@@ -307,13 +308,9 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"bincount: weights have the shape of the elements, {x.shape}, not {weights.shape}")
     places = x.uop.cast(_INT32)
-
-    def made(each: UOp) -> UOp:
-        return reshape(UOp(Op.SCATTER_ADD, each.dtype, (places, reshape(each, (n, 1))), (minlength,)), (minlength,))
-
     if weights is None:
-        return x._new_plain(made(broadcast(const(_INT32, 1), (n,))))
-    return weights._new(kept("bincount", x.device, (weights.uop,), made))
+        return x._new_plain(sum_into(places, broadcast(const(_INT32, 1), (n,)), minlength))
+    return weights._new(kept("bincount", x.device, (weights.uop,), lambda each: sum_into(places, each, minlength)))
 
 
 @function

@@ -10,14 +10,14 @@ from anneal.errors import DTypeError, PositionError, SettingError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, said, whole
-from anneal.ops.elementwise import beside, choose, floats_of, real_node
+from anneal.ops.elementwise import beside, choose, floats_of, real_node, standing_for
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, iota, row_shape
 from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, quantiles, taken
-from anneal.uop import by_rule, const, dtypes
+from anneal.uop import const, dtypes
 
 _CDIST_MODES = "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"
 
@@ -57,8 +57,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_
         return out
     # of equal largest differences each has the whole gradient, as in torch
     size = apart.abs()
-    same = choose(size.eq(size.amax(-1, True).detach()), size, 0.0).sum(-1)
-    return out._new(by_rule("equal", out.uop, same.uop))
+    return standing_for(out, choose(size.eq(size.amax(-1, True).detach()), size, 0.0).sum(-1))
 
 
 @function(functional=True, method=False)
