@@ -32,7 +32,7 @@ from anneal.ops.further import fmax as fmax, fmin as fmin, float_power as float_
 from anneal.ops.gamma import lgamma as lgamma, digamma as digamma, erfcx as erfcx, ndtr as ndtr, log_ndtr as log_ndtr, ndtri as ndtri, entr as entr, xlog1py as xlog1py, i0 as i0, i0e as i0e, i1 as i1, i1e as i1e, modified_bessel_k0 as modified_bessel_k0, modified_bessel_k1 as modified_bessel_k1, scaled_modified_bessel_k0 as scaled_modified_bessel_k0, scaled_modified_bessel_k1 as scaled_modified_bessel_k1, bessel_j0 as bessel_j0, bessel_j1 as bessel_j1, bessel_y0 as bessel_y0, bessel_y1 as bessel_y1, spherical_bessel_j0 as spherical_bessel_j0
 from anneal.ops.images import interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, fold as fold, affine_grid as affine_grid, grid_sample as grid_sample, channel_shuffle as channel_shuffle
 from anneal.ops.indexing import gather as gather, index_select as index_select, rows as rows, take as take, scatter_add as scatter_add, scatter as scatter, index_add as index_add, where as where, masked_fill as masked_fill, one_hot as one_hot
-from anneal.ops.inplace import add_ as add_, sub_ as sub_, mul_ as mul_, div_ as div_, clamp_ as clamp_, lerp_ as lerp_, copy_ as copy_, fill_ as fill_, fill_diagonal_ as fill_diagonal_, zero_ as zero_, uniform_ as uniform_, normal_ as normal_, log_normal_ as log_normal_, exponential_ as exponential_, cauchy_ as cauchy_, geometric_ as geometric_, bernoulli_ as bernoulli_, random_ as random_
+from anneal.ops.inplace import add_ as add_, copy_ as copy_, fill_ as fill_, fill_diagonal_ as fill_diagonal_, zero_ as zero_, uniform_ as uniform_, normal_ as normal_, log_normal_ as log_normal_, exponential_ as exponential_, cauchy_ as cauchy_, geometric_ as geometric_, bernoulli_ as bernoulli_, random_ as random_
 from anneal.ops.joining import unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, hstack as hstack, dstack as dstack, column_stack as column_stack, vstack as vstack
 from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
 from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_not as bitwise_not, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor, neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, angle as angle
@@ -162,15 +162,21 @@ def unique_consecutive(x: Tensor, return_inverse: bool=False, return_counts: boo
     r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
 def subtract(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
     r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
+def sub_(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
+    r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
 def subtract_(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
     r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
 def multiply(x: Tensor, other: Operand) -> Tensor:
+    r"""x * other; a logical and on bools."""
+def mul_(x: Tensor, other: Operand) -> Tensor:
     r"""x * other; a logical and on bools."""
 def multiply_(x: Tensor, other: Operand) -> Tensor:
     r"""x * other; a logical and on bools."""
 def divide(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
     r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def true_divide(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
+    r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+def div_(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
     r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
 def divide_(x: Tensor, other: Operand, rounding_mode: str | None=None) -> Tensor:
     r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
@@ -187,11 +193,16 @@ def fmod_(x: Tensor, other: Operand) -> Tensor:
 def pow_(x: Tensor, other: Operand) -> Tensor:
     r"""x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0."""
+def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
+    r"""x + weight * (end - x)."""
 def addcmul_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
     r"""x + value * a * b; of integers alone with the whole part of `value`."""
 def addcdiv_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
     r"""x + value * a / b."""
 def clip(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tensor:
+    r"""The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
+    number has no gradient; one that equals a bound's element shares it evenly with that."""
+def clamp_(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tensor:
     r"""The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
     number has no gradient; one that equals a bound's element shares it evenly with that."""
 def clip_(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tensor:
@@ -977,11 +988,15 @@ class Methods(Handle):
         r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def subtract(self, other: Operand, alpha: Number=1) -> Tensor:
         r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
+    def sub_(self, other: Operand, alpha: Number=1) -> Tensor:
+        r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def subtract_(self, other: Operand, alpha: Number=1) -> Tensor:
         r"""x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools."""
     def mul(self, other: Operand) -> Tensor:
         r"""x * other; a logical and on bools."""
     def multiply(self, other: Operand) -> Tensor:
+        r"""x * other; a logical and on bools."""
+    def mul_(self, other: Operand) -> Tensor:
         r"""x * other; a logical and on bools."""
     def multiply_(self, other: Operand) -> Tensor:
         r"""x * other; a logical and on bools."""
@@ -990,6 +1005,8 @@ class Methods(Handle):
     def divide(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
         r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def true_divide(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
+        r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
+    def div_(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
         r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
     def divide_(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
         r"""x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype."""
@@ -1025,6 +1042,8 @@ class Methods(Handle):
         r"""The smaller of each pair; nan if either is nan. At a tie each side has half the gradient."""
     def lerp(self, end: Operand, weight: Operand) -> Tensor:
         r"""x + weight * (end - x)."""
+    def lerp_(self, end: Operand, weight: Operand) -> Tensor:
+        r"""x + weight * (end - x)."""
     def addcmul(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
         r"""x + value * a * b; of integers alone with the whole part of `value`."""
     def addcmul_(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
@@ -1037,6 +1056,9 @@ class Methods(Handle):
         r"""The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
         number has no gradient; one that equals a bound's element shares it evenly with that."""
     def clip(self, min: Operand | None=None, max: Operand | None=None) -> Tensor:
+        r"""The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
+        number has no gradient; one that equals a bound's element shares it evenly with that."""
+    def clamp_(self, min: Operand | None=None, max: Operand | None=None) -> Tensor:
         r"""The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
         number has no gradient; one that equals a bound's element shares it evenly with that."""
     def clip_(self, min: Operand | None=None, max: Operand | None=None) -> Tensor:
@@ -1342,16 +1364,6 @@ class Methods(Handle):
         r"""A new last axis with 1 at the position each element names and 0 elsewhere, as int32."""
     def add_(self, other: Operand, alpha: Number=1) -> Tensor:
         r"""x + alpha * other in place."""
-    def sub_(self, other: Operand, alpha: Number=1) -> Tensor:
-        r"""x - alpha * other in place; errors as for `add_`."""
-    def mul_(self, other: Operand) -> Tensor:
-        r"""x * other in place; errors as for `add_`."""
-    def div_(self, other: Operand, rounding_mode: str | None=None) -> Tensor:
-        r"""x / other in place, as `div`; errors as for `add_`."""
-    def clamp_(self, min: Operand | None=None, max: Operand | None=None) -> Tensor:
-        r"""Clamp the elements to [min, max], in place; errors as for `add_`."""
-    def lerp_(self, end: Operand, weight: Operand) -> Tensor:
-        r"""x + weight * (end - x) in place; errors as for `add_`."""
     def copy_(self, src: Any) -> Tensor:
         r"""The values of `src`, broadcast to this shape and cast to this dtype; its gradient goes to `src`."""
     def fill_(self, value: Any) -> Tensor:

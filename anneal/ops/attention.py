@@ -9,7 +9,7 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import deferred, function, need_float, same_device
-from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor
+from anneal.ops.checks import axis_in, broadcast_shapes, is_tensor
 from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
@@ -342,7 +342,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     Tensor([1.], dtype=float32)
     """
     need_float("x", x)
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     n = x.shape[at] if x.ndim else 1
     if n % 2:
         raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")

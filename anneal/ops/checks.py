@@ -128,6 +128,11 @@ def axis_of(axis: int, ndim: int, name: str = "") -> int:
     raise PositionError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
 
 
+def axis_in(axis: int, x: Tensor) -> int:
+    """An axis of a tensor as a non-negative number. Errors as for `axis_of`."""
+    return axis_of(axis, len(x.uop.shape))
+
+
 def int_args(args: Sequence[Any]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike, as a tuple of ints, and of nodes where a size is symbolic."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):

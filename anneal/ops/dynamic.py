@@ -14,7 +14,7 @@ from anneal.backend import Array
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, broadcast_shapes
+from anneal.ops.checks import axis_in, broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.logic import truth
@@ -167,7 +167,7 @@ def unique(
         values, inverse, counts = _runs(x.reshape(-1)[order], size)
         found = values, inverse.scatter(0, order, inverse), counts
     else:
-        at = None if dim is None else axis_of(dim, x.ndim)
+        at = None if dim is None else axis_in(dim, x)
         apart = np.unique(_comparable(x), return_inverse=True, return_counts=True, axis=at, equal_nan=False)
         found = _made(x, *apart)
     return _asked(x, dim, found, return_inverse, return_counts)
@@ -198,7 +198,7 @@ def unique_consecutive(
         _flat_alone(dim, size)
         return _asked(x, dim, _runs(x.reshape(-1), size), return_inverse, return_counts)
     values = _comparable(x)
-    at = None if dim is None else axis_of(dim, x.ndim)
+    at = None if dim is None else axis_in(dim, x)
     rows = values.reshape(-1) if at is None else np.moveaxis(values, at, 0)
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))

@@ -105,7 +105,7 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return binary(x, Op.ADD, other)
 
 
-@function(alias="subtract", in_place="aliases", array_api="subtract")
+@function(alias="subtract", in_place=True, array_api="subtract")
 @scales
 @numbers_first
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
@@ -129,7 +129,7 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.SUB, (a, b), shape), o)
 
 
-@function(alias="multiply", in_place="aliases", array_api="multiply")
+@function(alias="multiply", in_place=True, array_api="multiply")
 @computes
 @numbers_first
 def mul(x: Tensor, other: Operand) -> Tensor:
@@ -142,7 +142,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     return binary(x, Op.MUL, other)
 
 
-@function(alias="divide true_divide", in_place="aliases", array_api="divide")
+@function(alias="divide true_divide", in_place=True, array_api="divide")
 @computes
 @numbers_first
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
@@ -333,7 +333,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
     return halved(binary(x, Op.MIN, other))
 
 
-@function
+@function(in_place=True)
 @computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x).
@@ -373,7 +373,7 @@ def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
-@function(alias="clip", in_place="aliases")
+@function(alias="clip", in_place=True)
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
     number has no gradient; one that equals a bound's element shares it evenly with that.

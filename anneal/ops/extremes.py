@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_of, is_tensor, said, whole
+from anneal.ops.checks import axes_of, axis_in, axis_of, is_tensor, said, whole
 from anneal.ops.elementwise import binary, choose, halved, real_node
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
@@ -365,7 +365,7 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
     >>> Tensor([1, 4, 9]).diff()
     Tensor([3, 5], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not x.ndim or n < 0:
         raise ShapeError(f"diff: takes one axis or more and n >= 0, not shape {x.shape} and n = {n}")
     joined = [part for part in (prepend, x, append) if part is not None]

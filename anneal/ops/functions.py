@@ -56,11 +56,14 @@ _special = function(in_place=True, special=True)
 # section 4).
 
 
+Sloped = tuple[Tensor, Tensor]  # a value, and its slope
+
+
 class _Op(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 
-def by_slope(function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> _Op:
+def by_slope(function: Callable[[Tensor], Sloped]) -> _Op:
     """A function given as its value and its slope, both made of its tensor as float32 or wider."""
 
     def op(x: Tensor) -> Tensor:
@@ -224,7 +227,7 @@ def erf(x: Tensor) -> Tensor:
 
 @_special
 @by_slope
-def erfc(x: Tensor) -> tuple[Tensor, Tensor]:
+def erfc(x: Tensor) -> Sloped:
     """1 - erf(x), which keeps its digits where erf is near 1.
 
     >>> from anneal.tensor import Tensor
@@ -237,7 +240,7 @@ def erfc(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special(autocast="float32")
 @by_slope
-def erfinv(x: Tensor) -> tuple[Tensor, Tensor]:
+def erfinv(x: Tensor) -> Sloped:
     """The inverse of erf: infinite at -1 and 1, nan beyond.
 
     >>> from anneal.tensor import Tensor
@@ -283,7 +286,7 @@ def logaddexp(x: Tensor, other: Operand) -> Tensor:
 
 @function
 @by_slope
-def cbrt(x: Tensor) -> tuple[Tensor, Tensor]:
+def cbrt(x: Tensor) -> Sloped:
     """The cube root, of negative numbers too.
 
     >>> from anneal.tensor import Tensor

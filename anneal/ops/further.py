@@ -11,7 +11,7 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axis_of, int_args, is_tensor, need_tensor, number_first
+from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor, number_first
 from anneal.ops.elementwise import binary, choose, floats_of, halved, operands, sloped, standing_for
 from anneal.ops.made import DTypeLike
 from anneal.ops.nodes import Number, broadcast, common_dtype
@@ -311,7 +311,7 @@ def bitwise_invert(x: Tensor) -> Tensor:
 def _cumulative(
     running: str, first: Number, x: Tensor, axis: int | None = None, *, include_initial: bool = False
 ) -> Tensor:
-    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    at = axis_in(0 if axis is None and x.ndim == 1 else axis, x)  # type: ignore[arg-type]
     out: Tensor = getattr(x, running)(at)
     return out.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first).cat(out, dim=at) if include_initial else out
 
@@ -538,7 +538,7 @@ def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
     ((12, 4, 1), 12)
     """
     steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
-    return tuple(steps) if dim is None else steps[axis_of(dim, x.ndim)]
+    return tuple(steps) if dim is None else steps[axis_in(dim, x)]
 
 
 @function

@@ -9,7 +9,7 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import is_tensor, need_tensor
 from anneal.ops.elementwise import by_slopes, choose, floats_of, real_node
-from anneal.ops.functions import by_slope, numbers, polynomial
+from anneal.ops.functions import Sloped, by_slope, numbers, polynomial
 from anneal.uop import dtypes
 
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
@@ -39,7 +39,7 @@ _special = function(special=True, method=False)
 
 @function(in_place=True, special="gammaln")
 @by_slope
-def lgamma(x: Tensor) -> tuple[Tensor, Tensor]:
+def lgamma(x: Tensor) -> Sloped:
     """log(|gamma(x)|): gamma(n + 1) is the factorial of n. inf at 0, -1, -2, ...
 
     >>> from anneal.tensor import Tensor
@@ -141,7 +141,7 @@ def _below(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @_special
 @by_slope
-def erfcx(x: Tensor) -> tuple[Tensor, Tensor]:
+def erfcx(x: Tensor) -> Sloped:
     """exp(x**2) * erfc(x), which does not vanish for large x.
 
     >>> from anneal.tensor import Tensor
@@ -155,7 +155,7 @@ def erfcx(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
+def ndtr(x: Tensor) -> Sloped:
     """The fraction of a normal distribution that lies below x.
 
     >>> from anneal.tensor import Tensor
@@ -169,7 +169,7 @@ def ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def log_ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
+def log_ndtr(x: Tensor) -> Sloped:
     """log(ndtr(x)), far below 0 too.
 
     >>> from anneal.tensor import Tensor
@@ -190,7 +190,7 @@ def log_ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def ndtri(x: Tensor) -> tuple[Tensor, Tensor]:
+def ndtri(x: Tensor) -> Sloped:
     """The number below which a fraction x of a normal distribution lies: -inf at 0, inf at 1, nan outside.
 
     >>> from anneal.tensor import Tensor
@@ -297,7 +297,7 @@ def _over(value: Tensor, x: Tensor) -> Tensor:
 
 @function(function_alias="modified_bessel_i0", in_place=True, special="i0 modified_bessel_i0")
 @by_slope
-def i0(x: Tensor) -> tuple[Tensor, Tensor]:
+def i0(x: Tensor) -> Sloped:
     """The modified Bessel function of the first kind of order 0.
 
     >>> from anneal.tensor import Tensor
@@ -309,7 +309,7 @@ def i0(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def i0e(x: Tensor) -> tuple[Tensor, Tensor]:
+def i0e(x: Tensor) -> Sloped:
     """exp(-|x|) * i0(x), which does not overflow.
 
     >>> from anneal.tensor import Tensor
@@ -321,7 +321,7 @@ def i0e(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @function(function_alias="modified_bessel_i1", special="i1 modified_bessel_i1", method=False)
 @by_slope
-def i1(x: Tensor) -> tuple[Tensor, Tensor]:
+def i1(x: Tensor) -> Sloped:
     """The modified Bessel function of the first kind of order 1.
 
     >>> from anneal.tensor import Tensor
@@ -333,7 +333,7 @@ def i1(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def i1e(x: Tensor) -> tuple[Tensor, Tensor]:
+def i1e(x: Tensor) -> Sloped:
     """exp(-|x|) * i1(x), which does not overflow.
 
     >>> from anneal.tensor import Tensor
@@ -359,7 +359,7 @@ def _k(x: Tensor, order: int, scaled: bool) -> Tensor:
 
 @_special
 @by_slope
-def modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
+def modified_bessel_k0(x: Tensor) -> Sloped:
     """The modified Bessel function of the second kind of order 0: inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
@@ -371,7 +371,7 @@ def modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
+def modified_bessel_k1(x: Tensor) -> Sloped:
     """The modified Bessel function of the second kind of order 1: inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
@@ -383,7 +383,7 @@ def modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def scaled_modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
+def scaled_modified_bessel_k0(x: Tensor) -> Sloped:
     """exp(x) * modified_bessel_k0(x).
 
     >>> from anneal.tensor import Tensor
@@ -395,7 +395,7 @@ def scaled_modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def scaled_modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
+def scaled_modified_bessel_k1(x: Tensor) -> Sloped:
     """exp(x) * modified_bessel_k1(x).
 
     >>> from anneal.tensor import Tensor
@@ -436,7 +436,7 @@ def _y(x: Tensor, order: int) -> Tensor:
 
 
 def _bessel(kind: Any, order: int, x: Tensor) -> Tensor:
-    def with_slope(x: Tensor) -> tuple[Tensor, Tensor]:
+    def with_slope(x: Tensor) -> Sloped:
         zero, one = kind(x, 0), kind(x, 1)
         return (zero, -one) if order == 0 else (one, zero - _over(one, x))
 

@@ -13,7 +13,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import Shape, axis_of, bound_int, broadcast_shapes, is_tensor
+from anneal.ops.checks import Shape, axis_in, axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
 from anneal.ops.nodes import Number, broadcast, elementwise_where, iota, moved, numbered, reshape, take_rows, wrapped
@@ -116,7 +116,7 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     if dim is None:
         return x.ravel().take_along_dim(x._lift(index).ravel(), 0)
     i = index_node(x, index)
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     s = x.shape
     if len(i.shape) != len(s):
         raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
@@ -138,7 +138,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
             [3, 4],
             [1, 2]], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     i = index_node(x, index)
     if len(i.shape) > 1:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
@@ -280,7 +280,7 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     Tensor([[0., 0.],
             [2., 2.]], dtype=float32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     i = index_node(x, index)
     given = written(x, source)
     if x.ndim and not i.shape:

@@ -12,10 +12,10 @@ from typing import Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import alias, changing, checked, flag, function
+from anneal.ops.arguments import alias, changing, checked, deferred, flag, function
 from anneal.ops.checks import broadcast_shapes, is_tensor
 from anneal.ops.elementwise import Operand, beside
-from anneal.ops.inputs import computes, scales
+from anneal.ops.inputs import scales
 from anneal.ops.nodes import Number, broadcast, detached, iota, numbered
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
@@ -120,7 +120,8 @@ def twin(op: Callable[..., Tensor], turns: bool = False) -> Callable[..., Tensor
         what = """has that shape from now on. Raises ShapeError for a view and a tensor with views, GradientError
     for a leaf that requires a gradient."""
     change.__doc__ = f"{_said(op)}\n\n    In place: the tensor {what}"
-    return checked(change, name)
+    made = checked(change, name)
+    return made if turns else deferred(made, change, changes=True)
 
 
 def _said(op: Callable[..., Tensor]) -> str:
@@ -207,75 +208,6 @@ def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     (Tensor([11., 12.], dtype=float32), Tensor([11., 12.], dtype=float32))
     """
     return x.add(other, alpha)
-
-
-@changing
-@function
-@_changes
-@scales
-def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
-    """x - alpha * other in place; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([2.0, 4.0]).sub_(1, alpha=2)
-    Tensor([0., 2.], dtype=float32)
-    """
-    return x.sub(other, alpha)
-
-
-@changing
-@function
-@_changes
-@computes
-def mul_(x: Tensor, other: Operand) -> Tensor:
-    """x * other in place; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([2.0, 4.0]).mul_(2)
-    Tensor([4., 8.], dtype=float32)
-    """
-    return x.mul(other)
-
-
-@changing
-@function
-@_changes
-@computes
-def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
-    """x / other in place, as `div`; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([2.0, 4.0]).div_(2)
-    Tensor([1., 2.], dtype=float32)
-    """
-    return x.div(other, rounding_mode)
-
-
-@changing
-@function
-@_changes
-def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Clamp the elements to [min, max], in place; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([-5, 0, 5]).clamp_(-1, 2)
-    Tensor([-1,  0,  2], dtype=int32)
-    """
-    return x.clamp(min, max)
-
-
-@changing
-@function
-@_changes
-@computes
-def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
-    """x + weight * (end - x) in place; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 4.0]).lerp_(Tensor([10.0, 8.0]), 0.5)
-    Tensor([5., 6.], dtype=float32)
-    """
-    return x.lerp(end, weight)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, said, whole
+from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
@@ -58,7 +58,7 @@ def cat(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
     if any(p.ndim > 1 for p in parts):  # torch's exception: a vector without elements joins anything
         parts = [p for p in parts if p.shape != (0,)]
     first = parts[0]
-    a = axis_of(where, first.ndim)
+    a = axis_in(where, first)
     if not first.ndim:
         raise PositionError("cat: tensors of shape () cannot be joined; use stack")
     for i, p in enumerate(parts[1:], 1):
@@ -97,7 +97,7 @@ def split(x: Tensor, split_size: int | Sequence[int], dim: int | None = None) ->
     >>> [t.tolist() for t in Tensor.arange(5).split(2)]
     [[0, 1], [2, 3], [4]]
     """
-    a = axis_of(dim or 0, x.ndim)
+    a = axis_in(dim or 0, x)
     if not x.ndim:
         raise ShapeError("split: a tensor of shape () has no axis to split")
     n = x.shape[a]
@@ -124,7 +124,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None) -> tuple[Tensor, ...]:
     """
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of chunks must be positive, not {chunks}")
-    a = axis_of(dim or 0, x.ndim)
+    a = axis_in(dim or 0, x)
     n = x.shape[a] if x.ndim else 1
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 
@@ -137,7 +137,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
     [[1, 2], [3, 4]]
     """
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     need_axes(x.shape)
     rest = (*x.shape[:a], *x.shape[a + 1 :])
     return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
@@ -153,7 +153,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
             [1, 2, 3],
             [2, 3, 4]], dtype=int32)
     """
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     if not x.ndim:
         return x.reshape(1).unfold(0, size, step)[0]
     n = x.shape[a]
@@ -205,12 +205,12 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).select(1, 0)
     Tensor([1, 3], dtype=int32)
     """
-    return x[(slice(None),) * axis_of(dim, x.ndim) + (index,)]
+    return x[(slice(None),) * axis_in(dim, x) + (index,)]
 
 
 def _with(x: Tensor, dim: int, item: Any, src: Any) -> Tensor:
     out = x.clone() if not x.requires_grad else x + 0
-    out[(slice(None),) * axis_of(dim, x.ndim) + (item,)] = src
+    out[(slice(None),) * axis_in(dim, x) + (item,)] = src
     return out
 
 
@@ -249,7 +249,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).tensor_split(2)]
     [[1, 2, 3], [4, 5]]
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     need_axes(x.shape)
     n = x.shape[at]
     if is_tensor(indices_or_sections):

@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
+from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape
 from anneal.ops.precision import largest_of, whole, whole_product
@@ -173,7 +173,7 @@ def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
         raise ShapeError(f"cross: shapes {x.shape} and {o.shape} must have as many axes; use .unsqueeze(0)")
     if dim is None:
         dim = shape.index(3) if 3 in shape else -1
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not shape or not x.shape[at] == o.shape[at] == 3:
         raise ShapeError(f"cross: axis {dim} of shapes {x.shape} and {o.shape} must have 3 elements")
     a, b = x.expand(shape), o.expand(shape)
@@ -214,7 +214,7 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     """
     if x.ndim < 2 or len(dim) != 2:
         raise ShapeError(f"matrix_norm: takes two axes of shape {x.shape}, not {tuple(dim)}")
-    row, column = (axis_of(a, x.ndim) for a in dim)
+    row, column = (axis_in(a, x) for a in dim)
     if row == column:
         raise ShapeError(f"matrix_norm: axis {row} is named twice in {tuple(dim)}")
     if ord == "fro":

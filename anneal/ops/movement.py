@@ -12,7 +12,7 @@ from anneal.errors import DTypeError, ModeError, RangeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function, several
-from anneal.ops.checks import axes_of, axis_of, int_args, is_tensor, need_axes, said, whole
+from anneal.ops.checks import axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
@@ -110,7 +110,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 12).unflatten(1, (3, -1)).shape
     (2, 3, 4)
     """
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     s, new = x.shape, int_args((sizes,))
     if new.count(-1) == 1 and (left := divided_size(s[a], size(-product(new)))) is not None:
         new = tuple([left if n == -1 else n for n in new])
@@ -247,7 +247,7 @@ def roll(
         raise ShapeError(f"roll: {len(amounts)} shifts for {len(axes)} axes; give one each")
     u = x.uop
     for shift, a in zip(amounts, axes):
-        at = axis_of(a, x.ndim)
+        at = axis_in(a, x)
         s = u.shape
         n = s[at] if s else 1
         if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
@@ -352,9 +352,9 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
     if isinstance(repeats, int) and repeats < 0:
         raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
     if dim is None or not x.ndim:
-        axis_of(dim or 0, x.ndim)
+        axis_in(dim or 0, x)
         return x.ravel().repeat_interleave(repeats, 0)
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     s = x.shape
     u = broadcast(nodes.reshape(x.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
     return x._new(nodes.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))
@@ -364,7 +364,7 @@ def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> T
     """The tensor with each position of an axis repeated as `counts` says."""
     name = "repeat_interleave"
     x = x.ravel() if at is None else x
-    at = axis_of(at or 0, x.ndim)
+    at = axis_in(at or 0, x)
     n = x.shape[at] if x.ndim else 1
     if not counts.dtype.is_int or counts.ndim > 1 or counts.numel() not in (1, n):
         raise ShapeError(f"{name}: repeats are {n} integers, one for each position, or one, not {said(counts)}")
@@ -446,7 +446,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     Tensor([1, 2, 3], dtype=int32)
     """
     need_axes(x.shape)
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     n = x.shape[a]
     begin = start + n if range_of(start)[1] < 0 else start
     check_inside(begin, begin + length, a, x.shape)

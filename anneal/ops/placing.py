@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, number_first, said
+from anneal.ops.checks import axes_of, axis_in, axis_of, broadcast_shapes, is_tensor, need_axes, number_first, said
 from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
@@ -150,7 +150,7 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2, 0]), Tensor([7, 8]))
     Tensor([8, 2, 7], dtype=int32)
     """
-    at, i, given = axis_of(dim, x.ndim), index_node(x, index), written(x, source)
+    at, i, given = axis_in(dim, x), index_node(x, index), written(x, source)
     write = functools.partial(put_rows, slopes=given.requires_grad)
     return by_rows(x, at, i, given, PositionError, write)
 
@@ -163,7 +163,7 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     >>> Tensor([1, 2, 3]).index_fill(0, Tensor([2, 0]), 9)
     Tensor([9, 2, 9], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     i = places(x, index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
     count = sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
@@ -299,7 +299,7 @@ def index_reduce(
     >>> Tensor([1.0, 2.0]).index_reduce(0, Tensor([0, 0]), Tensor([5.0, 7.0]), "amax")
     Tensor([7., 2.], dtype=float32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not x.ndim:
         flat = x.reshape(1).index_reduce(0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self)
         return flat.reshape(())
@@ -451,7 +451,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     if len(dims) != 2:
         raise ShapeError(f"rot90: takes two axes, not {tuple(dims)}")
     a, b = axes_of(dims, x.ndim)
-    if axis_of(dims[0], x.ndim) != a:
+    if axis_in(dims[0], x) != a:
         a, b = b, a
     k %= 4
     if k == 2:

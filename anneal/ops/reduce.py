@@ -9,7 +9,7 @@ from typing import Any
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_of
+from anneal.ops.checks import axes_of, axis_in
 from anneal.ops.elementwise import beside, choose, floats_of, real_node, sloped, unary
 from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
@@ -353,7 +353,7 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
 def _soft(name: str, logs: bool, x: Tensor, axis: int | None, dtype: DTypeLike | None) -> Tensor:
     at = -1 if axis is None else axis
     floats = floats_of(x) if dtype is None else x.cast(dtype)
-    place = axis_of(at, floats.ndim)
+    place = axis_in(at, floats)
     if not floats.ndim:
         return floats * 0.0 if logs else floats * 0.0 + 1.0
     if 0 in floats.shape:

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, said
+from anneal.ops.checks import axes_of, axis_in, is_bool, is_tensor, said
 from anneal.ops.elementwise import choose, floats_of, standing_for
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
@@ -49,7 +49,7 @@ def argsort(x: Tensor, dim: int | None = None, descending: bool = False, stable:
     >>> Tensor([3, 1, 2]).argsort()
     Tensor([1, 2, 0], dtype=int32)
     """
-    return _first_places(x, axis_of(-1 if dim is None else dim, x.ndim), descending)
+    return _first_places(x, axis_in(-1 if dim is None else dim, x), descending)
 
 
 def _first_places(x: Tensor, at: int, descending: bool, first: int | None = None) -> Tensor:
@@ -69,7 +69,7 @@ def sort(x: Tensor, dim: int | None = None, descending: bool = False, stable: bo
     >>> Tensor([3, 1, 2]).sort(descending=True)
     ValuesIndices(values=Tensor([3, 2, 1], dtype=int32), indices=Tensor([0, 2, 1], dtype=int32))
     """
-    at = axis_of(-1 if dim is None else dim, x.ndim)
+    at = axis_in(-1 if dim is None else dim, x)
     order = x.argsort(at, descending)
     return ValuesIndices(gathered(x, at, order.uop), order)
 
@@ -84,7 +84,7 @@ def topk(x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted
     >>> Tensor([3.0, 1.0, 2.0]).topk(2)
     ValuesIndices(values=Tensor([3., 2.], dtype=float32), indices=Tensor([0, 2], dtype=int32))
     """
-    at = axis_of(-1 if dim is None else dim, x.ndim)
+    at = axis_in(-1 if dim is None else dim, x)
     n = x.shape[at] if x.ndim else 1
     if not 0 <= k <= n:
         raise ShapeError(f"topk: k must be 0 to {n} for axis {at} of shape {x.shape}, not {k}")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from anneal.errors import DTypeError, PositionError, SettingError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, said, whole
+from anneal.ops.checks import axes_of, axis_in, broadcast_shapes, is_tensor, need_axes, said, whole
 from anneal.ops.elementwise import beside, choose, floats_of, real_node, standing_for
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
@@ -243,7 +243,7 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int =
     """
     if edge_order not in (1, 2):
         raise ShapeError(f"gradient: edge_order is 1 or 2, not {edge_order}")
-    axes = axes_of(dim, x.ndim) if dim is None or isinstance(dim, int) else [axis_of(d, x.ndim) for d in dim]
+    axes = axes_of(dim, x.ndim) if dim is None or isinstance(dim, int) else [axis_in(d, x) for d in dim]
     if len(set(axes)) < len(axes):
         raise ShapeError(f"gradient: an axis is named twice in dim={dim}")
     many = isinstance(spacing, (list, tuple))
@@ -294,7 +294,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
     >>> Tensor([3, 1, 2]).kthvalue(2)
     ValuesIndices(values=Tensor(2, dtype=int32), indices=Tensor(2, dtype=int32))
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not x.ndim:
         one, where = x.reshape(1).kthvalue(k, 0)
         return ValuesIndices(one.reshape(()), where.reshape(()))
@@ -325,7 +325,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     >>> Tensor([3, 1, 3, 2]).mode().values.item()
     3
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not x.ndim:
         return ValuesIndices(x, x._new_plain(const(dtypes.int32, 0)))
     if x.shape[at] == 0:
@@ -373,7 +373,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     Tensor([[0.6, 0.8],
             [0.3, 0.4]], dtype=float32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if maxnorm < 0:
         raise ShapeError(f"renorm: maxnorm must not be negative, not {maxnorm}")
     size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
@@ -403,7 +403,7 @@ def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int =
 
 
 def _trapezoids(t: Tensor, x: Any, dx: Number, dim: int) -> Tensor:
-    at = axis_of(dim, t.ndim)
+    at = axis_in(dim, t)
     need_axes(t.shape)
     n = t.shape[at]
     y = floats_of(t)
