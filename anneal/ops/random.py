@@ -13,8 +13,8 @@ from anneal.backend import HOST, Array, Place, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import Integer, deferred, family, function, need_float
-from anneal.ops.checks import int_args, need_tensor
-from anneal.ops.creation import arange
+from anneal.ops.checks import need_tensor
+from anneal.ops.creation import arange, sizes_given
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
 from anneal.ops.nodes import iota, reshape
 from anneal.ops.precision import refused
@@ -278,13 +278,6 @@ def _float_dtype(dtype: DTypeLike | None) -> DType:
     return d
 
 
-def _shape(shape: Sequence[Any]) -> Ints:
-    out = int_args(shape)
-    if any(n < 0 for n in out):
-        raise ShapeError(f"sizes may not be negative: {out}")
-    return out
-
-
 def _device(device: str | None) -> str:
     return default_device() if device is None else device
 
@@ -298,7 +291,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
     dtypes.uint32
     """
     device = _device(device)
-    return fresh(_bits(_shape(shape), device, generator), device)
+    return fresh(_bits(sizes_given(shape), device, generator), device)
 
 
 # -- distributions --------------------------------------------------------------------------------------------------
@@ -320,7 +313,7 @@ def uniform(
     >>> Tensor.uniform(2, low=3.0, high=3.0)
     Tensor([3., 3.], dtype=float32)
     """
-    d, size, device = _float_dtype(dtype), _shape(shape), _device(device)
+    d, size, device = _float_dtype(dtype), sizes_given(shape), _device(device)
     drawn = _uniform(*key(size, device, generator), size, d, low, high)
     return fresh(drawn.uop, device, True) if requires_grad else drawn
 
@@ -350,7 +343,7 @@ def normal(
     """
     if not std >= 0:
         raise ShapeError(f"normal: the standard deviation is 0 or more, not {std}")
-    d, size, device = _float_dtype(dtype), _shape(shape), _device(device)
+    d, size, device = _float_dtype(dtype), sizes_given(shape), _device(device)
     drawn = _normal(*key(size, device, generator, 2), size, d, mean, std)
     return fresh(drawn.uop, device, True) if requires_grad else drawn
 
@@ -433,7 +426,7 @@ def randint(
     if low < least or high - 1 > most_:
         raise DTypeError(f"randint: {d.name} cannot hold every integer of [{low}, {high})")
     device = _device(device)
-    bits = _bits(_shape((tuple(shape if size is None else size),)), device, generator)
+    bits = _bits(sizes_given((tuple(shape if size is None else size),)), device, generator)
     u = (bits if span == 1 << 32 else bits % span).cast(d)
     return fresh(u + low if low else u, device)
 
@@ -465,7 +458,7 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
     [0, 1, 2, 3]
     """
     device = _device(device)
-    keys = UOp(Op.BITCAST, dtypes.int32, (_bits(_shape((n,)), device, generator),))
+    keys = UOp(Op.BITCAST, dtypes.int32, (_bits(sizes_given((n,)), device, generator),))
     return fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
 
 
