@@ -17,7 +17,7 @@ from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.indexing import as_array, check_places, has_axis, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
-from anneal.ops.inputs import Again, compares, computes, placed, places
+from anneal.ops.inputs import Again, Made, Part, compares, computes, placed, places, run_of
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
 from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
@@ -84,7 +84,7 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
     return _put(x, new, given)
 
 
-def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
+def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> Made:
     """An assignment with memory for the place and the number that vary; None where neither does."""
     x, index, value, *known = args
     dtype = x._looks.dtype
@@ -93,22 +93,27 @@ def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> tup
         value = x._new_plain(number(value, dtype, x.device))
     elif found is None:
         return None
-    return (again((x, index, value, *known), {}) if found is None else write_places(x, found.at, value),)
+    return (again((x, index, value, *known), {}) if found is None else write_places(x, found[0], value),)
 
 
 @changing
-def write_places(x: Tensor, index: tuple[Any, ...], value: Any) -> Tensor:
-    """Write values where an index says that some places are memory (`Placed`)."""
+def write_places(x: Tensor, index: tuple[Part, ...], value: Any) -> Tensor:
+    """Write values where an index says that some places are memory (`Part`)."""
     given = x._lift(value, "index")
     if x._wants or given._wants:
-        steps = [i if i.__class__ is not tuple else nodes.iota(i[1]) + broadcast(i[0].uop, (i[1],)) for i in index]
-        return setitem(x, tuple([x._new_plain(i) if isinstance(i, UOp) else i for i in steps]), given)
-    begins = [i.start if i.__class__ is slice else i[0] if i.__class__ is tuple else i for i in index]
-    sizes = [i.stop - i.start if i.__class__ is slice else i[1] if i.__class__ is tuple else 1 for i in index]
-    new = _fitted(given, x.uop.dtype, tuple([n for i, n in zip(index, sizes) if i.__class__ in (slice, tuple)]))
-    places = [reshape(p.uop, ()) for p in begins if is_tensor(p)]
-    begin = tuple([None if is_tensor(p) else p for p in begins])
-    return _put(x, UOp(Op.UPDATE, x.uop.dtype, (x.uop, reshape(new, tuple(sizes)), *places), begin), given)
+        return setitem(x, tuple([_item_of(x, *part) for part in index]), given)
+    new = _fitted(given, x.uop.dtype, tuple([n for _, n, kept in index if kept]))
+    places = [reshape(b.uop, ()) for b, _, _ in index if is_tensor(b)]
+    begins = tuple([None if is_tensor(b) else b for b, _, _ in index])
+    part = reshape(new, tuple([n for _, n, _ in index]))
+    return _put(x, UOp(Op.UPDATE, x.uop.dtype, (x.uop, part, *places), begins), given)
+
+
+def _item_of(x: Tensor, begin: Any, size: int, kept: bool) -> Any:
+    """A part of an axis as an item of an index."""
+    if not kept:
+        return begin
+    return x._new_plain(run_of(begin, size)) if is_tensor(begin) else slice(begin, begin + size)
 
 
 def _fitted(given: Tensor, dtype: DType, chosen: Ints) -> UOp:
