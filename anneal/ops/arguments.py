@@ -442,9 +442,7 @@ def _views(function: Fun, name: str) -> bool:
 
 
 # Files of ops whose calls change something, or do not follow from their arguments.
-_AT_ONCE = frozenset(
-    [f"anneal.ops.{name}" for name in ("creation", "data", "dynamic", "grad_mode", "inplace", "random")]
-)
+_AT_ONCE = frozenset([f"anneal.ops.{name}" for name in ("creation", "dynamic", "inplace", "random")])
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
 
 

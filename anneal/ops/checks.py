@@ -263,7 +263,7 @@ def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
         if here.grad and (new.requires_grad or x.requires_grad):
             raise GradientError(f"{name}: out= records no gradient, which a tensor here requires; use no_grad(), or "
                                 f"x.copy_({name}(...))")  # fmt: skip
-        if _rank(new.dtype) > _rank(x.dtype):
+        if rank(new.dtype) > rank(x.dtype):
             raise DTypeError(f"{name}: out is {x.dtype.name}, which cannot hold the result, {new.dtype.name}")
         if new.shape != x.shape and x.numel():
             raise ShapeError(f"{name}: out has shape {x.shape}, and the result {new.shape}; give one of this shape, or "
@@ -276,7 +276,8 @@ def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
     return out if results[0] is made else type(made)(*outs) if hasattr(made, "_fields") else type(made)(outs)
 
 
-def _rank(dtype: Any) -> int:
+def rank(dtype: Any) -> int:
+    """The kind of a dtype: what is of one holds what is of it or of a lower one."""
     return 2 if dtype.is_float else int(dtype.is_int)
 
 

@@ -42,15 +42,21 @@ def nonzero(
     if size is None:
         values = values_now(x, "give size=, the most that there can be")
         if as_tuple and x.ndim:
-            return tuple([x._made(a.astype(np.int32), device=x.device) for a in np.nonzero(values)])
+            return tuple([_whole(x, a) for a in np.nonzero(values)])
         rows = x._made(np.argwhere(values).astype(np.int32), device=x.device)
     else:
         rows = _first_positions(x, size, fill_value)
     if not as_tuple:
         return rows
     if not x.ndim:  # as torch: one axis
-        return (rows._made(np.zeros(rows.shape[0], np.int32), device=x.device),)
+        return (_whole(x, np.zeros(rows.shape[0])),)
     return rows.unbind(1)
+
+
+def _whole(x: Tensor, array: Array) -> Tensor:
+    """An array as int32 beside `x`."""
+    made: Tensor = x._made(array.astype(np.int32), device=x.device)
+    return made
 
 
 def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:
@@ -215,7 +221,7 @@ def _comparable(x: Tensor) -> Array:
 
 def _made(x: Tensor, values: Array, inverse: Array, counts: Array) -> _Distinct:
     made = x._made(np.ascontiguousarray(values), device=x.device).cast(x.dtype)
-    return made, *(x._made(a.reshape(-1).astype(np.int32), device=x.device) for a in (inverse, counts))  # type: ignore[return-value]
+    return made, _whole(x, inverse.reshape(-1)), _whole(x, counts.reshape(-1))
 
 
 def _flat_alone(dim: int | None, size: int) -> None:

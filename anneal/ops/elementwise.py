@@ -237,7 +237,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     a, b, shape, o = _divisor(x, other)
     if a.dtype.is_float:
         rest = _size(a) % _size(b)
-        out = x._new(broadcast(_has_sign(a).where(-rest, rest), shape), o)
+        out = x._new(broadcast(has_sign(a).where(-rest, rest), shape), o)
         if not out._wants:
             return out
         times = Op.TRUNC(elementwise(Op.DIV, (a, b), shape))
@@ -500,7 +500,7 @@ def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
     return by_rule("equal", u, product)
 
 
-def _has_sign(u: UOp) -> UOp:
+def has_sign(u: UOp) -> UOp:
     """True for each float that is negative, -0.0 too."""
     wide = u if u.dtype.bits >= 32 else u.cast(_FLOAT32)
     bits = dtypes.int32 if wide.dtype.bits == 32 else dtypes.int64

@@ -12,10 +12,10 @@ from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor, number_first
 
 from anneal.ops.elementwise import (  # isort: skip
-    beside, by_slopes, choose, floats_of, one_over, operands, power, real_node, real_unary, unary,
+    beside, by_slopes, choose, floats_of, has_sign, one_over, operands, power, real_node, real_unary, unary,
 )  # fmt: skip
 from anneal.ops.nodes import broadcast
-from anneal.uop import DType, Op, UOp, by_rule, dtypes
+from anneal.uop import DType, Op, by_rule, dtypes
 
 _FLOAT32 = dtypes.float32
 Operand = Any  # a tensor, an array or a Python number
@@ -317,8 +317,7 @@ def signbit(x: Tensor) -> Tensor:
     >>> Tensor([-0.0, 0.0, -2.0]).signbit()
     Tensor([ True, False,  True], dtype=bool)
     """
-    x = x if x.uop.dtype.bits >= 32 or not x.uop.dtype.is_float else x.cast(_FLOAT32)
-    return x._new_plain(has_sign_bit(x).uop) if x.uop.dtype.is_float else x < 0
+    return has_sign_bit(x) if x.uop.dtype.is_float else x < 0
 
 
 @_standard
@@ -407,5 +406,4 @@ def polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 def has_sign_bit(x: Tensor) -> Tensor:
     """True for each element whose sign bit is set."""
     u = x.uop
-    bits = dtypes.int32 if u.dtype.bits == 32 else dtypes.int64
-    return x._new_plain(broadcast(UOp(Op.BITCAST, bits, (u,)) < 0, x.shape))
+    return x._new_plain(broadcast(has_sign(u), u.shape))

@@ -13,18 +13,14 @@ from typing import Any
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import alias, changing, checked, deferred, flag, function
-from anneal.ops.checks import broadcast_shapes, is_tensor
+from anneal.ops.checks import broadcast_shapes, is_tensor, rank
 from anneal.ops.elementwise import Operand, beside
 from anneal.ops.inputs import scales
 from anneal.ops.nodes import Number, broadcast, detached, iota, numbered
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
-from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
-
-
-def _kind(dtype: DType) -> int:
-    return 2 if dtype.is_float else int(dtype.is_int)
+from anneal.uop import Op, UOp, by_rule, const, dtypes
 
 
 def need_changeable(x: Tensor, name: str) -> None:
@@ -49,7 +45,7 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
             f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place keeps "
             "its shape; write x = x + y for one that grows"
         )
-    if _kind(u.dtype) > _kind(old.dtype):
+    if rank(u.dtype) > rank(old.dtype):
         raise DTypeError(
             f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place cannot "
             "hold; cast it before, or write x = x + y"

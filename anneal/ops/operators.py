@@ -322,15 +322,13 @@ def _slice_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int
     if any(isinstance(x, UOp) for x in (s.start, s.stop, n)):
         return _symbolic_bounds(x, s, n, axis)
     try:
-        begin, end, step = s.indices(n)
+        chosen = range(n)[s]
     except (TypeError, ValueError) as e:
         raise ShapeError(f"index: {s} on axis {axis} of shape {x.shape}: {e}") from e
-    count = len(range(begin, end, step))
-    if not count:
+    if not chosen:
         return 0, 0, 1
-    if step > 0:
-        return begin, begin + (count - 1) * step + 1, step
-    return begin + (count - 1) * step, begin + 1, step
+    first, last = sorted((chosen[0], chosen[-1]))
+    return first, last + 1, chosen.step
 
 
 def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int]:
