@@ -17,11 +17,12 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import DTypeLike
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, detached, elementwise, expand, moved, named, numbered, pad, reduce_axis, reduce_node, reshape, shrink,
+    Number, broadcast, detached, elementwise, expand, filled, moved, named, numbered, reduce_axis, reduce_node, reshape, resized,
+    shrink,
 )  # fmt: skip
 from anneal.ops.reduce import Axes, folded, reduced
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes, reduce_identity
-from anneal.uop.sizes import Size, most
+from anneal.uop.sizes import most
 
 _INT32 = dtypes.int32
 
@@ -178,7 +179,7 @@ def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
     first = named("argmax" if op is Op.MAX else "argmin", first, u, arguments=at)
     if axis is None:
         return x._new_plain(reshape(first, (1,) * len(shape) if keepdim else ()))
-    return x._new_plain(first if keepdim else reshape(first, (*shape[:at], *shape[at + 1 :])))
+    return x._new_plain(first if keepdim else reshape(first, resized(shape, at)))
 
 
 @function(array_api=True, neutral="lowest")
@@ -388,7 +389,7 @@ def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
     last = moved(u, at, -1)
     n, rows = last.shape[-1], u.shape
     # what follows the end changes nothing before it
-    scanned = _scan(_filled(last, (0, most(n) - n), fold.nothing(u.dtype)), fold)
+    scanned = _scan(filled(last, ((0, most(n) - n),), fold.nothing(u.dtype)), fold)
     out = moved(shrink(scanned, ((0, n),)), -1, at)
     sized = isinstance(fold.join, Op) and all(isinstance(m, int) for m in rows)
     return x._new(by_rule("running", out, u, arguments=(fold.join, n, math.prod(rows[at + 1 :]))) if sized else out)
@@ -414,7 +415,7 @@ def _finite(top: UOp) -> UOp:
 def _log_sum_exp(u: UOp, axis: int) -> UOp:
     top = _finite(reduce_node(detached(u), Op.MAX, (axis,), True))
     total = reduce_node(Op.EXP(u - broadcast(top, u.shape)), Op.ADD, (axis,), True)
-    return reshape(Op.LOG(total) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
+    return reshape(Op.LOG(total) + top, resized(u.shape, axis))
 
 
 def _log_add_exp(a: UOp, b: UOp) -> UOp:
@@ -435,22 +436,14 @@ def _scan(u: UOp, fold: _Fold) -> UOp:
     blocks = -(-n // _BLOCK)
     if blocks == 1:
         return _triangle(u, fold, fill)
-    u = _filled(u, (0, blocks * _BLOCK - n), fill)
+    u = filled(u, ((0, blocks * _BLOCK - n),), fill)
     inside = _triangle(reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
     last = shrink(inside, ((_BLOCK - 1, _BLOCK),))
     done = _scan(reshape(last, (*rest, blocks)), fold)
     # each block goes on from the total of the blocks before it
-    before = _filled(shrink(done, ((0, blocks - 1),)), (1, 0), fill)
+    before = filled(shrink(done, ((0, blocks - 1),)), ((1, 0),), fill)
     carried = broadcast(reshape(before, (*rest, blocks, 1)), inside.shape)
     return shrink(reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK)), ((0, n),))
-
-
-def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
-    """`u` with elements of value `fill` before and after on its last axis."""
-    padded = pad(u, (border,))
-    if not fill or padded is u:
-        return padded
-    return pad(broadcast(const(dtypes.bool_, True), u.shape), (border,)).where(padded, fill)
 
 
 def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:

@@ -14,7 +14,7 @@ from anneal.ops.arguments import family, function
 from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor, number_first
 from anneal.ops.elementwise import binary, choose, floats_of, halved, operands, sloped, standing_for
 from anneal.ops.made import DTypeLike
-from anneal.ops.nodes import Number, broadcast, common_dtype
+from anneal.ops.nodes import Number, broadcast, common_dtype, resized
 from anneal.uop import Op, by_rule, dtypes, promote
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def _cumulative(
 ) -> Tensor:
     at = axis_in(0 if axis is None and x.ndim == 1 else axis, x)  # type: ignore[arg-type]
     out: Tensor = getattr(x, running)(at)
-    return out.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first).cat(out, dim=at) if include_initial else out
+    return out.new_full(resized(x.shape, at, 1), first).cat(out, dim=at) if include_initial else out
 
 
 cumulative_sum, cumulative_prod = family(

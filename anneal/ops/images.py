@@ -16,7 +16,7 @@ from anneal.errors import DTypeError, ModeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
 from anneal.ops.indexing import gathered
-from anneal.ops.nodes import broadcast, expand, iota, reshape, row_shape, thin_out
+from anneal.ops.nodes import broadcast, expand, iota, reshape, resized, row_shape, thin_out
 from anneal.ops.pooling import Sizes, per_axis, pooled
 from anneal.uop import DType, Op, UOp, const, dtypes
 
@@ -186,7 +186,7 @@ def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     place = Op.MIN(Op.MAX(place, const(_INT32, 0)), const(_INT32, n - 1))
     m = place.shape[0] if place.shape else 1
     index = reshape(broadcast(place, (m,)), row_shape(m, axis, x.ndim))
-    return gathered(x, axis, expand(index, (*x.shape[:axis], m, *x.shape[axis + 1 :])))
+    return gathered(x, axis, expand(index, resized(x.shape, axis, m)))
 
 
 def keys_kernel(d: Any, near: bool, a: float = -0.75) -> Any:

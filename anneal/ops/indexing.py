@@ -16,7 +16,10 @@ from anneal.ops.arguments import function
 from anneal.ops.checks import Shape, axis_in, axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
-from anneal.ops.nodes import Number, broadcast, elementwise_where, iota, moved, numbered, reshape, take_rows, wrapped
+
+from anneal.ops.nodes import (  # isort: skip
+    Number, broadcast, elementwise_where, iota, moved, numbered, reshape, resized, take_rows, wrapped,
+)  # fmt: skip
 from anneal.ops.precision import kept
 from anneal.runtime import here
 from anneal.uop import Ints, Op, UOp, dtypes
@@ -123,8 +126,8 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     i = places(x, i, at)
     if not s:
         return gathered(x, at, i)
-    wide = broadcast_shapes(i.shape, (*s[:at], i.shape[at], *s[at + 1 :]))
-    u = broadcast(x.uop, (*wide[:at], s[at], *wide[at + 1 :]))
+    wide = broadcast_shapes(i.shape, resized(s, at, i.shape[at]))
+    u = broadcast(x.uop, resized(wide, at, s[at]))
     return x._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
 
 
@@ -297,7 +300,7 @@ def by_rows(x: Tensor, at: int, i: UOp, given: Tensor, error: type[ShapeError], 
     if not x.ndim:  # a row of one element
         i = reshape(i, (math.prod(i.shape),))
         return by_rows(x.reshape(1), 0, i, given.reshape(-1), error, write).reshape(())
-    wanted = (*x.shape[:at], *i.shape, *x.shape[at + 1 :])
+    wanted = resized(x.shape, at, *i.shape)
     if len(i.shape) != 1 or given.shape != wanted:
         raise error(f"an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
     i = places(x, i, at)

@@ -16,7 +16,7 @@ from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, int_args, is_t
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import broadcast, cut, every, moved, pad, permute, reshape, row_shape, shrink
+from anneal.ops.nodes import broadcast, cut, every, moved, pad, permute, reshape, resized, row_shape, shrink
 from anneal.uop import Op, dtypes, promote
 
 _BOOL = dtypes.bool_
@@ -63,7 +63,7 @@ def cat(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
         raise PositionError("cat: tensors of shape () cannot be joined; use stack")
     for i, p in enumerate(parts[1:], 1):
         ours, theirs = first.shape, p.shape
-        if len(ours) != len(theirs) or ours[:a] + ours[a + 1 :] != theirs[:a] + theirs[a + 1 :]:
+        if len(ours) != len(theirs) or resized(ours, a) != resized(theirs, a):
             raise ShapeError(
                 f"cat: part 0 has shape {ours} and part {i} has {theirs}; all axes but axis {a} must be equal"
             )
@@ -139,7 +139,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """
     a = axis_in(dim, x)
     need_axes(x.shape)
-    rest = (*x.shape[:a], *x.shape[a + 1 :])
+    rest = resized(x.shape, a)
     return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
 
 
@@ -161,7 +161,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
         raise ShapeError(f"unfold: windows of {size}, {step} apart, do not fit axis {dim} of shape {x.shape}")
     if not size:  # of nothing there are as many, all empty
         s = x.shape
-        return x.narrow(a, 0, 0).reshape(*s[:a], n // step + 1, *s[a + 1 :], 0)
+        return x.narrow(a, 0, 0).reshape(*resized(s, a, n // step + 1), 0)
     u = moved(x.uop, a, -1)
     rest = u.shape[:-1]
     out = (n - size) // step + 1

@@ -12,7 +12,7 @@ from anneal.ops.checks import Shape, broadcast_shapes
 from anneal.ops.elementwise import by_slopes, choose, sloped, standing_for
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, detached, expand, numbered, reduce_axis, reshape, row_shape
+from anneal.ops.nodes import broadcast, detached, expand, numbered, reduce_axis, reshape, resized, row_shape
 from anneal.ops.precision import warn_user
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
@@ -74,7 +74,7 @@ def _class_axis(x: Tensor) -> int:
 
 
 def _target_shape(x: Tensor, target: Tensor, axis: int, ignored: int | None = None) -> None:
-    expected = x.shape[:axis] + x.shape[axis + 1 :]
+    expected = resized(x.shape, axis)
     if target.shape != expected:
         raise ShapeError(
             f"for an input of shape {x.shape} (classes on axis {axis}) class targets have shape {expected}, "
@@ -87,7 +87,7 @@ def _target_shape(x: Tensor, target: Tensor, axis: int, ignored: int | None = No
 
 def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
     """A mask that is true where the position along `axis` is the target's; its gradient is elementwise and exact."""
-    index = reshape(target.cast(dtypes.int32), (*shape[:axis], 1, *shape[axis + 1 :]))
+    index = reshape(target.cast(dtypes.int32), resized(shape, axis, 1))
     return numbered(shape, axis).eq(expand(index, shape))
 
 
@@ -117,7 +117,7 @@ def _weighted(
 
 
 def _class_loss(x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction: str, *others: Any) -> Tensor:
-    flat = reshape(losses, losses.shape[:axis] + losses.shape[axis + 1 :])
+    flat = reshape(losses, resized(losses.shape, axis))
     out = result(flat, x, *others)
     if reduction == "mean" and share is not None:
         return out.sum() / out._new_plain(reshape(share, flat.shape)).sum()

@@ -16,7 +16,7 @@ from anneal.ops.checks import axes_of, axis_in, axis_of, int_args, is_tensor, ne
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
-from anneal.uop import const, dtypes
+from anneal.uop import dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 _BOOL = dtypes.bool_
@@ -116,7 +116,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
         new = tuple([left if n == -1 else n for n in new])
     if product(new) != s[a]:
         raise ShapeError(f"unflatten: axis {dim} of shape {s} has {s[a]} elements, which {tuple(sizes)} does not give")
-    return x.reshape((*s[:a], *new, *s[a + 1 :]))
+    return x.reshape(nodes.resized(s, a, *new))
 
 
 @function(function_alias="squeeze_copy", in_place="shape", view=True)
@@ -240,7 +240,7 @@ def roll(
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ShapeError("roll: several shifts need as many dims")
         return x.ravel().roll(shifts, 0).reshape(x.shape)
-    need_axes(x.shape)
+    need_axes(x.uop.shape)
     amounts = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
     if len(amounts) != len(axes):
@@ -259,8 +259,8 @@ def roll(
         else:
             raise ShapeError(f"roll: {shift} may be more than the {n} elements of axis {a} of shape {x.shape}")
         # two copies side by side, seen through a window
-        twice = broadcast(nodes.reshape(u, (*s[:at], 1, *s[at:])), (*s[:at], 2, *s[at:]))
-        twice = nodes.reshape(twice, (*s[:at], 2 * n, *s[at + 1 :]))
+        twice = broadcast(nodes.reshape(u, nodes.resized(s, at, 1, n)), nodes.resized(s, at, 2, n))
+        twice = nodes.reshape(twice, nodes.resized(s, at, 2 * n))
         u = nodes.cut(twice, at, begin, begin + n)
     return x._new(u)
 
@@ -355,9 +355,9 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
         axis_in(dim or 0, x)
         return x.ravel().repeat_interleave(repeats, 0)
     a = axis_in(dim, x)
-    s = x.shape
-    u = broadcast(nodes.reshape(x.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
-    return x._new(nodes.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))
+    s = x.uop.shape
+    u = broadcast(nodes.reshape(x.uop, nodes.resized(s, a, s[a], 1)), nodes.resized(s, a, s[a], repeats))
+    return x._new(nodes.reshape(u, nodes.resized(s, a, s[a] * repeats)))
 
 
 def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> Tensor:
@@ -404,18 +404,14 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
             raise ShapeError(f"pad: {pairs[i]} cuts more than the {u.shape[i]} elements of axis {i}")
     u = nodes.shrink(u, cut)
     grown = tuple([(_above(b), _above(a)) for b, a in pairs])
-    padded = nodes.pad(u, grown)
-    if value and padded is not u:
+    if value:
         if u.dtype is _BOOL:
             value = bool(value)
         elif not u.dtype.is_float:
             if not math.isfinite(value):
                 raise RangeError(f"{u.dtype.name} does not hold {value}; give a whole number, or use .float() first")
             value = int(value)  # without its fraction
-        fill = weak_const(u.dtype, value)
-        inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
-        padded = inside.where(padded, fill)
-    return x._new(padded)
+    return x._new(nodes.filled(u, grown, weak_const(u.dtype, value) if value else 0))
 
 
 @function
@@ -517,7 +513,7 @@ def pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) ->
             begin = first if left else last
             part = slice_axis(out, axis, begin, begin + (1 if mode == "replicate" else width))
             if mode == "replicate":
-                part = part._new(broadcast(part.uop, (*out.shape[:axis], width, *out.shape[axis + 1 :])))
+                part = part._new(broadcast(part.uop, nodes.resized(out.shape, axis, width)))
             elif mode == "reflect":
                 part = part.flip(axis)
             row = [part, *row] if left else [*row, part]

@@ -82,6 +82,14 @@ def pad(x: UOp, pairs: Pairs) -> UOp:
     return x if pairs == ((0, 0),) * len(pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
 
 
+def filled(x: UOp, pairs: Pairs, fill: UOp | Number) -> UOp:
+    """`x` with elements of one value before and after on each axis, or on each of the last ones."""
+    padded = pad(x, pairs)
+    if padded is x or fill == 0:
+        return padded
+    return pad(broadcast(const(_BOOL, True), x.shape), pairs).where(padded, fill)
+
+
 def shrink(x: UOp, pairs: Pairs) -> UOp:
     """The part [begin, end) of `x` on each axis, or on each of the last ones."""
     if len(pairs) < len(x.shape):
@@ -150,6 +158,11 @@ def row_shape(n: Size, axis: int, ndim: int) -> Shape:
     return (1,) * axis + (n,) + (1,) * (ndim - axis - 1)
 
 
+def resized(shape: Shape, axis: int, *sizes: Size) -> Shape:
+    """`shape` with these sizes, or none, in place of one axis."""
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
+
+
 def every(u: UOp, axis: int, step: int) -> UOp:
     """The elements of one axis `step` apart, from the first."""
     if step == 1:
@@ -157,8 +170,8 @@ def every(u: UOp, axis: int, step: int) -> UOp:
     s = u.shape
     out = -(-s[axis] // step)
     u = pad(u, tuple([(0, out * step - n if i == axis else 0) for i, n in enumerate(s)]))
-    u = reshape(u, (*s[:axis], out, step, *s[axis + 1 :]))
-    return reshape(cut(u, axis + 1, 0, 1), (*s[:axis], out, *s[axis + 1 :]))
+    u = reshape(u, resized(s, axis, out, step))
+    return reshape(cut(u, axis + 1, 0, 1), resized(s, axis, out))
 
 
 def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
@@ -166,9 +179,9 @@ def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
     if step == 1:
         return u
     s = u.shape
-    u = reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
+    u = reshape(u, resized(s, axis, s[axis], 1))
     u = pad(u, tuple([(0, step - 1 if i == axis + 1 else 0) for i in range(len(s) + 1)]))
-    u = reshape(u, (*s[:axis], s[axis] * step, *s[axis + 1 :]))
+    u = reshape(u, resized(s, axis, s[axis] * step))
     return cut(u, axis, 0, length)
 
 

@@ -16,7 +16,8 @@ from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, inverse, iota, lay_out, numbered, pad, permute, put_rows, reduce_node, reshape, row_shape, shrink,
+    broadcast, inverse, iota, lay_out, numbered, pad, permute, put_rows, reduce_node, reshape, resized, row_shape,
+    shrink,
     sum_into, take_rows,
 )  # fmt: skip
 from anneal.ops.operators import parsed
@@ -304,7 +305,7 @@ def index_reduce(
         flat = x.reshape(1).index_reduce(0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self)
         return flat.reshape(())
     index = index.reshape(-1)
-    wanted = (*x.shape[:at], index.shape[0], *x.shape[at + 1 :])
+    wanted = resized(x.shape, at, index.shape[0])
     if source.shape != wanted:
         raise ShapeError(
             f"index_reduce: an index of {index.shape[0]} needs a source of shape {wanted}, not {source.shape}"

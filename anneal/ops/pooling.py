@@ -10,10 +10,10 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, expand, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape, shrink,
+    broadcast, expand, filled, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape, shrink,
 )  # fmt: skip
 from anneal.ops.reduce import root, size_power
-from anneal.uop import Op, UOp, by_rule, const, dtypes
+from anneal.uop import Op, UOp, by_rule, const
 
 Sizes = int | Sequence[int]
 Ints = tuple[int, ...]
@@ -157,12 +157,9 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> Tensor:
     k, s, _, d, sides = _pool_args(axes, x, kernel_size, stride, padding, ceil_mode, dilation)
-    u = whole = x._kept()
-    if any(side != (0, 0) for side in sides):
-        inside = pad(broadcast(const(dtypes.bool_, True), u.shape), sides)
-        u = inside.where(pad(u, sides), u.dtype.min)
-    top = _reduce_windows(windows_of(u, k, s, d), Op.MAX, axes, x.requires_grad)
-    return x._new(named("max_pool", top, whole, arguments=(k, s, d, sides)))
+    u = x._kept()
+    top = _reduce_windows(windows_of(filled(u, sides, u.dtype.min), k, s, d), Op.MAX, axes, x.requires_grad)
+    return x._new(named("max_pool", top, u, arguments=(k, s, d, sides)))
 
 
 max_pool1d, max_pool2d, max_pool3d = family(
