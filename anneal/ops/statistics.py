@@ -266,22 +266,23 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
         gaps = x._lift(spacing if is_tensor(spacing) else float(spacing)).reshape([1] * x.ndim)
         gaps = gaps.expand(row_shape(n - 1, at, x.ndim))
 
-    def cut(t: Tensor, begin: int, end: int) -> Tensor:
-        return slice_axis(t, at, begin, end)
+    ratio = x.diff(dim=at) / gaps
 
-    rises = x.diff(dim=at)
-    ratio = rises / gaps
+    def cut(begin: int, end: int) -> tuple[Tensor, Tensor]:
+        return slice_axis(ratio, at, begin, end), slice_axis(gaps, at, begin, end)
+
+    def edge(i: int, beside: int) -> Tensor:
+        slope, a = cut(i, i + 1)
+        if edge_order == 1:
+            return slope
+        following, b = cut(beside, beside + 1)
+        return slope + (slope - following) * a / (a + b)
+
     parts = []
     if n > 2:  # in the middle, each side's slope weighs by the other side's gap
-        a, b = cut(gaps, 0, n - 2), cut(gaps, 1, n - 1)
-        parts = [(cut(ratio, 0, n - 2) * b + cut(ratio, 1, n - 1) * a) / (a + b)]
-    first, last = cut(ratio, 0, 1), cut(ratio, n - 2, n - 1)
-    if edge_order == 2:
-        a, b = cut(gaps, 0, 1), cut(gaps, 1, 2)
-        first = first + (first - cut(ratio, 1, 2)) * a / (a + b)
-        a, b = cut(gaps, n - 2, n - 1), cut(gaps, n - 3, n - 2)
-        last = last + (last - cut(ratio, n - 3, n - 2)) * a / (a + b)
-    return first.cat(*parts, last, dim=at)
+        (before, a), (after, b) = cut(0, n - 2), cut(1, n - 1)
+        parts = [(before * b + after * a) / (a + b)]
+    return edge(0, 1).cat(*parts, edge(n - 2, n - 3), dim=at)
 
 
 @function
