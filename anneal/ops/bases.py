@@ -9,8 +9,20 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from anneal.errors import ShapeError
-from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
-from anneal.runtime import Fun, Handle, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class
+from anneal.ops.nodes import Pairs, broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
+from anneal.runtime import (
+    Args,
+    Fun,
+    Handle,
+    Options,
+    at_once,
+    become_late,
+    call_late,
+    forget_become,
+    here,
+    is_realized,
+    tensor_class,
+)
 from anneal.uop import Ints, Op, Recent, Shape, UOp, const, dtypes
 from anneal.uop.sizes import symbolic_arg
 
@@ -276,7 +288,7 @@ def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> Ints | None:
 # -- what an op gave --------------------------------------------------------------------------------------------------
 
 
-def link_views(name: str, op: Fun, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
+def link_views(name: str, op: Fun, args: Args, options: Options, out: Any) -> None:
     """Note of the results of an op that gives views what they are parts of: of its first tensor.
 
     Args:
@@ -320,9 +332,7 @@ class Placement(NamedTuple):
     write: Fun
 
 
-def link_part(
-    part: Handle, base: Handle, bounds: tuple[tuple[int, int], ...], shape: Shape, index: Any, placement: Any
-) -> None:
+def link_part(part: Handle, base: Handle, bounds: Pairs, shape: Shape, index: Any, placement: Any) -> None:
     """Note of a tensor that it is what `base` has within `bounds`, in this shape: at an index, and by a `Placement`."""
     steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
     if shape != tuple([e - b for b, e in bounds]):
@@ -355,7 +365,7 @@ class _Through:
             found = _throughs[op, recipe] = _Through(op, recipe)
         return found
 
-    def inputs(self, varies: Any, again: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+    def inputs(self, varies: Any, again: Any, args: Args, options: Options) -> tuple[Any] | None:
         """As the op's own."""
         root, *at = args[: self._first]
         vary: Any = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
@@ -363,7 +373,7 @@ class _Through:
         return vary and vary(varies, lambda a, o: again((a[0], *at, *a[1:]), o), rest, options)  # type: ignore[no-any-return]
 
 
-def change_view(op: Any, function: Fun, x: Handle, args: tuple[Any, ...], options: Any) -> bool:
+def change_view(op: Any, function: Fun, x: Handle, args: Args, options: Any) -> bool:
     """Change what `x` is a view of by the in-place op `function`, late; False where that is done otherwise. `args` are
     what the op takes beside `x`."""
     link = x._base
@@ -430,7 +440,7 @@ def _steps(u: UOp, base: UOp) -> tuple[Step, ...] | None:
     return tuple(steps[::-1])
 
 
-def _probed(op: Fun, base: Any, args: tuple[Any, ...], options: dict[str, Any], n: int) -> tuple[Step, ...] | None:
+def _probed(op: Fun, base: Any, args: Args, options: Options, n: int) -> tuple[Step, ...] | None:
     """`_steps` of the op's result number `n`, from a node that nothing folds away."""
     u = base.uop
     probe = UOp(Op.PARAM, u.dtype, (), (-1, u.shape), tag="probe")

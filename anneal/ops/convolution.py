@@ -12,10 +12,13 @@ from anneal.errors import ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, same_device
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink
-from anneal.ops.pooling import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
+
+from anneal.ops.nodes import (  # isort: skip
+    Pairs, broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink,
+)  # fmt: skip
+from anneal.ops.pooling import AXES, KERNEL, Sizes, per_axis, windows_of, woven
 from anneal.ops.precision import whole_product
-from anneal.uop import Op, UOp
+from anneal.uop import Ints, Op, UOp
 
 
 def _convolve(

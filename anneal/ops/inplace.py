@@ -19,7 +19,7 @@ from anneal.ops.inputs import scales
 from anneal.ops.nodes import Number, broadcast, detached, iota, numbered
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
-from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
+from anneal.runtime import Fun, forbid_in_capture, here, is_realized, outdate_captures
 from anneal.uop import Op, UOp, by_rule, const, dtypes
 
 
@@ -99,7 +99,7 @@ def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tens
     return changed(x, name, function(x))
 
 
-def twin(op: Callable[..., Tensor], turns: bool = False) -> Callable[..., Tensor]:
+def twin(op: Fun, turns: bool = False) -> Fun:
     """The op NAME_, which gives its first tensor the result of `op`, or with `turns` the result's shape, too."""
     name = f"{op.__name__}_"
 
@@ -120,12 +120,12 @@ def twin(op: Callable[..., Tensor], turns: bool = False) -> Callable[..., Tensor
     return made if turns else deferred(made, change, changes=True)
 
 
-def _said(op: Callable[..., Tensor]) -> str:
+def _said(op: Fun) -> str:
     """The docstring of an op without its examples."""
     return (op.__doc__ or "").partition(">>>")[0].rstrip()
 
 
-def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+def flagged(op: Fun, name: str) -> Fun:
     """The op as `nn.functional` has it by that name: NAME_ in place, its own with torch's last argument, `inplace`, and
     any other as an alias.
     """
@@ -140,7 +140,7 @@ def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     most = len(signature.parameters)
 
     @functools.wraps(op)
-    def given(*args: Any, inplace: bool = False, **options: Any) -> Tensor:
+    def given(*args: Any, inplace: bool = False, **options: Any) -> Any:
         if len(args) > most:
             args, inplace = args[:-1], args[-1]
         if inplace.__class__ is not bool:
@@ -155,7 +155,7 @@ def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     return given
 
 
-def _turned(x: Tensor, op: Callable[..., Tensor], name: str, args: Any, options: Any) -> Tensor:
+def _turned(x: Tensor, op: Fun, name: str, args: Any, options: Any) -> Tensor:
     if x.is_leaf and x.requires_grad:
         raise GradientError(f"{name}: a leaf that requires a gradient keeps its shape; write y = x.{op.__name__}()")
     views = [v for r in x._views or () if (v := r()) is not None and v._base is not None and v._base.root is x]
@@ -173,7 +173,7 @@ def _turned(x: Tensor, op: Callable[..., Tensor], name: str, args: Any, options:
     return x
 
 
-def _changes(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _changes(function: Fun) -> Fun:
     """A function in place, from one that gives the values which its tensor takes."""
     name = function.__name__
 

@@ -136,9 +136,7 @@ def _fits(x: Any, dtype: DType, whole: bool) -> bool:
 # -- places -----------------------------------------------------------------------------------------------------------
 
 
-def placed(
-    varies: Varies, x: Any, index: Any
-) -> tuple[tuple[Part, ...], tuple[tuple[int, int], ...], Ints, int] | None:
+def placed(varies: Varies, x: Any, index: Any) -> tuple[tuple[Part, ...], nodes.Pairs, Ints, int] | None:
     """An index of integers and slices with memory for the places that vary; the bounds that are now, the sizes of the
     part, and the number of slices that vary. None where nothing varies, or where the index has something else, or is
     out of range."""
@@ -194,7 +192,7 @@ def _plain(x: Any) -> bool:
 def at_places(x: Tensor, index: tuple[Part, ...]) -> Tensor:
     """The parts of the axes of `x` that an index names (`Part`), which are there."""
     bounds = []
-    shape = []
+    shape: list[Any] = []
     picks: dict[int, nodes.Pick] = {}
     front = 0  # axes of the result before that of the slice
     for (begin, size, kept), n in zip(index, x.uop.shape):

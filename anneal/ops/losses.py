@@ -85,7 +85,7 @@ def _target_shape(x: Tensor, target: Tensor, axis: int, ignored: int | None = No
     check_places("loss", target.uop, axis, x.shape, 0, ignored)
 
 
-def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
+def _hits(target: UOp, shape: Shape, axis: int) -> UOp:
     """A mask that is true where the position along `axis` is the target's; its gradient is elementwise and exact."""
     index = reshape(target.cast(dtypes.int32), resized(shape, axis, 1))
     return numbered(shape, axis).eq(expand(index, shape))

@@ -463,7 +463,7 @@ def _above(n: Size) -> Size:
 # What `pad` is given, and borders that take values from inside the tensor.
 
 
-def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+def pad_pairs(x: Tensor, padding: Sequence[Any]) -> nodes.Pairs:
     """The borders of each axis, of torch's flat list or of pairs."""
     n = x.ndim
     if isinstance(padding, (int, np.integer)):
@@ -485,7 +485,7 @@ def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     return ((0, 0),) * (n - len(last_first)) + tuple(last_first[::-1])
 
 
-def pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+def pad_from_inside(x: Tensor, pairs: nodes.Pairs, mode: str) -> Tensor:
     """Borders with values of the tensor itself."""
     if mode not in ("reflect", "replicate", "circular"):
         raise ModeError(f"pad: mode is constant, reflect, replicate or circular, not {mode!r}")

@@ -323,7 +323,7 @@ def largest_at(index: UOp, value: UOp, v: Size, apart: bool = False) -> UOp:
     return by_rule("largest", found, index, value)
 
 
-def sum_into(index: UOp, value: UOp, v: int) -> UOp:
+def sum_into(index: UOp, value: UOp, v: Size) -> UOp:
     """`v` sums of the elements of `value` whose index is theirs."""
     rows = reshape(value, (index.shape[0], 1))
     return reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, rows), (v,)), (v,))

@@ -230,7 +230,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     return x._new(UOp(Op.UPDATE, x.uop.dtype, (x.uop, new, *looked_up), tuple(begins)), given)
 
 
-def resolved(x: Tensor, index: Any) -> tuple[Any, ...]:
+def resolved(x: Tensor, index: Any) -> Args:
     """An index, whose masks, arrays and lists are tensors of the places that they choose, so that they are data and no
     part of the plan; and which of its items those are. The index alone where there are none, or one is wrong."""
     items = index if isinstance(index, tuple) else (index,)
@@ -444,7 +444,7 @@ Operand = Any  # a tensor, an array or a Python number
 Compute = Callable[["Tensor", Operand, bool], "Tensor"]  # True: `other` comes first
 
 
-def _of(function: Callable[..., Tensor], op: Op) -> Compute:
+def _of(function: Fun, op: Op) -> Compute:
     return lambda x, other, swap: function(x, op, other, swap)
 
 

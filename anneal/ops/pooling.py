@@ -10,14 +10,12 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, expand, filled, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape, shrink,
+    Pairs, broadcast, expand, filled, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape, shrink,
 )  # fmt: skip
 from anneal.ops.reduce import root, size_power
-from anneal.uop import Op, UOp, by_rule, const
+from anneal.uop import Ints, Op, UOp, by_rule, const
 
 Sizes = int | Sequence[int]
-Ints = tuple[int, ...]
-Pairs = tuple[tuple[int, int], ...]
 AXES = {1: "n", 2: "h, w", 3: "d, h, w"}
 KERNEL = {1: "k", 2: "kh, kw", 3: "kd, kh, kw"}
 
@@ -287,7 +285,8 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
     if op is Op.MAX:
         return first_of_largest(out, chosen, (axis + 1,)) if wants else out
     if n % m == 0:
-        return out * (m / n)
+        share: float = m / n
+        return out * share
     return out / expand(reshape((last - first).cast(u.dtype), row_shape(m, axis, len(s))), out.shape)
 
 

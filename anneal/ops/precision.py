@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
 from anneal.ops.checks import is_tensor
-from anneal.runtime import Handle, here
+from anneal.runtime import Fun, Handle, here
 from anneal.uop import FITS, WRAPS, DType, Nodes, Op, UOp, const, dtypes, promote, users_frame
 from anneal.uop.sizes import Size, most
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 _FLOAT32 = dtypes.float32
 
 

@@ -15,6 +15,7 @@ from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
 from anneal.ops.precision import largest_of, power, whole
+from anneal.runtime import Fun
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
 
@@ -187,7 +188,7 @@ var, std = family(
 
 def _with_mean(
     name: str,
-    spread: Callable[..., Tensor],
+    spread: Fun,
     x: Tensor,
     axis: Axes | bool = None,
     correction: Number | None = 1,

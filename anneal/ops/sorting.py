@@ -22,6 +22,7 @@ from anneal.ops.nodes import (  # isort: skip
 )  # fmt: skip
 from anneal.ops.precision import kept
 from anneal.ops.reduce import Axes
+from anneal.runtime import Fun
 from anneal.uop import const, dtypes
 
 _INT32 = dtypes.int32
@@ -118,7 +119,7 @@ def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
 
 
 def _median(
-    name: str, place: Callable[..., Tensor], x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None
+    name: str, place: Fun, x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None
 ) -> Tensor | ValuesIndices:
     if dim is not None:
         at = one_dim(dim, axis, x.ndim)
