@@ -14,13 +14,12 @@ from anneal.ops.checks import is_tensor
 from anneal.ops.elementwise import binary, choose, clipped, floats_of, real_node, sloped, unary
 from anneal.ops.functions import Operand
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape, row_shape, share
+from anneal.ops.nodes import BOOL, broadcast, expand, named, reciprocal, reduce_axis, reshape, row_shape, share
 from anneal.ops.precision import no_grad
 from anneal.runtime import here
-from anneal.uop import Ints, Op, UOp, by_rule, dtypes
+from anneal.uop import Ints, Op, UOp, by_rule
 from anneal.uop.sizes import product as count_of
 
-_BOOL = dtypes.bool_
 _activation = function(functional=True)
 _single = function(functional=True, single=True)
 _norm = function(functional=True, autocast="float32", single="first")
@@ -60,7 +59,7 @@ def relu(x: Tensor) -> Tensor:
     >>> Tensor([-1.0, 2.0]).relu()
     Tensor([0., 2.], dtype=float32)
     """
-    return x if x.uop.dtype is _BOOL else binary(x, Op.MAX, 0)
+    return x if x.uop.dtype is BOOL else binary(x, Op.MAX, 0)
 
 
 @_activation(inplace=True)

@@ -336,9 +336,10 @@ def function(op: Any = None, **said: Any) -> Any:
     return checked(viewing(op) if "view" in said else op)
 
 
-def rows_of(
-    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, ...] | str]
-) -> list[Callable[P, R]]:
+Rows = Mapping[str, tuple[Any, ...] | str]
+
+
+def rows_of(op: Callable[Concatenate[Any, Any, P], R], rows: Rows) -> list[Callable[P, R]]:
     """Functions of one signature: `op`, whose first two arguments each of them has its own of.
 
     The arguments that follow, their defaults and annotations are `op`'s.
@@ -375,9 +376,7 @@ def rows_of(
     return found
 
 
-def family(
-    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, ...] | str], **declared: Any
-) -> list[Callable[P, R]]:
+def family(op: Callable[Concatenate[Any, Any, P], R], rows: Rows, **declared: Any) -> list[Callable[P, R]]:
     """Public functions of one signature, under `function`; `tools/names.py` reads it as it reads that.
 
     Args:

@@ -16,15 +16,13 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, common_dtype, detached, expand, moved, named, numbered, reduce_axis, reshape, take_rows,
+    BOOL, INT32, broadcast, common_dtype, detached, expand, moved, named, numbered, reduce_axis, reshape, take_rows,
 )  # fmt: skip
 from anneal.ops.precision import no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
-from anneal.uop import Op, UOp, by_rule, const, dtypes
+from anneal.uop import Op, UOp, by_rule, const
 
-_BOOL = dtypes.bool_
-_INT32 = dtypes.int32
 _NAME = "scaled_dot_product_attention"  # in messages
 
 
@@ -152,7 +150,7 @@ def _in_turns(
     mask = None if attn_mask is None else attn_mask.reshape(attn_mask.shape[-2:])
     heads = math.prod(q.shape[:-2]) // turns
     arrays = [reshape(u, (turns, heads, *u.shape[-2:])) for u in (q, k, v)]
-    number = UOp(Op.PARAM, _INT32, (), (-1, ()), "part")
+    number = UOp(Op.PARAM, INT32, (), (-1, ()), "part")
     parts = [UOp(Op.PARAM, u.dtype, (), (n, u.shape[1:]), "part") for n, u in enumerate(arrays)]
     weights, top, total, _ = _exponentials(parts[0], parts[1], scale, mask, is_causal)
     rows = [_weighted(weights, parts[2]), top, total.then(Op.CONTIGUOUS)]
@@ -205,7 +203,7 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
     if len(mask.shape) > len(full) or any(m not in (1, s) for m, s in zip(mask.shape[::-1], full[::-1])):
         raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {full}")
     mask = broadcast(mask, full)
-    return (mask.where(scores, low) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None
+    return (mask.where(scores, low) if mask.dtype is BOOL else scores + mask.cast(scores.dtype)), None
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------
@@ -229,7 +227,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is not None and bias.uop.shape != (ws[0],):
         raise ShapeError(f"linear: bias has shape {bias.uop.shape}, but the weight {ws} makes {ws[0]} outputs")
     a, b = common_dtype(x.uop, weight.uop)
-    u = whole_product("linear", x.device, a, b, ws[1], _rows_times_rows)
+    u = whole_product("linear", x.device, (a, b), ws[1], _rows_times_rows)
     if bias is not None:
         u, c = common_dtype(u, bias.uop)
         u = u + broadcast(c, u.shape)
@@ -281,7 +279,7 @@ def embedding(
     if max_norm is not None:
         _hold_rows(weight, index, max_norm, norm_type)
         w = weight.uop
-    rows = take_rows(w, i.cast(_INT32))
+    rows = take_rows(w, i.cast(INT32))
     if padding_idx is not None:
         skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
         rows = skip.where(detached(rows), rows)

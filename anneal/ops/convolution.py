@@ -76,11 +76,13 @@ def _windowed_product(name: str, device: str, x: UOp, w: UOp, stride: Ints, dila
     right = reshape(w, (1, *g, co, *ones, inner, *kernel))
     m = len(full)
     axes = tuple(range(m - k - 1, m))
-
-    def made(a: UOp, b: UOp) -> UOp:
-        return reduce_axis(expand(a, full) * expand(b, full), Op.ADD, axes)
-
-    total = whole_product(name, device, left, right, math.prod(full[m - k - 1 :]), made)
+    total = whole_product(
+        name,
+        device,
+        (left, right),
+        math.prod(full[m - k - 1 :]),
+        lambda a, b: reduce_axis(expand(a, full) * expand(b, full), Op.ADD, axes),
+    )
     return reshape(total, (n, outs, *out))
 
 

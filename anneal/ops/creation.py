@@ -15,12 +15,11 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, number
 from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
-from anneal.ops.nodes import Number, broadcast, check_fits, iota, numbered, row_shape, weak_dtype
+from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, iota, numbered, row_shape, weak_dtype
 from anneal.runtime import Fun
 from anneal.uop import DType, Ints, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
-_FLOAT32 = dtypes.float32
 _static = function(static=True)
 
 
@@ -158,19 +157,19 @@ def arange(
         if step != 1 or not all(isinstance(x, (int, UOp)) for x in (start, end)):
             raise ShapeError(f"arange: from {start} to {end} by {step}: symbolic ends are whole and go by steps of 1")
         n = size(end - start)
-        u = broadcast(iota(n) + start, (n,)).cast(dtypes.int32 if dtype is None else as_dtype(dtype))
+        u = broadcast(iota(n) + start, (n,)).cast(INT32 if dtype is None else as_dtype(dtype))
         return fresh(u, device, requires_grad)
     if not all(math.isfinite(x) for x in (start, end, step)):
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
-    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers(dtype)
+    kind = (INT32 if whole else FLOAT32) if dtype is None else _of_numbers(dtype)
     count = -((start - end) // step) if whole else math.ceil((end - start) / step)
     n = bound_int("the number of elements", max(0, int(count)))
     if kind.is_int and n:
         for x in (start, start + (n - 1) * step):
             if not kind.min <= int(x) <= kind.max:
                 raise DTypeError(f"arange: {x} does not fit {kind.name} ({kind.min} to {kind.max}); give a wider dtype")
-    u = iota(n).cast(kind if whole or kind.is_float else _FLOAT32)
+    u = iota(n).cast(kind if whole or kind.is_float else FLOAT32)
     if step != 1:
         u = u * step
     u = u + start if start else u
@@ -231,7 +230,7 @@ def logspace(
     if not base > 0:
         raise ShapeError(f"logspace: the base must be above 0, not {base}")
     kind = _of_numbers(dtype)
-    line = linspace(start, end, steps, dtype=dtypes.float64 if kind is dtypes.float64 else _FLOAT32, device=device)
+    line = linspace(start, end, steps, dtype=dtypes.float64 if kind is dtypes.float64 else FLOAT32, device=device)
     out = (line * math.log2(base)).exp2().cast(kind)
     return out.requires_grad_() if requires_grad else out
 
@@ -242,8 +241,8 @@ def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
     for end_ in (start, end):
         if is_tensor(end_) and end_.ndim:
             raise ShapeError(f"an end is a number or a tensor of shape (), not {said(end_)}")
-    low, high = (one._lift(x).detach().cast(_FLOAT32) for x in (start, end))
-    i = one._new_plain(iota(n)).cast(_FLOAT32)
+    low, high = (one._lift(x).detach().cast(FLOAT32) for x in (start, end))
+    i = one._new_plain(iota(n)).cast(FLOAT32)
     gap = (high - low) / max(1, n - 1)
     out = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
     return out if device is None else out.to(device)
@@ -296,7 +295,7 @@ def _window(
     if not kind.is_float:
         raise DTypeError(f"a window is made of floats, not {kind.name}")
     (n,) = sizes_given((window_length,))
-    wide = kind if kind.bits >= 32 else _FLOAT32
+    wide = kind if kind.bits >= 32 else FLOAT32
     places = arange(n, device=device).cast(wide) * (end / max(1, n if periodic else n - 1))
     out = formula(places).cast(kind)
     out = out * 0.0 + 1.0 if n == 1 else out
@@ -491,7 +490,7 @@ def _of_numbers(dtype: DTypeLike | None) -> DType:
 
 
 def _or_float(dtype: DTypeLike | None) -> DType:
-    return _FLOAT32 if dtype is None else as_dtype(dtype)
+    return FLOAT32 if dtype is None else as_dtype(dtype)
 
 
 def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
@@ -499,10 +498,10 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
     for x in (start, end):
         if not math.isfinite(x):
             raise DTypeError(f"linspace: {x} does not fit {dtype.name}; use a float dtype")
-        check_fits(dtype if dtype.is_int else dtypes.int32, int(x))
+        check_fits(dtype if dtype.is_int else INT32, int(x))
     first, apart = int(start), int(end) - int(start)
     whole, rest = divmod(abs(apart), max(1, n - 1))
-    wide = dtypes.int32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype
+    wide = INT32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype
     if rest and n * rest > wide.max:
         raise ShapeError(f"linspace: {n} steps from {start} to {end} need larger numbers than {wide.name} has")
     i = iota(n).cast(wide)

@@ -18,7 +18,7 @@ from anneal.ops.checks import axis_in, broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.logic import truth
-from anneal.ops.nodes import Number, iota
+from anneal.ops.nodes import INT32, Number, iota
 from anneal.uop import dtypes
 
 # -- positions --------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:
         parts.insert(0, choose(inside, places % n, fill_value))
         places = places // n
     if not parts:
-        return inside.cast(dtypes.int32).reshape(size, 1)[:, :0]
+        return inside.cast(INT32).reshape(size, 1)[:, :0]
     return parts[0].stack(*parts[1:], dim=1)
 
 
@@ -238,7 +238,7 @@ def _runs(row: Tensor, size: int) -> _Distinct:
     if not n:
         raise ShapeError("unique: size= needs an element")
     new = (row[1:].ne(row[:-1])).pad((1, 0), value=True)
-    inverse = new.cast(dtypes.int32).cumsum(0) - 1
+    inverse = new.cast(INT32).cumsum(0) - 1
     places, count = _true_first(new, size)
     at = choose(row._new_plain(iota(size)) < count, places, n - 1)
     return gathered(row, 0, at.uop), inverse, inverse.bincount(size)

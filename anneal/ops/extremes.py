@@ -17,14 +17,12 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.made import DTypeLike
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, detached, elementwise, expand, filled, moved, named, numbered, reduce_axis, reduce_node, reshape, resized,
-    shrink,
+    INT32, Number, broadcast, detached, elementwise, expand, filled, moved, named, numbered, reduce_axis, reduce_node,
+    reshape, resized, shrink,
 )  # fmt: skip
 from anneal.ops.reduce import Axes, folded, reduced
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes, reduce_identity
 from anneal.uop.sizes import most
-
-_INT32 = dtypes.int32
 
 
 def _extreme(x: Tensor, op: Op, where: Any, keepdim: bool) -> Tensor:
@@ -168,13 +166,13 @@ def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
         u = reshape(u, (math.prod(shape),))
     at = axis_of(axis or 0, len(u.shape))
     if not u.shape:
-        return x._new_plain(const(_INT32, 0))
+        return x._new_plain(const(INT32, 0))
     n = u.shape[at]
     if n == 0:
         raise PositionError(f"shape {shape} has nothing to choose from along axis {axis}")
     best = expand(reduce_axis(u, op, (at,)), u.shape)
     hit = u.eq(best) | u.ne(u) if u.dtype.is_float else u.eq(best)
-    none = n if isinstance(n, UOp) else const(_INT32, n)
+    none = n if isinstance(n, UOp) else const(INT32, n)
     first = reduce_node(elementwise(Op.WHERE, (hit, numbered(u.shape, at), none), u.shape), Op.MIN, (at,), True)
     first = named("argmax" if op is Op.MAX else "argmin", first, u, arguments=at)
     if axis is None:
@@ -308,7 +306,7 @@ def _running_extreme(
     u = x._kept()
     values = _running(x, _fold(op), u, at)
     if not u.shape:
-        return ValuesIndices(values, x._new_plain(const(dtypes.int32, 0)))
+        return ValuesIndices(values, x._new_plain(const(INT32, 0)))
     # The last place up to here that was the extreme when its turn came: a running maximum of places.
     hit = u.eq(values.uop)
     hit = hit | u.ne(u) if u.dtype.is_float else hit

@@ -14,10 +14,9 @@ from anneal.ops.checks import is_tensor, number_first
 from anneal.ops.elementwise import (  # isort: skip
     beside, by_slopes, choose, floats_of, has_sign, one_over, operands, power, real_node, real_unary, unary,
 )  # fmt: skip
-from anneal.ops.nodes import broadcast
-from anneal.uop import DType, Op, by_rule, dtypes
+from anneal.ops.nodes import BOOL, FLOAT32, broadcast
+from anneal.uop import DType, Op, by_rule
 
-_FLOAT32 = dtypes.float32
 Operand = Any  # a tensor, an array or a Python number
 
 
@@ -68,7 +67,7 @@ def by_slope(function: Callable[[Tensor], Sloped]) -> _Op:
 
     def op(x: Tensor) -> Tensor:
         u = real_node(x)
-        floats = x._new(u if u.dtype.bits >= 32 else u.cast(_FLOAT32))
+        floats = x._new(u if u.dtype.bits >= 32 else u.cast(FLOAT32))
         value, slope = function(floats)
         return x._new(by_rule("slope", value.uop, floats.uop, slope.uop).cast(u.dtype))
 
@@ -304,8 +303,8 @@ def cbrt(x: Tensor) -> Sloped:
 def as_reals(x: Tensor, other: Operand) -> tuple[Tensor, Tensor, DType]:
     """Both operands as floats of 32 bits or more and of one shape, and the dtype of the result."""
     a, b, shape, o = operands(x, other)
-    dtype = a.dtype if a.dtype.is_float else _FLOAT32
-    wide = dtype if dtype.bits >= 32 else _FLOAT32
+    dtype = a.dtype if a.dtype.is_float else FLOAT32
+    wide = dtype if dtype.bits >= 32 else FLOAT32
     return x._new(broadcast(a.cast(wide), shape)), o._new(broadcast(b.cast(wide), shape)), dtype
 
 
@@ -376,7 +375,7 @@ def heaviside(x: Tensor, values: Operand) -> Tensor:
     >>> Tensor([-1.0, 0.0, 2.0]).heaviside(0.5)
     Tensor([0. , 0.5, 1. ], dtype=float32)
     """
-    if x.dtype is dtypes.bool_ and (is_tensor(values) and values.dtype is dtypes.bool_):
+    if x.dtype is BOOL and (is_tensor(values) and values.dtype is BOOL):
         return x | values
     return choose(x.eq(0), values, x.sign().maximum(0))
 

@@ -14,7 +14,7 @@ from anneal.ops.arguments import family, function
 from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor, number_first
 from anneal.ops.elementwise import binary, choose, floats_of, halved, operands, sloped, standing_for
 from anneal.ops.made import DTypeLike
-from anneal.ops.nodes import Number, broadcast, common_dtype, resized
+from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, common_dtype, resized
 from anneal.uop import Op, by_rule, dtypes, promote
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def float_power(x: Tensor, exponent: Any) -> Tensor:
     >>> Tensor([2, 3]).float_power(2)
     Tensor([4., 9.], dtype=float64)
     """
-    wide = dtypes.float64 if dtypes.float64 in get_device(x.device).limits.dtypes else dtypes.float32
+    wide = dtypes.float64 if dtypes.float64 in get_device(x.device).limits.dtypes else FLOAT32
     return x.cast(wide) ** (exponent.cast(wide) if is_tensor(exponent) else exponent)
 
 
@@ -89,9 +89,9 @@ def ldexp(x: Tensor, other: Any) -> Tensor:
     o = x._lift(other)
     kind = promote(x.dtype, o.dtype)
     if not kind.is_float:
-        kind = dtypes.float32
+        kind = FLOAT32
     # float16 holds no 2**16 and no 2**-25, which products with it may need
-    wide = dtypes.float32 if kind.is_narrow else kind
+    wide = FLOAT32 if kind.is_narrow else kind
     return (x.cast(wide) * o.cast(wide).exp2()).cast(kind)
 
 
@@ -146,7 +146,7 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     if not dtype.is_float or dtype.bits < 32:
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
     wide, y = x._new(broadcast(a, shape)), o._new(broadcast(b, shape))
-    kind = dtypes.int32 if dtype.bits == 32 else dtypes.int64
+    kind = INT32 if dtype.bits == 32 else dtypes.int64
     bits = wide.bitcast(kind)
     up = (wide < y).eq(bits >= 0)  # away from 0: more bits
     grown = bits + up.cast(kind) * 2 - 1
@@ -172,7 +172,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
         raise DTypeError(f"frexp: takes float32, not {dtype.name}; cast it")
     small = x.abs() < 2.0**-100
     scaled = choose(small, x * 2.0**64, x)
-    bits = scaled.bitcast(dtypes.int32)
+    bits = scaled.bitcast(INT32)
     plain = x.eq(0.0) | ~x.isfinite()
     exponent = ((bits >> 23) & 255) - 126 - choose(small, 64, 0)
     mantissa = ((bits & ~(255 << 23)) | (126 << 23)).bitcast(dtype)

@@ -18,15 +18,13 @@ from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, elementwise_where, iota, moved, numbered, reshape, resized, take_rows, wrapped,
+    BOOL, INT32, Number, broadcast, elementwise_where, iota, moved, numbered, reshape, resized, take_rows, wrapped,
 )  # fmt: skip
 from anneal.ops.precision import kept
 from anneal.runtime import here
-from anneal.uop import Ints, Op, UOp, dtypes
+from anneal.uop import Ints, Op, UOp
 from anneal.uop.sizes import Count, most
 
-_INT32 = dtypes.int32
-_BOOL = dtypes.bool_
 _SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIGUOUS)
 
 
@@ -66,7 +64,7 @@ def places(x: Tensor, index: UOp, axis: int) -> UOp:
     """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
     shape = x.uop.shape or (1,)
     check_places("", index, axis, shape)
-    return wrapped(index.cast(_INT32), shape[axis])
+    return wrapped(index.cast(INT32), shape[axis])
 
 
 @function
@@ -164,7 +162,7 @@ def rows(x: Tensor, index: Any) -> Tensor:
         raise ShapeError("rows: a tensor of shape () has no rows")
     i = index_node(x, index)
     check_places("rows", i, 0, x.shape, 0)
-    return x._new(take_rows(x.uop, i.cast(_INT32)))
+    return x._new(take_rows(x.uop, i.cast(INT32)))
 
 
 @function
@@ -201,7 +199,7 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
     """`u` with rows added at an index of its first axis, or of as many `rows` as it is to have meanwhile."""
 
     def made(u: UOp, value: UOp) -> UOp:
-        counted = value.cast(_INT32) if value.dtype is _BOOL else value
+        counted = value.cast(INT32) if value.dtype is BOOL else value
         total = UOp(Op.SCATTER_ADD, counted.dtype, (index, counted), (u.shape[0] if rows is None else rows,))
         return u + reshape(total.cast(value.dtype), u.shape)
 
@@ -334,10 +332,10 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
         return x.nonzero(as_tuple=True)
     if a is None or b is None:
         raise DTypeError("where: takes two values, or a condition alone")
-    if x.uop.dtype is _BOOL:
+    if x.uop.dtype is BOOL:
         return choose(x, a, b)
     condition = x._lift(a)
-    if condition.dtype is not _BOOL:
+    if condition.dtype is not BOOL:
         raise DTypeError(f"where: a condition is bool, not {x.dtype.name}; compare first, as in (x != 0).where(a, b)")
     return choose(condition, x, b)
 
@@ -353,10 +351,10 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     Tensor([0., 2.], dtype=float32)
     """
     m = x._lift(mask)
-    if m.dtype is not _BOOL:
+    if m.dtype is not BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
     if not x.dtype.is_float and isinstance(value, float):
-        if value.is_integer() and (x.dtype is not _BOOL or value in (0, 1)):
+        if value.is_integer() and (x.dtype is not BOOL or value in (0, 1)):
             return masked_fill(x, m, int(value))
         raise DTypeError(f"masked_fill: {value} does not fit {x.dtype.name}; cast the tensor first")
     return choose(m, value, x).cast(x.dtype)
@@ -383,8 +381,8 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
         raise ShapeError(f"one_hot: num_classes must be positive, not {n}")
     shape = (*x.shape, n)
     check_places("one_hot", x.uop, len(shape) - 1, shape, 0)
-    u = broadcast(reshape(x.uop.cast(_INT32), (*x.shape, 1)), shape)
-    return x._new_plain(u.eq(broadcast(iota(n), shape)).cast(_INT32))
+    u = broadcast(reshape(x.uop.cast(INT32), (*x.shape, 1)), shape)
+    return x._new_plain(u.eq(broadcast(iota(n), shape)).cast(INT32))
 
 
 def out_of_range(name: str, x: Any, axis: int, shape: Shape, least: int | None = None) -> str:

@@ -16,11 +16,11 @@ from anneal.ops.arguments import alias, changing, checked, deferred, flag, funct
 from anneal.ops.checks import broadcast_shapes, is_tensor, rank
 from anneal.ops.elementwise import Operand, beside
 from anneal.ops.inputs import scales
-from anneal.ops.nodes import Number, broadcast, detached, iota, numbered
+from anneal.ops.nodes import BOOL, Number, broadcast, detached, iota, numbered
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.runtime import Fun, forbid_in_capture, here, is_realized, outdate_captures
-from anneal.uop import Op, UOp, by_rule, const, dtypes
+from anneal.uop import Op, UOp, by_rule, const
 
 
 def need_changeable(x: Tensor, name: str) -> None:
@@ -261,7 +261,7 @@ def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     row = iota(s[0], 0, len(s))
     if wrap and len(s) == 2:
         row = row % (s[1] + 1)
-    row, hit = broadcast(row, s), broadcast(const(dtypes.bool_, True), s)
+    row, hit = broadcast(row, s), broadcast(const(BOOL, True), s)
     for axis in range(1, len(s)):
         hit = hit & row.eq(numbered(s, axis))
     return x.masked_fill(x._new_plain(hit), fill_value)
@@ -433,6 +433,6 @@ def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Gene
         from_, to = 0, from_
     if to is None:
         kind = x.dtype
-        exact = 1 << (kind.digits if kind.is_float else 1 if kind is dtypes.bool_ else kind.bits - (kind.kind == "int"))
+        exact = 1 << (kind.digits if kind.is_float else 1 if kind is BOOL else kind.bits - (kind.kind == "int"))
         to = min(exact, (1 << 31) - 1)
     return randint(from_, to, x.shape, device=x.device, generator=generator).cast(x.dtype)

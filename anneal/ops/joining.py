@@ -16,16 +16,14 @@ from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, int_args, is_t
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import broadcast, cut, every, moved, pad, permute, reshape, resized, row_shape, shrink
-from anneal.uop import Op, dtypes, promote
-
-_BOOL = dtypes.bool_
+from anneal.ops.nodes import BOOL, broadcast, cut, every, moved, pad, permute, reshape, resized, row_shape, shrink
+from anneal.uop import Op, promote
 
 
 def join(parts: Sequence[Tensor], axis: int) -> Tensor:
     """`parts`, whose other sizes agree, one after the other: each padded with zeros, and added up."""
     dtype = functools.reduce(promote, [p.dtype for p in parts])
-    op = Op.OR if dtype is _BOOL else Op.ADD
+    op = Op.OR if dtype is BOOL else Op.ADD
     total = sum(p.shape[axis] for p in parts)
     out = None
     begin = 0

@@ -15,12 +15,8 @@ from anneal.ops.arguments import function, several
 from anneal.ops.checks import axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
-from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
-from anneal.uop import dtypes
+from anneal.ops.nodes import BOOL, Number, broadcast, check_inside, weak_const
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
-
-_BOOL = dtypes.bool_
-
 
 # -- shape ------------------------------------------------------------------------------------------------------------
 
@@ -405,7 +401,7 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     u = nodes.shrink(u, cut)
     grown = tuple([(_above(b), _above(a)) for b, a in pairs])
     if value:
-        if u.dtype is _BOOL:
+        if u.dtype is BOOL:
             value = bool(value)
         elif not u.dtype.is_float:
             if not math.isfinite(value):

@@ -12,9 +12,7 @@ from anneal.runtime import here
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, Ints, Op, Shape, Src, UOp, alu, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, product, range_of, sizes, symbolic_arg, variable, widest
 
-_INT32 = dtypes.int32
-_BOOL = dtypes.bool_
-_FLOAT32 = dtypes.float32
+BOOL, INT32, FLOAT32 = dtypes.bool_, dtypes.int32, dtypes.float32
 Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already
 Pairs = tuple[tuple[Any, Any], ...]
 
@@ -87,7 +85,7 @@ def filled(x: UOp, pairs: Pairs, fill: UOp | Number) -> UOp:
     padded = pad(x, pairs)
     if padded is x or fill == 0:
         return padded
-    return pad(broadcast(const(_BOOL, True), x.shape), pairs).where(padded, fill)
+    return pad(broadcast(const(BOOL, True), x.shape), pairs).where(padded, fill)
 
 
 def shrink(x: UOp, pairs: Pairs) -> UOp:
@@ -144,7 +142,7 @@ def reduce_node(u: UOp, op: Op, axes: Ints, keepdim: bool) -> UOp:
 
 def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
     """0 to n-1 along `axis` of `ndim` axes, the others of size 1."""
-    u = UOp(Op.IOTA, dtypes.int32, (), (n,))
+    u = UOp(Op.IOTA, INT32, (), (n,))
     return u if ndim == 1 else reshape(u, row_shape(n, axis, ndim))
 
 
@@ -319,7 +317,7 @@ def largest_at(index: UOp, value: UOp, v: Size, apart: bool = False) -> UOp:
         last = broadcast(iota(n).eq(n - 1), (n,)) | placed.ne(following)
         target = last.where(placed, -1)
     number = sum_into(target, place + 1, v)  # 1 for the first value
-    found = (const(_INT32, 0) < number).where(take_rows(value, number - 1), least)
+    found = (const(INT32, 0) < number).where(take_rows(value, number - 1), least)
     return by_rule("largest", found, index, value)
 
 
@@ -338,7 +336,7 @@ def is_looked_up(begin: Size | None) -> bool:
 def kept_within(begin: UOp, m: Size, whole: Size) -> UOp:
     """The begin of a part of `m` elements in `whole`, moved inside."""
     last = whole - m
-    return Op.MIN(Op.MAX(begin, const(_INT32, 0)), last if isinstance(last, UOp) else const(_INT32, last))
+    return Op.MIN(Op.MAX(begin, const(INT32, 0)), last if isinstance(last, UOp) else const(INT32, last))
 
 
 _WORTH_PLACE = 256  # elements of what is written to: where there are fewer, a pass over all costs no more
@@ -363,7 +361,7 @@ def _put_row(u: UOp, at: UOp, row: UOp, axis: int = 0) -> UOp:
 
 def sorting(row: UOp) -> UOp:
     """The positions that sort a row of integers; equal ones keep their order."""
-    return UOp(Op.ARGSORT, _INT32, (row,))
+    return UOp(Op.ARGSORT, INT32, (row,))
 
 
 COUNTED = 256  # up to here the rank of an element in its row is counted
@@ -373,18 +371,18 @@ def keys(u: UOp, descending: bool, signed: bool = False) -> UOp:
     """Integers in the order of `u`, or the reverse; nan is the largest, and -0.0 equals 0.0, or is less if `signed`."""
     if u.dtype.is_float:
         wide = u.dtype.bits == 64
-        u = u if wide else u.cast(dtypes.float32)
+        u = u if wide else u.cast(FLOAT32)
         u = u if signed else u.eq(0.0).where(const(u.dtype, 0.0), u)
-        kind = dtypes.int64 if wide else _INT32
+        kind = dtypes.int64 if wide else INT32
         bits = UOp(Op.BITCAST, kind, (u,))
         # negative floats grow with their magnitude's bits: inverting all but the sign turns them round
         top, last = const(kind, kind.max), const(kind, kind.bits - 1)
         bits = bits ^ ((bits >> last) & top)
         u = u.ne(u).where(top, bits)
     elif u.dtype is dtypes.uint32:
-        u = UOp(Op.BITCAST, _INT32, (u ^ 0x80000000,))
+        u = UOp(Op.BITCAST, INT32, (u ^ 0x80000000,))
     elif u.dtype.bits < 64:
-        u = u.cast(_INT32)
+        u = u.cast(INT32)
     return Op.NOT(u) if descending else u
 
 
@@ -393,7 +391,7 @@ def of_keys(u: UOp, dtype: DType) -> UOp:
     if dtype.is_float:
         last = const(u.dtype, u.dtype.bits - 1)
         bits = u ^ ((u >> last) & const(u.dtype, u.dtype.max))
-        return UOp(Op.BITCAST, dtypes.float64 if dtype.bits == 64 else _FLOAT32, (bits,)).cast(dtype)
+        return UOp(Op.BITCAST, dtypes.float64 if dtype.bits == 64 else FLOAT32, (bits,)).cast(dtype)
     return UOp(Op.BITCAST, dtype, (u,)) ^ 0x80000000 if dtype is dtypes.uint32 else u.cast(dtype)
 
 
@@ -406,7 +404,7 @@ def first_by_blocks(ranked: UOp, k: int) -> UOp:
     width = math.isqrt(n // k)  # as many blocks as elements in k blocks
     count = -(-n // width)
     filled = pad(ranked, ((0, count * width - n),))
-    blocks = reshape((iota(count * width) < n).where(filled, _INT32.max), (count, width))
+    blocks = reshape((iota(count * width) < n).where(filled, INT32.max), (count, width))
     chosen = shrink(sorting(reduce_node(blocks, Op.MIN, (1,), False)), ((0, k),))
     chosen = take_rows(chosen, sorting(chosen))  # as they lie in the row
     order = sorting(reshape(take_rows(blocks, chosen), (k * width,)))
@@ -436,7 +434,7 @@ def _counted(ranked: UOp) -> UOp:
     other = broadcast(reshape(ranked, (*rest, 1, n)), square)
     i, j = numbered(square, at), numbered(square, at + 1)
     before = (other < mine) | (other.eq(mine) & (j < i))
-    rank = reduce_node(before.cast(_INT32), Op.ADD, last, False)
+    rank = reduce_node(before.cast(INT32), Op.ADD, last, False)
     # position r of the result holds the one element whose rank is r
     here = broadcast(reshape(rank, (*rest, 1, n)), square).eq(i)
     return reduce_node(here.where(j, 0), Op.ADD, last, False)
@@ -444,7 +442,7 @@ def _counted(ranked: UOp) -> UOp:
 
 def _sorted_together(ranked: UOp) -> UOp:
     """`sorted_places` of rows by one sort of all, and another that brings the rows together again."""
-    shape, length = ranked.shape, const(_INT32, ranked.shape[-1])
+    shape, length = ranked.shape, const(INT32, ranked.shape[-1])
     order = sorting(reshape(ranked, (math.prod(shape),)))
     order = take_rows(order, sorting(order // length))
     return reshape(order % length, shape)
@@ -482,8 +480,8 @@ def elementwise(op: Op, src: Src, shape: Shape) -> UOp:
 def weak_dtype(value: Number) -> DType:
     """The dtype of a Python number that stands alone."""
     if isinstance(value, bool):
-        return dtypes.bool_
-    return _INT32 if isinstance(value, int) else _FLOAT32
+        return BOOL
+    return INT32 if isinstance(value, int) else FLOAT32
 
 
 def check_fits(dtype: DType, value: Number, name: str = "") -> None:
@@ -496,11 +494,11 @@ def check_fits(dtype: DType, value: Number, name: str = "") -> None:
 def weak_const(dtype: DType, value: Number, name: str = "") -> UOp:
     """A Python number beside a tensor of `dtype`: it takes the tensor's dtype unless its kind is higher."""
     if isinstance(value, float):
-        return const(dtype if dtype.is_float else _FLOAT32, value)
+        return const(dtype if dtype.is_float else FLOAT32, value)
     if isinstance(value, bool):
         return const(dtype, value)
-    if dtype is dtypes.bool_:
-        dtype = _INT32
+    if dtype is BOOL:
+        dtype = INT32
     check_fits(dtype, value, name)
     return const(dtype, value)
 

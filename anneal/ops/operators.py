@@ -20,15 +20,27 @@ from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import Again, Made, Part, compares, computes, placed, places, run_of
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
-from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
+from anneal.ops.nodes import (
+    BOOL,
+    INT32,
+    Pick,
+    broadcast,
+    check_inside,
+    every,
+    flip,
+    inverse,
+    lay_out,
+    pad,
+    permute,
+    reshape,
+    shrink,
+)
 from anneal.ops.precision import casts, grad_enabled
 from anneal.runtime import Args, Fun, Handle, Options, Varies, at_once, here, is_realized, number
-from anneal.uop import DType, Ints, Op, UOp, const, dtypes
+from anneal.uop import DType, Ints, Op, UOp, const
 from anneal.uop.sizes import most, product, range_of, size
 
 Known = tuple[tuple[int, bool], ...]  # items of an index, and whether they are a mask's
-_BOOL = dtypes.bool_
-_INT32 = dtypes.int32
 _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
 
 # -- subscripts -------------------------------------------------------------------------------------------------------
@@ -37,7 +49,7 @@ _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or inde
 @viewing
 def getitem(x: Tensor, index: Any, known: Known = ()) -> Tensor:
     mask = _alone(index)
-    if is_tensor(mask) and mask.dtype is _BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
+    if is_tensor(mask) and mask.dtype is BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
         return getitem(x.unsqueeze(0), values_now(mask, _MASK_ADVICE, "index").reshape(1))
     basic, picks = parsed(x, index, known)
     part = x._new(basic.read(x.uop))
@@ -78,7 +90,7 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
         box = reshape(new, tuple([e - b for b, e in basic.bounds]))
         new = UOp(Op.UPDATE, dtype, (old.uop, box), tuple([b for b, _ in basic.bounds]))
     elif part is not old.uop:
-        inside = basic.write(broadcast(const(_BOOL, True), part.shape), x.shape)
+        inside = basic.write(broadcast(const(BOOL, True), part.shape), x.shape)
         placed = basic.write(new, x.shape)
         new = placed if inside.op is Op.EXPAND else inside.where(placed, old.uop)
     return _put(x, new, given)
@@ -142,7 +154,7 @@ def _alone(index: Any) -> Any:
 def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     """A lazy mask of the first axes in the shape of `x`, where every place that it may choose gets the same values."""
     mask = _alone(index)
-    if not is_tensor(mask) or mask.dtype is not _BOOL:
+    if not is_tensor(mask) or mask.dtype is not BOOL:
         return None
     m, s = mask.shape, x.uop.shape
     if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
@@ -219,7 +231,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
                 f"update_slice: a start is a single integer, not {start.dtype.name} of shape {start.shape} at axis "
                 f"{axis}"
             )
-        looked_up.append(reshape(start.uop, ()).cast(_INT32))
+        looked_up.append(reshape(start.uop, ()).cast(INT32))
         begins.append(None)
     if len(looked_up) > 2 and grad_enabled() and (x.requires_grad or given.requires_grad):
         raise GradientError(
@@ -257,7 +269,7 @@ def resolved(x: Tensor, index: Any) -> Args:
 
 def _is_data(item: Any) -> bool:
     if is_tensor(item):
-        return item.dtype is _BOOL and item.shape != ()
+        return item.dtype is BOOL and item.shape != ()
     return isinstance(item, (np.ndarray, list, range)) and np.ndim(item) > 0
 
 
@@ -311,7 +323,7 @@ def parsed(t: Tensor, index: Any, known: Known = ()) -> tuple[_Basic, dict[int, 
                 picks[len(out)] = x, True
             else:
                 check_places("index", x, axis, shape)
-                picks[len(out)] = x.cast(_INT32), False
+                picks[len(out)] = x.cast(INT32), False
             out.append(n)
         bounds.append((begin, end))
         steps.append(step)
@@ -366,7 +378,7 @@ def _item(t: Tensor, x: Any) -> list[Any]:
     if is_tensor(x):
         if x.device != t.device:
             t._mixed(x, "index")
-        if x.dtype is _BOOL:
+        if x.dtype is BOOL:
             return _places(values_now(x, _MASK_ADVICE, "index"))
         if not x.dtype.is_int:
             raise SubscriptError(f"index: takes integers, not {x.dtype.name}; use .int() first")
@@ -555,7 +567,7 @@ def __setitem__(x: Tensor, index: Any, value: Any) -> None:
         need_changeable(x, "index")  # `x[i] += y`: the part was changed in place, and x with it
         return
     mask = _alone(index)
-    if is_tensor(mask) and mask.dtype is _BOOL and len(np.shape(value)) <= x.ndim - mask.ndim:
+    if is_tensor(mask) and mask.dtype is BOOL and len(np.shape(value)) <= x.ndim - mask.ndim:
         _set(x, index, value)  # the same values in every place: none is looked for
     else:
         index, *known = resolved(x, index)

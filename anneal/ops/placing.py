@@ -16,17 +16,14 @@ from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, inverse, iota, lay_out, numbered, pad, permute, put_rows, reduce_node, reshape, resized, row_shape,
-    shrink,
-    sum_into, take_rows,
+    BOOL, INT32, broadcast, inverse, iota, lay_out, numbered, pad, permute, put_rows, reduce_node, reshape, resized,
+    row_shape, shrink, sum_into, take_rows,
 )  # fmt: skip
 from anneal.ops.operators import parsed
 from anneal.ops.precision import kept
-from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import Op, UOp, alu, by_rule, const
 from anneal.uop.sizes import most
 
-_INT32 = dtypes.int32
-_BOOL = dtypes.bool_
 _WAYS = ("sum", "prod", "mean", "amax", "amin")
 _in_place = function(in_place=True)
 
@@ -66,15 +63,15 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     rows, index_node, value, given = scattered(x, dim, index, src)
     u, i, value = _elements(x, rows, index_node, value)
     v, n, dtype = u.shape[0], i.shape[0], u.dtype
-    if dtype is _BOOL:
+    if dtype is BOOL:
         raise DTypeError("scatter_reduce: takes numbers, not bools; use .int() first")
-    count = sum_into(i, broadcast(const(_INT32, 1), (n,)), v)
-    hit = const(_INT32, 0) < count
+    count = sum_into(i, broadcast(const(INT32, 1), (n,)), v)
+    hit = const(INT32, 0) < count
     if reduce in ("sum", "mean"):
         base = u if include_self else hit.where(const(dtype, 0), u)
         out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + sum_into(i, new, v))
         if reduce == "mean":
-            terms = count + 1 if include_self else Op.MAX(count, const(_INT32, 1))
+            terms = count + 1 if include_self else Op.MAX(count, const(INT32, 1))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
     elif reduce == "prod":
         here = broadcast(reshape(i, (1, n)), (v, n)).eq(numbered((v, n), 0))
@@ -93,7 +90,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             # the gradient of an extreme is shared evenly by all that are equal to it
             mine = u.eq(out)
             theirs = value.eq(take_rows(out, i))
-            total = mine.cast(_INT32) + sum_into(i, theirs.cast(_INT32), v)
+            total = mine.cast(INT32) + sum_into(i, theirs.cast(INT32), v)
             mine = mine if include_self else mine & Op.NOT(hit)  # counted above all the same
             zero = const(dtype, 0)
             sums = mine.where(u, zero) + sum_into(i, theirs.where(value, zero), v)
@@ -167,8 +164,8 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     at = axis_in(dim, x)
     i = places(x, index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
-    count = sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
-    hit = x._new_plain(reshape(const(_INT32, 0) < count, row_shape(n, at, x.ndim) if x.ndim else ()))
+    count = sum_into(reshape(i, (m,)), broadcast(const(INT32, 1), (m,)), n)
+    hit = x._new_plain(reshape(const(INT32, 0) < count, row_shape(n, at, x.ndim) if x.ndim else ()))
     return x.masked_fill(hit, value)
 
 
@@ -183,12 +180,12 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     Tensor([8, 2, 9], dtype=int32)
     """
     m = x._lift(mask)
-    if m.dtype is not _BOOL:
+    if m.dtype is not BOOL:
         raise DTypeError(f"masked_scatter: a mask is bool, not {m.dtype.name}; compare first")
     given = written(x, source)
     shape = broadcast_shapes(m.shape, x.shape)
     x, m = x.expand(shape), m._new_plain(broadcast(m.uop, shape))
-    place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
+    place = (m.cast(INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
     flat = reshape(given.uop.cast(x.uop.dtype), (given.numel(),))
     return choose(m, x._new(take_rows(flat, place.uop), given), x)
 

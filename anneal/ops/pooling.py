@@ -10,7 +10,8 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
 
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, broadcast, expand, filled, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape, shrink,
+    Pairs, broadcast, expand, filled, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape,
+    shrink,
 )  # fmt: skip
 from anneal.ops.reduce import root, size_power
 from anneal.uop import Ints, Op, UOp, by_rule, const

@@ -18,14 +18,13 @@ from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
 
 from anneal.ops.nodes import (  # isort: skip
-    COUNTED, broadcast, first_by_blocks, keys, moved, permute, reshape, sorted_places, sum_into,
+    COUNTED, INT32, broadcast, first_by_blocks, keys, moved, permute, reshape, sorted_places, sum_into,
 )  # fmt: skip
 from anneal.ops.precision import kept
 from anneal.ops.reduce import Axes
 from anneal.runtime import Fun
-from anneal.uop import const, dtypes
+from anneal.uop import const
 
-_INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.
 _BLOCKED = 32
 # How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
@@ -56,7 +55,7 @@ def argsort(x: Tensor, dim: int | None = None, descending: bool = False, stable:
 def _first_places(x: Tensor, at: int, descending: bool, first: int | None = None) -> Tensor:
     ranked = keys(x._kept(), descending)
     if not ranked.shape:
-        return x._new_plain(const(_INT32, 0))
+        return x._new_plain(const(INT32, 0))
     return x._new_plain(moved(sorted_places(moved(ranked, at, -1), first), -1, at))
 
 
@@ -265,7 +264,7 @@ def quantiles(x: Tensor, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bo
     for share in shares:
         place = share * last if is_tensor(last) else (rows[..., :1].isnan() * 0 + last) * share
         low = place.detach().floor()
-        below, above = [taken(rows, taken(order, e.cast(_INT32))) for e in (low, place.detach().ceil())]
+        below, above = [taken(rows, taken(order, e.cast(INT32))) for e in (low, place.detach().ceil())]
         out.append(from_rows(x, _between(below, above, place - low, low, interpolation).squeeze(-1), axis, keepdim))
     one = q.ndim == 0 if is_tensor(q) else isinstance(q, (int, float))
     return out[0] if one else join([part.unsqueeze(0) for part in out], 0)
@@ -308,9 +307,9 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
         raise ShapeError(f"bincount: minlength must not be negative, not {minlength}")
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"bincount: weights have the shape of the elements, {x.shape}, not {weights.shape}")
-    places = x.uop.cast(_INT32)
+    places = x.uop.cast(INT32)
     if weights is None:
-        return x._new_plain(sum_into(places, broadcast(const(_INT32, 1), (n,)), minlength))
+        return x._new_plain(sum_into(places, broadcast(const(INT32, 1), (n,)), minlength))
     return weights._new(kept("bincount", x.device, (weights.uop,), lambda each: sum_into(places, each, minlength)))
 
 
@@ -352,12 +351,12 @@ def searchsorted(
         return ((x <= wide if right else x < wide) | wide.ne(wide)).sum(-1)  # nan comes last
     flat = v.reshape(-1) if x.ndim == 1 else v
     nan = flat.ne(flat)
-    place = (nan & False).cast(_INT32)
+    place = (nan & False).cast(INT32)
     step = 1 << n.bit_length() - 1
     while step:  # so many elements further on, as long as what lies before is still smaller
         last = place + (step - 1)
         key = taken(x, last)
         smaller = (key <= flat if right else key < flat) | nan
-        place = place + (smaller & (last < n)).cast(_INT32) * step
+        place = place + (smaller & (last < n)).cast(INT32) * step
         step >>= 1
     return place.reshape(v.shape)
