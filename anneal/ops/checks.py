@@ -74,6 +74,7 @@ def need_tensor(what: str, x: Any, name: str = "") -> Any:
 
 
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
+Axes = int | Sequence[int] | None
 
 
 def broadcast_shapes(*shapes: Shape, name: str = "") -> Shape:
@@ -101,7 +102,7 @@ def broadcast_shapes(*shapes: Shape, name: str = "") -> Shape:
     return tuple(out)
 
 
-def axes_of(axis: int | Sequence[int] | None, ndim: int, name: str = "") -> tuple[int, ...]:
+def axes_of(axis: Axes, ndim: int, name: str = "") -> tuple[int, ...]:
     """Axes as sorted non-negative numbers; None means all. Raises ShapeError for a wrong or repeated one."""
     if axis is None:
         return tuple(range(ndim))

@@ -55,8 +55,7 @@ def nonzero(
 
 def _whole(x: Tensor, array: Array) -> Tensor:
     """An array as int32 beside `x`."""
-    made: Tensor = x._made(array.astype(np.int32), device=x.device)
-    return made
+    return x._made(array.astype(np.int32), device=x.device)  # type: ignore[no-any-return]
 
 
 def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_in, axis_of, is_tensor, said, whole
+from anneal.ops.checks import Axes, axes_of, axis_in, axis_of, is_tensor, said, whole
 from anneal.ops.elementwise import binary, choose, halved, real_node
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
@@ -20,7 +20,7 @@ from anneal.ops.nodes import (  # isort: skip
     INT32, Number, broadcast, detached, elementwise, expand, filled, moved, named, numbered, reduce_axis, reduce_node,
     reshape, resized, shrink,
 )  # fmt: skip
-from anneal.ops.reduce import Axes, folded, reduced
+from anneal.ops.reduce import folded, reduced
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes, reduce_identity
 from anneal.uop.sizes import most
 

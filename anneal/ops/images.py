@@ -366,8 +366,7 @@ def grid_sample(
     for k, size in zip(range(axes - 1, -1, -1), sizes):
         at: Any = grid[..., k].reshape(x.shape[0], -1)
         places.append((at + 1.0) * ((size - 1) / 2) if corners else (at + 1.0) * (size / 2) - 0.5)
-    result: Tensor = sampled(x, places, mode, padding_mode, corners).reshape(*x.shape[:2], *grid.shape[1:-1])
-    return result
+    return sampled(x, places, mode, padding_mode, corners).reshape(*x.shape[:2], *grid.shape[1:-1])  # type: ignore[no-any-return]
 
 
 def sampled(x: Tensor, places: Sequence[Any], mode: str, padding_mode: str, corners: bool = False) -> Any:

@@ -12,7 +12,7 @@ from anneal.errors import DTypeError, ModeError, RangeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function, several
-from anneal.ops.checks import axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, whole
+from anneal.ops.checks import Axes, axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import BOOL, Number, broadcast, check_inside, weak_const
@@ -116,7 +116,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 @function(function_alias="squeeze_copy", in_place="shape", view=True)
-def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(x: Tensor, dim: Axes = None) -> Tensor:
     """The tensor without its axes of size 1: all of them, or those given (an axis of another size stays).
 
     >>> from anneal.tensor import Tensor
@@ -207,7 +207,7 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
 
 
 @function
-def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tensor:
+def flip(x: Tensor, *dims: Any, axis: Axes = None) -> Tensor:
     """The tensor with axes reversed; all of them if none is named.
 
     >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).flip(1)
@@ -224,7 +224,7 @@ def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tens
 def roll(
     x: Tensor,
     shifts: int | Sequence[int],
-    dims: int | Sequence[int] | None = None,
+    dims: Axes = None,
 ) -> Tensor:
     """The elements shifted along the axes; those that leave at one end enter at the other. Without axes, as one flat
     row.

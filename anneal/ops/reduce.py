@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_in
+from anneal.ops.checks import Axes, axes_of, axis_in
 from anneal.ops.elementwise import beside, choose, floats_of, real_node, sloped, unary
 from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
@@ -18,8 +18,6 @@ from anneal.ops.precision import largest_of, power, whole
 from anneal.runtime import Fun
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
-
-Axes = int | Sequence[int] | None
 
 # `axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
 # Sums and products of bools and of integers below 32 bits are int32, or int64 where they may not fit; means of integers

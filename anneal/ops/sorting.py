@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_in, is_bool, is_tensor, said
+from anneal.ops.checks import Axes, axes_of, axis_in, is_bool, is_tensor, said
 from anneal.ops.elementwise import choose, floats_of, standing_for
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
@@ -21,7 +21,6 @@ from anneal.ops.nodes import (  # isort: skip
     COUNTED, INT32, broadcast, first_by_blocks, keys, moved, permute, reshape, sorted_places, sum_into,
 )  # fmt: skip
 from anneal.ops.precision import kept
-from anneal.ops.reduce import Axes
 from anneal.runtime import Fun
 from anneal.uop import const
 

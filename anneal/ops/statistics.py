@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 from anneal.errors import DTypeError, PositionError, SettingError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import axes_of, axis_in, broadcast_shapes, is_tensor, need_axes, said, whole
+from anneal.ops.checks import Axes, axes_of, axis_in, broadcast_shapes, is_tensor, need_axes, said, whole
 from anneal.ops.elementwise import beside, choose, floats_of, real_node, standing_for
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, iota, row_shape
-from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, quantiles, taken
 from anneal.uop import const, dtypes
 
