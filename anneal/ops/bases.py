@@ -10,19 +10,10 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from anneal.errors import ShapeError
 from anneal.ops.nodes import Pairs, broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
-from anneal.runtime import (
-    Args,
-    Fun,
-    Handle,
-    Options,
-    at_once,
-    become_late,
-    call_late,
-    forget_become,
-    here,
-    is_realized,
-    tensor_class,
-)
+
+from anneal.runtime import (  # isort: skip
+    Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class,
+)  # fmt: skip
 from anneal.uop import Ints, Op, Recent, Shape, UOp, const, dtypes
 from anneal.uop.sizes import symbolic_arg
 

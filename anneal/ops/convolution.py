@@ -1,8 +1,4 @@
-"""Convolutions over one, two or three axes: products with a view of the windows, summed.
-
-They fuse as any product and sum do. A transposed convolution is a convolution for each phase of the stride, laid side
-by side: nothing is multiplied by inserted zeros.
-"""
+"""Convolutions over one, two or three axes: products with a view of the windows, summed, which fuse as any do."""
 
 from __future__ import annotations
 
@@ -146,6 +142,8 @@ conv1d, conv2d, conv3d = family(
 )
 
 
+# A transposed convolution is a convolution for each phase of the stride, laid side by side: nothing is multiplied by
+# inserted zeros.
 def _transposed(
     name: str,
     axes: int,

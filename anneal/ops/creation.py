@@ -1,6 +1,4 @@
-"""Tensors made from nothing. All are lazy: a constant or a counter in the graph, never memory, until something needs
-it.
-"""
+"""Tensors made from nothing. All are lazy: a constant or a counter in the graph, no memory until something needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +14,6 @@ from anneal.ops.arguments import family, function, number
 from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
 from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, iota, numbered, row_shape, weak_dtype
-from anneal.runtime import Fun
 from anneal.uop import DType, Ints, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
@@ -248,7 +245,9 @@ def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
     return out if device is None else out.to(device)
 
 
-def _triangle(name: str, places: Fun, row: int, col: int, offset: int = 0, *, device: str | None = None) -> Tensor:
+def _triangle(
+    name: str, places: Callable[..., Any], row: int, col: int, offset: int = 0, *, device: str | None = None
+) -> Tensor:
     sizes_given((row, col))
     return tensor(np.array(places(row, offset, col), np.int32), device=device)
 

@@ -1,8 +1,4 @@
-"""Ops whose result's size depends on values: positions of true elements, chosen elements, distinct elements.
-
-Outside jit the values are looked at, so the result has its size at once. Inside jit shapes are static: `size=` says how
-many there are at most, and `fill_value` stands in the places that are left.
-"""
+"""Ops whose result's size depends on values: positions of true elements, chosen elements, distinct elements."""
 
 from __future__ import annotations
 
@@ -20,8 +16,6 @@ from anneal.ops.indexing import gathered, values_now
 from anneal.ops.logic import truth
 from anneal.ops.nodes import INT32, Number, iota
 from anneal.uop import dtypes
-
-# -- positions --------------------------------------------------------------------------------------------------------
 
 
 @function
@@ -53,9 +47,11 @@ def nonzero(
     return rows.unbind(1)
 
 
+# Outside jit the values are looked at, so the result has its size at once. Inside jit shapes are static: `size=` says
+# how many there are at most, and `fill_value` stands in the places that are left.
 def _whole(x: Tensor, array: Array) -> Tensor:
     """An array as int32 beside `x`."""
-    return x._made(array.astype(np.int32), device=x.device)  # type: ignore[no-any-return]
+    return x._made(array.astype(np.int32), device=x.device)
 
 
 def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:

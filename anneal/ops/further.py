@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +16,10 @@ from anneal.ops.made import DTypeLike
 from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, common_dtype, resized
 from anneal.uop import Op, by_rule, dtypes, promote
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
 
-
-def _not_nan(before: Any, op: Op, x: Tensor, other: Any) -> Tensor:
+def _not_nan(name: str, op: Op, x: Tensor, other: Any) -> Tensor:
     o = x._lift(other)
-    out = choose(before(x, o) | o.isnan(), x, o)
+    out = choose((x >= o if op is Op.MAX else x <= o) | o.isnan(), x, o)
     return standing_for(out, halved(binary(x, op, o))) if out.requires_grad else out
 
 
@@ -30,7 +27,6 @@ fmax, fmin = family(
     _not_nan,
     {
         "fmax": (
-            operator.ge,
             Op.MAX,
             """The larger of two elements; of a number and nan, the number. At a tie each side has half the gradient.
 
@@ -40,7 +36,6 @@ fmax, fmin = family(
     """,
         ),
         "fmin": (
-            operator.le,
             Op.MIN,
             """The smaller of two elements; of a number and nan, the number.
 

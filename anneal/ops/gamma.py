@@ -12,6 +12,7 @@ from anneal.ops.elementwise import by_slopes, choose, floats_of, real_node
 from anneal.ops.functions import Sloped, by_slope, numbers, polynomial
 from anneal.uop import dtypes
 
+_special = function(special=True, method=False)
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
 # Chebyshev's points, off by 3e-9 and 6e-18.
 _NEAR_32 = numbers("""
@@ -29,7 +30,6 @@ _NEAR_64 = numbers("""
 # Bernoulli's numbers b over 2k(2k-1), and over 2k: the series in 1/x^2, the highest first.
 _STIRLING = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _ASYMPTOTIC = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-_special = function(special=True, method=False)
 
 # `lgamma` has `digamma` for its slope; `digamma` is a formula that can be differentiated as it stands, so that
 # polygamma needs nothing else. Bessel's functions, of orders 0 and 1, plain and modified, are the polynomials of

@@ -16,10 +16,7 @@ from anneal.ops.arguments import function
 from anneal.ops.checks import Shape, axis_in, axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
-
-from anneal.ops.nodes import (  # isort: skip
-    BOOL, INT32, Number, broadcast, elementwise_where, iota, moved, numbered, reshape, resized, take_rows, wrapped,
-)  # fmt: skip
+from anneal.ops.nodes import BOOL, INT32, Number, broadcast, iota, moved, reshape, resized, take_rows
 from anneal.ops.precision import kept
 from anneal.runtime import here
 from anneal.uop import Ints, Op, UOp
@@ -64,7 +61,7 @@ def places(x: Tensor, index: UOp, axis: int) -> UOp:
     """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
     shape = x.uop.shape or (1,)
     check_places("", index, axis, shape)
-    return wrapped(index.cast(INT32), shape[axis])
+    return nodes.wrapped(index.cast(INT32), shape[axis])
 
 
 @function
@@ -91,7 +88,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
 def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
     """`gather` of positions that count from 0; what is out of range reads 0."""
     if not x.uop.shape:
-        return x._new(elementwise_where(i, x.uop))
+        return x._new(nodes.elementwise_where(i, x.uop))
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, i), at))
 
 
@@ -145,7 +142,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
     i = places(x, i, at)
     if not x.ndim:
-        return x._new(reshape(elementwise_where(i, broadcast(x.uop, i.shape)), ()))
+        return x._new(reshape(nodes.elementwise_where(i, broadcast(x.uop, i.shape)), ()))
     got = take_rows(moved(x.uop, at, 0), reshape(i, (math.prod(i.shape),)))
     return x._new(moved(got, 0, at))
 
@@ -253,7 +250,7 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
     for a, m in enumerate(s):
         stride //= max(m, 1)
         if m != 1 or a == at:
-            here = i if a == at else numbered(i.shape, a)
+            here = i if a == at else nodes.numbered(i.shape, a)
             position = nodes.meet(Op.ADD, position, here * stride if stride != 1 else here)
     if position is None:
         position = i

@@ -1,6 +1,4 @@
-"""In-place ops: `x += y`, `x.add_(y)`, and random numbers drawn into a tensor. The tensor itself shows the result from
-now on, under all of its names.
-"""
+"""In-place ops: `x += y`, `x.add_(y)`, random numbers drawn into a tensor. The tensor itself shows the result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The numbers of ops that may be memory: with a tensor of one element in the number's place, and of the dtype that the
-number would take, the op means the same; and places in an index, where the part is looked up.
-"""
+"""Numbers of ops that may be memory, a tensor of one element; and places in an index, where the part is looked up."""
 
 from __future__ import annotations
 
@@ -25,6 +23,7 @@ Made = tuple[Any] | None  # the result with memory for the numbers that vary; No
 Part = tuple[Any, int, bool]
 _EXACT = 1 << 53  # integers below are floats
 
+# With a tensor of the dtype that the number would take in its place, the op means the same.
 # An op whose meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
 
 

@@ -13,18 +13,7 @@ from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
-from anneal.ops.nodes import (
-    BOOL,
-    INT32,
-    Number,
-    broadcast,
-    common_dtype,
-    elementwise,
-    expand,
-    permute,
-    reduce_node,
-    reshape,
-)
+from anneal.ops.nodes import BOOL, Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape
 from anneal.ops.precision import largest_of, whole, whole_product
 from anneal.uop import Ints, Op, UOp, promote
 from anneal.uop.sizes import most
@@ -299,7 +288,7 @@ def _matmul(device: str, a: UOp, b: UOp) -> UOp:
         )
     a, b = common_dtype(a, b)
     if a.dtype is BOOL:
-        a, b = a.cast(INT32), b.cast(INT32)
+        a, b = a.cast(nodes.INT32), b.cast(nodes.INT32)
     return whole_product("matmul", device, (a, b), k, _contracted)
 
 
@@ -364,7 +353,7 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
         every = [x for t in terms for x in t.replace("...", "")]
         out = dots + sorted([x for x in set(every) if every.count(x) == 1])
     kind = functools.reduce(promote, [p.dtype for p in parts])
-    kind = INT32 if kind is BOOL else kind
+    kind = nodes.INT32 if kind is BOOL else kind
 
     def made(*parts: UOp) -> UOp:
         total, have_ = parts[0], named[0]

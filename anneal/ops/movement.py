@@ -18,8 +18,6 @@ from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import BOOL, Number, broadcast, check_inside, weak_const
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
-# -- shape ------------------------------------------------------------------------------------------------------------
-
 
 @function(view=True)
 def reshape(x: Tensor, *shape: Any) -> Tensor:

@@ -20,21 +20,10 @@ from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import Again, Made, Part, compares, computes, placed, places, run_of
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
-from anneal.ops.nodes import (
-    BOOL,
-    INT32,
-    Pick,
-    broadcast,
-    check_inside,
-    every,
-    flip,
-    inverse,
-    lay_out,
-    pad,
-    permute,
-    reshape,
-    shrink,
-)
+
+from anneal.ops.nodes import (  # isort: skip
+    BOOL, INT32, Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink,
+)  # fmt: skip
 from anneal.ops.precision import casts, grad_enabled
 from anneal.runtime import Args, Fun, Handle, Options, Varies, at_once, here, is_realized, number
 from anneal.uop import DType, Ints, Op, UOp, const

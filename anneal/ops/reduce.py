@@ -15,13 +15,8 @@ from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
 from anneal.ops.precision import largest_of, power, whole
-from anneal.runtime import Fun
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
-
-# `axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
-# Sums and products of bools and of integers below 32 bits are int32, or int64 where they may not fit; means of integers
-# are float32.
 
 
 def reduced(x: Tensor, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
@@ -43,6 +38,11 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
     count = math.prod([most(s[a]) for a in axes_of(axis, len(s))])
     top = largest_of(u)
     return x._new(whole(name, x.device, (u,), top * count if op is Op.ADD else power(top, count), made))
+
+
+# `axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
+# Sums and products of bools and of integers below 32 bits are int32, or int64 where they may not fit; means of integers
+# are float32.
 
 
 @function(autocast="float32", neutral=0, array_api=True)
@@ -186,7 +186,7 @@ var, std = family(
 
 def _with_mean(
     name: str,
-    spread: Fun,
+    spread: Callable[..., Tensor],
     x: Tensor,
     axis: Axes | bool = None,
     correction: Number | None = 1,

@@ -21,11 +21,9 @@ from anneal.ops.nodes import (  # isort: skip
     COUNTED, INT32, broadcast, first_by_blocks, keys, moved, permute, reshape, sorted_places, sum_into,
 )  # fmt: skip
 from anneal.ops.precision import kept
-from anneal.runtime import Fun
 from anneal.uop import const
 
-# The k largest of a row are looked for by blocks where there are that many times more elements.
-_BLOCKED = 32
+_BLOCKED = 32  # the k largest of a row are looked for by blocks where there are that many times more elements
 # How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
 _BETWEEN: dict[str, Callable[[float, int], float]] = {
     "linear": lambda part, low: part,
@@ -117,7 +115,7 @@ def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
 
 
 def _median(
-    name: str, place: Fun, x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None
+    name: str, place: Callable[..., Tensor], x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None
 ) -> Tensor | ValuesIndices:
     if dim is not None:
         at = one_dim(dim, axis, x.ndim)
