@@ -244,8 +244,8 @@ explain_class""",
         "made": """
 DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array""",
         "inplace": """
-add_ bernoulli_ cauchy_ changed clamp_ copy_ div_ exponential_ fill_ fill_diagonal_ flagged geometric_ in_place
-lerp_ log_normal_ mul_ need_changeable normal_ random_ sub_ uniform_ zero_""",
+add_ bernoulli_ cauchy_ changed copy_ exponential_ fill_ fill_diagonal_ flagged geometric_ in_place log_normal_
+need_changeable normal_ random_ uniform_ zero_""",
         "activations": """
 batch_norm celu elu gelu group_norm hardshrink hardsigmoid hardswish hardtanh instance_norm layer_norm leaky_relu
 local_response_norm logsigmoid mish normalize prelu relu relu6 rms_norm selu sigmoid silu softplus softshrink
@@ -341,25 +341,25 @@ arctan2_=arctan2 arctan=atan arctan_=arctan arctanh=atanh arctanh_=arctanh as_st
 asinh_=asinh atan2_=atan2 atan_=atan atanh_=atanh baddbmm_=baddbmm bitwise_and_=bitwise_and
 bitwise_left_shift_=bitwise_left_shift bitwise_not_=bitwise_not bitwise_or_=bitwise_or
 bitwise_right_shift_=bitwise_right_shift bitwise_xor_=bitwise_xor bmm=matmul broadcast_to=expand ceil_=ceil
-clamp_max_=clamp_max clamp_min_=clamp_min clip=clamp clip_=clip concat=cat concatenate=cat conj_physical=conj
-copysign_=copysign cos_=cos cosh_=cosh cumprod_=cumprod cumsum_=cumsum deg2rad_=deg2rad diagonal_copy=diagonal
-digamma_=digamma divide=div divide_=divide eq_=eq erf_=erf erfc_=erfc erfinv_=erfinv exp2_=exp2 exp_=exp
-expand_copy=expand expm1_=expm1 fix=trunc fix_=fix float_power_=float_power floor_=floor floor_divide_=floor_divide
-fmod_=fmod frac_=frac gcd_=gcd ge_=ge ger=outer greater=gt greater_=greater greater_equal=ge
-greater_equal_=greater_equal gt_=gt heaviside_=heaviside hypot_=hypot i0_=i0 index_add_=index_add
+clamp_=clamp clamp_max_=clamp_max clamp_min_=clamp_min clip=clamp clip_=clip concat=cat concatenate=cat
+conj_physical=conj copysign_=copysign cos_=cos cosh_=cosh cumprod_=cumprod cumsum_=cumsum deg2rad_=deg2rad
+diagonal_copy=diagonal digamma_=digamma div_=div divide=div divide_=divide eq_=eq erf_=erf erfc_=erfc erfinv_=erfinv
+exp2_=exp2 exp_=exp expand_copy=expand expm1_=expm1 fix=trunc fix_=fix float_power_=float_power floor_=floor
+floor_divide_=floor_divide fmod_=fmod frac_=frac gcd_=gcd ge_=ge ger=outer greater=gt greater_=greater
+greater_equal=ge greater_equal_=greater_equal gt_=gt heaviside_=heaviside hypot_=hypot i0_=i0 index_add_=index_add
 index_copy_=index_copy index_fill_=index_fill index_put_=index_put index_reduce_=index_reduce lcm_=lcm ldexp_=ldexp
-le_=le less=lt less_=less less_equal=le less_equal_=less_equal lgamma_=lgamma log10_=log10 log1p_=log1p log2_=log2
-log_=log logical_and_=logical_and logical_not_=logical_not logical_or_=logical_or logical_xor_=logical_xor
-logit_=logit lt_=lt masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul modified_bessel_i0=i0
-modified_bessel_i1=i1 moveaxis=movedim multiply=mul multiply_=multiply mv=matmul nan_to_num_=nan_to_num
-narrow_copy=narrow ne_=ne neg_=neg negative=neg negative_=negative nextafter_=nextafter not_equal=ne
-not_equal_=not_equal permute_copy=permute pow_=pow put_=put rad2deg_=rad2deg real=conj reciprocal_=reciprocal
-relu_=relu remainder_=remainder renorm_=renorm resolve_conj=conj resolve_neg=conj round_=round row_stack=vstack
-rsqrt_=rsqrt scatter_=scatter scatter_add_=scatter_add scatter_reduce_=scatter_reduce sgn=sign sgn_=sgn
-sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc sinh_=sinh split_with_sizes_copy=split_with_sizes sqrt_=sqrt
-square_=square squeeze_=squeeze squeeze_copy=squeeze subtract=sub subtract_=subtract swapaxes=transpose
-swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims swish=silu t_=t t_copy=t tan_=tan tanh_=tanh
-transpose_=transpose transpose_copy=transpose trapz=trapezoid tril_=tril triu_=triu true_divide=div
+le_=le lerp_=lerp less=lt less_=less less_equal=le less_equal_=less_equal lgamma_=lgamma log10_=log10 log1p_=log1p
+log2_=log2 log_=log logical_and_=logical_and logical_not_=logical_not logical_or_=logical_or
+logical_xor_=logical_xor logit_=logit lt_=lt masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul
+modified_bessel_i0=i0 modified_bessel_i1=i1 moveaxis=movedim mul_=mul multiply=mul multiply_=multiply mv=matmul
+nan_to_num_=nan_to_num narrow_copy=narrow ne_=ne neg_=neg negative=neg negative_=negative nextafter_=nextafter
+not_equal=ne not_equal_=not_equal permute_copy=permute pow_=pow put_=put rad2deg_=rad2deg real=conj
+reciprocal_=reciprocal relu_=relu remainder_=remainder renorm_=renorm resolve_conj=conj resolve_neg=conj
+round_=round row_stack=vstack rsqrt_=rsqrt scatter_=scatter scatter_add_=scatter_add scatter_reduce_=scatter_reduce
+sgn=sign sgn_=sgn sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc sinh_=sinh split_with_sizes_copy=split_with_sizes
+sqrt_=sqrt square_=square squeeze_=squeeze squeeze_copy=squeeze sub_=sub subtract=sub subtract_=subtract
+swapaxes=transpose swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims swish=silu t_=t t_copy=t tan_=tan
+tanh_=tanh transpose_=transpose transpose_copy=transpose trapz=trapezoid tril_=tril triu_=triu true_divide=div
 true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold unsafe_chunk=chunk unsafe_split=split
 unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze vdot=dot view_as=reshape_as view_copy=view xlogy_=xlogy""",
     },

@@ -79,8 +79,7 @@ class Function:
 
     @property
     def twins(self) -> list[str]:
-        said = self.said.get("in_place")
-        return [f"{n}_" for n in (*([] if said == "aliases" else [self.name]), *self.aliases)] if said else []
+        return [f"{n}_" for n in (self.name, *self.aliases)] if self.said.get("in_place") else []
 
 
 def _shared(body: Sequence[ast.stmt]) -> dict[str, list[ast.keyword]]:

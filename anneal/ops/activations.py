@@ -9,18 +9,17 @@ from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import family, function, need_float, same_device
+from anneal.ops.arguments import family, function, need_float
 from anneal.ops.checks import is_tensor
-from anneal.ops.elementwise import binary, choose, clipped, floats_of, real_node
+from anneal.ops.elementwise import binary, choose, clipped, floats_of, real_node, sloped, unary
 from anneal.ops.functions import Operand
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape, row_shape, share
+from anneal.ops.nodes import BOOL, broadcast, expand, named, reciprocal, reduce_axis, reshape, row_shape, share
 from anneal.ops.precision import no_grad
 from anneal.runtime import here
-from anneal.uop import Ints, Op, UOp, by_rule, dtypes
+from anneal.uop import Ints, Op, UOp, by_rule
 from anneal.uop.sizes import product as count_of
 
-_BOOL = dtypes.bool_
 _activation = function(functional=True)
 _single = function(functional=True, single=True)
 _norm = function(functional=True, autocast="float32", single="first")
@@ -60,7 +59,7 @@ def relu(x: Tensor) -> Tensor:
     >>> Tensor([-1.0, 2.0]).relu()
     Tensor([0., 2.], dtype=float32)
     """
-    return x if x.uop.dtype is _BOOL else binary(x, Op.MAX, 0)
+    return x if x.uop.dtype is BOOL else binary(x, Op.MAX, 0)
 
 
 @_activation(inplace=True)
@@ -184,11 +183,11 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     floats = floats_of(x)
     scaled = floats if beta == 1.0 else floats * beta
     bent, far = scaled.minimum(threshold), scaled > threshold
-    e = bent.exp()
+    e = unary(bent, Op.EXP)
     value = choose(far, floats, e.log1p() if beta == 1.0 else e.log1p() / beta)
     inverse = by_rule("inverse", Op.RECIP(e.uop + 1.0), scaled.uop, e.uop, arguments=1.0)
     slope = choose(far, 1.0, x._new_plain(share(inverse, scaled.uop, e.uop, 1.0)))
-    return x._new(by_rule("slope", value.uop, floats.uop, slope.uop))
+    return sloped(value, floats, slope)
 
 
 @_single
@@ -328,6 +327,13 @@ def _centre_and_scale(u: UOp, axes: Ints, eps: float) -> tuple[UOp, UOp, UOp]:
     return by_rule("standardize", y, u, r, arguments=axes), mean, variance
 
 
+def _need_by_channel(x: Tensor, **given: Tensor | None) -> None:
+    s = x.uop.shape
+    for name, p in given.items():
+        if p is not None and p.uop.shape != (s[1],):
+            raise ShapeError(f"{name} has shape {p.shape}, but x of shape {s} has {s[1]} channels (axis 1)")
+
+
 def _affine(u: UOp, weight: Tensor | None, bias: Tensor | None, view: Ints = ()) -> UOp:
     """`u` times a weight plus a bias, both of shape `view` if it is given."""
     if weight is not None:
@@ -364,8 +370,7 @@ def layer_norm(
     >>> layer_norm(Tensor([[1.0, 2.0, 3.0]]), 3).numpy().round(4)
     array([[-1.2247,  0.    ,  1.2247]], dtype=float32)
     """
-    need_float("x", x)
-    same_device(x, weight, bias)
+    need_float("x", x, weight, bias)
     axes = _trailing(x, normalized_shape, weight, bias)
     u, _, _ = _centre_and_scale(x.uop, axes, eps)
     given = [p.uop for p in (x, weight, bias) if p is not None]
@@ -384,8 +389,7 @@ def rms_norm(
     >>> rms_norm(Tensor([3.0, 4.0]), 2).numpy().round(4)
     array([0.8485, 1.1314], dtype=float32)
     """
-    need_float("x", x)
-    same_device(x, weight)
+    need_float("x", x, weight)
     axes = _trailing(x, normalized_shape, weight)
     u = x.uop
     share = reciprocal(u.dtype, [u.shape[a] for a in axes])
@@ -404,16 +408,13 @@ def group_norm(
     >>> group_norm(Tensor([[1.0, 3.0, 5.0, 5.0]]), 2).round(2)
     Tensor([[-1.,  1.,  0.,  0.]], dtype=float32)
     """
-    need_float("x", x)
-    same_device(x, weight, bias)
-    s = x.shape
+    need_float("x", x, weight, bias)
+    s = x.uop.shape
     if len(s) < 2 or num_groups < 1 or s[1] % num_groups:
         raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels (axis 1) of shape {s}")
     grouped = (s[0], num_groups, count_of(s[1:]) // num_groups)
     u, _, _ = _centre_and_scale(reshape(x.uop, grouped), (2,), eps)
-    for p in (weight, bias):
-        if p is not None and p.shape != (s[1],):
-            raise ShapeError(f"group_norm: weight and bias have shape ({s[1]},) for x of shape {s}, not {p.shape}")
+    _need_by_channel(x, weight=weight, bias=bias)
     return result(_affine(reshape(u, s), weight, bias, row_shape(s[1], 1, len(s))), x, weight, bias)
 
 
@@ -447,16 +448,13 @@ def batch_norm(
     Tensor([[-1.],
             [ 1.]], dtype=float32)
     """
-    need_float("x", x)
-    same_device(x, running_mean, running_var, weight, bias)
+    need_float("x", x, running_mean, running_var, weight, bias)
     s = x.shape
     if s == (0,) and weight is None and bias is None:
         return x.clone()  # as in torch, which takes no other vector
     if len(s) < 2:
         raise ShapeError(f"batch_norm: x has shape (batch, channels, ...), not {s}")
-    for name, p in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
-        if p is not None and p.shape != (s[1],):
-            raise ShapeError(f"batch_norm: {name} has shape {p.shape}, but x of shape {s} has {s[1]} channels (axis 1)")
+    _need_by_channel(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     view = row_shape(s[1], 1, len(s))
     if not training:
         if running_mean is None or running_var is None:
@@ -524,22 +522,22 @@ def instance_norm(
     >>> instance_norm(Tensor([[[1.0, 3.0]]])).round(3)
     Tensor([[[-1.,  1.]]], dtype=float32)
     """
-    if x.ndim < 3:
-        raise ShapeError(f"instance_norm: takes (batch, channels, places...), not shape {x.shape}")
+    s = x.uop.shape
+    if len(s) < 3:
+        raise ShapeError(f"instance_norm: takes (batch, channels, places...), not shape {s}")
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
-    for name, p in (("running_mean", running_mean), ("running_var", running_var)):
-        if p is not None and p.shape != (x.shape[1],):
-            raise ShapeError(f"instance_norm: {name} has shape {p.shape}, but x has {x.shape[1]} channels (axis 1)")
-    if count_of(x.shape[2:]) == 1:
-        raise ShapeError(f"instance_norm: needs more than one place per channel, and x has shape {x.shape}")
+    _need_by_channel(x, running_mean=running_mean, running_var=running_var)
+    count = count_of(s[2:])
+    if count == 1:
+        raise ShapeError(f"instance_norm: needs more than one place per channel, and x has shape {s}")
     if (running_mean is not None or running_var is not None) and x.numel():
-        places, count = list(range(2, x.ndim)), count_of(x.shape[2:])
+        places = list(range(2, len(s)))
         with no_grad():
             _moved(running_mean, x.mean([0, *places]).uop, momentum)
             spread = x.var(places, correction=min(1, count - 1)).mean(0)
             _moved(running_var, spread.uop, momentum)
-    return group_norm(x, x.shape[1], weight, bias, eps) if x.shape[1] else x * 1.0
+    return group_norm(x, s[1], weight, bias, eps) if s[1] else x * 1.0
 
 
 @_activation(method=False)

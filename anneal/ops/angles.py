@@ -7,7 +7,7 @@ import math
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, floats_of, real_unary
-from anneal.ops.functions import Operand, as_reals, by_slope, has_sign_bit, numbers, polynomial
+from anneal.ops.functions import Operand, Sloped, as_reals, by_slope, has_sign_bit, numbers, polynomial
 from anneal.uop import Op, const
 
 _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32
@@ -74,7 +74,7 @@ def tanh(x: Tensor) -> Tensor:
 
 @_standard(autocast="float32")
 @by_slope
-def sinh(x: Tensor) -> tuple[Tensor, Tensor]:
+def sinh(x: Tensor) -> Sloped:
     """The hyperbolic sine.
 
     >>> from anneal.tensor import Tensor
@@ -86,7 +86,7 @@ def sinh(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_standard(autocast="float32")
 @by_slope
-def cosh(x: Tensor) -> tuple[Tensor, Tensor]:
+def cosh(x: Tensor) -> Sloped:
     """The hyperbolic cosine.
 
     >>> from anneal.tensor import Tensor
@@ -98,7 +98,7 @@ def cosh(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_standard(alias="arcsin", autocast="float32")
 @by_slope
-def asin(x: Tensor) -> tuple[Tensor, Tensor]:
+def asin(x: Tensor) -> Sloped:
     """The angle from -pi/2 to pi/2 with this sine; nan outside [-1, 1].
 
     >>> from anneal.tensor import Tensor
@@ -111,7 +111,7 @@ def asin(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_standard(alias="arccos", autocast="float32")
 @by_slope
-def acos(x: Tensor) -> tuple[Tensor, Tensor]:
+def acos(x: Tensor) -> Sloped:
     """The angle from 0 to pi with this cosine; nan outside [-1, 1].
 
     >>> from anneal.tensor import Tensor
@@ -126,7 +126,7 @@ def acos(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_standard(alias="arctan")
 @by_slope
-def atan(x: Tensor) -> tuple[Tensor, Tensor]:
+def atan(x: Tensor) -> Sloped:
     """The angle from -pi/2 to pi/2 with this tangent.
 
     >>> from anneal.tensor import Tensor
@@ -162,7 +162,7 @@ def atan2(x: Tensor, other: Operand) -> Tensor:
 
 @_standard(alias="arcsinh")
 @by_slope
-def asinh(x: Tensor) -> tuple[Tensor, Tensor]:
+def asinh(x: Tensor) -> Sloped:
     """The inverse of sinh.
 
     >>> from anneal.tensor import Tensor
@@ -180,7 +180,7 @@ def asinh(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_standard(alias="arccosh")
 @by_slope
-def acosh(x: Tensor) -> tuple[Tensor, Tensor]:
+def acosh(x: Tensor) -> Sloped:
     """The inverse of cosh for numbers from 1 on; nan below.
 
     >>> from anneal.tensor import Tensor
@@ -198,7 +198,7 @@ def acosh(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_standard(alias="arctanh")
 @by_slope
-def atanh(x: Tensor) -> tuple[Tensor, Tensor]:
+def atanh(x: Tensor) -> Sloped:
     """The inverse of tanh; infinite at -1 and 1, nan beyond.
 
     >>> from anneal.tensor import Tensor
@@ -231,7 +231,7 @@ def hypot(x: Tensor, other: Operand) -> Tensor:
 
 @function(in_place=True, special=True)
 @by_slope
-def sinc(x: Tensor) -> tuple[Tensor, Tensor]:
+def sinc(x: Tensor) -> Sloped:
     """sin(pi x) / (pi x), 1 at 0.
 
     >>> from anneal.tensor import Tensor

@@ -73,10 +73,12 @@ def _text(what: str, x: Any) -> Any:
     raise DTypeError(f"{what} is a text, not {said(x)}")
 
 
-def need_float(what: str, x: Tensor) -> None:
-    """Raise DTypeError unless `x` is a float tensor."""
+def need_float(what: str, x: Tensor, *others: Tensor | None) -> None:
+    """Raise DTypeError unless `x` is a float tensor, DeviceError unless the others that are given are on its device."""
     if not x.dtype.is_float:
         raise DTypeError(f"{what} must be a float tensor, not {x.dtype.name}; use .float()")
+    if others:
+        same_device(x, *others)
 
 
 def same_device(x: Tensor, *others: Tensor | None) -> None:
@@ -334,9 +336,10 @@ def function(op: Any = None, **said: Any) -> Any:
     return checked(viewing(op) if "view" in said else op)
 
 
-def rows_of(
-    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, ...] | str]
-) -> list[Callable[P, R]]:
+Rows = Mapping[str, tuple[Any, ...] | str]
+
+
+def rows_of(op: Callable[Concatenate[Any, Any, P], R], rows: Rows) -> list[Callable[P, R]]:
     """Functions of one signature: `op`, whose first two arguments each of them has its own of.
 
     The arguments that follow, their defaults and annotations are `op`'s.
@@ -373,9 +376,7 @@ def rows_of(
     return found
 
 
-def family(
-    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, ...] | str], **declared: Any
-) -> list[Callable[P, R]]:
+def family(op: Callable[Concatenate[Any, Any, P], R], rows: Rows, **declared: Any) -> list[Callable[P, R]]:
     """Public functions of one signature, under `function`; `tools/names.py` reads it as it reads that.
 
     Args:
@@ -440,9 +441,7 @@ def _views(function: Fun, name: str) -> bool:
 
 
 # Files of ops whose calls change something, or do not follow from their arguments.
-_AT_ONCE = frozenset(
-    [f"anneal.ops.{name}" for name in ("creation", "data", "dynamic", "grad_mode", "inplace", "random")]
-)
+_AT_ONCE = frozenset([f"anneal.ops.{name}" for name in ("creation", "dynamic", "inplace", "random")])
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
 
 

@@ -9,22 +9,20 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import deferred, function, need_float, same_device
-from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor
+from anneal.ops.checks import axis_in, broadcast_shapes, is_tensor
 from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, common_dtype, detached, expand, iota, named, permute, reduce_axis, reshape, take_rows,
+    BOOL, INT32, broadcast, common_dtype, detached, expand, moved, named, numbered, reduce_axis, reshape, take_rows,
 )  # fmt: skip
 from anneal.ops.precision import no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
-from anneal.uop import Op, UOp, by_rule, const, dtypes
+from anneal.uop import Op, UOp, by_rule, const
 
-_BOOL = dtypes.bool_
-_INT32 = dtypes.int32
 _NAME = "scaled_dot_product_attention"  # in messages
 
 
@@ -58,8 +56,7 @@ def scaled_dot_product_attention(
     >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape
     (1, 2, 4)
     """
-    need_float("query", query)
-    same_device(query, key, value, attn_mask)
+    need_float("query", query, key, value, attn_mask)
     q, k, v = _fitting(query, key, value, enable_gqa)
     alike = attn_mask is None or math.prod(attn_mask.uop.shape[:-2]) == 1  # for all heads
     if alike and not dropout_p and not here.names and (turns := _turns(query.device, q, k)) > 1:
@@ -112,8 +109,7 @@ def _exponentials(
 
 def _weighted(weights: UOp, v: UOp) -> UOp:
     """weights (..., l, s) and v (..., s, v) to (..., l, v, 1): the sums over s."""
-    n = len(v.shape) - 2
-    return _products(weights, permute(v, (*range(n), n + 1, n)))
+    return _products(weights, moved(v, -1, -2))
 
 
 def _products(a: UOp, b: UOp) -> UOp:
@@ -154,7 +150,7 @@ def _in_turns(
     mask = None if attn_mask is None else attn_mask.reshape(attn_mask.shape[-2:])
     heads = math.prod(q.shape[:-2]) // turns
     arrays = [reshape(u, (turns, heads, *u.shape[-2:])) for u in (q, k, v)]
-    number = UOp(Op.PARAM, _INT32, (), (-1, ()), "part")
+    number = UOp(Op.PARAM, INT32, (), (-1, ()), "part")
     parts = [UOp(Op.PARAM, u.dtype, (), (n, u.shape[1:]), "part") for n, u in enumerate(arrays)]
     weights, top, total, _ = _exponentials(parts[0], parts[1], scale, mask, is_causal)
     rows = [_weighted(weights, parts[2]), top, total.then(Op.CONTIGUOUS)]
@@ -172,7 +168,7 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
             raise ShapeError(f"{_NAME}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
         times = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
-    leads = {t.shape[:-2] for t in (query, key, value)}
+    leads = {t.uop.shape[:-2] for t in (query, key, value)}
     if len(leads) > 1 and min(query.ndim, key.ndim, value.ndim) > 1:
         lead = broadcast_shapes(*leads)
         query, key, value = [t.expand((*lead, *t.shape[-2:])) for t in (query, key, value)]
@@ -198,9 +194,8 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
     if is_causal:
         if attn_mask is not None:
             raise ShapeError(f"{_NAME}: give attn_mask or is_causal=True, not both")
-        *lead, rows, columns = scores.shape
-        n = len(lead)
-        later = expand(iota(rows, n, n + 2), scores.shape) < expand(iota(columns, n + 1, n + 2), scores.shape)
+        n = len(scores.shape)
+        later = numbered(scores.shape, n - 2) < numbered(scores.shape, n - 1)
         return later.where(low, scores), later
     if attn_mask is None:
         return scores, None
@@ -208,7 +203,7 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
     if len(mask.shape) > len(full) or any(m not in (1, s) for m, s in zip(mask.shape[::-1], full[::-1])):
         raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {full}")
     mask = broadcast(mask, full)
-    return (mask.where(scores, low) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None
+    return (mask.where(scores, low) if mask.dtype is BOOL else scores + mask.cast(scores.dtype)), None
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------
@@ -232,7 +227,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is not None and bias.uop.shape != (ws[0],):
         raise ShapeError(f"linear: bias has shape {bias.uop.shape}, but the weight {ws} makes {ws[0]} outputs")
     a, b = common_dtype(x.uop, weight.uop)
-    u = whole_product("linear", x.device, a, b, ws[1], _rows_times_rows)
+    u = whole_product("linear", x.device, (a, b), ws[1], _rows_times_rows)
     if bias is not None:
         u, c = common_dtype(u, bias.uop)
         u = u + broadcast(c, u.shape)
@@ -284,7 +279,7 @@ def embedding(
     if max_norm is not None:
         _hold_rows(weight, index, max_norm, norm_type)
         w = weight.uop
-    rows = take_rows(w, i.cast(_INT32))
+    rows = take_rows(w, i.cast(INT32))
     if padding_idx is not None:
         skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
         rows = skip.where(detached(rows), rows)
@@ -345,7 +340,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     Tensor([1.], dtype=float32)
     """
     need_float("x", x)
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     n = x.shape[at] if x.ndim else 1
     if n % 2:
         raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")

@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from anneal.errors import ShapeError
-from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
-from anneal.runtime import Fun, Handle, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class
+from anneal.ops.nodes import Pairs, broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
+
+from anneal.runtime import (  # isort: skip
+    Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class,
+)  # fmt: skip
 from anneal.uop import Ints, Op, Recent, Shape, UOp, const, dtypes
+from anneal.uop.sizes import symbolic_arg
 
 Layout = tuple[Ints, int]  # the strides of a view, and the place of its first element
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
@@ -196,48 +201,43 @@ def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
     return False
 
 
+# Arrays of NumPy's stand for views: of their shape and strides, and of bytes, so that strides count elements. Nothing
+# reads them, and they have no memory but this byte, where the elements would begin.
+_BYTE = np.zeros(1, np.int8)
+_MOVED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+    Op.PERMUTE: np.transpose,
+    Op.FLIP: np.flip,
+    Op.EXPAND: lambda a, new: as_strided(a, new, [s * (n == m) for s, n, m in zip(a.strides, a.shape, new)]),
+    Op.SHRINK: lambda a, pairs: a[tuple([slice(*pair) for pair in pairs])],
+    # of what is cut off again (`every`)
+    Op.PAD: lambda a, pairs: as_strided(a, [n + b + e for n, (b, e) in zip(a.shape, pairs)], a.strides),
+    "unfold": lambda a, arg: sliding_window_view(a, arg[1], arg[0])[
+        (slice(None),) * arg[0] + (slice(None, None, arg[2]),)
+    ],
+    "diagonal": lambda a, arg: np.diagonal(a, *arg),
+}
+
+
 def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
     """The layout of a view of a contiguous tensor; ((), 0) where sizes are Variables'."""
-    strides, offset = _contiguous(shape), 0
+    if symbolic_arg((shape, steps)):
+        return (), 0
+    view, start = as_strided(_BYTE, shape, _contiguous(shape)), 0
     for op, arg in steps:
-        if not all(isinstance(n, int) for n in shape):
-            return (), 0
         if op is Op.RESHAPE:
-            found = _strides(shape, strides, arg)
-            if found is None:
+            strides = _strides(view.shape, view.strides, arg)
+            if strides is None:
                 return None
-            shape, strides = arg, found
-        elif op is Op.PERMUTE:
-            shape, strides = tuple([shape[a] for a in arg]), tuple([strides[a] for a in arg])
-        elif op is Op.FLIP:
-            offset += sum([strides[a] * (shape[a] - 1) for a in arg if shape[a]])
-            strides = tuple([-s if a in arg else s for a, s in enumerate(strides)])
-        elif op is Op.EXPAND:
-            shape, strides = arg, tuple([s * (a == b) for s, a, b in zip(strides, shape, arg)])
-        elif op is Op.SHRINK:
-            if not all(isinstance(n, int) for pair in arg for n in pair):
-                return (), 0
-            offset += sum([b * s for (b, _), s in zip(arg, strides)])
-            shape = tuple([e - b for b, e in arg])
-        elif op is Op.CONTIGUOUS:
-            if 0 not in shape and any(a != b and n != 1 for n, a, b in zip(shape, strides, _contiguous(shape))):
-                return None  # what is not contiguous is copied
-        elif op is Op.PAD:  # of what is cut off again (`every`)
-            shape = tuple([n + b + e for n, (b, e) in zip(shape, arg)])
+            view = as_strided(view, arg, strides)
         elif op == "as_strided":
-            shape, strides, offset = tuple(arg[0]), tuple(arg[1]), arg[2] or 0
-        elif op == "unfold":
-            dim, n, step = arg
-            strides = (*[s * step if a == dim else s for a, s in enumerate(strides)], strides[dim])
-            shape = (*[(m - n) // step + 1 if a == dim else m for a, m in enumerate(shape)], n)
-        elif op == "diagonal":
-            at, a, b = arg
-            top, left = max(0, -at), max(0, at)
-            offset += top * strides[a] + left * strides[b]
-            n = max(0, min(shape[a] - top, shape[b] - left))
-            rest = [i for i in range(len(shape)) if i not in (a, b)]
-            shape, strides = (*[shape[i] for i in rest], n), (*[strides[i] for i in rest], strides[a] + strides[b])
-    return strides, offset
+            view, start = as_strided(_BYTE, arg[0], arg[1]), arg[2] or 0
+        elif op in _MOVED:
+            view = _MOVED[op](view, arg)
+        elif op is Op.CONTIGUOUS and 0 not in view.shape:
+            if any(a != b and n != 1 for n, a, b in zip(view.shape, view.strides, _contiguous(view.shape))):
+                return None  # what is not contiguous is copied
+    begins = [a.__array_interface__["data"][0] for a in (view, _BYTE)]
+    return view.strides, begins[0] - begins[1] + start
 
 
 def _contiguous(shape: Shape) -> Ints:
@@ -279,7 +279,7 @@ def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> Ints | None:
 # -- what an op gave --------------------------------------------------------------------------------------------------
 
 
-def link_views(name: str, op: Fun, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
+def link_views(name: str, op: Fun, args: Args, options: Options, out: Any) -> None:
     """Note of the results of an op that gives views what they are parts of: of its first tensor.
 
     Args:
@@ -323,9 +323,7 @@ class Placement(NamedTuple):
     write: Fun
 
 
-def link_part(
-    part: Handle, base: Handle, bounds: tuple[tuple[int, int], ...], shape: Shape, index: Any, placement: Any
-) -> None:
+def link_part(part: Handle, base: Handle, bounds: Pairs, shape: Shape, index: Any, placement: Any) -> None:
     """Note of a tensor that it is what `base` has within `bounds`, in this shape: at an index, and by a `Placement`."""
     steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
     if shape != tuple([e - b for b, e in bounds]):
@@ -358,7 +356,7 @@ class _Through:
             found = _throughs[op, recipe] = _Through(op, recipe)
         return found
 
-    def inputs(self, varies: Any, again: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+    def inputs(self, varies: Any, again: Any, args: Args, options: Options) -> tuple[Any] | None:
         """As the op's own."""
         root, *at = args[: self._first]
         vary: Any = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
@@ -366,7 +364,7 @@ class _Through:
         return vary and vary(varies, lambda a, o: again((a[0], *at, *a[1:]), o), rest, options)  # type: ignore[no-any-return]
 
 
-def change_view(op: Any, function: Fun, x: Handle, args: tuple[Any, ...], options: Any) -> bool:
+def change_view(op: Any, function: Fun, x: Handle, args: Args, options: Any) -> bool:
     """Change what `x` is a view of by the in-place op `function`, late; False where that is done otherwise. `args` are
     what the op takes beside `x`."""
     link = x._base
@@ -433,7 +431,7 @@ def _steps(u: UOp, base: UOp) -> tuple[Step, ...] | None:
     return tuple(steps[::-1])
 
 
-def _probed(op: Fun, base: Any, args: tuple[Any, ...], options: dict[str, Any], n: int) -> tuple[Step, ...] | None:
+def _probed(op: Fun, base: Any, args: Args, options: Options, n: int) -> tuple[Step, ...] | None:
     """`_steps` of the op's result number `n`, from a node that nothing folds away."""
     u = base.uop
     probe = UOp(Op.PARAM, u.dtype, (), (-1, u.shape), tag="probe")

@@ -74,6 +74,7 @@ def need_tensor(what: str, x: Any, name: str = "") -> Any:
 
 
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
+Axes = int | Sequence[int] | None
 
 
 def broadcast_shapes(*shapes: Shape, name: str = "") -> Shape:
@@ -101,7 +102,7 @@ def broadcast_shapes(*shapes: Shape, name: str = "") -> Shape:
     return tuple(out)
 
 
-def axes_of(axis: int | Sequence[int] | None, ndim: int, name: str = "") -> tuple[int, ...]:
+def axes_of(axis: Axes, ndim: int, name: str = "") -> tuple[int, ...]:
     """Axes as sorted non-negative numbers; None means all. Raises ShapeError for a wrong or repeated one."""
     if axis is None:
         return tuple(range(ndim))
@@ -126,6 +127,11 @@ def axis_of(axis: int, ndim: int, name: str = "") -> int:
     if not ndim:
         raise PositionError(f"{name}: axis {axis} does not exist: the tensor has no axes (shape ())")
     raise PositionError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
+
+
+def axis_in(axis: int, x: Tensor) -> int:
+    """An axis of a tensor as a non-negative number. Errors as for `axis_of`."""
+    return axis_of(axis, len(x.uop.shape))
 
 
 def int_args(args: Sequence[Any]) -> tuple[Any, ...]:
@@ -258,7 +264,7 @@ def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
         if here.grad and (new.requires_grad or x.requires_grad):
             raise GradientError(f"{name}: out= records no gradient, which a tensor here requires; use no_grad(), or "
                                 f"x.copy_({name}(...))")  # fmt: skip
-        if _rank(new.dtype) > _rank(x.dtype):
+        if rank(new.dtype) > rank(x.dtype):
             raise DTypeError(f"{name}: out is {x.dtype.name}, which cannot hold the result, {new.dtype.name}")
         if new.shape != x.shape and x.numel():
             raise ShapeError(f"{name}: out has shape {x.shape}, and the result {new.shape}; give one of this shape, or "
@@ -271,7 +277,8 @@ def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
     return out if results[0] is made else type(made)(*outs) if hasattr(made, "_fields") else type(made)(outs)
 
 
-def _rank(dtype: Any) -> int:
+def rank(dtype: Any) -> int:
+    """The kind of a dtype: what is of one holds what is of it or of a lower one."""
     return 2 if dtype.is_float else int(dtype.is_int)
 
 

@@ -1,8 +1,4 @@
-"""Convolutions over one, two or three axes: products with a view of the windows, summed.
-
-They fuse as any product and sum do. A transposed convolution is a convolution for each phase of the stride, laid side
-by side: nothing is multiplied by inserted zeros.
-"""
+"""Convolutions over one, two or three axes: products with a view of the windows, summed, which fuse as any do."""
 
 from __future__ import annotations
 
@@ -12,10 +8,13 @@ from anneal.errors import ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, same_device
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink
-from anneal.ops.pooling import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
+
+from anneal.ops.nodes import (  # isort: skip
+    Pairs, broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink,
+)  # fmt: skip
+from anneal.ops.pooling import AXES, KERNEL, Sizes, per_axis, windows_of, woven
 from anneal.ops.precision import whole_product
-from anneal.uop import Op, UOp
+from anneal.uop import Ints, Op, UOp
 
 
 def _convolve(
@@ -73,11 +72,13 @@ def _windowed_product(name: str, device: str, x: UOp, w: UOp, stride: Ints, dila
     right = reshape(w, (1, *g, co, *ones, inner, *kernel))
     m = len(full)
     axes = tuple(range(m - k - 1, m))
-
-    def made(a: UOp, b: UOp) -> UOp:
-        return reduce_axis(expand(a, full) * expand(b, full), Op.ADD, axes)
-
-    total = whole_product(name, device, left, right, math.prod(full[m - k - 1 :]), made)
+    total = whole_product(
+        name,
+        device,
+        (left, right),
+        math.prod(full[m - k - 1 :]),
+        lambda a, b: reduce_axis(expand(a, full) * expand(b, full), Op.ADD, axes),
+    )
     return reshape(total, (n, outs, *out))
 
 
@@ -141,6 +142,8 @@ conv1d, conv2d, conv3d = family(
 )
 
 
+# A transposed convolution is a convolution for each phase of the stride, laid side by side: nothing is multiplied by
+# inserted zeros.
 def _transposed(
     name: str,
     axes: int,

@@ -1,6 +1,4 @@
-"""Tensors made from nothing. All are lazy: a constant or a counter in the graph, never memory, until something needs
-it.
-"""
+"""Tensors made from nothing. All are lazy: a constant or a counter in the graph, no memory until something needs it."""
 
 from __future__ import annotations
 
@@ -15,11 +13,10 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, number
 from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
-from anneal.ops.nodes import Number, broadcast, check_fits, iota, row_shape, weak_dtype
-from anneal.uop import DType, UOp, const, dtypes, normalise_const
+from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, iota, numbered, row_shape, weak_dtype
+from anneal.uop import DType, Ints, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
-_FLOAT32 = dtypes.float32
 _static = function(static=True)
 
 
@@ -42,7 +39,7 @@ def full(
     Tensor([7, 7], dtype=int32)
     """
     kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
-    u = broadcast(fitting(kind, fill_value), _sizes((shape,)))
+    u = broadcast(fitting(kind, fill_value), sizes_given((shape,)))
     return fresh(u, device, requires_grad)
 
 
@@ -54,7 +51,7 @@ def _filled(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    return fresh(broadcast(const(_or_float(dtype), value), _sizes(shape)), device, requires_grad)
+    return fresh(broadcast(const(_or_float(dtype), value), sizes_given(shape)), device, requires_grad)
 
 
 zeros, ones, empty = family(
@@ -110,8 +107,8 @@ def eye(
     Tensor([[1., 0.],
             [0., 1.]], dtype=float32)
     """
-    shape = _sizes((n, n if m is None else m))
-    same = broadcast(iota(shape[0], 0, 2), shape).eq(broadcast(iota(shape[1], 1, 2), shape))
+    shape = sizes_given((n, n if m is None else m))
+    same = numbered(shape, 0).eq(numbered(shape, 1))
     return fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
 
@@ -157,19 +154,19 @@ def arange(
         if step != 1 or not all(isinstance(x, (int, UOp)) for x in (start, end)):
             raise ShapeError(f"arange: from {start} to {end} by {step}: symbolic ends are whole and go by steps of 1")
         n = size(end - start)
-        u = broadcast(iota(n) + start, (n,)).cast(dtypes.int32 if dtype is None else as_dtype(dtype))
+        u = broadcast(iota(n) + start, (n,)).cast(INT32 if dtype is None else as_dtype(dtype))
         return fresh(u, device, requires_grad)
     if not all(math.isfinite(x) for x in (start, end, step)):
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
-    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers(dtype)
+    kind = (INT32 if whole else FLOAT32) if dtype is None else _of_numbers(dtype)
     count = -((start - end) // step) if whole else math.ceil((end - start) / step)
     n = bound_int("the number of elements", max(0, int(count)))
     if kind.is_int and n:
         for x in (start, start + (n - 1) * step):
             if not kind.min <= int(x) <= kind.max:
                 raise DTypeError(f"arange: {x} does not fit {kind.name} ({kind.min} to {kind.max}); give a wider dtype")
-    u = iota(n).cast(kind if whole or kind.is_float else _FLOAT32)
+    u = iota(n).cast(kind if whole or kind.is_float else FLOAT32)
     if step != 1:
         u = u * step
     u = u + start if start else u
@@ -194,7 +191,7 @@ def linspace(
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     kind = _of_numbers(dtype)
-    (n,) = _sizes((steps,))
+    (n,) = sizes_given((steps,))
     if is_tensor(start) or is_tensor(end):
         return _line_between(start, end, n, device).cast(kind)
     start, end = number("start", start), number("end", end)
@@ -230,7 +227,7 @@ def logspace(
     if not base > 0:
         raise ShapeError(f"logspace: the base must be above 0, not {base}")
     kind = _of_numbers(dtype)
-    line = linspace(start, end, steps, dtype=dtypes.float64 if kind is dtypes.float64 else _FLOAT32, device=device)
+    line = linspace(start, end, steps, dtype=dtypes.float64 if kind is dtypes.float64 else FLOAT32, device=device)
     out = (line * math.log2(base)).exp2().cast(kind)
     return out.requires_grad_() if requires_grad else out
 
@@ -241,8 +238,8 @@ def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
     for end_ in (start, end):
         if is_tensor(end_) and end_.ndim:
             raise ShapeError(f"an end is a number or a tensor of shape (), not {said(end_)}")
-    low, high = (one._lift(x).detach().cast(_FLOAT32) for x in (start, end))
-    i = one._new_plain(iota(n)).cast(_FLOAT32)
+    low, high = (one._lift(x).detach().cast(FLOAT32) for x in (start, end))
+    i = one._new_plain(iota(n)).cast(FLOAT32)
     gap = (high - low) / max(1, n - 1)
     out = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
     return out if device is None else out.to(device)
@@ -251,7 +248,7 @@ def _line_between(start: Any, end: Any, n: int, device: str | None) -> Tensor:
 def _triangle(
     name: str, places: Callable[..., Any], row: int, col: int, offset: int = 0, *, device: str | None = None
 ) -> Tensor:
-    _sizes((row, col))
+    sizes_given((row, col))
     return tensor(np.array(places(row, offset, col), np.int32), device=device)
 
 
@@ -282,28 +279,9 @@ tril_indices, triu_indices = family(
 )
 
 
-def _turned(
-    window_length: int, periodic: bool, dtype: DTypeLike | None, device: str | None, end: float = 2.0
-) -> Tensor:
-    """The places of a window from 0 to `end`, as floats of 32 bits or more."""
-    kind = _or_float(dtype)
-    if not kind.is_float:
-        raise DTypeError(f"a window is made of floats, not {kind.name}")
-    (n,) = _sizes((window_length,))
-    wide = kind if kind.bits >= 32 else _FLOAT32
-    return arange(n, device=device).cast(wide) * (end / max(1, n if periodic else n - 1))
-
-
-def _finished(window: Tensor, dtype: DTypeLike | None, requires_grad: bool | None) -> Tensor:
-    """The window in its own dtype; of one element, 1."""
-    out = window.cast(_or_float(dtype))
-    out = out * 0.0 + 1.0 if out.shape == (1,) else out
-    return out.requires_grad_() if requires_grad else out
-
-
 def _window(
-    name: str,
-    parts: Sequence[float],
+    end: float,
+    formula: Callable[[Tensor], Tensor],
     window_length: int,
     periodic: bool = True,
     *,
@@ -311,19 +289,36 @@ def _window(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
+    """A formula of places from 0 to `end`, floats of 32 bits or more; of one place, 1."""
+    kind = _or_float(dtype)
+    if not kind.is_float:
+        raise DTypeError(f"a window is made of floats, not {kind.name}")
+    (n,) = sizes_given((window_length,))
+    wide = kind if kind.bits >= 32 else FLOAT32
+    places = arange(n, device=device).cast(wide) * (end / max(1, n if periodic else n - 1))
+    out = formula(places).cast(kind)
+    out = out * 0.0 + 1.0 if n == 1 else out
+    return out.requires_grad_() if requires_grad else out
+
+
+def _cosines(*parts: float) -> Callable[[Tensor], Tensor]:
     """A sum of cosines of whole turns."""
-    turns = _turned(window_length, periodic, dtype, device, 2 * math.pi)
-    out = turns * 0.0 + parts[0]
-    for k, part in enumerate(parts[1:], 1):
-        out = out + (turns * float(k)).cos() * part
-    return _finished(out, dtype, requires_grad)
+
+    def formula(turns: Tensor) -> Tensor:
+        out = turns * 0.0 + parts[0]
+        for k, part in enumerate(parts[1:], 1):
+            out = out + (turns * float(k)).cos() * part
+        return out
+
+    return formula
 
 
-hann_window, hamming_window, blackman_window = family(
+hann_window, hamming_window, blackman_window, bartlett_window = family(
     _window,
     {
         "hann_window": (
-            (0.5, -0.5),
+            2 * math.pi,
+            _cosines(0.5, -0.5),
             """Half a cosine's swing up and down.
 
     >>> from anneal.tensor import Tensor
@@ -332,7 +327,8 @@ hann_window, hamming_window, blackman_window = family(
     """,
         ),
         "hamming_window": (
-            (0.54, -0.46),
+            2 * math.pi,
+            _cosines(0.54, -0.46),
             """0.54 less 0.46 times a cosine.
 
     >>> from anneal.tensor import Tensor
@@ -341,7 +337,8 @@ hann_window, hamming_window, blackman_window = family(
     """,
         ),
         "blackman_window": (
-            (0.42, -0.5, 0.08),
+            2 * math.pi,
+            _cosines(0.42, -0.5, 0.08),
             """0.42 less half a cosine, plus 0.08 of one of twice the frequency.
 
     >>> from anneal.tensor import Tensor
@@ -349,28 +346,19 @@ hann_window, hamming_window, blackman_window = family(
     Tensor([-0.  ,  0.34,  1.  ,  0.34], dtype=float32)
     """,
         ),
-    },
-    static=True,
-)
-
-
-@_static
-def bartlett_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool | None = None,
-) -> Tensor:
-    """A triangle: straight up to 1 and down again.
+        "bartlett_window": (
+            2.0,
+            lambda places: 1.0 - (places - 1.0).abs(),
+            """A triangle: straight up to 1 and down again.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.bartlett_window(4)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
-    """
-    places = _turned(window_length, periodic, dtype, device)
-    return _finished(1.0 - (places - 1.0).abs(), dtype, requires_grad)
+    """,
+        ),
+    },
+    static=True,
+)
 
 
 @_static
@@ -389,9 +377,13 @@ def kaiser_window(
     >>> Tensor.kaiser_window(4, beta=2.0).round(2)
     Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
-    places = _turned(window_length, periodic, dtype, device) - 1.0
-    half = (1.0 - places * places).clamp(min=0.0).sqrt()
-    return _finished((half * beta).i0() / (half * 0.0 + beta).i0(), dtype, requires_grad)
+
+    def formula(places: Tensor) -> Tensor:
+        places = places - 1.0
+        half = (1.0 - places * places).clamp(min=0.0).sqrt()
+        return (half * beta).i0() / (half * 0.0 + beta).i0()
+
+    return _window(2.0, formula, window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @_static
@@ -472,7 +464,8 @@ def full_like(
     return _like("full_like", fill_value, x, dtype, requires_grad, device)
 
 
-def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
+def sizes_given(shape: Sequence[Any]) -> Ints:
+    """The sizes of a new shape, one by one or together. Raises ShapeError for negative ones."""
     sizes = int_args(shape)
     if any(n < 0 for n in sizes):
         raise ShapeError(f"sizes must not be negative, not {sizes}")
@@ -496,7 +489,7 @@ def _of_numbers(dtype: DTypeLike | None) -> DType:
 
 
 def _or_float(dtype: DTypeLike | None) -> DType:
-    return _FLOAT32 if dtype is None else as_dtype(dtype)
+    return FLOAT32 if dtype is None else as_dtype(dtype)
 
 
 def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
@@ -504,10 +497,10 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
     for x in (start, end):
         if not math.isfinite(x):
             raise DTypeError(f"linspace: {x} does not fit {dtype.name}; use a float dtype")
-        check_fits(dtype if dtype.is_int else dtypes.int32, int(x))
+        check_fits(dtype if dtype.is_int else INT32, int(x))
     first, apart = int(start), int(end) - int(start)
     whole, rest = divmod(abs(apart), max(1, n - 1))
-    wide = dtypes.int32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype
+    wide = INT32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype
     if rest and n * rest > wide.max:
         raise ShapeError(f"linspace: {n} steps from {start} to {end} need larger numbers than {wide.name} has")
     i = iota(n).cast(wide)

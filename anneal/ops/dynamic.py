@@ -1,8 +1,4 @@
-"""Ops whose result's size depends on values: positions of true elements, chosen elements, distinct elements.
-
-Outside jit the values are looked at, so the result has its size at once. Inside jit shapes are static: `size=` says how
-many there are at most, and `fill_value` stands in the places that are left.
-"""
+"""Ops whose result's size depends on values: positions of true elements, chosen elements, distinct elements."""
 
 from __future__ import annotations
 
@@ -14,14 +10,12 @@ from anneal.backend import Array
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, broadcast_shapes
+from anneal.ops.checks import axis_in, broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.logic import truth
-from anneal.ops.nodes import Number, iota
+from anneal.ops.nodes import INT32, Number, iota
 from anneal.uop import dtypes
-
-# -- positions --------------------------------------------------------------------------------------------------------
 
 
 @function
@@ -42,15 +36,22 @@ def nonzero(
     if size is None:
         values = values_now(x, "give size=, the most that there can be")
         if as_tuple and x.ndim:
-            return tuple([x._made(a.astype(np.int32), device=x.device) for a in np.nonzero(values)])
+            return tuple([_whole(x, a) for a in np.nonzero(values)])
         rows = x._made(np.argwhere(values).astype(np.int32), device=x.device)
     else:
         rows = _first_positions(x, size, fill_value)
     if not as_tuple:
         return rows
     if not x.ndim:  # as torch: one axis
-        return (rows._made(np.zeros(rows.shape[0], np.int32), device=x.device),)
+        return (_whole(x, np.zeros(rows.shape[0])),)
     return rows.unbind(1)
+
+
+# Outside jit the values are looked at, so the result has its size at once. Inside jit shapes are static: `size=` says
+# how many there are at most, and `fill_value` stands in the places that are left.
+def _whole(x: Tensor, array: Array) -> Tensor:
+    """An array as int32 beside `x`."""
+    return x._made(array.astype(np.int32), device=x.device)
 
 
 def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:
@@ -63,7 +64,7 @@ def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:
         parts.insert(0, choose(inside, places % n, fill_value))
         places = places // n
     if not parts:
-        return inside.cast(dtypes.int32).reshape(size, 1)[:, :0]
+        return inside.cast(INT32).reshape(size, 1)[:, :0]
     return parts[0].stack(*parts[1:], dim=1)
 
 
@@ -167,7 +168,7 @@ def unique(
         values, inverse, counts = _runs(x.reshape(-1)[order], size)
         found = values, inverse.scatter(0, order, inverse), counts
     else:
-        at = None if dim is None else axis_of(dim, x.ndim)
+        at = None if dim is None else axis_in(dim, x)
         apart = np.unique(_comparable(x), return_inverse=True, return_counts=True, axis=at, equal_nan=False)
         found = _made(x, *apart)
     return _asked(x, dim, found, return_inverse, return_counts)
@@ -198,7 +199,7 @@ def unique_consecutive(
         _flat_alone(dim, size)
         return _asked(x, dim, _runs(x.reshape(-1), size), return_inverse, return_counts)
     values = _comparable(x)
-    at = None if dim is None else axis_of(dim, x.ndim)
+    at = None if dim is None else axis_in(dim, x)
     rows = values.reshape(-1) if at is None else np.moveaxis(values, at, 0)
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
@@ -215,7 +216,7 @@ def _comparable(x: Tensor) -> Array:
 
 def _made(x: Tensor, values: Array, inverse: Array, counts: Array) -> _Distinct:
     made = x._made(np.ascontiguousarray(values), device=x.device).cast(x.dtype)
-    return made, *(x._made(a.reshape(-1).astype(np.int32), device=x.device) for a in (inverse, counts))  # type: ignore[return-value]
+    return made, _whole(x, inverse.reshape(-1)), _whole(x, counts.reshape(-1))
 
 
 def _flat_alone(dim: int | None, size: int) -> None:
@@ -232,7 +233,7 @@ def _runs(row: Tensor, size: int) -> _Distinct:
     if not n:
         raise ShapeError("unique: size= needs an element")
     new = (row[1:].ne(row[:-1])).pad((1, 0), value=True)
-    inverse = new.cast(dtypes.int32).cumsum(0) - 1
+    inverse = new.cast(INT32).cumsum(0) - 1
     places, count = _true_first(new, size)
     at = choose(row._new_plain(iota(size)) < count, places, n - 1)
     return gathered(row, 0, at.uop), inverse, inverse.bincount(size)

@@ -10,14 +10,11 @@ from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import broadcast_shapes, number_first, numbers_first
 from anneal.ops.inputs import computes, scales
-from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
+from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.precision import check_growth
 from anneal.uop import DType, Ints, Op, UOp, alu, by_rule, const, dtypes
 
 _SCALARS = (bool, int, float)
-_FLOAT32 = dtypes.float32
-_BOOL = dtypes.bool_
-_INT32 = dtypes.int32
 _ADD, _MUL = Op.ADD, Op.MUL
 _EXPONENTIAL = frozenset((Op.ADD, Op.EXP, Op.SUB))  # ops that exp(x) + c may end in
 Operand = Any  # a tensor, an array or a Python number
@@ -55,7 +52,7 @@ def operands(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, I
 
 def binary(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
     a, b, shape, o = operands(x, other, swap)
-    if a.dtype is _INT32 and (op is _ADD or op is _MUL):
+    if a.dtype is INT32 and (op is _ADD or op is _MUL):
         check_growth(op, a, b)
     return x._new(elementwise(op, (a, b), shape), o)
 
@@ -67,7 +64,7 @@ def unary(x: Tensor, op: Op) -> Tensor:
 def real_node(x: Tensor) -> UOp:
     """The node as a float: integers and bools become float32."""
     u = x.uop
-    return u if u.dtype.is_float else u.cast(_FLOAT32)
+    return u if u.dtype.is_float else u.cast(FLOAT32)
 
 
 def floats_of(x: Tensor) -> Tensor:
@@ -100,12 +97,12 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """
     if alpha != 1:
         other = x._lift(other)
-        both = x.uop.dtype is other.uop.dtype is _BOOL and isinstance(alpha, int)
+        both = x.uop.dtype is other.uop.dtype is BOOL and isinstance(alpha, int)
         other = binary(other, Op.MUL, bool(alpha) if both else alpha)
     return binary(x, Op.ADD, other)
 
 
-@function(alias="subtract", in_place="aliases", array_api="subtract")
+@function(alias="subtract", in_place=True, array_api="subtract")
 @scales
 @numbers_first
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
@@ -122,14 +119,14 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
     a, b, shape, o = operands(x, other, swap)
-    if a.dtype is _BOOL:
+    if a.dtype is BOOL:
         raise DTypeError("sub: bools have no difference; use ^ (logical_xor), or .int() first")
-    if a.dtype is _INT32:
+    if a.dtype is INT32:
         check_growth(Op.SUB, a, b)
     return x._new(elementwise(Op.SUB, (a, b), shape), o)
 
 
-@function(alias="multiply", in_place="aliases", array_api="multiply")
+@function(alias="multiply", in_place=True, array_api="multiply")
 @computes
 @numbers_first
 def mul(x: Tensor, other: Operand) -> Tensor:
@@ -142,7 +139,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     return binary(x, Op.MUL, other)
 
 
-@function(alias="divide true_divide", in_place="aliases", array_api="divide")
+@function(alias="divide true_divide", in_place=True, array_api="divide")
 @computes
 @numbers_first
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
@@ -162,7 +159,7 @@ def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
 def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     a, b, shape, o = operands(x, other, swap)
     if not a.dtype.is_float:
-        a, b = a.cast(_FLOAT32), b.cast(_FLOAT32)
+        a, b = a.cast(FLOAT32), b.cast(FLOAT32)
     u = elementwise(Op.DIV, (a, b), shape)
     below = (x if swap else o).uop
     if below.op in _EXPONENTIAL and (x._wants or o._wants):
@@ -173,7 +170,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
 def _divisor(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, Ints, Tensor]:
     """The operands of a division of integers, or of floats. Raises RangeError for a 0 that is known."""
     a, b, shape, o = operands(x, other, swap)
-    need(a.dtype, a.dtype is not _BOOL, "integers or floats")
+    need(a.dtype, a.dtype is not BOOL, "integers or floats")
     if a.dtype.is_int and b.vmin == b.vmax == 0 and 0 not in shape:
         raise RangeError("integers have no quotient by 0; use floats, or where() to leave those elements out")
     return a, b, shape, o
@@ -237,7 +234,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     a, b, shape, o = _divisor(x, other)
     if a.dtype.is_float:
         rest = _size(a) % _size(b)
-        out = x._new(broadcast(_has_sign(a).where(-rest, rest), shape), o)
+        out = x._new(broadcast(has_sign(a).where(-rest, rest), shape), o)
         if not out._wants:
             return out
         times = Op.TRUNC(elementwise(Op.DIV, (a, b), shape))
@@ -266,10 +263,10 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             return one_over(x)
         u = _power(x.uop, int(other))
         if u is not None:
-            if x.dtype is _BOOL and isinstance(other, bool):
-                u = u.cast(_BOOL)
-            if u.dtype is x.dtype is _INT32:
-                check_growth(Op.POW, x.uop, const(_INT32, min(int(other), _INT32.max)))
+            if x.dtype is BOOL and isinstance(other, bool):
+                u = u.cast(BOOL)
+            if u.dtype is x.dtype is INT32:
+                check_growth(Op.POW, x.uop, const(INT32, min(int(other), INT32.max)))
             return x._new(beside(broadcast(u, x.shape), x) if u.is_const else u)
     if isinstance(other, float) and not swap and x.dtype.is_float:
         if other == 0.5:
@@ -284,7 +281,7 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
     need(a.dtype, a.dtype.is_int, "integers or floats")
     if isinstance(other, int) and not swap and other < 0:
         raise DTypeError(f"pow: an integer to the power {other} is no integer; use .float() first")
-    if a.dtype is _INT32:
+    if a.dtype is INT32:
         check_growth(Op.POW, a, b)
     return x._new(broadcast(_int_power(a, b), shape), o)
 
@@ -333,7 +330,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
     return halved(binary(x, Op.MIN, other))
 
 
-@function
+@function(in_place=True)
 @computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x).
@@ -373,7 +370,7 @@ def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
-@function(alias="clip", in_place="aliases")
+@function(alias="clip", in_place=True)
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
     number has no gradient; one that equals a bound's element shares it evenly with that.
@@ -393,7 +390,7 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
             return out if max is None else halved(binary(out, Op.MIN, max))
         both = x.eq(min) & x.eq(max)  # all is the element's own, as in torch
         same = choose(both, x, halved(binary(out, Op.MIN, max)))
-        return out._new(by_rule("equal", clipped(x, min, max).uop, same.uop), same)
+        return standing_for(clipped(x, min, max), same)
     inside: Any = None if min is None else x > min
     if max is not None:
         inside = x < max if inside is None else inside & (x < max)
@@ -418,6 +415,16 @@ def halved(out: Tensor) -> Tensor:
     return out._new(by_rule("equal", u, same))
 
 
+def sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
+    """`value`, whose slope in `x` is known."""
+    return x._new(by_rule("slope", value.uop, x.uop, slope.uop))
+
+
+def standing_for(value: Tensor, equal: Tensor) -> Tensor:
+    """`value`, whose derivatives are those of `equal`."""
+    return value._new(by_rule("equal", value.uop, equal.uop), equal)
+
+
 def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
     """`out` with a gradient of its own: a slope for each of the tensors that it was computed from."""
     total = None
@@ -433,7 +440,7 @@ def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
     """`a` where this bool tensor is true, else `b`: both broadcast and promote."""
     p = x.uop
     if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
-        ua, ub = common_dtype(weak_const(_BOOL, a), weak_const(_BOOL, b))
+        ua, ub = common_dtype(weak_const(BOOL, a), weak_const(BOOL, b))
         return x._new_plain(elementwise(Op.WHERE, (p, ua, ub), p.shape))
     if isinstance(a, _SCALARS):
         ta = tb = x._lift(b)
@@ -490,10 +497,10 @@ def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
     return by_rule("equal", u, product)
 
 
-def _has_sign(u: UOp) -> UOp:
+def has_sign(u: UOp) -> UOp:
     """True for each float that is negative, -0.0 too."""
-    wide = u if u.dtype.bits >= 32 else u.cast(_FLOAT32)
-    bits = dtypes.int32 if wide.dtype.bits == 32 else dtypes.int64
+    wide = u if u.dtype.bits >= 32 else u.cast(FLOAT32)
+    bits = INT32 if wide.dtype.bits == 32 else dtypes.int64
     return UOp(Op.BITCAST, bits, (wide,)) < 0
 
 
@@ -511,8 +518,8 @@ def _off_by_one(a: UOp, b: UOp) -> UOp:
 
 def _power(x: UOp, n: int) -> UOp | None:
     """x ** n by repeated multiplication, where that is exact or as good as a power; None where it is not."""
-    if x.dtype is _BOOL:
-        x = x.cast(dtypes.int32)
+    if x.dtype is BOOL:
+        x = x.cast(INT32)
     if n < 0 or (x.dtype.is_float and n > 4):
         return None
     result = square = const(x.dtype, 1) if n == 0 else x

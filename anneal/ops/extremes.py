@@ -10,21 +10,19 @@ from typing import Any, NamedTuple
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_of, is_tensor, said, whole
+from anneal.ops.checks import Axes, axes_of, axis_in, axis_of, is_tensor, said, whole
 from anneal.ops.elementwise import binary, choose, halved, real_node
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import DTypeLike
 
 from anneal.ops.nodes import (  # isort: skip
-    Number, broadcast, detached, elementwise, inverse, iota, named, pad, permute, reduce_axis, reduce_node, reshape,
-    shrink,
+    INT32, Number, broadcast, detached, elementwise, expand, filled, moved, named, numbered, reduce_axis, reduce_node,
+    reshape, resized, shrink,
 )  # fmt: skip
-from anneal.ops.reduce import Axes, folded, reduced
+from anneal.ops.reduce import folded, reduced
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes, reduce_identity
-from anneal.uop.sizes import Size, most
-
-_INT32 = dtypes.int32
+from anneal.uop.sizes import most
 
 
 def _extreme(x: Tensor, op: Op, where: Any, keepdim: bool) -> Tensor:
@@ -168,19 +166,18 @@ def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
         u = reshape(u, (math.prod(shape),))
     at = axis_of(axis or 0, len(u.shape))
     if not u.shape:
-        return x._new_plain(const(_INT32, 0))
+        return x._new_plain(const(INT32, 0))
     n = u.shape[at]
     if n == 0:
         raise PositionError(f"shape {shape} has nothing to choose from along axis {axis}")
-    best = broadcast(reduce_axis(u, op, (at,)), u.shape)
+    best = expand(reduce_axis(u, op, (at,)), u.shape)
     hit = u.eq(best) | u.ne(u) if u.dtype.is_float else u.eq(best)
-    place = broadcast(iota(n, at, len(u.shape)), u.shape)
-    none = n if isinstance(n, UOp) else const(_INT32, n)
-    first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
+    none = n if isinstance(n, UOp) else const(INT32, n)
+    first = reduce_node(elementwise(Op.WHERE, (hit, numbered(u.shape, at), none), u.shape), Op.MIN, (at,), True)
     first = named("argmax" if op is Op.MAX else "argmin", first, u, arguments=at)
     if axis is None:
         return x._new_plain(reshape(first, (1,) * len(shape) if keepdim else ()))
-    return x._new_plain(first if keepdim else reshape(first, (*shape[:at], *shape[at + 1 :])))
+    return x._new_plain(first if keepdim else reshape(first, resized(shape, at)))
 
 
 @function(array_api=True, neutral="lowest")
@@ -309,11 +306,11 @@ def _running_extreme(
     u = x._kept()
     values = _running(x, _fold(op), u, at)
     if not u.shape:
-        return ValuesIndices(values, x._new_plain(const(dtypes.int32, 0)))
+        return ValuesIndices(values, x._new_plain(const(INT32, 0)))
     # The last place up to here that was the extreme when its turn came: a running maximum of places.
     hit = u.eq(values.uop)
     hit = hit | u.ne(u) if u.dtype.is_float else hit
-    places = hit.where(broadcast(iota(u.shape[at], at, len(u.shape)), u.shape), 0)
+    places = hit.where(numbered(u.shape, at), 0)
     indices = _running(x._new_plain(places), _fold(Op.MAX), places, at)
     return ValuesIndices(selected(x, values, indices, at), indices)
 
@@ -367,7 +364,7 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
     >>> Tensor([1, 4, 9]).diff()
     Tensor([3, 5], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not x.ndim or n < 0:
         raise ShapeError(f"diff: takes one axis or more and n >= 0, not shape {x.shape} and n = {n}")
     joined = [part for part in (prepend, x, append) if part is not None]
@@ -387,12 +384,11 @@ def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
     at = axis_of(axis, len(u.shape))
     if not u.shape or most(u.shape[at]) < 2:
         return x._new(u)
-    order = [i for i in range(len(u.shape)) if i != at] + [at]
-    moved = permute(u, order)
-    n, rows = moved.shape[-1], u.shape
+    last = moved(u, at, -1)
+    n, rows = last.shape[-1], u.shape
     # what follows the end changes nothing before it
-    scanned = _scan(_filled(moved, (0, most(n) - n), fold.nothing(u.dtype)), fold)
-    out = permute(shrink(scanned, tuple([(0, m) for m in moved.shape])), inverse(order))
+    scanned = _scan(filled(last, ((0, most(n) - n),), fold.nothing(u.dtype)), fold)
+    out = moved(shrink(scanned, ((0, n),)), -1, at)
     sized = isinstance(fold.join, Op) and all(isinstance(m, int) for m in rows)
     return x._new(by_rule("running", out, u, arguments=(fold.join, n, math.prod(rows[at + 1 :]))) if sized else out)
 
@@ -417,7 +413,7 @@ def _finite(top: UOp) -> UOp:
 def _log_sum_exp(u: UOp, axis: int) -> UOp:
     top = _finite(reduce_node(detached(u), Op.MAX, (axis,), True))
     total = reduce_node(Op.EXP(u - broadcast(top, u.shape)), Op.ADD, (axis,), True)
-    return reshape(Op.LOG(total) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
+    return reshape(Op.LOG(total) + top, resized(u.shape, axis))
 
 
 def _log_add_exp(a: UOp, b: UOp) -> UOp:
@@ -438,28 +434,20 @@ def _scan(u: UOp, fold: _Fold) -> UOp:
     blocks = -(-n // _BLOCK)
     if blocks == 1:
         return _triangle(u, fold, fill)
-    u = _filled(u, (0, blocks * _BLOCK - n), fill)
+    u = filled(u, ((0, blocks * _BLOCK - n),), fill)
     inside = _triangle(reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
     last = shrink(inside, ((_BLOCK - 1, _BLOCK),))
     done = _scan(reshape(last, (*rest, blocks)), fold)
     # each block goes on from the total of the blocks before it
-    before = _filled(shrink(done, ((0, blocks - 1),)), (1, 0), fill)
+    before = filled(shrink(done, ((0, blocks - 1),)), ((1, 0),), fill)
     carried = broadcast(reshape(before, (*rest, blocks, 1)), inside.shape)
     return shrink(reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK)), ((0, n),))
-
-
-def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
-    """`u` with elements of value `fill` before and after on its last axis."""
-    padded = pad(u, (border,))
-    if not fill or padded is u:
-        return padded
-    return pad(broadcast(const(dtypes.bool_, True), u.shape), (border,)).where(padded, fill)
 
 
 def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
     """Running `fold` along a short last axis: each position reduces what stands at or before it."""
     *rest, n = u.shape
     shape = (*rest, n, n)
-    row, column = [broadcast(iota(n, axis, 2), (n, n)) for axis in (0, 1)]
+    below = numbered((n, n), 0) >= numbered((n, n), 1)
     spread = broadcast(reshape(u, (*rest, 1, n)), shape)
-    return fold.along(broadcast(row >= column, shape).where(spread, fill), len(shape) - 1)
+    return fold.along(broadcast(below, shape).where(spread, fill), len(shape) - 1)

@@ -12,12 +12,11 @@ from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor, number_first
 
 from anneal.ops.elementwise import (  # isort: skip
-    beside, by_slopes, choose, floats_of, one_over, operands, power, real_node, real_unary, unary,
+    beside, by_slopes, choose, floats_of, has_sign, one_over, operands, power, real_node, real_unary, unary,
 )  # fmt: skip
-from anneal.ops.nodes import broadcast
-from anneal.uop import DType, Op, UOp, by_rule, dtypes
+from anneal.ops.nodes import BOOL, FLOAT32, broadcast
+from anneal.uop import DType, Op, by_rule
 
-_FLOAT32 = dtypes.float32
 Operand = Any  # a tensor, an array or a Python number
 
 
@@ -56,16 +55,19 @@ _special = function(in_place=True, special=True)
 # section 4).
 
 
+Sloped = tuple[Tensor, Tensor]  # a value, and its slope
+
+
 class _Op(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 
-def by_slope(function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> _Op:
+def by_slope(function: Callable[[Tensor], Sloped]) -> _Op:
     """A function given as its value and its slope, both made of its tensor as float32 or wider."""
 
     def op(x: Tensor) -> Tensor:
         u = real_node(x)
-        floats = x._new(u if u.dtype.bits >= 32 else u.cast(_FLOAT32))
+        floats = x._new(u if u.dtype.bits >= 32 else u.cast(FLOAT32))
         value, slope = function(floats)
         return x._new(by_rule("slope", value.uop, floats.uop, slope.uop).cast(u.dtype))
 
@@ -224,7 +226,7 @@ def erf(x: Tensor) -> Tensor:
 
 @_special
 @by_slope
-def erfc(x: Tensor) -> tuple[Tensor, Tensor]:
+def erfc(x: Tensor) -> Sloped:
     """1 - erf(x), which keeps its digits where erf is near 1.
 
     >>> from anneal.tensor import Tensor
@@ -237,7 +239,7 @@ def erfc(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special(autocast="float32")
 @by_slope
-def erfinv(x: Tensor) -> tuple[Tensor, Tensor]:
+def erfinv(x: Tensor) -> Sloped:
     """The inverse of erf: infinite at -1 and 1, nan beyond.
 
     >>> from anneal.tensor import Tensor
@@ -283,7 +285,7 @@ def logaddexp(x: Tensor, other: Operand) -> Tensor:
 
 @function
 @by_slope
-def cbrt(x: Tensor) -> tuple[Tensor, Tensor]:
+def cbrt(x: Tensor) -> Sloped:
     """The cube root, of negative numbers too.
 
     >>> from anneal.tensor import Tensor
@@ -301,8 +303,8 @@ def cbrt(x: Tensor) -> tuple[Tensor, Tensor]:
 def as_reals(x: Tensor, other: Operand) -> tuple[Tensor, Tensor, DType]:
     """Both operands as floats of 32 bits or more and of one shape, and the dtype of the result."""
     a, b, shape, o = operands(x, other)
-    dtype = a.dtype if a.dtype.is_float else _FLOAT32
-    wide = dtype if dtype.bits >= 32 else _FLOAT32
+    dtype = a.dtype if a.dtype.is_float else FLOAT32
+    wide = dtype if dtype.bits >= 32 else FLOAT32
     return x._new(broadcast(a.cast(wide), shape)), o._new(broadcast(b.cast(wide), shape)), dtype
 
 
@@ -314,8 +316,7 @@ def signbit(x: Tensor) -> Tensor:
     >>> Tensor([-0.0, 0.0, -2.0]).signbit()
     Tensor([ True, False,  True], dtype=bool)
     """
-    x = x if x.uop.dtype.bits >= 32 or not x.uop.dtype.is_float else x.cast(_FLOAT32)
-    return x._new_plain(has_sign_bit(x).uop) if x.uop.dtype.is_float else x < 0
+    return has_sign_bit(x) if x.uop.dtype.is_float else x < 0
 
 
 @_standard
@@ -374,7 +375,7 @@ def heaviside(x: Tensor, values: Operand) -> Tensor:
     >>> Tensor([-1.0, 0.0, 2.0]).heaviside(0.5)
     Tensor([0. , 0.5, 1. ], dtype=float32)
     """
-    if x.dtype is dtypes.bool_ and (is_tensor(values) and values.dtype is dtypes.bool_):
+    if x.dtype is BOOL and (is_tensor(values) and values.dtype is BOOL):
         return x | values
     return choose(x.eq(0), values, x.sign().maximum(0))
 
@@ -404,5 +405,4 @@ def polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 def has_sign_bit(x: Tensor) -> Tensor:
     """True for each element whose sign bit is set."""
     u = x.uop
-    bits = dtypes.int32 if u.dtype.bits == 32 else dtypes.int64
-    return x._new_plain(broadcast(UOp(Op.BITCAST, bits, (u,)) < 0, x.shape))
+    return x._new_plain(broadcast(has_sign(u), u.shape))

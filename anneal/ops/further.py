@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,27 +10,24 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_tensor, number_first
-from anneal.ops.elementwise import choose, floats_of
+from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor, number_first
+from anneal.ops.elementwise import binary, choose, floats_of, halved, operands, sloped, standing_for
 from anneal.ops.made import DTypeLike
-from anneal.ops.nodes import Number, common_dtype
-from anneal.uop import by_rule, dtypes, promote
-
-# -- numbers ----------------------------------------------------------------------------------------------------------
+from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, common_dtype, resized
+from anneal.uop import Op, by_rule, dtypes, promote
 
 
-def _not_nan(before: Any, bound: str, x: Tensor, other: Any) -> Tensor:
+def _not_nan(name: str, op: Op, x: Tensor, other: Any) -> Tensor:
     o = x._lift(other)
-    out = choose(before(x, o) | o.isnan(), x, o)
-    return out._new(by_rule("equal", out.uop, getattr(x, bound)(o).uop)) if out.requires_grad else out
+    out = choose((x >= o if op is Op.MAX else x <= o) | o.isnan(), x, o)
+    return standing_for(out, halved(binary(x, op, o))) if out.requires_grad else out
 
 
 fmax, fmin = family(
     _not_nan,
     {
         "fmax": (
-            operator.ge,
-            "maximum",
+            Op.MAX,
             """The larger of two elements; of a number and nan, the number. At a tie each side has half the gradient.
 
     >>> from anneal.tensor import Tensor
@@ -40,8 +36,7 @@ fmax, fmin = family(
     """,
         ),
         "fmin": (
-            operator.le,
-            "minimum",
+            Op.MIN,
             """The smaller of two elements; of a number and nan, the number.
 
     >>> from anneal.tensor import Tensor
@@ -62,7 +57,7 @@ def float_power(x: Tensor, exponent: Any) -> Tensor:
     >>> Tensor([2, 3]).float_power(2)
     Tensor([4., 9.], dtype=float64)
     """
-    wide = dtypes.float64 if dtypes.float64 in get_device(x.device).limits.dtypes else dtypes.float32
+    wide = dtypes.float64 if dtypes.float64 in get_device(x.device).limits.dtypes else FLOAT32
     return x.cast(wide) ** (exponent.cast(wide) if is_tensor(exponent) else exponent)
 
 
@@ -89,9 +84,9 @@ def ldexp(x: Tensor, other: Any) -> Tensor:
     o = x._lift(other)
     kind = promote(x.dtype, o.dtype)
     if not kind.is_float:
-        kind = dtypes.float32
+        kind = FLOAT32
     # float16 holds no 2**16 and no 2**-25, which products with it may need
-    wide = dtypes.float32 if kind.is_narrow else kind
+    wide = FLOAT32 if kind.is_narrow else kind
     return (x.cast(wide) * o.cast(wide).exp2()).cast(kind)
 
 
@@ -141,23 +136,21 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([1.0]).nextafter(Tensor([2.0])).item() - 1.0 == 2**-23
     True
     """
-    o = x._lift(other)
-    x, o = _alike(x, o)
-    if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
+    a, b, shape, o = operands(x, other)
+    dtype = a.dtype
+    if not dtype.is_float or dtype.bits < 32:
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
-    shape = broadcast_shapes(x.shape, o.shape)
-    wide, y = x.expand(shape), o.expand(shape)
-    kind = dtypes.int32 if x.dtype.bits == 32 else dtypes.int64
+    wide, y = x._new(broadcast(a, shape)), o._new(broadcast(b, shape))
+    kind = INT32 if dtype.bits == 32 else dtypes.int64
     bits = wide.bitcast(kind)
     up = (wide < y).eq(bits >= 0)  # away from 0: more bits
     grown = bits + up.cast(kind) * 2 - 1
-    least = (x.detach().ne(math.inf) | True).cast(kind).bitcast(x.dtype)  # the smallest denormal number, from its bits
+    least = (x.detach().ne(math.inf) | True).cast(kind).bitcast(dtype)  # the smallest denormal number, from its bits
     tiny = (choose(y < 0, -1.0, 1.0) * 0.0 + least).copysign(y)
-    moved = choose(wide.eq(0.0), tiny, grown.bitcast(x.dtype))
+    moved = choose(wide.eq(0.0), tiny, grown.bitcast(dtype))
     out = choose(wide.isnan() | y.isnan(), math.nan, choose(wide.eq(y), y, moved))
-    slope = wide.ne(y).cast(x.dtype).detach()  # torch's
-    moved_on = by_rule("slope", out.uop, wide.uop, slope.uop)
-    return wide._new(by_rule("beside", moved_on, y.uop), y)
+    slope = wide.ne(y).cast(dtype).detach()  # torch's
+    return wide._new(by_rule("beside", sloped(out, wide, slope).uop, y.uop), y)
 
 
 @function
@@ -169,18 +162,19 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     (Tensor([ 0.75, -0.5 ,  0.  ], dtype=float32), Tensor([2, 0, 0], dtype=int32))
     """
     x = floats_of(x)
-    if x.dtype.bits != 32:
-        raise DTypeError(f"frexp: takes float32, not {x.dtype.name}; cast it")
+    dtype = x.uop.dtype
+    if dtype.bits != 32:
+        raise DTypeError(f"frexp: takes float32, not {dtype.name}; cast it")
     small = x.abs() < 2.0**-100
     scaled = choose(small, x * 2.0**64, x)
-    bits = scaled.bitcast(dtypes.int32)
+    bits = scaled.bitcast(INT32)
     plain = x.eq(0.0) | ~x.isfinite()
     exponent = ((bits >> 23) & 255) - 126 - choose(small, 64, 0)
-    mantissa = ((bits & ~(255 << 23)) | (126 << 23)).bitcast(x.dtype)
+    mantissa = ((bits & ~(255 << 23)) | (126 << 23)).bitcast(dtype)
     exponent = choose(plain, 0, exponent)
     value = choose(plain, x, mantissa)
-    scale = exponent.neg().cast(x.dtype).exp2()  # of the mantissa the exponent is a constant
-    return x._new(by_rule("slope", value.uop, x.uop, scale.uop)), exponent
+    scale = exponent.neg().cast(dtype).exp2()  # of the mantissa the exponent is a constant
+    return sloped(value, x, scale), exponent
 
 
 @function
@@ -312,9 +306,9 @@ def bitwise_invert(x: Tensor) -> Tensor:
 def _cumulative(
     running: str, first: Number, x: Tensor, axis: int | None = None, *, include_initial: bool = False
 ) -> Tensor:
-    at = axis_of(0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    at = axis_in(0 if axis is None and x.ndim == 1 else axis, x)  # type: ignore[arg-type]
     out: Tensor = getattr(x, running)(at)
-    return out.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first).cat(out, dim=at) if include_initial else out
+    return out.new_full(resized(x.shape, at, 1), first).cat(out, dim=at) if include_initial else out
 
 
 cumulative_sum, cumulative_prod = family(
@@ -539,7 +533,7 @@ def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
     ((12, 4, 1), 12)
     """
     steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
-    return tuple(steps) if dim is None else steps[axis_of(dim, x.ndim)]
+    return tuple(steps) if dim is None else steps[axis_in(dim, x)]
 
 
 @function

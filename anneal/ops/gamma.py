@@ -9,9 +9,10 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import is_tensor, need_tensor
 from anneal.ops.elementwise import by_slopes, choose, floats_of, real_node
-from anneal.ops.functions import by_slope, numbers, polynomial
+from anneal.ops.functions import Sloped, by_slope, numbers, polynomial
 from anneal.uop import dtypes
 
+_special = function(special=True, method=False)
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
 # Chebyshev's points, off by 3e-9 and 6e-18.
 _NEAR_32 = numbers("""
@@ -29,7 +30,6 @@ _NEAR_64 = numbers("""
 # Bernoulli's numbers b over 2k(2k-1), and over 2k: the series in 1/x^2, the highest first.
 _STIRLING = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _ASYMPTOTIC = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-_special = function(special=True, method=False)
 
 # `lgamma` has `digamma` for its slope; `digamma` is a formula that can be differentiated as it stands, so that
 # polygamma needs nothing else. Bessel's functions, of orders 0 and 1, plain and modified, are the polynomials of
@@ -39,7 +39,7 @@ _special = function(special=True, method=False)
 
 @function(in_place=True, special="gammaln")
 @by_slope
-def lgamma(x: Tensor) -> tuple[Tensor, Tensor]:
+def lgamma(x: Tensor) -> Sloped:
     """log(|gamma(x)|): gamma(n + 1) is the factorial of n. inf at 0, -1, -2, ...
 
     >>> from anneal.tensor import Tensor
@@ -141,7 +141,7 @@ def _below(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @_special
 @by_slope
-def erfcx(x: Tensor) -> tuple[Tensor, Tensor]:
+def erfcx(x: Tensor) -> Sloped:
     """exp(x**2) * erfc(x), which does not vanish for large x.
 
     >>> from anneal.tensor import Tensor
@@ -155,7 +155,7 @@ def erfcx(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
+def ndtr(x: Tensor) -> Sloped:
     """The fraction of a normal distribution that lies below x.
 
     >>> from anneal.tensor import Tensor
@@ -169,7 +169,7 @@ def ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def log_ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
+def log_ndtr(x: Tensor) -> Sloped:
     """log(ndtr(x)), far below 0 too.
 
     >>> from anneal.tensor import Tensor
@@ -190,7 +190,7 @@ def log_ndtr(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def ndtri(x: Tensor) -> tuple[Tensor, Tensor]:
+def ndtri(x: Tensor) -> Sloped:
     """The number below which a fraction x of a normal distribution lies: -inf at 0, inf at 1, nan outside.
 
     >>> from anneal.tensor import Tensor
@@ -243,27 +243,44 @@ def xlog1py(x: Any, other: Any) -> Tensor:
 
 
 # The highest power first: near 0, by powers of (x / limit)**2; far, of limit / x.
-_I0_NEAR = numbers("0.0045813 0.0360768 0.2659732 1.2067492 3.0899424 3.5156229 1.0")
-_I0_FAR = numbers("""
-    0.00392377 -0.01647633 0.02635537 -0.02057706 0.00916281 -0.00157565 0.00225319 0.01328592 0.39894228
-""")
-_I1_NEAR = numbers("0.00032411 0.00301532 0.02658733 0.15084934 0.51498869 0.87890594 0.5")
-_I1_FAR = numbers("""
-    -0.00420059 0.01787654 -0.02895312 0.02282967 -0.01031555 0.00163801 -0.00362018 -0.03988024 0.39894228
-""")
-_K0_NEAR = numbers("0.00000740 0.00010750 0.00262698 0.03488590 0.23069756 0.42278420 -0.57721566")
-_K0_FAR = numbers("0.00053208 -0.00251540 0.00587872 -0.01062446 0.02189568 -0.07832358 1.25331414")
-_K1_NEAR = numbers("-0.00004686 -0.00110404 -0.01919402 -0.18156897 -0.67278579 0.15443144 1.0")
-_K1_FAR = numbers("-0.00068245 0.00325614 -0.00780353 0.01504268 -0.03655620 0.23498619 1.25331414")
-_J0_NEAR = numbers("0.0002100 -0.0039444 0.0444479 -0.3163866 1.2656208 -2.2499997 1.0")
-_J1_NEAR = numbers("0.00001109 -0.00031761 0.00443319 -0.03954289 0.21093573 -0.56249985 0.5")
-_Y0_NEAR = numbers("-0.00024846 0.00427916 -0.04261214 0.25300117 -0.74350384 0.60559366 0.36746691")
-_Y1_NEAR = numbers("0.0027873 -0.0400976 0.3123951 -1.3164827 2.1682709 0.2212091 -0.6366198")
-_SIZE_0 = numbers("0.00014476 -0.00072805 0.00137237 -0.00009512 -0.00552740 -0.00000077 0.79788456")
-_TURN_0 = numbers("0.00013558 -0.00029333 -0.00054125 0.00262573 -0.00003954 -0.04166397 -0.78539816")
-_SIZE_1 = numbers("-0.00020033 0.00113653 -0.00249511 0.00017105 0.01659667 0.00000156 0.79788456")
-_TURN_1 = numbers("-0.00029166 0.00079824 0.00074348 -0.00637879 0.00005650 0.12499612 -2.35619449")
-
+# The two of each pair are of order 0 and 1.
+_I_NEAR, _I_FAR, _K_NEAR, _K_FAR, _J_NEAR, _Y_NEAR, _SIZE, _TURN = [
+    (numbers(zero), numbers(one))
+    for zero, one in (
+        (
+            "0.0045813 0.0360768 0.2659732 1.2067492 3.0899424 3.5156229 1.0",
+            "0.00032411 0.00301532 0.02658733 0.15084934 0.51498869 0.87890594 0.5",
+        ),
+        (
+            "0.00392377 -0.01647633 0.02635537 -0.02057706 0.00916281 -0.00157565 0.00225319 0.01328592 0.39894228",
+            "-0.00420059 0.01787654 -0.02895312 0.02282967 -0.01031555 0.00163801 -0.00362018 -0.03988024 0.39894228",
+        ),
+        (
+            "0.00000740 0.00010750 0.00262698 0.03488590 0.23069756 0.42278420 -0.57721566",
+            "-0.00004686 -0.00110404 -0.01919402 -0.18156897 -0.67278579 0.15443144 1.0",
+        ),
+        (
+            "0.00053208 -0.00251540 0.00587872 -0.01062446 0.02189568 -0.07832358 1.25331414",
+            "-0.00068245 0.00325614 -0.00780353 0.01504268 -0.03655620 0.23498619 1.25331414",
+        ),
+        (
+            "0.0002100 -0.0039444 0.0444479 -0.3163866 1.2656208 -2.2499997 1.0",
+            "0.00001109 -0.00031761 0.00443319 -0.03954289 0.21093573 -0.56249985 0.5",
+        ),
+        (
+            "-0.00024846 0.00427916 -0.04261214 0.25300117 -0.74350384 0.60559366 0.36746691",
+            "0.0027873 -0.0400976 0.3123951 -1.3164827 2.1682709 0.2212091 -0.6366198",
+        ),
+        (
+            "0.00014476 -0.00072805 0.00137237 -0.00009512 -0.00552740 -0.00000077 0.79788456",
+            "-0.00020033 0.00113653 -0.00249511 0.00017105 0.01659667 0.00000156 0.79788456",
+        ),
+        (
+            "0.00013558 -0.00029333 -0.00054125 0.00262573 -0.00003954 -0.04166397 -0.78539816",
+            "-0.00029166 0.00079824 0.00074348 -0.00637879 0.00005650 0.12499612 -2.35619449",
+        ),
+    )
+]
 
 # -- modified ---------------------------------------------------------------------------------------------------------
 
@@ -271,12 +288,11 @@ _TURN_1 = numbers("-0.00029166 0.00079824 0.00074348 -0.00637879 0.00005650 0.12
 def _scaled_i(x: Tensor, order: int) -> Tensor:
     """exp(-|x|) times I of an order."""
     size = x.abs()
-    near_, far_ = (_I0_NEAR, _I0_FAR) if order == 0 else (_I1_NEAR, _I1_FAR)
     small = size < 3.75
     t = choose(small, size, 0.0) / 3.75
-    near = polynomial(t * t, near_) * choose(small, -size, 0.0).exp()
+    near = polynomial(t * t, _I_NEAR[order]) * choose(small, -size, 0.0).exp()
     w = choose(small, 3.75, size)
-    return _joined(x, order, small, near, polynomial(3.75 / w, far_) * w.rsqrt())
+    return _joined(x, order, small, near, polynomial(3.75 / w, _I_FAR[order]) * w.rsqrt())
 
 
 def _joined(x: Tensor, order: int, small: Tensor, near: Tensor, far: Tensor) -> Tensor:
@@ -297,7 +313,7 @@ def _over(value: Tensor, x: Tensor) -> Tensor:
 
 @function(function_alias="modified_bessel_i0", in_place=True, special="i0 modified_bessel_i0")
 @by_slope
-def i0(x: Tensor) -> tuple[Tensor, Tensor]:
+def i0(x: Tensor) -> Sloped:
     """The modified Bessel function of the first kind of order 0.
 
     >>> from anneal.tensor import Tensor
@@ -309,7 +325,7 @@ def i0(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def i0e(x: Tensor) -> tuple[Tensor, Tensor]:
+def i0e(x: Tensor) -> Sloped:
     """exp(-|x|) * i0(x), which does not overflow.
 
     >>> from anneal.tensor import Tensor
@@ -321,7 +337,7 @@ def i0e(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @function(function_alias="modified_bessel_i1", special="i1 modified_bessel_i1", method=False)
 @by_slope
-def i1(x: Tensor) -> tuple[Tensor, Tensor]:
+def i1(x: Tensor) -> Sloped:
     """The modified Bessel function of the first kind of order 1.
 
     >>> from anneal.tensor import Tensor
@@ -333,7 +349,7 @@ def i1(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def i1e(x: Tensor) -> tuple[Tensor, Tensor]:
+def i1e(x: Tensor) -> Sloped:
     """exp(-|x|) * i1(x), which does not overflow.
 
     >>> from anneal.tensor import Tensor
@@ -349,17 +365,17 @@ def _k(x: Tensor, order: int, scaled: bool) -> Tensor:
     small = x <= 2.0
     y = choose(small & (x > 0.0), x, 1.0)
     t = y * 0.5
-    near = polynomial(t * t, _K0_NEAR if order == 0 else _K1_NEAR)
+    near = polynomial(t * t, _K_NEAR[order])
     near = near - t.log() * _i(y, 0) if order == 0 else near / y + t.log() * _i(y, 1)
     w = choose(small, 2.0, x)
-    far = polynomial(2.0 / w, _K0_FAR if order == 0 else _K1_FAR) * w.rsqrt()
+    far = polynomial(2.0 / w, _K_FAR[order]) * w.rsqrt()
     near, far = (near * y.exp(), far) if scaled else (near, far * (-w).exp())
     return choose(x < 0.0, math.nan, choose(x.eq(0.0), math.inf, choose(small, near, far)))
 
 
 @_special
 @by_slope
-def modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
+def modified_bessel_k0(x: Tensor) -> Sloped:
     """The modified Bessel function of the second kind of order 0: inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
@@ -371,7 +387,7 @@ def modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
+def modified_bessel_k1(x: Tensor) -> Sloped:
     """The modified Bessel function of the second kind of order 1: inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
@@ -383,7 +399,7 @@ def modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def scaled_modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
+def scaled_modified_bessel_k0(x: Tensor) -> Sloped:
     """exp(x) * modified_bessel_k0(x).
 
     >>> from anneal.tensor import Tensor
@@ -395,7 +411,7 @@ def scaled_modified_bessel_k0(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_special
 @by_slope
-def scaled_modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
+def scaled_modified_bessel_k1(x: Tensor) -> Sloped:
     """exp(x) * modified_bessel_k1(x).
 
     >>> from anneal.tensor import Tensor
@@ -411,16 +427,15 @@ def scaled_modified_bessel_k1(x: Tensor) -> tuple[Tensor, Tensor]:
 def _wave(x: Tensor, order: int, kind: str) -> Tensor:
     """J or Y of an order far from 0: a cosine or a sine of slowly turning phase."""
     t = 3.0 / x
-    size, turn = (_SIZE_0, _TURN_0) if order == 0 else (_SIZE_1, _TURN_1)
-    angle = x + polynomial(t, turn)
-    return polynomial(t, size) * x.rsqrt() * (angle.cos() if kind == "j" else angle.sin())
+    angle = x + polynomial(t, _TURN[order])
+    return polynomial(t, _SIZE[order]) * x.rsqrt() * (angle.cos() if kind == "j" else angle.sin())
 
 
 def _j(x: Tensor, order: int) -> Tensor:
     size = x.abs()
     small = size < 3.0
     t = choose(small, size, 0.0) / 3.0
-    near = polynomial(t * t, _J0_NEAR if order == 0 else _J1_NEAR)
+    near = polynomial(t * t, _J_NEAR[order])
     far = _wave(choose(small, 3.0, size), order, "j")
     return _joined(x, order, small, near, choose(size.eq(math.inf), 0.0, far))
 
@@ -429,14 +444,14 @@ def _y(x: Tensor, order: int) -> Tensor:
     small = x < 3.0
     y = choose(small & (x > 0.0), x, 1.0)
     t = y / 3.0
-    near = polynomial(t * t, _Y0_NEAR if order == 0 else _Y1_NEAR)
+    near = polynomial(t * t, _Y_NEAR[order])
     near = (near if order == 0 else near / y) + (2 / math.pi) * (y * 0.5).log() * _j(y, order)
     far = choose(x.eq(math.inf), 0.0, _wave(choose(small, 3.0, x), order, "y"))
     return choose(x < 0.0, math.nan, choose(x.eq(0.0), -math.inf, choose(small, near, far)))
 
 
 def _bessel(kind: Any, order: int, x: Tensor) -> Tensor:
-    def with_slope(x: Tensor) -> tuple[Tensor, Tensor]:
+    def with_slope(x: Tensor) -> Sloped:
         zero, one = kind(x, 0), kind(x, 1)
         return (zero, -one) if order == 0 else (one, zero - _over(one, x))
 

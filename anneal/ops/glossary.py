@@ -302,11 +302,9 @@ def explained(doc: str, arguments: Iterable[str], module: str) -> str:
     if result:
         lines += ["", indent + result]
     if listed:
-        if not any(line.strip() == "Args:" for line in lines):
+        if "Args:" not in map(str.strip, lines):
             lines += ["", f"{indent}Args:"]
-            lines += [f"{indent}    {name}: {meaning}" for name, meaning in listed.items()]
-        else:  # among those that are there
-            at = next(n for n, line in enumerate(lines) if line.strip() == "Args:") + 1
-            lines[at:at] = [f"{indent}    {name}: {meaning}" for name, meaning in listed.items()]
+        at = [*map(str.strip, lines)].index("Args:") + 1
+        lines[at:at] = [f"{indent}    {name}: {meaning}" for name, meaning in listed.items()]
     ending = f"\n\n{indent}{prompt}{examples}" if prompt else "\n" + indent if doc.endswith(indent) and indent else ""
     return "\n".join(lines) + ending

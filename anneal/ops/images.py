@@ -16,14 +16,13 @@ from anneal.errors import DTypeError, ModeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
 from anneal.ops.indexing import gathered
-from anneal.ops.nodes import broadcast, expand, iota, reshape, row_shape, thin_out
+from anneal.ops.nodes import FLOAT32, INT32, broadcast, expand, iota, reshape, resized, row_shape, thin_out
 from anneal.ops.pooling import Sizes, per_axis, pooled
 from anneal.uop import DType, Op, UOp, const, dtypes
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-_INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
 MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 # grid_sample's modes and padding modes, in the order of torch's numbers
@@ -114,7 +113,7 @@ def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: b
         if m % n == 0 and step == Fraction(n, m):
             return x.repeat_interleave(m // n, axis)
         first = step / 2 if mode == "nearest-exact" else Fraction(0)
-        return _picked(x, axis, _places(m, first, step, dtypes.float32)[0], n)
+        return _picked(x, axis, _places(m, first, step, FLOAT32)[0], n)
     first = step / 2 - Fraction(1, 2)
     if corners:
         first, step = Fraction(0), Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
@@ -176,17 +175,17 @@ def _places(m: int, first: Fraction, step: Fraction, dtype: DType) -> tuple[UOp,
         raise ShapeError(f"interpolate: {m} elements {step} apart need larger numbers than int32 has")
     above = iota(m) * b + a
     place = above // below
-    wide = dtype if dtype.bits == 64 else dtypes.float32
+    wide = dtype if dtype.bits == 64 else FLOAT32
     part = (above - place * below).cast(wide) / const(wide, below)
     return place, part.cast(dtype)
 
 
 def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     """The elements of an axis at `place`, the ends standing for what lies beyond them."""
-    place = Op.MIN(Op.MAX(place, const(_INT32, 0)), const(_INT32, n - 1))
+    place = Op.MIN(Op.MAX(place, const(INT32, 0)), const(INT32, n - 1))
     m = place.shape[0] if place.shape else 1
     index = reshape(broadcast(place, (m,)), row_shape(m, axis, x.ndim))
-    return gathered(x, axis, expand(index, (*x.shape[:axis], m, *x.shape[axis + 1 :])))
+    return gathered(x, axis, expand(index, resized(x.shape, axis, m)))
 
 
 def keys_kernel(d: Any, near: bool, a: float = -0.75) -> Any:
@@ -367,8 +366,7 @@ def grid_sample(
     for k, size in zip(range(axes - 1, -1, -1), sizes):
         at: Any = grid[..., k].reshape(x.shape[0], -1)
         places.append((at + 1.0) * ((size - 1) / 2) if corners else (at + 1.0) * (size / 2) - 0.5)
-    result: Tensor = sampled(x, places, mode, padding_mode, corners).reshape(*x.shape[:2], *grid.shape[1:-1])
-    return result
+    return sampled(x, places, mode, padding_mode, corners).reshape(*x.shape[:2], *grid.shape[1:-1])  # type: ignore[no-any-return]
 
 
 def sampled(x: Tensor, places: Sequence[Any], mode: str, padding_mode: str, corners: bool = False) -> Any:

@@ -13,17 +13,15 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import Shape, axis_of, bound_int, broadcast_shapes, is_tensor
+from anneal.ops.checks import Shape, axis_in, axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
-from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, permute, reshape, take_rows, wrapped
+from anneal.ops.nodes import BOOL, INT32, Number, broadcast, iota, moved, reshape, resized, take_rows
 from anneal.ops.precision import kept
 from anneal.runtime import here
-from anneal.uop import Ints, Op, UOp, dtypes
+from anneal.uop import Ints, Op, UOp
 from anneal.uop.sizes import Count, most
 
-_INT32 = dtypes.int32
-_BOOL = dtypes.bool_
 _SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIGUOUS)
 
 
@@ -63,7 +61,7 @@ def places(x: Tensor, index: UOp, axis: int) -> UOp:
     """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
     shape = x.uop.shape or (1,)
     check_places("", index, axis, shape)
-    return wrapped(index.cast(_INT32), shape[axis])
+    return nodes.wrapped(index.cast(INT32), shape[axis])
 
 
 @function
@@ -90,7 +88,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
 def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
     """`gather` of positions that count from 0; what is out of range reads 0."""
     if not x.uop.shape:
-        return x._new(elementwise_where(i, x.uop))
+        return x._new(nodes.elementwise_where(i, x.uop))
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, i), at))
 
 
@@ -116,15 +114,15 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     if dim is None:
         return x.ravel().take_along_dim(x._lift(index).ravel(), 0)
     i = index_node(x, index)
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     s = x.shape
     if len(i.shape) != len(s):
         raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
     i = places(x, i, at)
     if not s:
         return gathered(x, at, i)
-    wide = broadcast_shapes(i.shape, (*s[:at], i.shape[at], *s[at + 1 :]))
-    u = broadcast(x.uop, (*wide[:at], s[at], *wide[at + 1 :]))
+    wide = broadcast_shapes(i.shape, resized(s, at, i.shape[at]))
+    u = broadcast(x.uop, resized(wide, at, s[at]))
     return x._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
 
 
@@ -138,16 +136,15 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
             [3, 4],
             [1, 2]], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     i = index_node(x, index)
     if len(i.shape) > 1:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
     i = places(x, i, at)
     if not x.ndim:
-        return x._new(reshape(elementwise_where(i, broadcast(x.uop, i.shape)), ()))
-    order = [at, *[a for a in range(x.ndim) if a != at]]
-    got = take_rows(permute(x.uop, order), reshape(i, (math.prod(i.shape),)))
-    return x._new(permute(got, inverse(order)))
+        return x._new(reshape(nodes.elementwise_where(i, broadcast(x.uop, i.shape)), ()))
+    got = take_rows(moved(x.uop, at, 0), reshape(i, (math.prod(i.shape),)))
+    return x._new(moved(got, 0, at))
 
 
 @function
@@ -162,7 +159,7 @@ def rows(x: Tensor, index: Any) -> Tensor:
         raise ShapeError("rows: a tensor of shape () has no rows")
     i = index_node(x, index)
     check_places("rows", i, 0, x.shape, 0)
-    return x._new(take_rows(x.uop, i.cast(_INT32)))
+    return x._new(take_rows(x.uop, i.cast(INT32)))
 
 
 @function
@@ -199,7 +196,7 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
     """`u` with rows added at an index of its first axis, or of as many `rows` as it is to have meanwhile."""
 
     def made(u: UOp, value: UOp) -> UOp:
-        counted = value.cast(_INT32) if value.dtype is _BOOL else value
+        counted = value.cast(INT32) if value.dtype is BOOL else value
         total = UOp(Op.SCATTER_ADD, counted.dtype, (index, counted), (u.shape[0] if rows is None else rows,))
         return u + reshape(total.cast(value.dtype), u.shape)
 
@@ -253,7 +250,7 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
     for a, m in enumerate(s):
         stride //= max(m, 1)
         if m != 1 or a == at:
-            here = broadcast(i if a == at else iota(i.shape[a], a, len(s)), i.shape)
+            here = i if a == at else nodes.numbered(i.shape, a)
             position = nodes.meet(Op.ADD, position, here * stride if stride != 1 else here)
     if position is None:
         position = i
@@ -281,7 +278,7 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     Tensor([[0., 0.],
             [2., 2.]], dtype=float32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     i = index_node(x, index)
     given = written(x, source)
     if x.ndim and not i.shape:
@@ -298,14 +295,13 @@ def by_rows(x: Tensor, at: int, i: UOp, given: Tensor, error: type[ShapeError], 
     if not x.ndim:  # a row of one element
         i = reshape(i, (math.prod(i.shape),))
         return by_rows(x.reshape(1), 0, i, given.reshape(-1), error, write).reshape(())
-    wanted = (*x.shape[:at], *i.shape, *x.shape[at + 1 :])
+    wanted = resized(x.shape, at, *i.shape)
     if len(i.shape) != 1 or given.shape != wanted:
         raise error(f"an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
     i = places(x, i, at)
-    order = [at, *[a for a in range(x.ndim) if a != at]]
-    value = permute(given.uop.cast(x.uop.dtype), order)
+    value = moved(given.uop.cast(x.uop.dtype), at, 0)
     value = reshape(value, (i.shape[0], math.prod(value.shape[1:])))
-    return x._new(permute(write(permute(x.uop, order), i, value), inverse(order)), given)
+    return x._new(moved(write(moved(x.uop, at, 0), i, value), 0, at), given)
 
 
 # -- masks ------------------------------------------------------------------------------------------------------------
@@ -333,10 +329,10 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
         return x.nonzero(as_tuple=True)
     if a is None or b is None:
         raise DTypeError("where: takes two values, or a condition alone")
-    if x.uop.dtype is _BOOL:
+    if x.uop.dtype is BOOL:
         return choose(x, a, b)
     condition = x._lift(a)
-    if condition.dtype is not _BOOL:
+    if condition.dtype is not BOOL:
         raise DTypeError(f"where: a condition is bool, not {x.dtype.name}; compare first, as in (x != 0).where(a, b)")
     return choose(condition, x, b)
 
@@ -352,10 +348,10 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     Tensor([0., 2.], dtype=float32)
     """
     m = x._lift(mask)
-    if m.dtype is not _BOOL:
+    if m.dtype is not BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
     if not x.dtype.is_float and isinstance(value, float):
-        if value.is_integer() and (x.dtype is not _BOOL or value in (0, 1)):
+        if value.is_integer() and (x.dtype is not BOOL or value in (0, 1)):
             return masked_fill(x, m, int(value))
         raise DTypeError(f"masked_fill: {value} does not fit {x.dtype.name}; cast the tensor first")
     return choose(m, value, x).cast(x.dtype)
@@ -382,8 +378,8 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
         raise ShapeError(f"one_hot: num_classes must be positive, not {n}")
     shape = (*x.shape, n)
     check_places("one_hot", x.uop, len(shape) - 1, shape, 0)
-    u = broadcast(reshape(x.uop.cast(_INT32), (*x.shape, 1)), shape)
-    return x._new_plain(u.eq(broadcast(iota(n), shape)).cast(_INT32))
+    u = broadcast(reshape(x.uop.cast(INT32), (*x.shape, 1)), shape)
+    return x._new_plain(u.eq(broadcast(iota(n), shape)).cast(INT32))
 
 
 def out_of_range(name: str, x: Any, axis: int, shape: Shape, least: int | None = None) -> str:

@@ -1,6 +1,4 @@
-"""In-place ops: `x += y`, `x.add_(y)`, and random numbers drawn into a tensor. The tensor itself shows the result from
-now on, under all of its names.
-"""
+"""In-place ops: `x += y`, `x.add_(y)`, random numbers drawn into a tensor. The tensor itself shows the result."""
 
 from __future__ import annotations
 
@@ -12,19 +10,15 @@ from typing import Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import alias, changing, checked, flag, function
-from anneal.ops.checks import broadcast_shapes, is_tensor
+from anneal.ops.arguments import alias, changing, checked, deferred, flag, function
+from anneal.ops.checks import broadcast_shapes, is_tensor, rank
 from anneal.ops.elementwise import Operand, beside
-from anneal.ops.inputs import computes, scales
-from anneal.ops.nodes import Number, broadcast, detached, iota
+from anneal.ops.inputs import scales
+from anneal.ops.nodes import BOOL, Number, broadcast, detached, iota, numbered
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
-from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
-from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
-
-
-def _kind(dtype: DType) -> int:
-    return 2 if dtype.is_float else int(dtype.is_int)
+from anneal.runtime import Fun, forbid_in_capture, here, is_realized, outdate_captures
+from anneal.uop import Op, UOp, by_rule, const
 
 
 def need_changeable(x: Tensor, name: str) -> None:
@@ -49,7 +43,7 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
             f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place keeps "
             "its shape; write x = x + y for one that grows"
         )
-    if _kind(u.dtype) > _kind(old.dtype):
+    if rank(u.dtype) > rank(old.dtype):
         raise DTypeError(
             f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place cannot "
             "hold; cast it before, or write x = x + y"
@@ -103,7 +97,7 @@ def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tens
     return changed(x, name, function(x))
 
 
-def twin(op: Callable[..., Tensor], turns: bool = False) -> Callable[..., Tensor]:
+def twin(op: Fun, turns: bool = False) -> Fun:
     """The op NAME_, which gives its first tensor the result of `op`, or with `turns` the result's shape, too."""
     name = f"{op.__name__}_"
 
@@ -120,15 +114,16 @@ def twin(op: Callable[..., Tensor], turns: bool = False) -> Callable[..., Tensor
         what = """has that shape from now on. Raises ShapeError for a view and a tensor with views, GradientError
     for a leaf that requires a gradient."""
     change.__doc__ = f"{_said(op)}\n\n    In place: the tensor {what}"
-    return checked(change, name)
+    made = checked(change, name)
+    return made if turns else deferred(made, change, changes=True)
 
 
-def _said(op: Callable[..., Tensor]) -> str:
+def _said(op: Fun) -> str:
     """The docstring of an op without its examples."""
     return (op.__doc__ or "").partition(">>>")[0].rstrip()
 
 
-def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+def flagged(op: Fun, name: str) -> Fun:
     """The op as `nn.functional` has it by that name: NAME_ in place, its own with torch's last argument, `inplace`, and
     any other as an alias.
     """
@@ -143,7 +138,7 @@ def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     most = len(signature.parameters)
 
     @functools.wraps(op)
-    def given(*args: Any, inplace: bool = False, **options: Any) -> Tensor:
+    def given(*args: Any, inplace: bool = False, **options: Any) -> Any:
         if len(args) > most:
             args, inplace = args[:-1], args[-1]
         if inplace.__class__ is not bool:
@@ -158,7 +153,7 @@ def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     return given
 
 
-def _turned(x: Tensor, op: Callable[..., Tensor], name: str, args: Any, options: Any) -> Tensor:
+def _turned(x: Tensor, op: Fun, name: str, args: Any, options: Any) -> Tensor:
     if x.is_leaf and x.requires_grad:
         raise GradientError(f"{name}: a leaf that requires a gradient keeps its shape; write y = x.{op.__name__}()")
     views = [v for r in x._views or () if (v := r()) is not None and v._base is not None and v._base.root is x]
@@ -176,7 +171,7 @@ def _turned(x: Tensor, op: Callable[..., Tensor], name: str, args: Any, options:
     return x
 
 
-def _changes(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _changes(function: Fun) -> Fun:
     """A function in place, from one that gives the values which its tensor takes."""
     name = function.__name__
 
@@ -207,75 +202,6 @@ def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     (Tensor([11., 12.], dtype=float32), Tensor([11., 12.], dtype=float32))
     """
     return x.add(other, alpha)
-
-
-@changing
-@function
-@_changes
-@scales
-def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
-    """x - alpha * other in place; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([2.0, 4.0]).sub_(1, alpha=2)
-    Tensor([0., 2.], dtype=float32)
-    """
-    return x.sub(other, alpha)
-
-
-@changing
-@function
-@_changes
-@computes
-def mul_(x: Tensor, other: Operand) -> Tensor:
-    """x * other in place; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([2.0, 4.0]).mul_(2)
-    Tensor([4., 8.], dtype=float32)
-    """
-    return x.mul(other)
-
-
-@changing
-@function
-@_changes
-@computes
-def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
-    """x / other in place, as `div`; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([2.0, 4.0]).div_(2)
-    Tensor([1., 2.], dtype=float32)
-    """
-    return x.div(other, rounding_mode)
-
-
-@changing
-@function
-@_changes
-def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Clamp the elements to [min, max], in place; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([-5, 0, 5]).clamp_(-1, 2)
-    Tensor([-1,  0,  2], dtype=int32)
-    """
-    return x.clamp(min, max)
-
-
-@changing
-@function
-@_changes
-@computes
-def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
-    """x + weight * (end - x) in place; errors as for `add_`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 4.0]).lerp_(Tensor([10.0, 8.0]), 0.5)
-    Tensor([5., 6.], dtype=float32)
-    """
-    return x.lerp(end, weight)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -333,9 +259,9 @@ def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     row = iota(s[0], 0, len(s))
     if wrap and len(s) == 2:
         row = row % (s[1] + 1)
-    row, hit = broadcast(row, s), broadcast(const(dtypes.bool_, True), s)
+    row, hit = broadcast(row, s), broadcast(const(BOOL, True), s)
     for axis in range(1, len(s)):
-        hit = hit & row.eq(broadcast(iota(s[axis], axis, len(s)), s))
+        hit = hit & row.eq(numbered(s, axis))
     return x.masked_fill(x._new_plain(hit), fill_value)
 
 
@@ -505,6 +431,6 @@ def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Gene
         from_, to = 0, from_
     if to is None:
         kind = x.dtype
-        exact = 1 << (kind.digits if kind.is_float else 1 if kind is dtypes.bool_ else kind.bits - (kind.kind == "int"))
+        exact = 1 << (kind.digits if kind.is_float else 1 if kind is BOOL else kind.bits - (kind.kind == "int"))
         to = min(exact, (1 << 31) - 1)
     return randint(from_, to, x.shape, device=x.device, generator=generator).cast(x.dtype)

@@ -1,12 +1,10 @@
-"""The numbers of ops that may be memory: with a tensor of one element in the number's place, and of the dtype that the
-number would take, the op means the same; and places in an index, where the part is looked up.
-"""
+"""Numbers of ops that may be memory, a tensor of one element; and places in an index, where the part is looked up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,12 +14,16 @@ from anneal.ops.arguments import deferred
 from anneal.ops.bases import Placement, link_part
 from anneal.ops.nodes import broadcast
 from anneal.runtime import Args, Fun, Handle, Options, Varies, number
-from anneal.uop import DType, Op, dtypes
+from anneal.uop import DType, Ints, Op, UOp, dtypes
 
 F = TypeVar("F", bound=Fun)
 Again = Callable[[Args, Options], Any]  # the op, with other arguments
+Made = tuple[Any] | None  # the result with memory for the numbers that vary; None where none does
+# where the part of an axis begins, an int or a place in memory, how long it is, and whether the axis stays
+Part = tuple[Any, int, bool]
 _EXACT = 1 << 53  # integers below are floats
 
+# With a tensor of the dtype that the number would take in its place, the op means the same.
 # An op whose meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
 
 
@@ -37,12 +39,12 @@ def compares(function: F) -> F:
     return function
 
 
-def _of_tensors(function: Fun, inputs: Callable[..., tuple[Any] | None]) -> Callable[..., tuple[Any] | None]:
+def _of_tensors(function: Fun, inputs: Callable[..., Made]) -> Callable[..., Made]:
     """`inputs`, but for calls with a number where the op refuses one: a tensor in its place would be taken."""
     if hasattr(function, "lifts"):
         return inputs
 
-    def after_first(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
+    def after_first(varies: Varies, again: Again, args: Args, options: Options) -> Made:
         return inputs(varies, again, args, options) if args and isinstance(args[0], Handle) else None
 
     return after_first
@@ -57,7 +59,7 @@ def scales(function: F) -> F:
 def drops(function: F) -> F:
     """The op is dropout, of a tensor and a key, with a bound of words, and the factor of what is kept."""
 
-    def inputs(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
+    def inputs(varies: Varies, again: Again, args: Args, options: Options) -> Made:
         *given, below, scale = args
         dtype = given[0]._looks.dtype
         if below.__class__ is not int or not varies("p", below):
@@ -73,7 +75,7 @@ def places(index: Fun, write: Fun | None = None) -> Callable[[F], F]:
     the op that writes there."""
 
     def decorate(function: F) -> F:
-        def inputs(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
+        def inputs(varies: Varies, again: Again, args: Args, options: Options) -> Made:
             if options or not isinstance(args[0], Handle) or args[0]._looks.shape == ():
                 return None
             return _at_places(varies, args[0], index(*args), write)
@@ -90,7 +92,7 @@ def along(x: Any, dim: int, item: Any) -> Any:
     return (*[slice(None)] * (dim % n), item) if dim.__class__ is int and -n <= dim < n else None
 
 
-def _filled(varies: Varies, again: Again, args: Args, options: Options, whole: bool = False) -> tuple[Any] | None:
+def _filled(varies: Varies, again: Again, args: Args, options: Options, whole: bool = False) -> Made:
     """The result with memory for numbers that vary; None where none does. With `whole` integers are taken too."""
     tensors = [t for t in (*args, *options.values()) if isinstance(t, Handle)]
     looks = [u for t in tensors if (u := t._looks).dtype.kind != "bool"]
@@ -108,7 +110,7 @@ def _filled(varies: Varies, again: Again, args: Args, options: Options, whole: b
     return None if same else (again(given, named),)
 
 
-def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
+def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> Made:
     if (len(args), *options) not in ((3,), (2, "alpha")):
         return None if options or len(args) != 2 else _filled(varies, again, args, options)
     x, other, alpha = *args[:2], *args[2:], *options.values()
@@ -116,8 +118,7 @@ def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> tuple
         return None
     if not _fits(alpha, x._looks.dtype, False) or not varies("alpha", alpha):
         return None
-    scaled = other
-    return (again((x, scaled * _memory(alpha, x._looks.dtype, other)), {}),)
+    return (again((x, other * _memory(alpha, x._looks.dtype, other)), {}),)
 
 
 def _memory(x: Any, dtype: DType, like: Any) -> Any:
@@ -134,19 +135,9 @@ def _fits(x: Any, dtype: DType, whole: bool) -> bool:
 # -- places -----------------------------------------------------------------------------------------------------------
 
 
-class Placed(NamedTuple):
-    """An index of integers and slices, of which some vary: for each axis an int or a slice that is known, the place in
-    memory, or that of a slice's begin, with the slice's length; what that is now; the sizes of the part; and the number
-    of slices whose begin varies."""
-
-    at: tuple[Any, ...]
-    bounds: tuple[tuple[int, int], ...]
-    shape: tuple[int, ...]
-    moving: int
-
-
-def placed(varies: Varies, x: Any, index: Any) -> Placed | None:
-    """An index with memory for the places that vary; None where none does, or where the index has something else, or is
+def placed(varies: Varies, x: Any, index: Any) -> tuple[tuple[Part, ...], nodes.Pairs, Ints, int] | None:
+    """An index of integers and slices with memory for the places that vary; the bounds that are now, the sizes of the
+    part, and the number of slices that vary. None where nothing varies, or where the index has something else, or is
     out of range."""
     shape = x._looks.shape
     if index is None:
@@ -158,40 +149,37 @@ def placed(varies: Varies, x: Any, index: Any) -> Placed | None:
     items += [slice(None)] * (len(shape) - len(items))
     if len(items) > len(shape):
         return None
-    given = []
-    bounds = []
-    kept = []
-    moved = []
+    parts: list[Part] = []
+    bounds, sizes, moved = [], [], []
     for axis, (item, n) in enumerate(zip(items, shape)):
-        if (item.__class__ is int or isinstance(item, np.integer)) and -n <= item < n:
-            begin, end = int(item) % n, int(item) % n + 1
-        elif item.__class__ is slice and item.step in (None, 1) and _plain(item.start) and _plain(item.stop):
+        kept = item.__class__ is slice
+        if kept and item.step in (None, 1) and _plain(item.start) and _plain(item.stop):
             begin, end, _ = item.indices(n)
-            kept.append(end - begin)
+        elif (item.__class__ is int or isinstance(item, np.integer)) and -n <= item < n:
+            begin, end = int(item) % n, int(item) % n + 1
         else:
             return None
         if begin >= end:
             return None
         bounds.append((begin, end))
-        if end - begin < n and varies((axis, item.__class__, end - begin), begin):
+        size, place = end - begin, begin
+        if size < n and varies((axis, kept, size), begin):
             place = _memory(begin, dtypes.int32, x)
-            given.append((place, end - begin) if item.__class__ is slice else place)
-            moved.append(item.__class__)
-        else:
-            given.append(slice(begin, end) if item.__class__ is slice else begin)
-    if not moved:
-        return None
-    return Placed(tuple(given), tuple(bounds), tuple(kept), moved.count(slice))
+            moved.append(kept)
+        if kept:
+            sizes.append(size)
+        parts.append((place, size, kept))
+    return (tuple(parts), tuple(bounds), tuple(sizes), sum(moved)) if moved else None
 
 
-def _at_places(varies: Varies, x: Any, index: Any, write: Any) -> tuple[Any] | None:
-    """The part at an index whose places vary."""
+def _at_places(varies: Varies, x: Any, index: Any, write: Any) -> Made:
+    """The part at an index whose places vary; None where two slices do."""
     found = placed(varies, x, index)
-    if found is None or found.moving > 1:
+    if found is None or found[3] > 1:
         return None
-    part = at_places(x, found.at)
-    placement = None if write is None else Placement(found.at, at_places, write)
-    link_part(part, x, found.bounds, found.shape, index, placement)
+    at, bounds, sizes, _ = found
+    part = at_places(x, at)
+    link_part(part, x, bounds, sizes, index, None if write is None else Placement(at, at_places, write))
     return (part,)
 
 
@@ -200,32 +188,26 @@ def _plain(x: Any) -> bool:
 
 
 @deferred
-def at_places(x: Tensor, index: tuple[Any, ...]) -> Tensor:
-    """The part of `x` at places that are counted from 0 and are there: for each axis an int or a slice that is known,
-    the place in memory, or that of a slice's begin, with the slice's length."""
+def at_places(x: Tensor, index: tuple[Part, ...]) -> Tensor:
+    """The parts of the axes of `x` that an index names (`Part`), which are there."""
     bounds = []
-    shape = []
+    shape: list[Any] = []
     picks: dict[int, nodes.Pick] = {}
     front = 0  # axes of the result before that of the slice
-    for item, n in zip(index, x.uop.shape):
-        if item.__class__ is int:
-            bounds.append((item, item + 1))
-            continue
-        if item.__class__ is slice:
-            bounds.append((item.start, item.stop))
-            shape.append(item.stop - item.start)
-            continue
-        if item.__class__ is tuple:
-            front = len(shape) - len(picks)
-            picks[len(shape)] = nodes.iota(item[1]) + broadcast(item[0].uop, (item[1],)), True
-        else:
-            picks[len(shape)] = item.uop, True
-        bounds.append((0, n))
-        shape.append(n)
+    for (begin, size, kept), n in zip(index, x.uop.shape):
+        known = begin.__class__ is int
+        bounds.append((begin, begin + size) if known else (0, n))
+        if not known:
+            if kept:
+                front = len(shape) - len(picks)
+            picks[len(shape)] = run_of(begin, size) if kept else begin.uop, True
+        if kept or not known:
+            shape.append(size if known else n)
     rows, position, wide, _ = nodes.lay_out(nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape)), picks)
     got = nodes.reshape(nodes.take_rows(rows, position), (*wide, *rows.shape[1:]))
-    if wide:  # the axis of the slice goes to its place
-        order = list(range(1, len(got.shape)))
-        order.insert(front, 0)
-        got = nodes.permute(got, order)
-    return x._new(got)
+    return x._new(nodes.moved(got, 0, front) if wide else got)  # the axis of the slice goes to its place
+
+
+def run_of(begin: Tensor, size: int) -> UOp:
+    """So many places from that on which memory has."""
+    return nodes.iota(size) + broadcast(begin.uop, (size,))

@@ -12,20 +12,18 @@ import numpy as np
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, said, whole
+from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import broadcast, every, pad, permute, reshape, row_shape, shrink
-from anneal.uop import Op, dtypes, promote
-
-_BOOL = dtypes.bool_
+from anneal.ops.nodes import BOOL, broadcast, cut, every, moved, pad, permute, reshape, resized, row_shape, shrink
+from anneal.uop import Op, promote
 
 
 def join(parts: Sequence[Tensor], axis: int) -> Tensor:
     """`parts`, whose other sizes agree, one after the other: each padded with zeros, and added up."""
     dtype = functools.reduce(promote, [p.dtype for p in parts])
-    op = Op.OR if dtype is _BOOL else Op.ADD
+    op = Op.OR if dtype is BOOL else Op.ADD
     total = sum(p.shape[axis] for p in parts)
     out = None
     begin = 0
@@ -58,12 +56,12 @@ def cat(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
     if any(p.ndim > 1 for p in parts):  # torch's exception: a vector without elements joins anything
         parts = [p for p in parts if p.shape != (0,)]
     first = parts[0]
-    a = axis_of(where, first.ndim)
+    a = axis_in(where, first)
     if not first.ndim:
         raise PositionError("cat: tensors of shape () cannot be joined; use stack")
     for i, p in enumerate(parts[1:], 1):
         ours, theirs = first.shape, p.shape
-        if len(ours) != len(theirs) or ours[:a] + ours[a + 1 :] != theirs[:a] + theirs[a + 1 :]:
+        if len(ours) != len(theirs) or resized(ours, a) != resized(theirs, a):
             raise ShapeError(
                 f"cat: part 0 has shape {ours} and part {i} has {theirs}; all axes but axis {a} must be equal"
             )
@@ -97,7 +95,7 @@ def split(x: Tensor, split_size: int | Sequence[int], dim: int | None = None) ->
     >>> [t.tolist() for t in Tensor.arange(5).split(2)]
     [[0, 1], [2, 3], [4]]
     """
-    a = axis_of(dim or 0, x.ndim)
+    a = axis_in(dim or 0, x)
     if not x.ndim:
         raise ShapeError("split: a tensor of shape () has no axis to split")
     n = x.shape[a]
@@ -124,7 +122,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None) -> tuple[Tensor, ...]:
     """
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of chunks must be positive, not {chunks}")
-    a = axis_of(dim or 0, x.ndim)
+    a = axis_in(dim or 0, x)
     n = x.shape[a] if x.ndim else 1
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 
@@ -137,9 +135,9 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
     [[1, 2], [3, 4]]
     """
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     need_axes(x.shape)
-    rest = (*x.shape[:a], *x.shape[a + 1 :])
+    rest = resized(x.shape, a)
     return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
 
 
@@ -153,7 +151,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
             [1, 2, 3],
             [2, 3, 4]], dtype=int32)
     """
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     if not x.ndim:
         return x.reshape(1).unfold(0, size, step)[0]
     n = x.shape[a]
@@ -161,8 +159,8 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
         raise ShapeError(f"unfold: windows of {size}, {step} apart, do not fit axis {dim} of shape {x.shape}")
     if not size:  # of nothing there are as many, all empty
         s = x.shape
-        return x.narrow(a, 0, 0).reshape(*s[:a], n // step + 1, *s[a + 1 :], 0)
-    u = permute(x.uop, [i for i in range(x.ndim) if i != a] + [a])
+        return x.narrow(a, 0, 0).reshape(*resized(s, a, n // step + 1), 0)
+    u = moved(x.uop, a, -1)
     rest = u.shape[:-1]
     out = (n - size) // step + 1
     # `size` copies laid end to end and read back in rows one longer: row j starts j elements further on
@@ -193,8 +191,7 @@ def members_of(first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[l
 
 
 def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
-    pairs = tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(x.shape)])
-    return x._new(shrink(x.uop, pairs))
+    return x._new(cut(x.uop, axis, begin, end))
 
 
 @function(view=True)
@@ -206,12 +203,12 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     >>> Tensor([[1, 2], [3, 4]]).select(1, 0)
     Tensor([1, 3], dtype=int32)
     """
-    return x[(slice(None),) * axis_of(dim, x.ndim) + (index,)]
+    return x[(slice(None),) * axis_in(dim, x) + (index,)]
 
 
 def _with(x: Tensor, dim: int, item: Any, src: Any) -> Tensor:
     out = x.clone() if not x.requires_grad else x + 0
-    out[(slice(None),) * axis_of(dim, x.ndim) + (item,)] = src
+    out[(slice(None),) * axis_in(dim, x) + (item,)] = src
     return out
 
 
@@ -250,7 +247,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).tensor_split(2)]
     [[1, 2, 3], [4, 5]]
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     need_axes(x.shape)
     n = x.shape[at]
     if is_tensor(indices_or_sections):

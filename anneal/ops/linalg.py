@@ -11,11 +11,11 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
+from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
-from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape
+from anneal.ops.nodes import BOOL, Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape
 from anneal.ops.precision import largest_of, whole, whole_product
-from anneal.uop import Ints, Op, UOp, dtypes, promote
+from anneal.uop import Ints, Op, UOp, promote
 from anneal.uop.sizes import most
 
 _in_place = function(in_place=True, autocast="low")
@@ -166,14 +166,14 @@ def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
     Tensor([0, 0, 1], dtype=int32)
     """
     o = x._lift(other)
-    if dtypes.bool_ in (x.dtype, o.dtype):
+    if BOOL in (x.dtype, o.dtype):
         raise DTypeError("cross: takes numbers, not bools; use .int() first")
     shape = broadcast_shapes(x.shape, o.shape)
     if x.ndim != o.ndim:
         raise ShapeError(f"cross: shapes {x.shape} and {o.shape} must have as many axes; use .unsqueeze(0)")
     if dim is None:
         dim = shape.index(3) if 3 in shape else -1
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not shape or not x.shape[at] == o.shape[at] == 3:
         raise ShapeError(f"cross: axis {dim} of shapes {x.shape} and {o.shape} must have 3 elements")
     a, b = x.expand(shape), o.expand(shape)
@@ -214,7 +214,7 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     """
     if x.ndim < 2 or len(dim) != 2:
         raise ShapeError(f"matrix_norm: takes two axes of shape {x.shape}, not {tuple(dim)}")
-    row, column = (axis_of(a, x.ndim) for a in dim)
+    row, column = (axis_in(a, x) for a in dim)
     if row == column:
         raise ShapeError(f"matrix_norm: axis {row} is named twice in {tuple(dim)}")
     if ord == "fro":
@@ -287,9 +287,9 @@ def _matmul(device: str, a: UOp, b: UOp) -> UOp:
             f"transpose one with .mT"
         )
     a, b = common_dtype(a, b)
-    if a.dtype is dtypes.bool_:
-        a, b = a.cast(dtypes.int32), b.cast(dtypes.int32)
-    return whole_product("matmul", device, a, b, k, _contracted)
+    if a.dtype is BOOL:
+        a, b = a.cast(nodes.INT32), b.cast(nodes.INT32)
+    return whole_product("matmul", device, (a, b), k, _contracted)
 
 
 def _contracted(a: UOp, b: UOp) -> UOp:
@@ -351,9 +351,9 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
             raise ShapeError(f"einsum: the result of {formula!r} names an axis twice")
     else:
         every = [x for t in terms for x in t.replace("...", "")]
-        out = dots + sorted(x for x in set(every) if every.count(x) == 1)
+        out = dots + sorted([x for x in set(every) if every.count(x) == 1])
     kind = functools.reduce(promote, [p.dtype for p in parts])
-    kind = dtypes.int32 if kind is dtypes.bool_ else kind
+    kind = nodes.INT32 if kind is BOOL else kind
 
     def made(*parts: UOp) -> UOp:
         total, have_ = parts[0], named[0]
@@ -362,11 +362,8 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
         total, have_ = _summed(total, have_, set(out), sizes)
         return broadcast(permute(total, [have_.index(x) for x in out]), tuple([sizes[x] for x in out]))
 
-    parts = [p.cast(kind) for p in parts]
-    if kind.is_float or kind.bits != 32:
-        return made(*parts)
-    largest = [*map(largest_of, parts), *[most(n) for x, n in sizes.items() if x not in out]]
-    return whole("einsum", device, parts, math.prod(largest), made)
+    count = math.prod([most(n) for x, n in sizes.items() if x not in out])
+    return whole_product("einsum", device, tuple([p.cast(kind) for p in parts]), count, made)
 
 
 def _wider(a: int, b: int) -> int:
@@ -376,7 +373,7 @@ def _wider(a: int, b: int) -> int:
 
 def _letters(formula: str, term: str, dots: list[str], ndim: int | None) -> list[str]:
     before, mark, after = term.partition("...")
-    if not all(c.isalpha() for c in before + after):
+    if not all(map(str.isalpha, before + after)):
         raise ShapeError(f"einsum: {formula!r} may hold letters, commas, ... and one ->")
     here = list[str]()
     if mark:

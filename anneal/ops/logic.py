@@ -11,11 +11,10 @@ from anneal.ops.checks import number_first
 from anneal.ops.elementwise import choose, need, operands, unary
 from anneal.ops.functions import Operand, by_slope
 from anneal.ops.inputs import compares
-from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
+from anneal.ops.nodes import BOOL, INT32, broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.precision import check_growth
-from anneal.uop import Op, const, dtypes
+from anneal.uop import Op, const
 
-_BOOL = dtypes.bool_
 _standard = function(in_place=True, array_api=True)
 
 
@@ -117,8 +116,8 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
     if not (rtol >= 0 and atol >= 0):
         raise ShapeError(f"isclose: rtol and atol may not be negative: {rtol} and {atol}")
     o = x._lift(other)
-    if x.dtype is dtypes.bool_:
-        x = x.cast(dtypes.int32)
+    if x.dtype is BOOL:
+        x = x.cast(INT32)
     near = (x == o) | (((x - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
     return near | (x.isnan() & o.isnan()) if equal_nan else near
 
@@ -169,7 +168,7 @@ def shift(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
     need(a.dtype, a.dtype.is_int, "integers")
     if not swap and b.is_const and b.arg < 0:
         raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
-    if op is Op.SHL and a.dtype is dtypes.int32:
+    if op is Op.SHL and a.dtype is INT32:
         check_growth(op, a, b, "bitwise_left_shift")
     return x._new_plain(elementwise(op, (a, b), shape))
 
@@ -248,7 +247,7 @@ def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
 
 
 def truth(x: Tensor) -> Tensor:
-    return x._new_plain(x.uop if x.dtype is _BOOL else x.uop.ne(0))
+    return x._new_plain(x.uop if x.dtype is BOOL else x.uop.ne(0))
 
 
 @_standard
@@ -298,9 +297,6 @@ def logical_xor(x: Tensor, other: Operand) -> Tensor:
 # -- signs, rounding and what is finite, element by element -----------------------------------------------------------
 
 
-_INT32 = dtypes.int32
-
-
 @function(alias="negative", in_place=True, array_api="negative")
 def neg(x: Tensor) -> Tensor:
     """-x; unsigned integers wrap. Raises DTypeError for bools. Gives x's shape.
@@ -309,14 +305,14 @@ def neg(x: Tensor) -> Tensor:
     >>> Tensor([-1.5, 2.0]).neg()
     Tensor([ 1.5, -2. ], dtype=float32)
     """
-    if x.uop.dtype is _BOOL:
+    if x.uop.dtype is BOOL:
         raise DTypeError("neg: a bool has no negative; use ~ (logical_not), or .int() first")
     return _turned(x, Op.NEG)
 
 
 def _turned(x: Tensor, op: Op) -> Tensor:
-    if x.uop.dtype is _INT32 and x.uop.vmax == _INT32.min:
-        check_growth(Op.SUB, const(_INT32, 0), x.uop, op.name.lower())
+    if x.uop.dtype is INT32 and x.uop.vmax == INT32.min:
+        check_growth(Op.SUB, const(INT32, 0), x.uop, op.name.lower())
     return unary(x, op)
 
 
@@ -339,7 +335,7 @@ def sign(x: Tensor) -> Tensor:
     >>> Tensor([-1.5, 0.0, 2.0]).sign()
     Tensor([-1.,  0.,  1.], dtype=float32)
     """
-    return x.clone() if x.uop.dtype is _BOOL else unary(x, Op.SIGN)
+    return x.clone() if x.uop.dtype is BOOL else unary(x, Op.SIGN)
 
 
 def _rounded(x: Tensor, op: Op) -> Tensor:
@@ -424,7 +420,7 @@ def isinf(x: Tensor) -> Tensor:
     Tensor([False,  True, False], dtype=bool)
     """
     if not x.uop.dtype.is_float:
-        return x._new_plain(broadcast(const(_BOOL, False), x.shape))
+        return x._new_plain(broadcast(const(BOOL, False), x.shape))
     return x.abs().eq(math.inf)
 
 
@@ -459,7 +455,7 @@ def isfinite(x: Tensor) -> Tensor:
     Tensor([ True, False, False], dtype=bool)
     """
     if not x.uop.dtype.is_float:
-        return x._new_plain(broadcast(const(_BOOL, True), x.shape))
+        return x._new_plain(broadcast(const(BOOL, True), x.shape))
     return x.abs().lt(math.inf)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function, need_float, same_device
+from anneal.ops.arguments import function, need_float
 from anneal.ops.checks import Shape, broadcast_shapes
-from anneal.ops.elementwise import by_slopes
+from anneal.ops.elementwise import by_slopes, choose, sloped, standing_for
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, detached, expand, iota, reduce_axis, reshape, row_shape
+from anneal.ops.nodes import broadcast, detached, expand, numbered, reduce_axis, reshape, resized, row_shape
 from anneal.ops.precision import warn_user
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
@@ -32,11 +32,6 @@ def reduce_loss(x: Tensor, reduction: str) -> Tensor:
     return x if reduction == "none" else x.mean() if reduction == "mean" else x.sum()
 
 
-def _sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
-    """`value`, whose slope in `x` is known."""
-    return value._new(by_rule("slope", value.uop, x.uop, slope.uop))
-
-
 def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
     """log(1 + exp(x)) and log(1 + exp(-x)), without overflow; their slopes are sigmoids, also at 0, where |x|
     has none.
@@ -45,36 +40,24 @@ def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
     if x.requires_grad:
         e = e.contiguous()  # both the value and its slope are made of it: one kernel
     tail, below, minus = e.log1p(), x < 0.0, (-x).uop
-    up, down = below.where(e, 1.0) / (1.0 + e), below.where(1.0, e) / (1.0 + e)
+    up, down = choose(below, e, 1.0) / (1.0 + e), choose(below, 1.0, e) / (1.0 + e)
     rising = x._new(by_rule("inverse", up.uop, minus, Op.EXP(minus), arguments=1.0))
     falling = x._new(by_rule("share", down.uop, minus, rising.uop, arguments=1.0))
-    return _sloped(tail + x.maximum(0.0), x, rising), _sloped(tail + (-x).maximum(0.0), x, -falling)
+    return sloped(tail + x.maximum(0.0), x, rising), sloped(tail + (-x).maximum(0.0), x, -falling)
 
 
-def _standing_for(value: Tensor, equal: Tensor) -> Tensor:
-    """`value`, whose derivatives are those of `equal`."""
-    return value._new(by_rule("equal", value.uop, equal.uop), equal)
-
-
-def _check_input(x: Tensor, *others: Tensor | None) -> None:
-    """Raise DTypeError unless `x` is a float tensor, DeviceError unless the others are on its device.
-
-    Here and below, the loss that was called puts its name before a message (`checked`).
-    """
-    need_float("the input", x)
-    same_device(x, *others)
-
-
-def _same_shape(x: Tensor, target: Tensor) -> None:
-    _check_input(x, target)
-    if x.shape != target.shape:
-        raise ShapeError(f"input and target must have one shape, not {x.shape} and {target.shape}")
+# Here and below, the loss that was called puts its name before a message (`checked`).
+def _same_shape(x: Tensor, *others: Tensor) -> None:
+    need_float("the input", x, *others)
+    for target in others:
+        if x.uop.shape != target.uop.shape:
+            raise ShapeError(f"input and target must have one shape, not {x.shape} and {target.shape}")
 
 
 def _like_shapes(x: Tensor, target: Tensor) -> None:
     """Warn of shapes that differ and broadcast, in torch's words and at the user's line. Raises ShapeError for those
     that do not broadcast."""
-    _check_input(x, target)
+    need_float("the input", x, target)
     if x.shape != target.shape:
         broadcast_shapes(x.shape, target.shape, name="input and target")
         warn_user(
@@ -84,13 +67,14 @@ def _like_shapes(x: Tensor, target: Tensor) -> None:
 
 
 def _class_axis(x: Tensor) -> int:
-    if x.ndim == 0:
+    n = x.ndim
+    if not n:
         raise ShapeError("the input has shape (classes,) or (batch, classes, ...), not ()")
-    return 0 if x.ndim == 1 else 1
+    return int(n > 1)
 
 
 def _target_shape(x: Tensor, target: Tensor, axis: int, ignored: int | None = None) -> None:
-    expected = x.shape[:axis] + x.shape[axis + 1 :]
+    expected = resized(x.shape, axis)
     if target.shape != expected:
         raise ShapeError(
             f"for an input of shape {x.shape} (classes on axis {axis}) class targets have shape {expected}, "
@@ -101,10 +85,10 @@ def _target_shape(x: Tensor, target: Tensor, axis: int, ignored: int | None = No
     check_places("loss", target.uop, axis, x.shape, 0, ignored)
 
 
-def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
+def _hits(target: UOp, shape: Shape, axis: int) -> UOp:
     """A mask that is true where the position along `axis` is the target's; its gradient is elementwise and exact."""
-    index = reshape(target.cast(dtypes.int32), (*shape[:axis], 1, *shape[axis + 1 :]))
-    return expand(iota(shape[axis], axis, len(shape)), shape).eq(expand(index, shape))
+    index = reshape(target.cast(dtypes.int32), resized(shape, axis, 1))
+    return numbered(shape, axis).eq(expand(index, shape))
 
 
 def _pick(x: UOp, hits: UOp, axis: int) -> UOp:
@@ -133,7 +117,7 @@ def _weighted(
 
 
 def _class_loss(x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction: str, *others: Any) -> Tensor:
-    flat = reshape(losses, losses.shape[:axis] + losses.shape[axis + 1 :])
+    flat = reshape(losses, resized(losses.shape, axis))
     out = result(flat, x, *others)
     if reduction == "mean" and share is not None:
         return out.sum() / out._new_plain(reshape(share, flat.shape)).sum()
@@ -164,7 +148,7 @@ def cross_entropy(
     >>> round(cross_entropy(Tensor([[2.0, 1.0, 0.1]]), Tensor([0])).item(), 4)
     0.417
     """
-    _check_input(input, target, weight)
+    need_float("the input", input, target, weight)
     if not 0 <= label_smoothing <= 1:
         raise ShapeError(f"label_smoothing is between 0 and 1, not {label_smoothing}")
     axis = _class_axis(input)
@@ -217,7 +201,7 @@ def nll_loss(
     >>> nll_loss(Tensor([[0.25, 0.75]]).log(), Tensor([1]))
     Tensor(0.2877, dtype=float32)
     """
-    _check_input(input, target, weight)
+    need_float("the input", input, target, weight)
     axis = _class_axis(input)
     _target_shape(input, target, axis, ignore_index)
     hits = _hits(target.uop, input.shape, axis)
@@ -259,14 +243,14 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     >>> huber_loss(Tensor([0.0, 0.0]), Tensor([0.5, 3.0]))
     Tensor(1.3125, dtype=float32)
     """
-    _like_shapes(input, target)
     if delta <= 0:
         raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
+    _like_shapes(input, target)
     signed = input - target  # its square, and not its size's, has a second derivative at 0
     d = signed.abs()
     near = d < delta
-    loss = near.where(signed * signed * 0.5, (d - 0.5 * delta) * delta)
-    return reduce_loss(by_slopes(loss, (signed, near.where(signed, signed.sign() * delta))), reduction)
+    loss = choose(near, signed * signed * 0.5, (d - 0.5 * delta) * delta)
+    return reduce_loss(by_slopes(loss, (signed, choose(near, signed, signed.sign() * delta))), reduction)
 
 
 @_loss
@@ -280,14 +264,14 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     """
     if beta == 0:
         return l1_loss(input, target, reduction)
-    _like_shapes(input, target)
     if beta < 0:
         raise ShapeError(f"smooth_l1_loss: beta may not be negative: {beta}")
+    _like_shapes(input, target)
     signed = input - target
     d = signed.abs()
     near = d < beta
-    loss = near.where(signed * signed * (0.5 / beta), d - 0.5 * beta)
-    slope = near.where(signed * (1.0 / beta), signed.sign())
+    loss = choose(near, signed * signed * (0.5 / beta), d - 0.5 * beta)
+    slope = choose(near, signed * (1.0 / beta), signed.sign())
     return reduce_loss(by_slopes(loss, (signed, slope)), reduction)
 
 
@@ -308,12 +292,12 @@ def binary_cross_entropy(
     losses = -(target * yes + (1.0 - target) * no)
     if losses.requires_grad:
         slope = (input - target) / ((1.0 - input) * input).maximum(1e-12)
-        equal = _sloped(losses, input, slope)
+        equal = sloped(losses, input, slope)
         if target.requires_grad:
-            up = _sloped(yes, input, 1.0 / input.maximum(1e-12))
-            down = _sloped(no, input, -1.0 / (1.0 - input).maximum(1e-12))
+            up = sloped(yes, input, 1.0 / input.maximum(1e-12))
+            down = sloped(no, input, -1.0 / (1.0 - input).maximum(1e-12))
             equal = equal + (target - target.detach()) * (down - up)
-        losses = _standing_for(losses, equal)
+        losses = standing_for(losses, equal)
     return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
@@ -337,7 +321,7 @@ def binary_cross_entropy_with_logits(
     losses = (1.0 - target) * input + away * factor
     if losses.requires_grad:
         # (1 - t) * x and the ramp of -x have slopes that cancel far from 0
-        losses = _standing_for(
+        losses = standing_for(
             losses, (1.0 - target) * ramp + target * away * (1.0 if pos_weight is None else pos_weight)
         )
     return reduce_loss(losses if weight is None else losses * weight, reduction)
@@ -358,7 +342,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
         losses = target.exp() * (target - input)
     else:
         zero = target == 0.0
-        losses = target * (zero.where(1.0, target).log() - input)
+        losses = target * (choose(zero, 1.0, target).log() - input)
     if reduction == "batchmean":
         return losses.sum() / max(1, input.shape[0] if input.ndim else 1)
     return reduce_loss(losses, reduction)
@@ -387,7 +371,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     """
     _same_shape(input, target)
     # a target that is neither has both terms, as in torch
-    losses = (target == -1).where(0.0, input) + (target == 1).where(0.0, (margin - input).clamp(min=0.0))
+    losses = choose(target == -1, 0.0, input) + choose(target == 1, 0.0, (margin - input).clamp(min=0.0))
     return reduce_loss(losses, reduction)
 
 
@@ -401,8 +385,7 @@ def margin_ranking_loss(
     >>> margin_ranking_loss(Tensor([2.0]), Tensor([1.5]), Tensor([1.0]), margin=1.0).item()
     0.5
     """
-    _same_shape(input1, input2)
-    _same_shape(input1, target)
+    _same_shape(input1, input2, target)
     return reduce_loss((margin - target * (input1 - input2)).clamp(min=0.0), reduction)
 
 
@@ -425,7 +408,7 @@ def cosine_embedding_loss(
     tiny = 1e-12
     sizes = [(x * x).sum(-1) + tiny for x in (input1, input2)]
     cos = (input1 * input2).sum(-1) / (sizes[0] * sizes[1]).sqrt()
-    return reduce_loss((target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
+    return reduce_loss(choose(target == 1, 1 - cos, (cos - margin).clamp(min=0.0)), reduction)
 
 
 @_plain_loss
@@ -449,8 +432,7 @@ def triplet_margin_loss(
     """
     if not margin > 0:
         raise ShapeError(f"triplet_margin_loss: margin must be positive, not {margin}")
-    _same_shape(anchor, positive)
-    _same_shape(anchor, negative)
+    _same_shape(anchor, positive, negative)
     far = (anchor - negative + eps).norm(p, -1)
     if swap:
         far = far.minimum((positive - negative + eps).norm(p, -1))
@@ -473,7 +455,7 @@ def multi_margin_loss(
     >>> multi_margin_loss(Tensor([[0.1, 0.9, 0.3]]), Tensor([1]))
     Tensor(0.2, dtype=float32)
     """
-    _check_input(input, target, weight)
+    need_float("the input", input, target, weight)
     if input.ndim < 2 and target.shape in ((), (1,)):
         row, place = input.reshape(1, -1), target.reshape(1)
         return multi_margin_loss(row, place, p, margin, weight, "mean" if reduction == "none" else reduction)
@@ -488,7 +470,7 @@ def multi_margin_loss(
         if weight.shape != input.shape[1:]:
             raise ShapeError(f"weight has a number for each of {input.shape[1]} classes, not shape {weight.shape}")
         lost = lost * weight.index_select(0, target).unsqueeze(1)
-    losses = input._new_plain(hits).where(0.0, lost).sum(1) / input.shape[1]
+    losses = choose(input._new_plain(hits), 0.0, lost).sum(1) / input.shape[1]
     return reduce_loss(losses, reduction)
 
 
@@ -525,8 +507,8 @@ def poisson_nll_loss(
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         above = target > 1
-        safe = above.where(target, 1.0)
-        losses = losses + above.where(safe * safe.log() - safe + 0.5 * (2 * math.pi * safe).log(), 0.0)
+        safe = choose(above, target, 1.0)
+        losses = losses + choose(above, safe * safe.log() - safe + 0.5 * (2 * math.pi * safe).log(), 0.0)
     return reduce_loss(losses, reduction)
 
 
@@ -543,7 +525,7 @@ def gaussian_nll_loss(
     >>> gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
     Tensor(2., dtype=float32)
     """
-    _check_input(input, target, var)
+    need_float("the input", input, target, var)
     broadcast_shapes(input.shape, target.shape)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)

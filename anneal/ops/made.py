@@ -208,14 +208,12 @@ def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) ->
 
 def tensor(data: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """`Tensor(data, device, dtype)`."""
-    made: Tensor = tensor_class()(data, device, dtype)
-    return made
+    return tensor_class()(data, device, dtype)  # type: ignore[no-any-return]
 
 
 def fresh(u: UOp, device: str | None = None, requires_grad: bool | None = None) -> Tensor:
     """The tensor of a node made from nothing; device as `default_device`."""
-    made: Tensor = tensor_class()._fresh(u, device, requires_grad)
-    return made
+    return tensor_class()._fresh(u, device, requires_grad)  # type: ignore[no-any-return]
 
 
 def result(u: UOp, x: Tensor, *others: Tensor | None) -> Tensor:

@@ -12,17 +12,11 @@ from anneal.errors import DTypeError, ModeError, RangeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function, several
-from anneal.ops.checks import axes_of, axis_of, int_args, is_tensor, need_axes, said, whole
+from anneal.ops.checks import Axes, axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
-from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
-from anneal.uop import const, dtypes
+from anneal.ops.nodes import BOOL, Number, broadcast, check_inside, weak_const
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
-
-_BOOL = dtypes.bool_
-
-
-# -- shape ------------------------------------------------------------------------------------------------------------
 
 
 @function(view=True)
@@ -110,17 +104,17 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 12).unflatten(1, (3, -1)).shape
     (2, 3, 4)
     """
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     s, new = x.shape, int_args((sizes,))
     if new.count(-1) == 1 and (left := divided_size(s[a], size(-product(new)))) is not None:
         new = tuple([left if n == -1 else n for n in new])
     if product(new) != s[a]:
         raise ShapeError(f"unflatten: axis {dim} of shape {s} has {s[a]} elements, which {tuple(sizes)} does not give")
-    return x.reshape((*s[:a], *new, *s[a + 1 :]))
+    return x.reshape(nodes.resized(s, a, *new))
 
 
 @function(function_alias="squeeze_copy", in_place="shape", view=True)
-def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(x: Tensor, dim: Axes = None) -> Tensor:
     """The tensor without its axes of size 1: all of them, or those given (an axis of another size stays).
 
     >>> from anneal.tensor import Tensor
@@ -211,7 +205,7 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
 
 
 @function
-def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tensor:
+def flip(x: Tensor, *dims: Any, axis: Axes = None) -> Tensor:
     """The tensor with axes reversed; all of them if none is named.
 
     >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).flip(1)
@@ -228,7 +222,7 @@ def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tens
 def roll(
     x: Tensor,
     shifts: int | Sequence[int],
-    dims: int | Sequence[int] | None = None,
+    dims: Axes = None,
 ) -> Tensor:
     """The elements shifted along the axes; those that leave at one end enter at the other. Without axes, as one flat
     row.
@@ -240,14 +234,14 @@ def roll(
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ShapeError("roll: several shifts need as many dims")
         return x.ravel().roll(shifts, 0).reshape(x.shape)
-    need_axes(x.shape)
+    need_axes(x.uop.shape)
     amounts = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
     if len(amounts) != len(axes):
         raise ShapeError(f"roll: {len(amounts)} shifts for {len(axes)} axes; give one each")
     u = x.uop
     for shift, a in zip(amounts, axes):
-        at = axis_of(a, x.ndim)
+        at = axis_in(a, x)
         s = u.shape
         n = s[at] if s else 1
         if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
@@ -259,9 +253,9 @@ def roll(
         else:
             raise ShapeError(f"roll: {shift} may be more than the {n} elements of axis {a} of shape {x.shape}")
         # two copies side by side, seen through a window
-        twice = broadcast(nodes.reshape(u, (*s[:at], 1, *s[at:])), (*s[:at], 2, *s[at:]))
-        twice = nodes.reshape(twice, (*s[:at], 2 * n, *s[at + 1 :]))
-        u = nodes.shrink(twice, tuple([(begin, begin + n) if i == at else (0, m) for i, m in enumerate(s)]))
+        twice = broadcast(nodes.reshape(u, nodes.resized(s, at, 1, n)), nodes.resized(s, at, 2, n))
+        twice = nodes.reshape(twice, nodes.resized(s, at, 2 * n))
+        u = nodes.cut(twice, at, begin, begin + n)
     return x._new(u)
 
 
@@ -352,19 +346,19 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
     if isinstance(repeats, int) and repeats < 0:
         raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
     if dim is None or not x.ndim:
-        axis_of(dim or 0, x.ndim)
+        axis_in(dim or 0, x)
         return x.ravel().repeat_interleave(repeats, 0)
-    a = axis_of(dim, x.ndim)
-    s = x.shape
-    u = broadcast(nodes.reshape(x.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
-    return x._new(nodes.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))
+    a = axis_in(dim, x)
+    s = x.uop.shape
+    u = broadcast(nodes.reshape(x.uop, nodes.resized(s, a, s[a], 1)), nodes.resized(s, a, s[a], repeats))
+    return x._new(nodes.reshape(u, nodes.resized(s, a, s[a] * repeats)))
 
 
 def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> Tensor:
     """The tensor with each position of an axis repeated as `counts` says."""
     name = "repeat_interleave"
     x = x.ravel() if at is None else x
-    at = axis_of(at or 0, x.ndim)
+    at = axis_in(at or 0, x)
     n = x.shape[at] if x.ndim else 1
     if not counts.dtype.is_int or counts.ndim > 1 or counts.numel() not in (1, n):
         raise ShapeError(f"{name}: repeats are {n} integers, one for each position, or one, not {said(counts)}")
@@ -404,18 +398,14 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
             raise ShapeError(f"pad: {pairs[i]} cuts more than the {u.shape[i]} elements of axis {i}")
     u = nodes.shrink(u, cut)
     grown = tuple([(_above(b), _above(a)) for b, a in pairs])
-    padded = nodes.pad(u, grown)
-    if value and padded is not u:
-        if u.dtype is _BOOL:
+    if value:
+        if u.dtype is BOOL:
             value = bool(value)
         elif not u.dtype.is_float:
             if not math.isfinite(value):
                 raise RangeError(f"{u.dtype.name} does not hold {value}; give a whole number, or use .float() first")
             value = int(value)  # without its fraction
-        fill = weak_const(u.dtype, value)
-        inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
-        padded = inside.where(padded, fill)
-    return x._new(padded)
+    return x._new(nodes.filled(u, grown, weak_const(u.dtype, value) if value else 0))
 
 
 @function
@@ -446,7 +436,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     Tensor([1, 2, 3], dtype=int32)
     """
     need_axes(x.shape)
-    a = axis_of(dim, x.ndim)
+    a = axis_in(dim, x)
     n = x.shape[a]
     begin = start + n if range_of(start)[1] < 0 else start
     check_inside(begin, begin + length, a, x.shape)
@@ -467,7 +457,7 @@ def _above(n: Size) -> Size:
 # What `pad` is given, and borders that take values from inside the tensor.
 
 
-def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+def pad_pairs(x: Tensor, padding: Sequence[Any]) -> nodes.Pairs:
     """The borders of each axis, of torch's flat list or of pairs."""
     n = x.ndim
     if isinstance(padding, (int, np.integer)):
@@ -489,7 +479,7 @@ def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     return ((0, 0),) * (n - len(last_first)) + tuple(last_first[::-1])
 
 
-def pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+def pad_from_inside(x: Tensor, pairs: nodes.Pairs, mode: str) -> Tensor:
     """Borders with values of the tensor itself."""
     if mode not in ("reflect", "replicate", "circular"):
         raise ModeError(f"pad: mode is constant, reflect, replicate or circular, not {mode!r}")
@@ -517,7 +507,7 @@ def pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) ->
             begin = first if left else last
             part = slice_axis(out, axis, begin, begin + (1 if mode == "replicate" else width))
             if mode == "replicate":
-                part = part._new(broadcast(part.uop, (*out.shape[:axis], width, *out.shape[axis + 1 :])))
+                part = part._new(broadcast(part.uop, nodes.resized(out.shape, axis, width)))
             elif mode == "reflect":
                 part = part.flip(axis)
             row = [part, *row] if left else [*row, part]

@@ -12,9 +12,7 @@ from anneal.runtime import here
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, Ints, Op, Shape, Src, UOp, alu, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, product, range_of, sizes, symbolic_arg, variable, widest
 
-_INT32 = dtypes.int32
-_BOOL = dtypes.bool_
-_FLOAT32 = dtypes.float32
+BOOL, INT32, FLOAT32 = dtypes.bool_, dtypes.int32, dtypes.float32
 Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already
 Pairs = tuple[tuple[Any, Any], ...]
 
@@ -66,12 +64,28 @@ def permute(x: UOp, order: Sequence[int]) -> UOp:
     return UOp(Op.PERMUTE, x.dtype, (x,), axes)
 
 
+def moved(x: UOp, axis: int, to: int) -> UOp:
+    """`x` with one axis at another place; the others keep their order."""
+    n = len(x.shape)
+    order = list(range(n))
+    order.insert(to % n, order.pop(axis))
+    return permute(x, order)
+
+
 def pad(x: UOp, pairs: Pairs) -> UOp:
     """`x` with zeros before and after on each axis, or on each of the last ones."""
     pairs = ((0, 0),) * (len(x.shape) - len(pairs)) + pairs
     if SYMBOLIC.seen:
         pairs = tuple([sizes(p) for p in pairs])
-    return x if all(p == (0, 0) for p in pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
+    return x if pairs == ((0, 0),) * len(pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
+
+
+def filled(x: UOp, pairs: Pairs, fill: UOp | Number) -> UOp:
+    """`x` with elements of one value before and after on each axis, or on each of the last ones."""
+    padded = pad(x, pairs)
+    if padded is x or fill == 0:
+        return padded
+    return pad(broadcast(const(BOOL, True), x.shape), pairs).where(padded, fill)
 
 
 def shrink(x: UOp, pairs: Pairs) -> UOp:
@@ -80,7 +94,7 @@ def shrink(x: UOp, pairs: Pairs) -> UOp:
         pairs = (*[(0, n) for n in x.shape[: -len(pairs)]], *pairs)
     if SYMBOLIC.seen:
         pairs = tuple([sizes(p) for p in pairs])
-    if all(b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)):
+    if False not in [b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)]:
         return x
     return UOp(Op.SHRINK, x.dtype, (x,), pairs)
 
@@ -97,6 +111,11 @@ def to_memory(x: UOp, shape: Shape) -> UOp:
     if SYMBOLIC.seen and symbolic_arg(x.shape):
         x = pad(x, tuple([(0, most - n) for most, n in zip(widest(x.shape), x.shape, strict=True)]))
     return reshape(x, shape)
+
+
+def cut(x: UOp, axis: int, begin: Size, end: Size) -> UOp:
+    """The part [begin, end) of one axis."""
+    return shrink(x, tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(x.shape)]))
 
 
 def flip(x: UOp, axes: Ints) -> UOp:
@@ -123,13 +142,23 @@ def reduce_node(u: UOp, op: Op, axes: Ints, keepdim: bool) -> UOp:
 
 def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
     """0 to n-1 along `axis` of `ndim` axes, the others of size 1."""
-    u = UOp(Op.IOTA, dtypes.int32, (), (n,))
+    u = UOp(Op.IOTA, INT32, (), (n,))
     return u if ndim == 1 else reshape(u, row_shape(n, axis, ndim))
+
+
+def numbered(shape: Shape, axis: int) -> UOp:
+    """The place along one axis of each element of an array of `shape`."""
+    return expand(iota(shape[axis], axis, len(shape)), shape)
 
 
 def row_shape(n: Size, axis: int, ndim: int) -> Shape:
     """The shape of a row along `axis` of `ndim` axes: n there, 1 elsewhere."""
     return (1,) * axis + (n,) + (1,) * (ndim - axis - 1)
+
+
+def resized(shape: Shape, axis: int, *sizes: Size) -> Shape:
+    """`shape` with these sizes, or none, in place of one axis."""
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
 
 
 def every(u: UOp, axis: int, step: int) -> UOp:
@@ -139,9 +168,8 @@ def every(u: UOp, axis: int, step: int) -> UOp:
     s = u.shape
     out = -(-s[axis] // step)
     u = pad(u, tuple([(0, out * step - n if i == axis else 0) for i, n in enumerate(s)]))
-    u = reshape(u, (*s[:axis], out, step, *s[axis + 1 :]))
-    u = shrink(u, tuple([(0, 1 if i == axis + 1 else n) for i, n in enumerate(u.shape)]))
-    return reshape(u, (*s[:axis], out, *s[axis + 1 :]))
+    u = reshape(u, resized(s, axis, out, step))
+    return reshape(cut(u, axis + 1, 0, 1), resized(s, axis, out))
 
 
 def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
@@ -149,10 +177,10 @@ def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
     if step == 1:
         return u
     s = u.shape
-    u = reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
+    u = reshape(u, resized(s, axis, s[axis], 1))
     u = pad(u, tuple([(0, step - 1 if i == axis + 1 else 0) for i in range(len(s) + 1)]))
-    u = reshape(u, (*s[:axis], s[axis] * step, *s[axis + 1 :]))
-    return shrink(u, tuple([(0, length if i == axis else n) for i, n in enumerate(u.shape)]))
+    u = reshape(u, resized(s, axis, s[axis] * step))
+    return cut(u, axis, 0, length)
 
 
 def diagonal(u: UOp) -> UOp:
@@ -257,8 +285,7 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
         return _put_row(u, reshape(index, ()), reshape(value.cast(u.dtype), (1, *rest)))
     if n == 1:  # nothing to be sorted, or added to zeros
         at = broadcast(reshape(index, (1,) * len(u.shape)), u.shape)
-        here = broadcast(iota(v, 0, len(u.shape)), u.shape).eq(at)
-        return here.where(broadcast(reshape(value.cast(u.dtype), (1, *rest)), u.shape), u)
+        return numbered(u.shape, 0).eq(at).where(broadcast(reshape(value.cast(u.dtype), (1, *rest)), u.shape), u)
     written = largest_at(index, iota(n), v, apart)
     hit = broadcast(reshape(written >= 0, (v, 1)), (v, d))
     new = take_rows(reshape(value.cast(u.dtype), (n, d)), written)
@@ -282,17 +309,22 @@ def largest_at(index: UOp, value: UOp, v: Size, apart: bool = False) -> UOp:
     place, target = broadcast(iota(n), (n,)), index
     if not apart:
         if value.op is not Op.IOTA:
-            place = UOp(Op.ARGSORT, _INT32, (value,))
+            place = sorting(value)
         placed = take_rows(index, place)
-        order = UOp(Op.ARGSORT, _INT32, (placed,))
+        order = sorting(placed)
         placed, place = take_rows(placed, order), take_rows(place, order)
         following = pad(shrink(placed, ((1, n),)), ((0, 1),))
         last = broadcast(iota(n).eq(n - 1), (n,)) | placed.ne(following)
         target = last.where(placed, -1)
-    number = UOp(Op.SCATTER_ADD, _INT32, (target, reshape(place + 1, (n, 1))), (v,))
-    number = reshape(number, (v,))  # 1 for the first value
-    found = (const(_INT32, 0) < number).where(take_rows(value, number - 1), least)
+    number = sum_into(target, place + 1, v)  # 1 for the first value
+    found = (const(INT32, 0) < number).where(take_rows(value, number - 1), least)
     return by_rule("largest", found, index, value)
+
+
+def sum_into(index: UOp, value: UOp, v: Size) -> UOp:
+    """`v` sums of the elements of `value` whose index is theirs."""
+    rows = reshape(value, (index.shape[0], 1))
+    return reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, rows), (v,)), (v,))
 
 
 def is_looked_up(begin: Size | None) -> bool:
@@ -304,7 +336,7 @@ def is_looked_up(begin: Size | None) -> bool:
 def kept_within(begin: UOp, m: Size, whole: Size) -> UOp:
     """The begin of a part of `m` elements in `whole`, moved inside."""
     last = whole - m
-    return Op.MIN(Op.MAX(begin, const(_INT32, 0)), last if isinstance(last, UOp) else const(_INT32, last))
+    return Op.MIN(Op.MAX(begin, const(INT32, 0)), last if isinstance(last, UOp) else const(INT32, last))
 
 
 _WORTH_PLACE = 256  # elements of what is written to: where there are fewer, a pass over all costs no more
@@ -327,6 +359,11 @@ def _put_row(u: UOp, at: UOp, row: UOp, axis: int = 0) -> UOp:
 # -- the order of rows of integers, as nodes --------------------------------------------------------------------------
 
 
+def sorting(row: UOp) -> UOp:
+    """The positions that sort a row of integers; equal ones keep their order."""
+    return UOp(Op.ARGSORT, INT32, (row,))
+
+
 COUNTED = 256  # up to here the rank of an element in its row is counted
 
 
@@ -334,18 +371,18 @@ def keys(u: UOp, descending: bool, signed: bool = False) -> UOp:
     """Integers in the order of `u`, or the reverse; nan is the largest, and -0.0 equals 0.0, or is less if `signed`."""
     if u.dtype.is_float:
         wide = u.dtype.bits == 64
-        u = u if wide else u.cast(dtypes.float32)
+        u = u if wide else u.cast(FLOAT32)
         u = u if signed else u.eq(0.0).where(const(u.dtype, 0.0), u)
-        kind = dtypes.int64 if wide else _INT32
+        kind = dtypes.int64 if wide else INT32
         bits = UOp(Op.BITCAST, kind, (u,))
         # negative floats grow with their magnitude's bits: inverting all but the sign turns them round
         top, last = const(kind, kind.max), const(kind, kind.bits - 1)
         bits = bits ^ ((bits >> last) & top)
         u = u.ne(u).where(top, bits)
     elif u.dtype is dtypes.uint32:
-        u = UOp(Op.BITCAST, _INT32, (u ^ 0x80000000,))
+        u = UOp(Op.BITCAST, INT32, (u ^ 0x80000000,))
     elif u.dtype.bits < 64:
-        u = u.cast(_INT32)
+        u = u.cast(INT32)
     return Op.NOT(u) if descending else u
 
 
@@ -354,7 +391,7 @@ def of_keys(u: UOp, dtype: DType) -> UOp:
     if dtype.is_float:
         last = const(u.dtype, u.dtype.bits - 1)
         bits = u ^ ((u >> last) & const(u.dtype, u.dtype.max))
-        return UOp(Op.BITCAST, dtypes.float64 if dtype.bits == 64 else _FLOAT32, (bits,)).cast(dtype)
+        return UOp(Op.BITCAST, dtypes.float64 if dtype.bits == 64 else FLOAT32, (bits,)).cast(dtype)
     return UOp(Op.BITCAST, dtype, (u,)) ^ 0x80000000 if dtype is dtypes.uint32 else u.cast(dtype)
 
 
@@ -367,12 +404,11 @@ def first_by_blocks(ranked: UOp, k: int) -> UOp:
     width = math.isqrt(n // k)  # as many blocks as elements in k blocks
     count = -(-n // width)
     filled = pad(ranked, ((0, count * width - n),))
-    blocks = reshape((iota(count * width) < n).where(filled, _INT32.max), (count, width))
-    first = UOp(Op.ARGSORT, _INT32, (reduce_node(blocks, Op.MIN, (1,), False),))
-    chosen = shrink(first, ((0, k),))
-    chosen = take_rows(chosen, UOp(Op.ARGSORT, _INT32, (chosen,)))  # as they lie in the row
-    order = UOp(Op.ARGSORT, _INT32, (reshape(take_rows(blocks, chosen), (k * width,)),))
-    places = broadcast(reshape(chosen * width, (k, 1)), (k, width)) + broadcast(iota(width), (k, width))
+    blocks = reshape((iota(count * width) < n).where(filled, INT32.max), (count, width))
+    chosen = shrink(sorting(reduce_node(blocks, Op.MIN, (1,), False)), ((0, k),))
+    chosen = take_rows(chosen, sorting(chosen))  # as they lie in the row
+    order = sorting(reshape(take_rows(blocks, chosen), (k * width,)))
+    places = broadcast(reshape(chosen * width, (k, 1)), (k, width)) + numbered((k, width), 1)
     return take_rows(reshape(places, (k * width,)), shrink(order, ((0, k),)))
 
 
@@ -381,7 +417,7 @@ def sorted_places(ranked: UOp, first: int | None = None) -> UOp:
     order."""
     *rest, n = ranked.shape
     if not rest:
-        place = UOp(Op.ARGSORT, _INT32, (ranked,))
+        place = sorting(ranked)
     else:
         place = _sorted_together(ranked) if isinstance(n, int) and n > COUNTED else _counted(ranked)
     k = n if first is None else first
@@ -392,12 +428,13 @@ def sorted_places(ranked: UOp, first: int | None = None) -> UOp:
 def _counted(ranked: UOp) -> UOp:
     """`sorted_places` of short rows."""
     *rest, n = ranked.shape
-    square, last = (*rest, n, n), (len(rest) + 1,)
+    at = len(rest)
+    square, last = (*rest, n, n), (at + 1,)
     mine = broadcast(reshape(ranked, (*rest, n, 1)), square)
     other = broadcast(reshape(ranked, (*rest, 1, n)), square)
-    i, j = [broadcast(iota(n, axis, 2), square) for axis in (0, 1)]
+    i, j = numbered(square, at), numbered(square, at + 1)
     before = (other < mine) | (other.eq(mine) & (j < i))
-    rank = reduce_node(before.cast(_INT32), Op.ADD, last, False)
+    rank = reduce_node(before.cast(INT32), Op.ADD, last, False)
     # position r of the result holds the one element whose rank is r
     here = broadcast(reshape(rank, (*rest, 1, n)), square).eq(i)
     return reduce_node(here.where(j, 0), Op.ADD, last, False)
@@ -405,9 +442,9 @@ def _counted(ranked: UOp) -> UOp:
 
 def _sorted_together(ranked: UOp) -> UOp:
     """`sorted_places` of rows by one sort of all, and another that brings the rows together again."""
-    shape, length = ranked.shape, const(_INT32, ranked.shape[-1])
-    order = UOp(Op.ARGSORT, _INT32, (reshape(ranked, (math.prod(shape),)),))
-    order = take_rows(order, UOp(Op.ARGSORT, _INT32, (order // length,)))
+    shape, length = ranked.shape, const(INT32, ranked.shape[-1])
+    order = sorting(reshape(ranked, (math.prod(shape),)))
+    order = take_rows(order, sorting(order // length))
     return reshape(order % length, shape)
 
 
@@ -443,8 +480,8 @@ def elementwise(op: Op, src: Src, shape: Shape) -> UOp:
 def weak_dtype(value: Number) -> DType:
     """The dtype of a Python number that stands alone."""
     if isinstance(value, bool):
-        return dtypes.bool_
-    return _INT32 if isinstance(value, int) else _FLOAT32
+        return BOOL
+    return INT32 if isinstance(value, int) else FLOAT32
 
 
 def check_fits(dtype: DType, value: Number, name: str = "") -> None:
@@ -457,11 +494,11 @@ def check_fits(dtype: DType, value: Number, name: str = "") -> None:
 def weak_const(dtype: DType, value: Number, name: str = "") -> UOp:
     """A Python number beside a tensor of `dtype`: it takes the tensor's dtype unless its kind is higher."""
     if isinstance(value, float):
-        return const(dtype if dtype.is_float else _FLOAT32, value)
+        return const(dtype if dtype.is_float else FLOAT32, value)
     if isinstance(value, bool):
         return const(dtype, value)
-    if dtype is dtypes.bool_:
-        dtype = _INT32
+    if dtype is BOOL:
+        dtype = INT32
     check_fits(dtype, value, name)
     return const(dtype, value)
 

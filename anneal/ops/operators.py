@@ -17,18 +17,19 @@ from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.indexing import as_array, check_places, has_axis, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
-from anneal.ops.inputs import Again, compares, computes, placed, places
+from anneal.ops.inputs import Again, Made, Part, compares, computes, placed, places, run_of
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
-from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
+
+from anneal.ops.nodes import (  # isort: skip
+    BOOL, INT32, Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink,
+)  # fmt: skip
 from anneal.ops.precision import casts, grad_enabled
 from anneal.runtime import Args, Fun, Handle, Options, Varies, at_once, here, is_realized, number
-from anneal.uop import DType, Ints, Op, UOp, const, dtypes
+from anneal.uop import DType, Ints, Op, UOp, const
 from anneal.uop.sizes import most, product, range_of, size
 
 Known = tuple[tuple[int, bool], ...]  # items of an index, and whether they are a mask's
-_BOOL = dtypes.bool_
-_INT32 = dtypes.int32
 _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
 
 # -- subscripts -------------------------------------------------------------------------------------------------------
@@ -37,7 +38,7 @@ _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or inde
 @viewing
 def getitem(x: Tensor, index: Any, known: Known = ()) -> Tensor:
     mask = _alone(index)
-    if is_tensor(mask) and mask.dtype is _BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
+    if is_tensor(mask) and mask.dtype is BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
         return getitem(x.unsqueeze(0), values_now(mask, _MASK_ADVICE, "index").reshape(1))
     basic, picks = parsed(x, index, known)
     part = x._new(basic.read(x.uop))
@@ -78,13 +79,13 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
         box = reshape(new, tuple([e - b for b, e in basic.bounds]))
         new = UOp(Op.UPDATE, dtype, (old.uop, box), tuple([b for b, _ in basic.bounds]))
     elif part is not old.uop:
-        inside = basic.write(broadcast(const(_BOOL, True), part.shape), x.shape)
+        inside = basic.write(broadcast(const(BOOL, True), part.shape), x.shape)
         placed = basic.write(new, x.shape)
         new = placed if inside.op is Op.EXPAND else inside.where(placed, old.uop)
     return _put(x, new, given)
 
 
-def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> tuple[Any] | None:
+def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> Made:
     """An assignment with memory for the place and the number that vary; None where neither does."""
     x, index, value, *known = args
     dtype = x._looks.dtype
@@ -93,22 +94,27 @@ def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> tup
         value = x._new_plain(number(value, dtype, x.device))
     elif found is None:
         return None
-    return (again((x, index, value, *known), {}) if found is None else write_places(x, found.at, value),)
+    return (again((x, index, value, *known), {}) if found is None else write_places(x, found[0], value),)
 
 
 @changing
-def write_places(x: Tensor, index: tuple[Any, ...], value: Any) -> Tensor:
-    """Write values where an index says that some places are memory (`Placed`)."""
+def write_places(x: Tensor, index: tuple[Part, ...], value: Any) -> Tensor:
+    """Write values where an index says that some places are memory (`Part`)."""
     given = x._lift(value, "index")
     if x._wants or given._wants:
-        steps = [i if i.__class__ is not tuple else nodes.iota(i[1]) + broadcast(i[0].uop, (i[1],)) for i in index]
-        return setitem(x, tuple([x._new_plain(i) if isinstance(i, UOp) else i for i in steps]), given)
-    begins = [i.start if i.__class__ is slice else i[0] if i.__class__ is tuple else i for i in index]
-    sizes = [i.stop - i.start if i.__class__ is slice else i[1] if i.__class__ is tuple else 1 for i in index]
-    new = _fitted(given, x.uop.dtype, tuple([n for i, n in zip(index, sizes) if i.__class__ in (slice, tuple)]))
-    places = [reshape(p.uop, ()) for p in begins if is_tensor(p)]
-    begin = tuple([None if is_tensor(p) else p for p in begins])
-    return _put(x, UOp(Op.UPDATE, x.uop.dtype, (x.uop, reshape(new, tuple(sizes)), *places), begin), given)
+        return setitem(x, tuple([_item_of(x, *part) for part in index]), given)
+    new = _fitted(given, x.uop.dtype, tuple([n for _, n, kept in index if kept]))
+    places = [reshape(b.uop, ()) for b, _, _ in index if is_tensor(b)]
+    begins = tuple([None if is_tensor(b) else b for b, _, _ in index])
+    part = reshape(new, tuple([n for _, n, _ in index]))
+    return _put(x, UOp(Op.UPDATE, x.uop.dtype, (x.uop, part, *places), begins), given)
+
+
+def _item_of(x: Tensor, begin: Any, size: int, kept: bool) -> Any:
+    """A part of an axis as an item of an index."""
+    if not kept:
+        return begin
+    return x._new_plain(run_of(begin, size)) if is_tensor(begin) else slice(begin, begin + size)
 
 
 def _fitted(given: Tensor, dtype: DType, chosen: Ints) -> UOp:
@@ -137,7 +143,7 @@ def _alone(index: Any) -> Any:
 def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     """A lazy mask of the first axes in the shape of `x`, where every place that it may choose gets the same values."""
     mask = _alone(index)
-    if not is_tensor(mask) or mask.dtype is not _BOOL:
+    if not is_tensor(mask) or mask.dtype is not BOOL:
         return None
     m, s = mask.shape, x.uop.shape
     if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
@@ -214,7 +220,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
                 f"update_slice: a start is a single integer, not {start.dtype.name} of shape {start.shape} at axis "
                 f"{axis}"
             )
-        looked_up.append(reshape(start.uop, ()).cast(_INT32))
+        looked_up.append(reshape(start.uop, ()).cast(INT32))
         begins.append(None)
     if len(looked_up) > 2 and grad_enabled() and (x.requires_grad or given.requires_grad):
         raise GradientError(
@@ -225,7 +231,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     return x._new(UOp(Op.UPDATE, x.uop.dtype, (x.uop, new, *looked_up), tuple(begins)), given)
 
 
-def resolved(x: Tensor, index: Any) -> tuple[Any, ...]:
+def resolved(x: Tensor, index: Any) -> Args:
     """An index, whose masks, arrays and lists are tensors of the places that they choose, so that they are data and no
     part of the plan; and which of its items those are. The index alone where there are none, or one is wrong."""
     items = index if isinstance(index, tuple) else (index,)
@@ -252,7 +258,7 @@ def resolved(x: Tensor, index: Any) -> tuple[Any, ...]:
 
 def _is_data(item: Any) -> bool:
     if is_tensor(item):
-        return item.dtype is _BOOL and item.shape != ()
+        return item.dtype is BOOL and item.shape != ()
     return isinstance(item, (np.ndarray, list, range)) and np.ndim(item) > 0
 
 
@@ -306,7 +312,7 @@ def parsed(t: Tensor, index: Any, known: Known = ()) -> tuple[_Basic, dict[int, 
                 picks[len(out)] = x, True
             else:
                 check_places("index", x, axis, shape)
-                picks[len(out)] = x.cast(_INT32), False
+                picks[len(out)] = x.cast(INT32), False
             out.append(n)
         bounds.append((begin, end))
         steps.append(step)
@@ -317,15 +323,13 @@ def _slice_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int
     if any(isinstance(x, UOp) for x in (s.start, s.stop, n)):
         return _symbolic_bounds(x, s, n, axis)
     try:
-        begin, end, step = s.indices(n)
+        chosen = range(n)[s]
     except (TypeError, ValueError) as e:
         raise ShapeError(f"index: {s} on axis {axis} of shape {x.shape}: {e}") from e
-    count = len(range(begin, end, step))
-    if not count:
+    if not chosen:
         return 0, 0, 1
-    if step > 0:
-        return begin, begin + (count - 1) * step + 1, step
-    return begin + (count - 1) * step, begin + 1, step
+    first, last = sorted((chosen[0], chosen[-1]))
+    return first, last + 1, chosen.step
 
 
 def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int]:
@@ -363,7 +367,7 @@ def _item(t: Tensor, x: Any) -> list[Any]:
     if is_tensor(x):
         if x.device != t.device:
             t._mixed(x, "index")
-        if x.dtype is _BOOL:
+        if x.dtype is BOOL:
             return _places(values_now(x, _MASK_ADVICE, "index"))
         if not x.dtype.is_int:
             raise SubscriptError(f"index: takes integers, not {x.dtype.name}; use .int() first")
@@ -441,7 +445,7 @@ Operand = Any  # a tensor, an array or a Python number
 Compute = Callable[["Tensor", Operand, bool], "Tensor"]  # True: `other` comes first
 
 
-def _of(function: Callable[..., Tensor], op: Op) -> Compute:
+def _of(function: Fun, op: Op) -> Compute:
     return lambda x, other, swap: function(x, op, other, swap)
 
 
@@ -552,7 +556,7 @@ def __setitem__(x: Tensor, index: Any, value: Any) -> None:
         need_changeable(x, "index")  # `x[i] += y`: the part was changed in place, and x with it
         return
     mask = _alone(index)
-    if is_tensor(mask) and mask.dtype is _BOOL and len(np.shape(value)) <= x.ndim - mask.ndim:
+    if is_tensor(mask) and mask.dtype is BOOL and len(np.shape(value)) <= x.ndim - mask.ndim:
         _set(x, index, value)  # the same values in every place: none is looked for
     else:
         index, *known = resolved(x, index)

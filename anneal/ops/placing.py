@@ -11,20 +11,19 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, number_first, said
+from anneal.ops.checks import axes_of, axis_in, axis_of, broadcast_shapes, is_tensor, need_axes, number_first, said
 from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
 from anneal.ops.nodes import (  # isort: skip
-    broadcast, inverse, iota, lay_out, pad, permute, put_rows, reduce_node, reshape, row_shape, shrink, take_rows,
+    BOOL, INT32, broadcast, inverse, iota, lay_out, numbered, pad, permute, put_rows, reduce_node, reshape, resized,
+    row_shape, shrink, sum_into, take_rows,
 )  # fmt: skip
 from anneal.ops.operators import parsed
 from anneal.ops.precision import kept
-from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import Op, UOp, alu, by_rule, const
 from anneal.uop.sizes import most
 
-_INT32 = dtypes.int32
-_BOOL = dtypes.bool_
 _WAYS = ("sum", "prod", "mean", "amax", "amin")
 _in_place = function(in_place=True)
 
@@ -64,18 +63,18 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     rows, index_node, value, given = scattered(x, dim, index, src)
     u, i, value = _elements(x, rows, index_node, value)
     v, n, dtype = u.shape[0], i.shape[0], u.dtype
-    if dtype is _BOOL:
+    if dtype is BOOL:
         raise DTypeError("scatter_reduce: takes numbers, not bools; use .int() first")
-    count = _sum_into(i, broadcast(const(_INT32, 1), (n,)), v)
-    hit = const(_INT32, 0) < count
+    count = sum_into(i, broadcast(const(INT32, 1), (n,)), v)
+    hit = const(INT32, 0) < count
     if reduce in ("sum", "mean"):
         base = u if include_self else hit.where(const(dtype, 0), u)
-        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + _sum_into(i, new, v))
+        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + sum_into(i, new, v))
         if reduce == "mean":
-            terms = count + 1 if include_self else Op.MAX(count, const(_INT32, 1))
+            terms = count + 1 if include_self else Op.MAX(count, const(INT32, 1))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
     elif reduce == "prod":
-        here = broadcast(reshape(i, (1, n)), (v, n)).eq(broadcast(iota(v, 0, 2), (v, n)))
+        here = broadcast(reshape(i, (1, n)), (v, n)).eq(numbered((v, n), 0))
         terms = here.where(broadcast(reshape(value, (1, n)), (v, n)), 1)
         product = reduce_node(terms, Op.MUL, (1,), False)
         base = u if include_self else hit.where(const(dtype, 1), u)
@@ -91,10 +90,10 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             # the gradient of an extreme is shared evenly by all that are equal to it
             mine = u.eq(out)
             theirs = value.eq(take_rows(out, i))
-            total = mine.cast(_INT32) + _sum_into(i, theirs.cast(_INT32), v)
+            total = mine.cast(INT32) + sum_into(i, theirs.cast(INT32), v)
             mine = mine if include_self else mine & Op.NOT(hit)  # counted above all the same
             zero = const(dtype, 0)
-            sums = mine.where(u, zero) + _sum_into(i, theirs.where(value, zero), v)
+            sums = mine.where(u, zero) + sum_into(i, theirs.where(value, zero), v)
             out = by_rule("equal", out, sums / total.cast(dtype))
     return x._new(reshape(broadcast(out, (v,)), x.shape), given)
 
@@ -105,7 +104,7 @@ def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, U
     if width != 1:
         wide = broadcast(reshape(index, (n, 1)), (n, width))
         inside = (wide >= 0) & (wide < rows)
-        place = wide * width + broadcast(iota(width, 1, 2), (n, width))
+        place = wide * width + numbered((n, width), 1)
         index = inside.where(place, -1)
     flat = reshape(x.uop, (rows * width,))
     return flat, reshape(index, (n * width,)), reshape(value, (n * width,))
@@ -149,7 +148,7 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2, 0]), Tensor([7, 8]))
     Tensor([8, 2, 7], dtype=int32)
     """
-    at, i, given = axis_of(dim, x.ndim), index_node(x, index), written(x, source)
+    at, i, given = axis_in(dim, x), index_node(x, index), written(x, source)
     write = functools.partial(put_rows, slopes=given.requires_grad)
     return by_rows(x, at, i, given, PositionError, write)
 
@@ -162,11 +161,11 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     >>> Tensor([1, 2, 3]).index_fill(0, Tensor([2, 0]), 9)
     Tensor([9, 2, 9], dtype=int32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     i = places(x, index_node(x, index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
-    count = _sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
-    hit = x._new_plain(reshape(const(_INT32, 0) < count, row_shape(n, at, x.ndim) if x.ndim else ()))
+    count = sum_into(reshape(i, (m,)), broadcast(const(INT32, 1), (m,)), n)
+    hit = x._new_plain(reshape(const(INT32, 0) < count, row_shape(n, at, x.ndim) if x.ndim else ()))
     return x.masked_fill(hit, value)
 
 
@@ -181,12 +180,12 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     Tensor([8, 2, 9], dtype=int32)
     """
     m = x._lift(mask)
-    if m.dtype is not _BOOL:
+    if m.dtype is not BOOL:
         raise DTypeError(f"masked_scatter: a mask is bool, not {m.dtype.name}; compare first")
     given = written(x, source)
     shape = broadcast_shapes(m.shape, x.shape)
     x, m = x.expand(shape), m._new_plain(broadcast(m.uop, shape))
-    place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
+    place = (m.cast(INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
     flat = reshape(given.uop.cast(x.uop.dtype), (given.numel(),))
     return choose(m, x._new(take_rows(flat, place.uop), given), x)
 
@@ -204,12 +203,6 @@ def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool
     Tensor([0, 1, 3], dtype=int32)
     """
     return x._lift(boundaries).searchsorted(x, right, out_int32=out_int32)
-
-
-def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
-    """`v` sums of the elements of `value` whose index is theirs."""
-    n = index.shape[0]
-    return reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, reshape(value, (n, 1))), (v,)), (v,))
 
 
 def _places(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:
@@ -304,12 +297,12 @@ def index_reduce(
     >>> Tensor([1.0, 2.0]).index_reduce(0, Tensor([0, 0]), Tensor([5.0, 7.0]), "amax")
     Tensor([7., 2.], dtype=float32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not x.ndim:
         flat = x.reshape(1).index_reduce(0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self)
         return flat.reshape(())
     index = index.reshape(-1)
-    wanted = (*x.shape[:at], index.shape[0], *x.shape[at + 1 :])
+    wanted = resized(x.shape, at, index.shape[0])
     if source.shape != wanted:
         raise ShapeError(
             f"index_reduce: an index of {index.shape[0]} needs a source of shape {wanted}, not {source.shape}"
@@ -346,8 +339,7 @@ def _triangle(name: str, lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
     s = x.shape
     if len(s) < 2:
         raise PositionError(f"needs two axes or more, not shape {s}")
-    row = broadcast(iota(s[-2], 0, 2), s[-2:])
-    column = broadcast(iota(s[-1], 1, 2), s[-2:])
+    row, column = numbered(s[-2:], 0), numbered(s[-2:], 1)
     diagonal = max(-most(s[-2]), min(diagonal, most(s[-1])))  # further off there is none, and sums may not fit int32
     edge = row + diagonal if diagonal else row
     keep = edge >= column if lower else column >= edge
@@ -457,7 +449,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     if len(dims) != 2:
         raise ShapeError(f"rot90: takes two axes, not {tuple(dims)}")
     a, b = axes_of(dims, x.ndim)
-    if axis_of(dims[0], x.ndim) != a:
+    if axis_in(dims[0], x) != a:
         a, b = b, a
     k %= 4
     if k == 2:

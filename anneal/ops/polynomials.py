@@ -161,8 +161,7 @@ def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
 def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
     if not is_tensor(x) and (is_bool(x) or not isinstance(x, (int, float))):
         raise DTypeError(f"{name}: x is a tensor, not {said(x)}")
-    out: Tensor = plain(x * 2.0 - 1.0, n)
-    return out
+    return plain(x * 2.0 - 1.0, n)  # type: ignore[no-any-return]
 
 
 (
@@ -231,8 +230,7 @@ def _rest(s: Any, w: Tensor) -> Tensor:
         total = total + rising * term * b
         rising = rising * (s + (2.0 * i + 1.0)) * (s + (2.0 * i + 2.0))
         term = term / (w * w)
-    out: Tensor = total
-    return out
+    return total  # type: ignore[no-any-return]
 
 
 @function(special=True, single=True)
@@ -323,5 +321,4 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
     total: Any = 0.25 * p * (p - 1) * math.log(math.pi)
     for j in range(p):
         total = (x - 0.5 * j).lgamma() + total
-    out: Tensor = total
-    return out
+    return total  # type: ignore[no-any-return]

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
-from anneal.ops.nodes import broadcast, expand, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink
+
+from anneal.ops.nodes import (  # isort: skip
+    Pairs, broadcast, expand, filled, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape,
+    shrink,
+)  # fmt: skip
 from anneal.ops.reduce import root, size_power
-from anneal.uop import Op, UOp, by_rule, const, dtypes
+from anneal.uop import Ints, Op, UOp, by_rule, const
 
 Sizes = int | Sequence[int]
-Ints = tuple[int, ...]
-Pairs = tuple[tuple[int, int], ...]
 AXES = {1: "n", 2: "h, w", 3: "d, h, w"}
 KERNEL = {1: "k", 2: "kh, kw", 3: "kd, kh, kw"}
 
@@ -154,12 +156,9 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> Tensor:
     k, s, _, d, sides = _pool_args(axes, x, kernel_size, stride, padding, ceil_mode, dilation)
-    u = whole = x._kept()
-    if any(side != (0, 0) for side in sides):
-        inside = pad(broadcast(const(dtypes.bool_, True), u.shape), sides)
-        u = inside.where(pad(u, sides), u.dtype.min)
-    top = _reduce_windows(windows_of(u, k, s, d), Op.MAX, axes, x.requires_grad)
-    return x._new(named("max_pool", top, whole, arguments=(k, s, d, sides)))
+    u = x._kept()
+    top = _reduce_windows(windows_of(filled(u, sides, u.dtype.min), k, s, d), Op.MAX, axes, x.requires_grad)
+    return x._new(named("max_pool", top, u, arguments=(k, s, d, sides)))
 
 
 max_pool1d, max_pool2d, max_pool3d = family(
@@ -267,15 +266,43 @@ avg_pool2d, avg_pool3d = family(
 )
 
 
-def _adaptive(axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
+def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
+    """The mean (ADD) or the largest (MAX) of each of `m` windows that cover an axis; `wants`: the latter's gradient."""
+    s = u.shape
+    n = s[axis]
+    lead, tail = s[:axis], s[axis + 1 :]
+    if n % m == 0:
+        chosen = reshape(u, (*lead, m, n // m, *tail))
+    else:
+        row, column = iota(m, 0, 2), numbered((m, n), 1)
+        first = row * n // m
+        last = (row * n + (n + m - 1)) // m
+        beyond = (column < broadcast(first, (m, n))) | (column >= broadcast(last, (m, n)))
+        full = (*lead, m, n, *tail)
+        beyond = reshape(beyond, (*[1] * axis, m, n, *[1] * len(tail)))
+        nothing = const(u.dtype, 0 if op is Op.ADD else u.dtype.min)
+        chosen = expand(beyond, full).where(nothing, expand(reshape(u, (*lead, 1, n, *tail)), full))
+    out = reduce_node(chosen, op, (axis + 1,), False)
+    if op is Op.MAX:
+        return first_of_largest(out, chosen, (axis + 1,)) if wants else out
+    if n % m == 0:
+        share: float = m / n
+        return out * share
+    return out / expand(reshape((last - first).cast(u.dtype), row_shape(m, axis, len(s))), out.shape)
+
+
+def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
     """The windows of adaptive pooling, one for each output: from floor(i n / m) up to ceil((i + 1) n / m), axis by
     axis.
     """
+    op = Op.MAX if "max" in name else Op.ADD
+    if op is Op.ADD:
+        need_float("x", x)
     if x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(f"x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
-    given = (size,) * axes if isinstance(size, int) else tuple(size)
+    given = (output_size,) * axes if isinstance(output_size, int) else tuple(output_size)
     if len(given) != axes or not all(m is None or (isinstance(m, int) and m > 0) for m in given):
-        raise ShapeError(f"output_size is a positive int or {axes} (None keeps an axis), not {size!r}")
+        raise ShapeError(f"output_size is a positive int or {axes} (None keeps an axis), not {output_size!r}")
     u = x._kept() if op is Op.MAX else x.uop
     for i, m in reversed(list(enumerate(given))):  # of equal ones the first, row by row, has the gradient
         axis = x.ndim - axes + i
@@ -287,40 +314,15 @@ def _adaptive(axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
     return x._new(u)
 
 
-def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
-    """The mean (ADD) or the largest (MAX) of each of `m` windows that cover an axis; `wants`: the latter's gradient."""
-    s = u.shape
-    n = s[axis]
-    lead, tail = s[:axis], s[axis + 1 :]
-    if n % m == 0:
-        blocks = reshape(u, (*lead, m, n // m, *tail))
-        out = reduce_node(blocks, op, (axis + 1,), False)
-        out = first_of_largest(out, blocks, (axis + 1,)) if wants else out
-        return out * (m / n) if op is Op.ADD else out
-    row, column = iota(m, 0, 2), broadcast(iota(n, 1, 2), (m, n))
-    first = row * n // m
-    last = (row * n + (n + m - 1)) // m
-    beyond = (column < broadcast(first, (m, n))) | (column >= broadcast(last, (m, n)))
-    full = (*lead, m, n, *tail)
-    shape = (*[1] * len(lead), m, n, *[1] * len(tail))
-    wide = expand(reshape(u, (*lead, 1, n, *tail)), full)
-    nothing = const(u.dtype, 0 if op is Op.ADD else u.dtype.min)
-    chosen = expand(reshape(beyond, shape), full).where(nothing, wide)
-    out = reduce_node(chosen, op, (axis + 1,), False)
-    out = first_of_largest(out, chosen, (axis + 1,)) if wants else out
-    if op is Op.MAX:
-        return out
-    count = reshape((last - first).cast(u.dtype), (*[1] * len(lead), m, *[1] * len(tail)))
-    return out / expand(count, out.shape)
-
-
-def _adaptive_avg(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
-    need_float("x", x)
-    return _adaptive(axes, x, output_size, Op.ADD)
-
-
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(
-    _adaptive_avg,
+(
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+) = family(
+    _adaptive,
     {
         "adaptive_avg_pool1d": """The mean of windows that make `output_size` of the last axis; see
     `adaptive_avg_pool2d`.
@@ -342,19 +344,6 @@ adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(
     >>> adaptive_avg_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
     (1, 1, 2, 2, 2)
     """,
-    },
-    functional=True,
-    method=False,
-)
-
-
-def _adaptive_max(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
-    return _adaptive(axes, x, output_size, Op.MAX)
-
-
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
-    _adaptive_max,
-    {
         "adaptive_max_pool1d": """The largest of windows that make `output_size` of the last axis.
 
     >>> from anneal.tensor import Tensor

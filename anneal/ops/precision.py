@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
 from anneal.ops.checks import is_tensor
-from anneal.runtime import Handle, here
+from anneal.runtime import Fun, Handle, here
 from anneal.uop import FITS, WRAPS, DType, Nodes, Op, UOp, const, dtypes, promote, users_frame
 from anneal.uop.sizes import Size, most
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 _FLOAT32 = dtypes.float32
 
 
@@ -145,11 +145,12 @@ def _fitted(name: str, device: str, d: DType, u: UOp) -> UOp:
     return UOp(Op.CAST, d, (u,), None, (FITS, name, WRAPS if here.warns else "") if device == HOST else None)
 
 
-def whole_product(name: str, device: str, a: UOp, b: UOp, terms: Size, made: Callable[[UOp, UOp], UOp]) -> UOp:
+def whole_product(name: str, device: str, src: Nodes, terms: Size, made: Callable[..., UOp]) -> UOp:
     """`made`, sums of so many products each: `whole` of 32 bits, what it is of other dtypes."""
-    if a.dtype.is_float or a.dtype.bits != 32:
-        return made(a, b)
-    return whole(name, device, (a, b), most(terms) * largest_of(a) * largest_of(b), made)
+    d = src[0].dtype
+    if d.is_float or d.bits != 32:
+        return made(*src)
+    return whole(name, device, src, most(terms) * math.prod(map(largest_of, src)), made)
 
 
 def kept(name: str, device: str, src: Nodes, made: Callable[..., UOp]) -> UOp:

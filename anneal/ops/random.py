@@ -13,10 +13,10 @@ from anneal.backend import HOST, Array, Place, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import Integer, deferred, family, function, need_float
-from anneal.ops.checks import int_args, need_tensor
-from anneal.ops.creation import arange
+from anneal.ops.checks import need_tensor
+from anneal.ops.creation import arange, sizes_given
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
-from anneal.ops.nodes import iota, reshape
+from anneal.ops.nodes import FLOAT32, INT32, iota, reshape
 from anneal.ops.precision import refused
 from anneal.runtime import Context, capturing, default_device, here
 from anneal.uop import DType, Ints, Op, UOp, dtypes
@@ -268,21 +268,14 @@ def words(shape: Ints, seed: Tensor, call: Tensor, count: int = 1) -> list[UOp]:
 def _unit(bits: UOp, dtype: DType) -> UOp:
     """Words as floats in [0, 1): as many leading bits as the dtype holds exactly (at most 24)."""
     keep = min(24, dtype.digits)
-    return ((bits >> (32 - keep)).cast(dtypes.float32) * 2.0**-keep).cast(dtype)
+    return ((bits >> (32 - keep)).cast(FLOAT32) * 2.0**-keep).cast(dtype)
 
 
 def _float_dtype(dtype: DTypeLike | None) -> DType:
-    d = dtypes.float32 if dtype is None else as_dtype(dtype)
+    d = FLOAT32 if dtype is None else as_dtype(dtype)
     if not d.is_float:
         raise DTypeError(f"makes floats, not {d.name}; use randint for integers")
     return d
-
-
-def _shape(shape: Sequence[Any]) -> Ints:
-    out = int_args(shape)
-    if any(n < 0 for n in out):
-        raise ShapeError(f"sizes may not be negative: {out}")
-    return out
 
 
 def _device(device: str | None) -> str:
@@ -298,7 +291,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
     dtypes.uint32
     """
     device = _device(device)
-    return fresh(_bits(_shape(shape), device, generator), device)
+    return fresh(_bits(sizes_given(shape), device, generator), device)
 
 
 # -- distributions --------------------------------------------------------------------------------------------------
@@ -320,7 +313,7 @@ def uniform(
     >>> Tensor.uniform(2, low=3.0, high=3.0)
     Tensor([3., 3.], dtype=float32)
     """
-    d, size, device = _float_dtype(dtype), _shape(shape), _device(device)
+    d, size, device = _float_dtype(dtype), sizes_given(shape), _device(device)
     drawn = _uniform(*key(size, device, generator), size, d, low, high)
     return fresh(drawn.uop, device, True) if requires_grad else drawn
 
@@ -350,7 +343,7 @@ def normal(
     """
     if not std >= 0:
         raise ShapeError(f"normal: the standard deviation is 0 or more, not {std}")
-    d, size, device = _float_dtype(dtype), _shape(shape), _device(device)
+    d, size, device = _float_dtype(dtype), sizes_given(shape), _device(device)
     drawn = _normal(*key(size, device, generator, 2), size, d, mean, std)
     return fresh(drawn.uop, device, True) if requires_grad else drawn
 
@@ -358,7 +351,7 @@ def normal(
 @deferred
 def _normal(seed: Tensor, call: Tensor, shape: Ints, d: DType, mean: float, std: float) -> Tensor:
     a, b = words(shape, seed, call, 2)
-    f = dtypes.float32
+    f = FLOAT32
     # 1 - u lies in (0, 1], so the logarithm is finite.
     radius = Op.SQRT(Op.LOG(1.0 - _unit(a, f)) * (-2.0 * std * std))
     u = radius * Op.COS(_unit(b, f) * (2 * np.pi))
@@ -428,12 +421,12 @@ def randint(
     span = high - low
     if not 0 < span <= 1 << 32:
         raise ShapeError(f"randint: the range [{low}, {high}) must hold between 1 and 2**32 integers")
-    d = dtypes.int32 if dtype is None else as_dtype(dtype)
+    d = INT32 if dtype is None else as_dtype(dtype)
     least, most_ = (-(1 << d.digits), 1 << d.digits) if d.is_float else (int(d.min), int(d.max))
     if low < least or high - 1 > most_:
         raise DTypeError(f"randint: {d.name} cannot hold every integer of [{low}, {high})")
     device = _device(device)
-    bits = _bits(_shape((tuple(shape if size is None else size),)), device, generator)
+    bits = _bits(sizes_given((tuple(shape if size is None else size),)), device, generator)
     u = (bits if span == 1 << 32 else bits % span).cast(d)
     return fresh(u + low if low else u, device)
 
@@ -450,7 +443,7 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
             raise ShapeError(f"bernoulli: p lies in 0 to 1, not {p}")
         return (rand(*shape, device=device, generator=generator) < p).float()
     chances = need_tensor("p, unless it is a number,", p).detach()
-    drawn = (rand(*chances.shape, device=chances.device, generator=generator) < chances).uop.cast(dtypes.int32)
+    drawn = (rand(*chances.shape, device=chances.device, generator=generator) < chances).uop.cast(INT32)
     right = ((chances >= 0) & (chances <= 1)).uop
     drawn = refused("bernoulli", chances.device, drawn, right, "p lies in 0 to 1; these do not")
     return chances._new_plain(drawn.cast(chances.dtype))  # type: ignore[no-any-return]
@@ -465,13 +458,13 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
     [0, 1, 2, 3]
     """
     device = _device(device)
-    keys = UOp(Op.BITCAST, dtypes.int32, (_bits(_shape((n,)), device, generator),))
-    return fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
+    keys = UOp(Op.BITCAST, INT32, (_bits(sizes_given((n,)), device, generator),))
+    return fresh(UOp(Op.ARGSORT, INT32, (keys,)), device)
 
 
 def _gumbel(shape: Ints, device: str, generator: Generator | None) -> Tensor:
     """-log(-log(u)) with u strictly between 0 and 1."""
-    u = _unit(_bits(shape, device, generator), dtypes.float32) + 2.0**-25
+    u = _unit(_bits(shape, device, generator), FLOAT32) + 2.0**-25
     return fresh(-Op.LOG(-Op.LOG(u)), device)
 
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_of
-from anneal.ops.elementwise import beside, choose, floats_of, real_node
+from anneal.ops.checks import Axes, axes_of, axis_in
+from anneal.ops.elementwise import beside, choose, floats_of, real_node, sloped, unary
 from anneal.ops.logic import truth
 from anneal.ops.made import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
 from anneal.ops.precision import largest_of, power, whole
-from anneal.uop import Op, UOp, by_rule
+from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
-
-Axes = int | Sequence[int] | None
-
-# `axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
-# Sums and products of bools and of integers below 32 bits are int32, or int64 where they may not fit; means of integers
-# are float32.
 
 
 def reduced(x: Tensor, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
@@ -44,6 +38,11 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
     count = math.prod([most(s[a]) for a in axes_of(axis, len(s))])
     top = largest_of(u)
     return x._new(whole(name, x.device, (u,), top * count if op is Op.ADD else power(top, count), made))
+
+
+# `axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
+# Sums and products of bools and of integers below 32 bits are int32, or int64 where they may not fit; means of integers
+# are float32.
 
 
 @function(autocast="float32", neutral=0, array_api=True)
@@ -228,11 +227,11 @@ def root(x: Tensor, p: float) -> Tensor:
     """The p-th root of what is not negative, with slope 0 at 0: the lengths of vectors, where all lie in
     one point.
     """
-    length = x.sqrt() if p == 2 else x ** (1.0 / p)
+    length = unary(x, Op.SQRT) if p == 2 else x ** (1.0 / p)
     zero = length.eq(0.0)
     safe = choose(zero, 1.0, x)
-    slope = choose(zero, 0.0, 0.5 / safe.sqrt() if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
-    return x._new(by_rule("slope", length.uop, x.uop, slope.uop))
+    slope = choose(zero, 0.0, 0.5 / unary(safe, Op.SQRT) if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
+    return sloped(length, x, slope)
 
 
 def size_power(x: Tensor, p: float) -> Tensor:
@@ -240,8 +239,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     size = x.abs()
     zero = size.eq(0.0)
     slope = choose(zero, 0.0, x.sign() * choose(zero, 1.0, size) ** (p - 1.0) * p)
-    value = size**p
-    return x._new(by_rule("slope", value.uop, x.uop, slope.uop))
+    return sloped(size**p, x, slope)
 
 
 @function(autocast="float32", single=True)
@@ -354,7 +352,7 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
 def _soft(name: str, logs: bool, x: Tensor, axis: int | None, dtype: DTypeLike | None) -> Tensor:
     at = -1 if axis is None else axis
     floats = floats_of(x) if dtype is None else x.cast(dtype)
-    place = axis_of(at, floats.ndim)
+    place = axis_in(at, floats)
     if not floats.ndim:
         return floats * 0.0 if logs else floats * 0.0 + 1.0
     if 0 in floats.shape:

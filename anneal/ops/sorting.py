@@ -11,19 +11,19 @@ import numpy as np
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, said
-from anneal.ops.elementwise import choose, floats_of
+from anneal.ops.checks import Axes, axes_of, axis_in, is_bool, is_tensor, said
+from anneal.ops.elementwise import choose, floats_of, standing_for
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
-from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, inverse, keys, permute, reshape, sorted_places
-from anneal.ops.precision import kept
-from anneal.ops.reduce import Axes
-from anneal.uop import Op, UOp, by_rule, const, dtypes
 
-_INT32 = dtypes.int32
-# The k largest of a row are looked for by blocks where there are that many times more elements.
-_BLOCKED = 32
+from anneal.ops.nodes import (  # isort: skip
+    COUNTED, INT32, broadcast, first_by_blocks, keys, moved, permute, reshape, sorted_places, sum_into,
+)  # fmt: skip
+from anneal.ops.precision import kept
+from anneal.uop import const
+
+_BLOCKED = 32  # the k largest of a row are looked for by blocks where there are that many times more elements
 # How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
 _BETWEEN: dict[str, Callable[[float, int], float]] = {
     "linear": lambda part, low: part,
@@ -46,16 +46,14 @@ def argsort(x: Tensor, dim: int | None = None, descending: bool = False, stable:
     >>> Tensor([3, 1, 2]).argsort()
     Tensor([1, 2, 0], dtype=int32)
     """
-    return _first_places(x, axis_of(-1 if dim is None else dim, x.ndim), descending)
+    return _first_places(x, axis_in(-1 if dim is None else dim, x), descending)
 
 
 def _first_places(x: Tensor, at: int, descending: bool, first: int | None = None) -> Tensor:
     ranked = keys(x._kept(), descending)
     if not ranked.shape:
-        return x._new_plain(const(_INT32, 0))
-    order = [i for i in range(len(ranked.shape)) if i != at] + [at]
-    place = sorted_places(permute(ranked, order), first)
-    return x._new_plain(permute(place, inverse(order)))
+        return x._new_plain(const(INT32, 0))
+    return x._new_plain(moved(sorted_places(moved(ranked, at, -1), first), -1, at))
 
 
 @function
@@ -68,7 +66,7 @@ def sort(x: Tensor, dim: int | None = None, descending: bool = False, stable: bo
     >>> Tensor([3, 1, 2]).sort(descending=True)
     ValuesIndices(values=Tensor([3, 2, 1], dtype=int32), indices=Tensor([0, 2, 1], dtype=int32))
     """
-    at = axis_of(-1 if dim is None else dim, x.ndim)
+    at = axis_in(-1 if dim is None else dim, x)
     order = x.argsort(at, descending)
     return ValuesIndices(gathered(x, at, order.uop), order)
 
@@ -83,7 +81,7 @@ def topk(x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted
     >>> Tensor([3.0, 1.0, 2.0]).topk(2)
     ValuesIndices(values=Tensor([3., 2.], dtype=float32), indices=Tensor([0, 2], dtype=int32))
     """
-    at = axis_of(-1 if dim is None else dim, x.ndim)
+    at = axis_in(-1 if dim is None else dim, x)
     n = x.shape[at] if x.ndim else 1
     if not 0 <= k <= n:
         raise ShapeError(f"topk: k must be 0 to {n} for axis {at} of shape {x.shape}, not {k}")
@@ -158,8 +156,8 @@ def _shared(rows: Tensor, value: Tensor) -> Tensor:
         return value
     picked = value.detach().unsqueeze(-1)
     hit = rows.eq(picked) | (rows.isnan() & picked.isnan())
-    same = choose(hit, rows, 0.0).sum(-1) / hit.sum(-1).cast(rows.dtype)
-    return value._new(by_rule("equal", value.uop, same.uop))
+    same = choose(hit, rows, 0.0).sum(-1) / hit.sum(-1).cast(rows.uop.dtype)
+    return standing_for(value, same)
 
 
 median, nanmedian = family(
@@ -263,7 +261,7 @@ def quantiles(x: Tensor, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bo
     for share in shares:
         place = share * last if is_tensor(last) else (rows[..., :1].isnan() * 0 + last) * share
         low = place.detach().floor()
-        below, above = [taken(rows, taken(order, e.cast(_INT32))) for e in (low, place.detach().ceil())]
+        below, above = [taken(rows, taken(order, e.cast(INT32))) for e in (low, place.detach().ceil())]
         out.append(from_rows(x, _between(below, above, place - low, low, interpolation).squeeze(-1), axis, keepdim))
     one = q.ndim == 0 if is_tensor(q) else isinstance(q, (int, float))
     return out[0] if one else join([part.unsqueeze(0) for part in out], 0)
@@ -306,14 +304,10 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
         raise ShapeError(f"bincount: minlength must not be negative, not {minlength}")
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"bincount: weights have the shape of the elements, {x.shape}, not {weights.shape}")
-    places = x.uop.cast(_INT32)
-
-    def made(each: UOp) -> UOp:
-        return reshape(UOp(Op.SCATTER_ADD, each.dtype, (places, reshape(each, (n, 1))), (minlength,)), (minlength,))
-
+    places = x.uop.cast(INT32)
     if weights is None:
-        return x._new_plain(made(broadcast(const(_INT32, 1), (n,))))
-    return weights._new(kept("bincount", x.device, (weights.uop,), made))
+        return x._new_plain(sum_into(places, broadcast(const(INT32, 1), (n,)), minlength))
+    return weights._new(kept("bincount", x.device, (weights.uop,), lambda each: sum_into(places, each, minlength)))
 
 
 @function
@@ -354,12 +348,12 @@ def searchsorted(
         return ((x <= wide if right else x < wide) | wide.ne(wide)).sum(-1)  # nan comes last
     flat = v.reshape(-1) if x.ndim == 1 else v
     nan = flat.ne(flat)
-    place = (nan & False).cast(_INT32)
+    place = (nan & False).cast(INT32)
     step = 1 << n.bit_length() - 1
     while step:  # so many elements further on, as long as what lies before is still smaller
         last = place + (step - 1)
         key = taken(x, last)
         smaller = (key <= flat if right else key < flat) | nan
-        place = place + (smaller & (last < n)).cast(_INT32) * step
+        place = place + (smaller & (last < n)).cast(INT32) * step
         step >>= 1
     return place.reshape(v.shape)

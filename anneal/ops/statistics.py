@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 from anneal.errors import DTypeError, PositionError, SettingError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, said, whole
-from anneal.ops.elementwise import beside, choose, floats_of, real_node
+from anneal.ops.checks import Axes, axes_of, axis_in, broadcast_shapes, is_tensor, need_axes, said, whole
+from anneal.ops.elementwise import beside, choose, floats_of, real_node, standing_for
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, iota, row_shape
-from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, quantiles, taken
-from anneal.uop import by_rule, const, dtypes
+from anneal.uop import const, dtypes
 
 _CDIST_MODES = "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"
 
@@ -57,8 +56,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_
         return out
     # of equal largest differences each has the whole gradient, as in torch
     size = apart.abs()
-    same = choose(size.eq(size.amax(-1, True).detach()), size, 0.0).sum(-1)
-    return out._new(by_rule("equal", out.uop, same.uop))
+    return standing_for(out, choose(size.eq(size.amax(-1, True).detach()), size, 0.0).sum(-1))
 
 
 @function(functional=True, method=False)
@@ -244,7 +242,7 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int =
     """
     if edge_order not in (1, 2):
         raise ShapeError(f"gradient: edge_order is 1 or 2, not {edge_order}")
-    axes = axes_of(dim, x.ndim) if dim is None or isinstance(dim, int) else [axis_of(d, x.ndim) for d in dim]
+    axes = axes_of(dim, x.ndim) if dim is None or isinstance(dim, int) else [axis_in(d, x) for d in dim]
     if len(set(axes)) < len(axes):
         raise ShapeError(f"gradient: an axis is named twice in dim={dim}")
     many = isinstance(spacing, (list, tuple))
@@ -267,22 +265,23 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
         gaps = x._lift(spacing if is_tensor(spacing) else float(spacing)).reshape([1] * x.ndim)
         gaps = gaps.expand(row_shape(n - 1, at, x.ndim))
 
-    def cut(t: Tensor, begin: int, end: int) -> Tensor:
-        return slice_axis(t, at, begin, end)
+    ratio = x.diff(dim=at) / gaps
 
-    rises = x.diff(dim=at)
-    ratio = rises / gaps
+    def cut(begin: int, end: int) -> tuple[Tensor, Tensor]:
+        return slice_axis(ratio, at, begin, end), slice_axis(gaps, at, begin, end)
+
+    def edge(i: int, beside: int) -> Tensor:
+        slope, a = cut(i, i + 1)
+        if edge_order == 1:
+            return slope
+        following, b = cut(beside, beside + 1)
+        return slope + (slope - following) * a / (a + b)
+
     parts = []
     if n > 2:  # in the middle, each side's slope weighs by the other side's gap
-        a, b = cut(gaps, 0, n - 2), cut(gaps, 1, n - 1)
-        parts = [(cut(ratio, 0, n - 2) * b + cut(ratio, 1, n - 1) * a) / (a + b)]
-    first, last = cut(ratio, 0, 1), cut(ratio, n - 2, n - 1)
-    if edge_order == 2:
-        a, b = cut(gaps, 0, 1), cut(gaps, 1, 2)
-        first = first + (first - cut(ratio, 1, 2)) * a / (a + b)
-        a, b = cut(gaps, n - 2, n - 1), cut(gaps, n - 3, n - 2)
-        last = last + (last - cut(ratio, n - 3, n - 2)) * a / (a + b)
-    return first.cat(*parts, last, dim=at)
+        (before, a), (after, b) = cut(0, n - 2), cut(1, n - 1)
+        parts = [(before * b + after * a) / (a + b)]
+    return edge(0, 1).cat(*parts, edge(n - 2, n - 3), dim=at)
 
 
 @function
@@ -295,7 +294,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
     >>> Tensor([3, 1, 2]).kthvalue(2)
     ValuesIndices(values=Tensor(2, dtype=int32), indices=Tensor(2, dtype=int32))
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not x.ndim:
         one, where = x.reshape(1).kthvalue(k, 0)
         return ValuesIndices(one.reshape(()), where.reshape(()))
@@ -326,7 +325,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     >>> Tensor([3, 1, 3, 2]).mode().values.item()
     3
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if not x.ndim:
         return ValuesIndices(x, x._new_plain(const(dtypes.int32, 0)))
     if x.shape[at] == 0:
@@ -374,7 +373,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     Tensor([[0.6, 0.8],
             [0.3, 0.4]], dtype=float32)
     """
-    at = axis_of(dim, x.ndim)
+    at = axis_in(dim, x)
     if maxnorm < 0:
         raise ShapeError(f"renorm: maxnorm must not be negative, not {maxnorm}")
     size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
@@ -404,7 +403,7 @@ def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int =
 
 
 def _trapezoids(t: Tensor, x: Any, dx: Number, dim: int) -> Tensor:
-    at = axis_of(dim, t.ndim)
+    at = axis_in(dim, t)
     need_axes(t.shape)
     n = t.shape[at]
     y = floats_of(t)
