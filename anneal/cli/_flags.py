@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import ParameterInfo
 
 from anneal import files, settings
-from anneal.cli._output import be_quiet, message
+from anneal.cli._output import be_quiet, data, json_report, message
 from anneal.errors import AnnealError, DataError, SettingError, UserError
 from anneal.names import METHODS, OPS, OTHERS, PASSES, STATICS
 from anneal.training import MODELS, check_model, suggest
@@ -303,6 +304,30 @@ Inputs = Annotated[
     option("Values of an input; NAME=random or no value: random.", "NAME=FILE.npy", "--input", callback=openable),
 ]
 Sizes = Annotated[list[str] | None, option("Value of a symbolic size; default: 1.", "NAME=N", "--size")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """The flags of what prints results: the last in each command's help."""
+
+    quiet: Quiet = False  # whose callback does all
+    as_json: Json = False
+
+    def tell(self, record: Any, *lines: object) -> None:
+        """Print the record as JSON, if that is asked for, else the lines."""
+        if self.as_json:
+            json_report(record)
+        else:
+            for line in lines:
+                data(str(line))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDevice:
+    """The flags of what runs on a device, where they stand before those of `Reporting`."""
+
+    device: DeviceFlag = None
+    adapter: AdapterFlag = None
 
 
 # -- checks of what was given ------------------------------------------------------------------------------------------

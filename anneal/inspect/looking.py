@@ -9,19 +9,21 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from anneal.codegen import Target, generate, opts_text
+from anneal.backend import AnyDevice
+from anneal.codegen import Target, generate, kernel_info, opts_text
 from anneal.errors import AnnealError, DataError
 from anneal.frozen import frozen
-from anneal.inspect.derivations import KernelTexts, launch
+from anneal.inspect.derivations import KernelText, KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
-from anneal.inspect.kernel_list import kernel_calls, lines_of, refusals
+from anneal.inspect.kernel_list import KernelCall, kernel_calls, lines_of, refusals
 from anneal.rewrite import Event, Listed, explain
+from anneal.runtime import Times
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.training import suggest
@@ -56,13 +58,20 @@ class Looked:
         self._texts, self._target = KernelTexts(sink, cost_model, target), target
         self._passes: dict[int | None, list[PassGraph]] = {}
 
+    def calls(self, text: Callable[[UOp], str] | None) -> list[KernelCall]:
+        """The launches in order, with the text that `text` gives for a kernel (see `kernel_calls`)."""
+        return kernel_calls(self.plan, self._origins, text)
+
+    def text(self, number: int) -> KernelText:
+        """The text of launch `number`, line by line. Raises UserError for one that the plan does not have."""
+        return self._texts.text(number)
+
     def graph(self) -> dict[str, Any]:
         """The nodes, the names of the launches, and the names of the passes."""
-        calls = kernel_calls(self.plan, self._origins, lambda _: "")
         return {
             "model": self.model,
             "nodes": graph_nodes(self.sink, self.plan, self.fired),
-            "kernels": [{"name": k.name, "label": k.label, "phase": k.phase} for k in calls],
+            "kernels": [{"name": k.name, "label": k.label, "phase": k.phase} for k in self.calls(_unread)],
             "passes": passes(),
         }
 
@@ -89,7 +98,7 @@ class Looked:
         """The launches in order."""
         return {
             "model": self.model,
-            "kernels": kernel_calls(self.plan, self._origins, lambda _: ""),
+            "kernels": self.calls(_unread),
             "refusals": refusals(self.sink, self.cost_model),
             "memory": memory_plan(self.plan),
         }
@@ -99,7 +108,7 @@ class Looked:
         call = launch(self.sink, self.cost_model, number)
         text, error = None, ""
         try:
-            text = self._texts.text(number)
+            text = self.text(number)
         except AnnealError as e:  # a dtype that WGSL or C does not have
             error = str(e)
         return {"text": text, "error": error, "launch": launch_facts(call.kernel.sink, self._target)}
@@ -113,6 +122,11 @@ class Looked:
     def lines(self) -> set[tuple[str, int]]:
         """The lines that the nodes come from, each as a file and a number."""
         return {(x.file, x.line) for x in lines_of(self._origins)}
+
+
+def _unread(_: UOp) -> str:
+    """The text of a kernel for who does not read it."""
+    return ""
 
 
 def plain(value: Any) -> Any:
@@ -253,6 +267,33 @@ def chrome_trace(
             add("bytes", "C", 0, {"temporaries and results": live[n]}, ts=at)
         at += took
     return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def plan_trace(title: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """`chrome_trace` of a plan, by the answer `kernels` with its times."""
+    times = answer["times"]
+    launches = [{**k, **t} for k, t in zip(answer["kernels"], times["kernels"], strict=True)]
+    return chrome_trace(title, launches, times["device"], answer["memory"]["live"])
+
+
+def timed_launches(plan: Plan, times: Times, device: AnyDevice, opts: Iterable[str]) -> dict[str, Any]:
+    """The times of a plan and its launches on a device, as `anneal kernels --time --json` has them; `opts` are the
+    launches'."""
+    launches = []
+    for call, each, share, opt in zip(plan.calls, times.each, times.share, opts, strict=True):
+        info, seconds = kernel_info(call.kernel.sink), max(each.median, 1e-12)
+        launches.append(
+            {
+                "seconds": each.median, "low": each.low, "high": each.high, "share": share,
+                "gflops": info.flops / seconds / 1e9, "gbs": (info.bytes_read + info.bytes_written) / seconds / 1e9,
+                "opts": opt,
+            }
+        )  # fmt: skip
+    kernels, run = [None if x is None else x.median for x in (times.kernels, times.run)]
+    return {
+        "device": device.name, "adapter": device.adapter, "seconds": kernels, "plan_seconds": run,
+        "times": times.summary(), "kernels": launches,
+    }  # fmt: skip
 
 
 def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from anneal import files
-from anneal.backend import AnyDevice, Storage, get_device
-from anneal.codegen import kernel_info
+from anneal.backend import Storage, get_device
 from anneal.errors import DataError, UserError
 from anneal.frozen import frozen
 from anneal.inspect.kernel_list import c_target, lines_of
-from anneal.inspect.looking import Looked, plain
+from anneal.inspect.looking import Looked, plain, timed_launches
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Launch, Meter, metered
 from anneal.runtime.profile import aligned
@@ -197,7 +196,10 @@ class PlanRecording:
             plan = self.plans[number]
             self._measured(plan, of)
             if plan.looked and self._times:
-                kernels = {**plan.answer("kernels"), "times": self._report(of, get_device(plan.device))}
+                device, times = get_device(plan.device), self.meter.tracks[of].times()
+                opts = (device.compile(call.kernel.sink).opts for call in of.calls)
+                timed = None if times.kernels is None else timed_launches(of, times, device, opts)
+                kernels = {**plan.answer("kernels"), "times": timed}
                 plan.packed = {**plan.packed, "kernels": zlib.compress(_json(kernels), 1)}
 
     def _measured(self, plan: RecordedPlan, of: Plan) -> None:
@@ -212,27 +214,6 @@ class PlanRecording:
         plan.packed = {name: zlib.compress(_json(value), 1) for name, value in self._answers(looked).items()}
         plan.looked = True
         self.events.clear()
-
-    def _report(self, plan: Plan, device: AnyDevice) -> dict[str, Any] | None:
-        """The times of the launches, as `anneal kernels --time --json` has them; None where kernels were not timed."""
-        times = self.meter.tracks[plan].times()
-        if times.kernels is None:
-            return None
-        launches = []
-        for call, each, share in zip(plan.calls, times.each, times.share, strict=True):
-            info, seconds = kernel_info(call.kernel.sink), max(each.median, 1e-12)
-            launches.append(
-                {
-                    "seconds": each.median, "low": each.low, "high": each.high, "share": share,
-                    "gflops": info.flops / seconds / 1e9, "gbs": (info.bytes_read + info.bytes_written) / seconds / 1e9,
-                    "opts": device.compile(call.kernel.sink).opts,
-                }
-            )  # fmt: skip
-        return {
-            "seconds": times.kernels.median, "plan_seconds": times.run.median if times.run is not None else None,
-            "times": times.summary(), "device": device.name, "adapter": device.adapter,
-            "kernels": launches,
-        }  # fmt: skip
 
     def _answers(self, looked: Looked) -> dict[str, Any]:
         found: dict[str, Any] = {"graph": looked.graph(), "kernels": looked.kernels(), "passes": looked.passes()}

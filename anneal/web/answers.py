@@ -96,11 +96,9 @@ class Answers:
     def trace(self, q: dict[str, Any]) -> Any:
         """The times of a recorded plan's launches, as a trace for Perfetto."""
         found = self._looked(q).kernels()
-        times = found.get("times")
-        if times is None:
+        if found.get("times") is None:
             raise UserError("nothing was timed here; measure the times first")
-        launches = [{**k, **t} for k, t in zip(found["kernels"], times["kernels"], strict=True)]
-        return inspect.chrome_trace(found["model"], launches, times["device"], found["memory"]["live"])
+        return inspect.plan_trace(found["model"], found)
 
     # -- ops
 

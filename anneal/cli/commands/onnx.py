@@ -86,9 +86,9 @@ def _print(found: Description, cost: dict[str, Any] | str) -> None:
 def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str) -> dict[str, Any] | str:
     """The cost of a run, or why it is not known: a size is open, or weights are missing."""
     from anneal.backend import planned_cost_model
-    from anneal.inspect import kernel_calls
+    from anneal.codegen import kernel_info
     from anneal.onnx import load
-    from anneal.schedule import graph, origins, plan_for
+    from anneal.schedule import graph, plan_for
     from anneal.tensor import Tensor, tree_leaves
 
     known = _sizes(sizes)
@@ -104,15 +104,10 @@ def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str
     outputs = [t.uop for t in tree_leaves(results) if isinstance(t, Tensor)]
     if not outputs:
         return "no device computes its outputs"
-    sink = graph(outputs)
-    plan, _, _ = plan_for(sink, planned_cost_model(device))
-    calls = kernel_calls(plan, origins(sink), lambda _: "")  # nobody reads the kernels' text
-    return {
-        "device": device,
-        "kernels": len(calls),
-        "flops": sum(k.flops for k in calls),
-        "bytes": sum(k.bytes for k in calls),
-    }
+    calls = plan_for(graph(outputs), planned_cost_model(device))[0].calls
+    costs = [kernel_info(call.kernel.sink) for call in calls]
+    nbytes = sum(k.bytes_read + k.bytes_written for k in costs)
+    return {"device": device, "kernels": len(calls), "flops": sum(k.flops for k in costs), "bytes": nbytes}
 
 
 def _open_sizes(info: ValueInfo) -> list[tuple[str, ...]]:

@@ -94,7 +94,7 @@ def record(task: _Task) -> None:
 
 
 def _tell(task: _Task, state: PlanRecording) -> None:
-    from anneal.inspect import chrome_trace
+    from anneal.inspect import plan_trace
 
     if task.output is not None:
         state.save(task.output)
@@ -103,10 +103,7 @@ def _tell(task: _Task, state: PlanRecording) -> None:
         for plan in state.plans:
             answer = plan.answer("kernels")
             if answer["times"] is not None:
-                launches = [{**k, **t} for k, t in zip(answer["kernels"], answer["times"]["kernels"], strict=True)]
-                found = chrome_trace(
-                    f"{state.name} plan {plan.number}", launches, plan.device, answer["memory"]["live"]
-                )
+                found = plan_trace(f"{state.name} plan {plan.number}", answer)
                 events += [{**e, "pid": plan.number + 1} for e in found["traceEvents"]]
         flags.write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
     if task.as_json:
