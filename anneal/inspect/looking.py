@@ -270,7 +270,7 @@ def chrome_trace(
 
 
 def plan_trace(title: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """`chrome_trace` of a plan, by the answer `kernels` with its times."""
+    """`chrome_trace`, called `title`, of a plan, by its `answer` to `Looked.kernels` with the times beside it."""
     times = answer["times"]
     launches = [{**k, **t} for k, t in zip(answer["kernels"], times["kernels"], strict=True)]
     return chrome_trace(title, launches, times["device"], answer["memory"]["live"])
