@@ -6,7 +6,6 @@ A name is documented once, on the page of its family; a room that has it too lis
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -161,12 +160,8 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
 def _names(module: ModuleType) -> Iterator[str]:
     if module.__name__ == "anneal.front":
         yield from (name for name in dir(module) if not name.startswith("_"))
-    elif hasattr(module, "__all__"):
-        yield from module.__all__
-    elif hasattr(module, "__path__"):  # a front door without a list has what it imports, now or later
-        for node in ast.walk(ast.parse(inspect.getsource(module))):
-            if isinstance(node, ast.ImportFrom) and node.module != "anneal.doors" and node.module[:6] == "anneal":
-                yield from (name.asname or name.name for name in node.names if name.name != "*")
+    else:
+        yield from getattr(module, "__all__", ())
 
 
 def _documented_by_its_object(value: Any) -> bool:

@@ -39,3 +39,9 @@ if TYPE_CHECKING:
     )
 else:
     __getattr__ = opened_later(__name__)
+
+__all__ = [
+    "CIFAR10", "DRAWING", "MODELS", "SPEAKING", "Checkpoint", "Example", "Images", "TokenFiles", "Trainable",
+    "Training", "check_model", "cifar10", "decayed", "downloads", "examples_folder", "grid", "half_blocks", "images",
+    "load_example", "load_module", "main", "png", "shades", "shapes", "suggest", "told", "write_tokens",
+]  # fmt: skip
