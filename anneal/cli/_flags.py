@@ -258,9 +258,9 @@ def option(about: str, metavar: str = "FILE", *names: str, default: Any = ..., *
     return typer.Option(default, *names, metavar=metavar, help=about, **how)
 
 
-def switch(name: str, about: str) -> Any:
-    """The option that is there or not."""
-    return typer.Option(..., name, help=about)
+def switch(name: str, about: str, default: Any = ...) -> Any:
+    """The option that is there or not, or one of a few words."""
+    return typer.Option(default, name, help=about)
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", callback=_hush, help="Print only results and errors, no progress.")]

@@ -56,7 +56,7 @@ __all__ = [
     "TensorStatistics", "TextLine", "Worked", "advice", "after_pass", "batching", "c_target", "check",
     "check_gradients", "chrome_trace", "cpu", "error_bounds", "example_of", "firings", "graph_nodes", "kernel_calls",
     "kernel_pass_graphs", "kernel_text", "label_of", "launch", "launch_facts", "memory_plan", "need_adapter", "nodes",
-    "numerics", "of_line", "op_rules", "pass_graphs", "passes", "placed", "plain", "plan_trace", "random_input", "recording",
-    "refusals", "replayed", "repro_of", "statistics_of", "step_graph", "survey", "tensor_file", "tensor_methods", "timed_launches",
-    "traced_model", "under_check", "versions", "wgsl_for", "worked",
+    "numerics", "of_line", "op_rules", "pass_graphs", "passes", "placed", "plain", "plan_trace", "random_input",
+    "recording", "refusals", "replayed", "repro_of", "statistics_of", "step_graph", "survey", "tensor_file",
+    "tensor_methods", "timed_launches", "traced_model", "under_check", "versions", "wgsl_for", "worked",
 ]  # fmt: skip
