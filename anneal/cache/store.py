@@ -226,7 +226,7 @@ def prune(where: Path, max_bytes: int | None = None, older_than: float | None = 
     other files are not touched.
     """
     now = time.time()
-    kept: list[tuple[float, int, str]] = []
+    kept = []
     gone = freed = stuck = 0
 
     def remove(path: str, size: int) -> None:
@@ -318,7 +318,7 @@ def sources(folder: str, ends: tuple[str, ...]) -> list[tuple[str, float]]:
     """The files below `folder` with these endings, with their times, in an order that does not depend on the file
     system.
     """
-    out: list[tuple[str, float]] = []
+    out = []
     with os.scandir(folder) as found:
         for e in sorted(found, key=lambda e: e.name):
             if e.name.endswith(ends):

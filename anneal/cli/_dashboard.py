@@ -199,7 +199,7 @@ def frame(start: Start, made: Progress, width: int, height: int, said: list[str]
     if room < 6:  # a low terminal: the curve and the essential
         below = below[: max(0, height - 9 - len(end))]
         room = height - 3 - len(below) - len(end)
-    top: list[Text] = []
+    top = []
     painted = phase_colours()
     if room >= 3:
         count = len(made.losses)

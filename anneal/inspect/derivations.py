@@ -152,7 +152,7 @@ def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
     >>> any(rule.rule.endswith("-> g * (1 - y * y)") for rule in made_by(events).values())
     True
     """
-    made: dict[UOp, FiredRule] = {}
+    made = {}
     given: dict[UOp, set[UOp]] = {}  # what was contributed to the cotangent of a node so far
     for e in fired:
         rule = FiredRule(e.rule, e.table, e.place, e.pass_name)
@@ -297,7 +297,7 @@ def _count_all(
     A node that comes from nowhere in particular belongs to what is `made` of it in the end, or else to the nodes
     `otherwise`.
     """
-    of: dict[UOp, frozenset[int]] = dict(made)
+    of = dict(made)
     for e in reversed(events):
         if not of.get(e.before):
             of[e.before] = derived.of(e.before, within).nodes
@@ -418,7 +418,7 @@ def _said(
 ) -> dict[int, list[UOp | None]]:
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
-    found: dict[int, list[UOp | None]] = {}
+    found = {}
     at = len(text) - 1  # the bracket that closes the function
     in_c = target.dialect == "c"
     parts, begins = in_c or len(bodies) > 1, "  for (long at = " if in_c else "  if ((at >= "

@@ -157,7 +157,7 @@ def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> S
     with settings.override(device=device), progress.work(f"tracing {model}"):
         if model.endswith(".onnx"):
             return traced_run(Path(model), batch)
-        example: Any = load_example(model)
+        example = load_example(model)
         make = partial(example.make, steps=example.STEPS, seed=1, lr=example.LR)
         with init.blank():  # some read files to learn, and none to be looked at
             return step_graph(model, getattr(example, "outline", make)(batch=batch or example.BATCH))
@@ -271,7 +271,7 @@ def after_pass(
     with BUILDING, arena().untracked():
         bodies = codegen.bodies_of(launch(sink, cost_model, kernel).kernel.sink, target)
         states = [codegen.run_passes(b.kernel, target, b.opts, until=until) for b in bodies]
-    parts: list[Part] = []
+    parts = []
     for n, state in enumerate(states):
         head = Part(f"// ==== part {n} of {len(states)}, for workgroups of its own", ())
         parts += [head] * (len(states) > 1) + _parts(codegen.PASSES, until, state)
@@ -344,7 +344,7 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     order = live_nodes(sink)
     numbers = {u: n for n, u in enumerate(order)}
     made = made_by(fired)
-    kernels: defaultdict[int, list[int]] = defaultdict(list)
+    kernels = defaultdict(list)
     for n, call in enumerate(plan.calls if plan is not None else ()):
         for at in call.places:
             kernels[at].append(n)
@@ -381,7 +381,7 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
         sink: the node `SINK(outputs...)`.
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
     """
-    found: list[PassGraph] = []
+    found = []
     with BUILDING, arena().untracked():
         program = parametrise(sink)[0]
         order = toposort((program,))
@@ -407,7 +407,7 @@ def kernel_pass_graphs(
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
         target: the limits of the device that kernels are made for.
     """
-    found: list[PassGraph] = []
+    found = []
     target = target or Target()
     with BUILDING, arena().untracked():
         bodies = codegen.bodies_of(launch(sink, cost_model, kernel).kernel.sink, target)

@@ -65,7 +65,7 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
     """
     text = text or _kept_wgsl(plan, Target())
     writer: dict[int, int] = {}
-    texts: dict[UOp, str] = {}
+    texts = {}
     records = []
     for number, call in enumerate(plan.calls):
         sink = call.kernel.sink

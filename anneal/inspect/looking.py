@@ -194,7 +194,7 @@ def memory_plan(plan: Plan) -> MemoryPlan:
     >>> memory_plan(plan).lives
     (Life(buffer='v1', kind='output', dtype='float32', bytes=8, first=0, last=0, piece=None),)
     """
-    used: defaultdict[int, list[int]] = defaultdict(list)
+    used = defaultdict(list)
     for n, call in enumerate(plan.calls):
         for v in call.args:
             used[v].append(n)
@@ -248,7 +248,7 @@ def chrome_trace(
     >>> [(e["name"], e["ts"], e["dur"]) for e in found["traceEvents"] if e["ph"] == "X"]
     [('fc: linear', 0.0, 2.0)]
     """
-    events: list[dict[str, Any]] = []
+    events = []
 
     def add(name: str, kind: str, lane: int, args: dict[str, Any], **more: Any) -> None:
         events.append({"name": name, "ph": kind, "pid": 1, "tid": lane, "args": args, **more})
@@ -364,7 +364,7 @@ def example_of(method: str) -> RuleExample | None:
     function = getattr(Tensor, method)
     told = [e.source.strip() for e in doctest.DocTestParser().get_examples(function.__doc__ or "")]
     known = {**vars(sys.modules[function.__module__]), "Tensor": Tensor}
-    given: dict[str, Any] = {"x": Tensor([[0.1, 0.2], [0.3, 0.4]]), "index": Tensor([[0, 1], [1, 0]])}
+    given = {"x": Tensor([[0.1, 0.2], [0.3, 0.4]]), "index": Tensor([[0, 1], [1, 0]])}
     return _first(method, told, known) or _first(method, [f"x.{method}({a})" for a in _CALLS], given)
 
 
@@ -572,7 +572,7 @@ def _pieces(flat: Array) -> Iterator[Array]:
 def _mapped(path: Path, kind: str, most: int) -> TensorFile:
     from anneal.tensor import io
 
-    file: Any = io.safe_open(path, "cpu") if kind == "safetensors" else io.gguf_open(path, "cpu")
+    file = io.safe_open(path, "cpu") if kind == "safetensors" else io.gguf_open(path, "cpu")
     found = []
     for name, e in file.entries.items():
         size = e.stop - e.start

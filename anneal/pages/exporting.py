@@ -26,7 +26,6 @@ from anneal.pages import program as paged
 from anneal.pages.program import BoundStep, DeviceProfile, PageProgram, bound_step, planned_for, profile
 from anneal.progress import told
 from anneal.runtime import Jit, default_device
-from anneal.schedule import CostModel
 from anneal.tensor import Tensor, io as tensor_files, no_grad, tree_leaves
 from anneal.transforms import paths_of
 from anneal.uop import UOp
@@ -168,8 +167,8 @@ def stored(
     """
     if form not in FORMATS:
         raise SettingError(f"export: weights are {', '.join(FORMATS)}, not {form!r}")
-    out: dict[str, Array] = {}
-    forms: dict[str, str] = {}
+    out = {}
+    forms = {}
     for name, array in arrays.items():
         large = array.dtype == np.float32 and array.size >= _LEAST and array.ndim >= 2 and name not in as_they_are
         if form == "f16" and large:
@@ -362,8 +361,8 @@ def programs_of(
         raise UserError("export: there is no profile; the plainest is 'browser'")
     before = {} if any(e.gradients for e in entries) else paged.values_of(names.known)
     pack: list[str] = []
-    programs: list[PageProgram] = []
-    plans: dict[CostModel, dict[str, BoundStep]] = {}
+    programs = []
+    plans = {}
     for p in profiles:
         if p.cost_model not in plans:
             plans[p.cost_model] = {e.name: _captured(e, p) for e in told(entries, "capturing functions", len(entries))}
@@ -401,7 +400,7 @@ def _inputs(function: Function, args: tuple[Any, ...]) -> list[tuple[str, Tensor
         bound = inspect.signature(getattr(function, "forward", function)).bind(*args)
     except TypeError as e:
         raise UserError(f"export: the example's arguments do not fit the function: {e}") from None
-    named: list[tuple[str, Any]] = []
+    named = []
     for name, value in bound.arguments.items():
         several = bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
         named += [(f"{name}{n}", v) for n, v in enumerate(value)] if several else [(name, value)]
@@ -434,7 +433,7 @@ def _checks(
     entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: paged.Values
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The values that a page compares its own with: numbers for model.json, and arrays by name."""
-    check: dict[str, Any] = {}
+    check = {}
     arrays: dict[str, Array] = {}
     for entry in told(entries, "comparing values", len(entries)):
         tensors = [t for _, t in entry.inputs]

@@ -88,7 +88,7 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...]) -> BoundStep
     Raises JitError with the reason where calls are not captured, and for one that needs the host in the middle;
     TransformError for a loop of many turns.
     """
-    jit: Jit[..., Any] = Jit(function)
+    jit = Jit(function)
     unrolls, here.unrolls = here.unrolls, _TURNS
     try:
         for _ in range(_CALLS):

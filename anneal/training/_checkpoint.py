@@ -107,7 +107,7 @@ class Checkpoint:
         training = self.training
         try:
             said = self.path.read_text() if self.shards else io.safe_metadata(self.path)["training"]
-            notes: dict[str, Any] = json.loads(said)
+            notes = json.loads(said)
             theirs = {name: notes[name] for name in self.settings}
             step = int(notes["step"])
             for name, stream in self._streams().items():
@@ -259,7 +259,7 @@ class Training:
             loss = self.loss(*batch)
         self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
-        results: list[Tensor] = []
+        results = []
         if self.group.size > 1:
             shards = set(map(id, nn.parallel.shards_of(self.model).values()))  # their gradients are means already
             parameters = [p for p in self.model.parameters() if id(p) not in shards]
@@ -292,7 +292,7 @@ class Training:
         batch = self.next_batch()
         if self.group.size > 1:
             batch = tuple([self._part(x) for x in batch])
-        out: Tensor = self.train_step(*batch)
+        out = self.train_step(*batch)
         return out
 
     def _part(self, x: Any) -> Any:

@@ -73,7 +73,7 @@ def checkpoint_sequential(
     >>> checkpoint_sequential([nn.ReLU(), nn.Tanh(), nn.ReLU()], 2, Tensor([0.0, -1.0]))
     Tensor([0., 0.], dtype=float32)
     """
-    layers: Sequence[Callable[[Any], Any]] = list(functions)
+    layers = list(functions)
     x = input
     size = max(1, len(layers) // segments)
     parts = [layers[i * size : (i + 1) * size] for i in range(segments - 1)] + [layers[(segments - 1) * size :]]

@@ -543,7 +543,7 @@ class DataLoader(Generic[T_co]):
         if self.in_a_row:
             yield from self._rows() if self.num_workers else self._row(self.dataset)
             return
-        numbers: Iterator[Any] = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+        numbers = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
         if not self.num_workers:
             yield from map(self._fetched, numbers)
             return

@@ -215,7 +215,7 @@ async def _ask(request: Request) -> Response:
     name = request.path_params["question"]
     if name not in QUESTIONS:
         return _error(404, "there is no such question")
-    question: dict[str, Any] = {"ask": name}
+    question = {"ask": name}
     for key, value in request.query_params.multi_items():
         if key in FLAGS:
             question[key] = value == "1"

@@ -64,7 +64,7 @@ def _op(name: str, as_json: bool) -> None:
     """Print the rules of the op called `name`, or of the ops that the Tensor method `name` builds."""
     from anneal.inspect import ALL, example_of, nodes, op_rules, tensor_methods
 
-    methods: list[str] = []
+    methods = []
     example = None
     if name.upper() in ALL:
         found = [op_rules(name.upper())]
@@ -317,11 +317,11 @@ def _show(view: _KernelView, planned: str, where: tuple[str, int] | None) -> Non
             _print_lines(number, text)
         return
     found = looked.calls(wgsl_for(get_device("cpu"), looked.plan) if c_target(planned) else None)
-    looked = found if number is None else [found[number]]
+    chosen = found if number is None else [found[number]]
     if where is not None:
         of = "the plan" if number is None else f"kernel {number}"
-        _check_line(where, [x for k in looked for x in k.lines], of)
-    wanted = looked if where is None else of_line(looked, *where)
+        _check_line(where, [x for k in chosen for x in k.lines], of)
+    wanted = chosen if where is None else of_line(chosen, *where)
     shown = [(n, k) for n, k in enumerate(found) if k in wanted and number in (None, n)]
     if view.as_json:
         json_report({**told, "kernels": [kernel_record(k) for _, k in shown]})
@@ -429,7 +429,7 @@ def _time(view: _KernelView) -> None:
 
 def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
     """A row for each distinct kernel of a phase, in the order of their first launches, as many as a screen has."""
-    same: defaultdict[tuple[str, str], list[tuple[int, KernelCall]]] = defaultdict(list)
+    same = defaultdict(list)
     for n, k in shown:
         same[k.phase, k.name].append((n, k))
     fits = max(shutil.get_terminal_size((80, 45)).lines - 5, 10)

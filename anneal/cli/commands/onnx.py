@@ -181,7 +181,7 @@ def _times(model: OnnxModel, feeds: dict[str, Any]) -> dict[str, Any]:
     """The seconds of runs, host array to host array, after the first ones."""
     import numpy as np
 
-    taken: list[float] = []
+    taken = []
     begun = time.perf_counter()
     for n in range(1000):
         before = time.perf_counter()
@@ -273,7 +273,7 @@ def _sizes(texts: Sequence[str] | None) -> dict[str, int]:
 
 def _bounds(texts: Sequence[str] | None) -> dict[str, Any]:
     """Bounds as `load` takes them."""
-    out: dict[str, Any] = {}
+    out = {}
     for text in texts or ():
         name, _, what = text.rpartition("=")
         ends = what.split(":")

@@ -76,7 +76,7 @@ def record(task: _Task) -> None:
             state.save(task.output)
             saved = time.monotonic() + 9 * (time.monotonic() - begun)  # a tenth of the time at most
 
-    failed: UserError | None = None
+    failed = None
     name, times = Path(task.script).name, not task.no_times
     with flags.on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
         try:

@@ -70,7 +70,7 @@ def llama2c(story: Story) -> int:
                 f"{c.max_seq_len}, {model.num_parameters():,} parameters, on {device.name}"
             )
         decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several tokens
-        tokens: list[int] = []
+        tokens = []
         text, flow = "", out.Flow()
 
         def say(piece: str) -> None:
@@ -218,8 +218,8 @@ def _said(options: _Options, reader: CharacterModel) -> Iterator[dict[str, Any]]
 
 
 def _tell(options: _Options, reader: CharacterModel) -> int:
-    said: list[str] = []
-    plan: int | None = None
+    said = []
+    plan = None
     if not (options.stream or options.as_json):
         out.data(out.harmless(options.prompt), end="")
     with flags.recorded(options.record, options.model) as recorded, out.interrupts("this character") as stopping:

@@ -421,7 +421,7 @@ class _Kernels:
         whole = sum(t.kernels.median for t in times.values() if t.kernels is not None) or 1.0
         found = []
         for plan, track in tracks.items():
-            same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+            same = defaultdict(list)
             for n, call in enumerate(plan.calls):
                 same[call.phase, call.kernel.name].append(n)
             t, labels = times[plan], self._labels[plan]

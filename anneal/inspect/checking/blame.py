@@ -67,7 +67,7 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
     load = getattr(device, "load", None)
     if load is None:
         return f"the program that device {device.name} made of the kernel is wrong"
-    kernel: GeneratedKernel = program.kernel
+    kernel = program.kernel
     target = device.target  # type: ignore[attr-defined]
     fresh = generate(sink, target)
     if fresh.source != kernel.source and run(load(program.name, fresh)):
@@ -91,7 +91,7 @@ def with_barriers(source: str) -> str | None:
     if not names:
         return None
     shared = re.compile(rf"\b(?:{'|'.join(names)})\b")
-    out: list[str] = []
+    out = []
     inside: list[str] = []  # the lines that opened the blocks around a line
     block: list[str] = []  # the statement so far, of one line or an `if` with all that it encloses
     for line in source.splitlines():
@@ -174,7 +174,7 @@ def _look_at(
     sides: Callable[[Event], tuple[Bounded, Bounded] | None],
     lines: Mapping[UOp, tuple[Line, ...]],
 ) -> None:
-    seen: set[tuple[UOp, UOp]] = set()
+    seen = set()
     begun = time.monotonic()
     for e in events:
         key = (e.rule, e.place)

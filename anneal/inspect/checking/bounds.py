@@ -406,5 +406,5 @@ def ulps(got: float, expected: float, dtype: DType) -> float:
 
 def shown(x: Any) -> float | int | bool | str:
     """An element as JSON has it; text of what it lacks."""
-    value: float | int | bool | str = np.asarray(x, None if np.asarray(x).dtype.kind in "biuU" else float).item()
+    value = np.asarray(x, None if np.asarray(x).dtype.kind in "biuU" else float).item()
     return value if isinstance(value, str) or math.isfinite(value) else str(value)

@@ -141,7 +141,7 @@ def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
         return np.broadcast_to(out.reshape(kept), [1 if i in axes else n for i, n in enumerate(shape)])
 
     size = summed(np.abs(x), np.abs(y))
-    error: Array = EXACT
+    error = EXACT
     if not a.exact:
         error = error + summed(dx, np.abs(y) if np.isfinite(size).all() else y)
     if not b.exact:

@@ -21,7 +21,7 @@ from anneal.inspect.checking.tensor_values import PointValues, TensorValues, Too
 from anneal.inspect.kernel_list import Line, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, compiled, new_outputs, seen
-from anneal.uop import Ints, Op, UOp
+from anneal.uop import Op, UOp
 
 
 def check_launch(
@@ -133,8 +133,8 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
     elements are read (None: all).
     """
     kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
-    results: list[Compared] = []
-    expected: Expected = []
+    results = []
+    expected = []
     r.lives = []
     for slot, (v, before, after) in enumerate(zip(r.call.args, r.before, r.after)):
         stores = kernel.stores(slot)
@@ -200,8 +200,8 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
     for held in [r.held[v] for v in sources]:
         if held.bounded is not None:
             r.tensors.known.update((base(r.program.nodes[at]), held.bounded) for at in held.places)
-    results: list[Compared] = []
-    made: dict[int, HeldValue] = {}
+    results = []
+    made = {}
     for w, content, live, kernels in zip(r.program.written[r.n], r.after, r.lives, own):
         if not w.places:
             made[w.value] = HeldValue(content, sources=sources, writer=r.n)
@@ -214,7 +214,7 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
         got = got.reshape(-1)
         points, expected = _expected(r, w, node)
         if expected is not None:
-            mine: Any = slice(None) if points is None else points
+            mine = slice(None) if points is None else points
             compared = beside(got[mine], expected, None if live is None else live[mine])
             results.append(compared)
             if not compared.ok and kernels.ok:
@@ -294,7 +294,7 @@ def _difference(
     if node is None:
         node = next((r.program.nodes[w.places[0]] for w in r.program.written[r.n] if w.value == v and w.places), None)
     dtype = r.dtype(v)
-    shape: Ints = node.shape if node is not None else (r.plan.values[v].size,)
+    shape = node.shape if node is not None else (r.plan.values[v].size,)
     at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
     return Difference(
         **r.facts,
@@ -345,7 +345,7 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
         return
     alone = r.device.download_all(outputs)
     first = [(s.ensure(), s.size, s.dtype) for s in step.outputs]
-    runs: list[tuple[str, list[Array]]] = [("the program's own run", r.device.download_all(first))]
+    runs = [("the program's own run", r.device.download_all(first))]
     for turn in range(3):
         r.execution.run()
         runs.append((f"run {turn + 1} of all kernels as one batch", r.device.download_all(outputs)))

@@ -148,8 +148,8 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
     known = r.tensors.known
     named = {base(r.program.nodes[p]): w.value for some in r.program.written for w in some for p in w.places}
     numbers = {s: v for v, s in enumerate(r.tensors.leaves)}
-    found: dict[tuple[int, int], float] = {}
-    seen: set[tuple[UOp, int]] = set()
+    found = {}
+    seen = set()
     stack = [(u, at)]
     while stack:
         x, i = stack.pop()
@@ -187,7 +187,7 @@ def _inputs(r: CheckRun, slot: int, element: int) -> tuple[str, ...]:
             continue
         kernel.reads = []
         kernel.at(store, *kernel.points(store)[:2], np.array([point]))
-        found: dict[tuple[int, int], float] = {}
+        found = {}
         for load, index, value in kernel.reads:
             which, of = [a.reshape(-1) for a in np.broadcast_arrays(index, value.value)]
             for i in np.argsort(-np.abs(np.nan_to_num(of, nan=np.inf)), kind="stable")[:_MOST]:

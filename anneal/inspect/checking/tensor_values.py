@@ -68,7 +68,7 @@ class TensorValues:
         if elements > self.most:
             raise TooLarge(elements)
         users = Counter(s for u in order if base(u) not in self.known for s in needed(u))
-        values: dict[UOp, Bounded] = {}
+        values = {}
         for u in order:
             if base(u) in self.known:
                 values[u] = _shaped(self.known[base(u)], u.shape)
@@ -124,7 +124,7 @@ def _addends(u: UOp) -> list[UOp]:
     body = u.src[0]
     if u.arg[0] is not Op.ADD or not u.dtype.is_float or u.dtype.is_narrow:
         return [body]
-    found: list[UOp] = []
+    found = []
     stack = [body]
     while stack:
         x = stack.pop()
@@ -294,7 +294,7 @@ class PointValues:
 
 
 def _place(index: Index, shape: Ints, ndim: int) -> Array:
-    out: Array = np.zeros((1,) * ndim, np.int64)
+    out = np.zeros((1,) * ndim, np.int64)
     for i, n in zip(index, shape, strict=True):
         out = out * n + i
     return out

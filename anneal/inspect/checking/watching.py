@@ -248,7 +248,7 @@ def _storage(t: Any) -> Any:
 
 def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
     """The contents of the leaves below, floats as float64."""
-    held: dict[Any, Array] = {}
+    held = {}
     for u in toposort(tuple(roots)):
         if u.op is Op.BUFFER and u.arg not in held:
             s = u.arg
@@ -300,7 +300,7 @@ def _one(
 
 def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np.random.Generator) -> None:
     """Put before the gradients the first rule of a derivative that is wrong by itself."""
-    seen: set[tuple[Any, ...]] = set()
+    seen = set()
     for u in told(toposort((loss.uop,)), "looking for the wrong derivative"):
         sources = _sources(u)
         if not sources or not u.dtype.is_float or u.op in (Op.DETACH, Op.BUFFER, Op.HOST_CALL):
