@@ -183,9 +183,8 @@ class Curves:
                 path = self.jobs.place(job) / "events.jsonl"
                 return Told(job, path, len(read(path, 0, True)))
             name = job.run
-        place = self.runs.place(name)
-        manifest = None if place is None else json_of(place, "manifest.json")
-        return KeptCurves(id, place, manifest) if place is not None and isinstance(manifest, dict) else None
+        place, manifest = self.runs.place(name), self.runs.manifest(name)
+        return None if place is None or manifest is None else KeptCurves(id, place, manifest)
 
 
 @frozen

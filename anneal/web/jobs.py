@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from anneal import files
+from anneal.frozen import frozen
 from anneal.web.asking import environment, python
 
 MOST_QUEUED = 20
@@ -37,6 +38,19 @@ _UNKNOWN = 255  # of a process that another server started and that left none
 
 class Busy(Exception):
     """More jobs than are kept in the queue."""
+
+
+@frozen
+class Command:
+    """A job that is asked for: `arguments` of `anneal`, in which {job} is the job's folder; `about` is what the page
+    is to show.
+    """
+
+    kind: str
+    model: str
+    device: str
+    arguments: tuple[str, ...]
+    about: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -104,14 +118,14 @@ class Jobs:
         """The job's folder."""
         return self.folder / job.id
 
-    def add(self, kind: str, model: str, device: str, arguments: Iterable[str], about: dict[str, Any]) -> Job:
+    def add(self, made: Command) -> Job:
         """Queue a job. Raises Busy for one too many, and OSError where its folder cannot be written."""
         if sum(not j.over for j in self._all.values()) >= MOST_QUEUED:
             raise Busy(f"{MOST_QUEUED} jobs are waiting or running; cancel one, or wait")
         now = time.time()
-        name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}-{kind}-{secrets.token_hex(3)}"
-        job = Job(name, kind, model, device, [a.replace("{job}", str(self.folder / name)) for a in arguments], about)
-        job.created = now
+        name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}-{made.kind}-{secrets.token_hex(3)}"
+        words = [a.replace("{job}", str(self.folder / name)) for a in made.arguments]
+        job = Job(name, made.kind, made.model, made.device, words, made.about, created=now)
         self.place(job).mkdir(parents=True)
         try:
             self._write(job)

@@ -25,8 +25,8 @@ from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.version import __version__
 from anneal.web.asking import QUESTIONS, Doctor, Inspector
 from anneal.web.curves import MOST_RUNS, Curves
-from anneal.web.guard import Command, Guard, Key, Wrong, command
-from anneal.web.jobs import MOST_STREAMS, Busy, Job, Jobs, stream, told
+from anneal.web.guard import Guard, Key, Wrong, command
+from anneal.web.jobs import MOST_STREAMS, Busy, Command, Job, Jobs, stream, told
 from anneal.web.uploads import NAME, Refused, Runs, Uploads, plain
 
 STATIC = Path(__file__).resolve().parent / "static"
@@ -311,7 +311,7 @@ async def _new_job(request: Request) -> Response:
 
 def _queued(request: Request, made: Command) -> Response:
     try:
-        job = _studio(request).jobs.add(made.kind, made.model, made.device, made.arguments, made.about)
+        job = _studio(request).jobs.add(made)
     except OSError as error:
         return _error(507, f"the job cannot be kept: {error.strerror}")
     return _json(_told(job), request, 201)

@@ -191,18 +191,16 @@ class Runs:
         dropped = [u.id for u in self.uploads.all() if u.kind == "run"]
         found = []
         for name in (*[n for n in names if not n.startswith(".")], *dropped):
-            place = self.place(name)
-            manifest = None if place is None else json_of(place, "manifest.json")
-            if isinstance(manifest, dict):
+            manifest = self.manifest(name)
+            if manifest is not None:
                 manifest.pop("files", None)
                 found.append({**manifest, "id": name, "command": _command(manifest), "dropped": name in dropped})
         return sorted(found, key=lambda m: str(m.get("begun", "")), reverse=True) if dropped else found
 
     def one(self, id: str) -> dict[str, Any] | None:
         """All of a bundle but its kernels' text: manifest, options, settings, losses, schedule, sample."""
-        place = self.place(id)
-        manifest = None if place is None else json_of(place, "manifest.json")
-        if place is None or not isinstance(manifest, dict):
+        place, manifest = self.place(id), self.manifest(id)
+        if place is None or manifest is None:
             return None
         events = _lines(place.read("events.jsonl") or b"")
         return {
@@ -217,6 +215,12 @@ class Runs:
             "picture": place.read("picture.png") is not None,
         }
 
+    def manifest(self, id: str) -> dict[str, Any] | None:
+        """The manifest of a bundle, if there is one."""
+        place = self.place(id)
+        found = None if place is None else json_of(place, "manifest.json")
+        return found if isinstance(found, dict) else None
+
     def file(self, id: str, name: str) -> bytes | None:
         """A file of a bundle: the picture that it drew, the text of a kernel."""
         place = self.place(id)
@@ -228,43 +232,31 @@ class Runs:
             return None
         if id.startswith("upload."):
             packed = self.uploads.path(id)
-            return None if packed is None or packed.suffix != ".zip" else _Packed(packed)
+            return None if packed is None or packed.suffix != ".zip" else BundleFolder(packed, True)
         place = self.folder / id
-        return Folder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
+        return BundleFolder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
 
 
 @frozen
-class Folder:
-    """A bundle as `anneal train` leaves it."""
+class BundleFolder:
+    """A bundle as `anneal train` leaves it; or `packed`, a .zip file with its folder or without, of which nothing is
+    unpacked to disk.
+    """
 
     path: Path
+    packed: bool = False
 
     def read(self, name: str) -> bytes | None:
-        """A file of it; None for one that is not there, too large, or a link."""
-        path = self.path / name
+        """A file of it; None for one that is not there, too large, broken, or a link."""
         try:
-            return path.read_bytes() if path.stat().st_size <= LARGEST_PART and not path.is_symlink() else None
-        except OSError:
-            return None
-
-
-@frozen
-class _Packed:
-    """A bundle as a .zip file, with its folder or without; nothing of it is unpacked to disk."""
-
-    path: Path
-
-    def read(self, name: str) -> bytes | None:
-        """A file of it; None for one that is not there, too large, or broken."""
-        try:
+            if not self.packed:
+                path = self.path / name
+                return path.read_bytes() if path.stat().st_size <= LARGEST_PART and not path.is_symlink() else None
             with zipfile.ZipFile(self.path) as packed:
                 top = next(n for n in packed.namelist() if n.endswith("manifest.json")).removesuffix("manifest.json")
                 return packed.read(top + name) if packed.getinfo(top + name).file_size <= LARGEST_PART else None
         except (OSError, KeyError, ValueError, StopIteration, RuntimeError, NotImplementedError, zipfile.BadZipFile):
             return None
-
-
-BundleFolder = Folder | _Packed
 
 
 def _command(manifest: dict[str, Any]) -> str:
