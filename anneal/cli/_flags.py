@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -224,14 +224,19 @@ def openable(context: typer.Context, value: Any) -> Any:
     named = [t.rpartition("=")[2] for t in value or () if "=" in t] if isinstance(value, (list, tuple)) else [value]
     for x in () if context.resilient_parsing else named:
         if x and (named[0] is not value or isinstance(x, Path) or x.endswith(".onnx")) and x != "random":
-            from anneal.errors import DataError
-            from anneal.files import opened
-
-            try:
-                opened(x).close()
-            except OSError as e:
-                raise DataError(f"{x} cannot be read: {e.strerror or e}") from None
+            with reading(x):
+                pass
     return value
+
+
+@contextmanager
+def reading(file: Path | str) -> Iterator[IO[bytes]]:
+    """The block has the file, open; DataError for one that cannot be read."""
+    try:
+        with files.opened(file) as f:
+            yield f
+    except OSError as e:
+        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
 
 
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
@@ -401,10 +406,9 @@ def refuse_option(context: Any, text: str | None) -> None:
 
 def check_recording(path: Path | None) -> None:
     """UserError or DataError unless --record can put a recording there."""
-    if path is not None:
-        if path.suffix != ".zip":
-            raise UserError(f"--record writes a .zip file, not {path.name}")
-        check_writable(path)
+    if path is not None and path.suffix != ".zip":
+        raise UserError(f"--record writes a .zip file, not {path.name}")
+    check_writable(path)
 
 
 @contextmanager
@@ -425,32 +429,32 @@ def recorded(path: Path | None, name: str, **how: Any) -> Iterator[PlanRecording
     found.save(path)
 
 
-def check_writable(path: Path) -> None:
-    """DataError unless a file can be put at `path`: better now than after the training."""
-    try:
-        files.check_replaceable(path)
-    except OSError as error:
-        raise unwritable(path, error) from None
+def check_writable(*paths: Path | None) -> None:
+    """DataError unless a file can be put at each of `paths`: better now than after the training."""
+    for path in paths:
+        if path is not None:
+            with _writing(path):
+                files.check_replaceable(path)
 
 
 def write_file(path: Path, data: bytes) -> None:
     """Put a file at `path`, whole or not at all; DataError where that cannot be done."""
-    try:
+    with _writing(path):
         files.replace(path, lambda f: f.write(data))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A block that writes to `path`: DataError, with what to do, where that cannot be done."""
+    try:
+        yield
     except OSError as error:
-        raise unwritable(path, error) from None
-
-
-def unwritable(path: Path, error: OSError) -> DataError:
-    """The error for a file that cannot be written, with what to do."""
-    advice = "choose another file"
-    if os.path.isdir(path):
-        advice = f"name a file in it: {path / 'NAME'}"
-    elif isinstance(error, FileNotFoundError) and not os.path.exists(path.parent):
-        return DataError(
-            f"{path} cannot be written: {path.parent} does not exist; make it first: mkdir -p {path.parent}"
-        )
-    return DataError(f"{path} cannot be written: {error.strerror or error}; {advice}")
+        why, advice = error.strerror or error, "choose another file"
+        if os.path.isdir(path):
+            advice = f"name a file in it: {path / 'NAME'}"
+        elif isinstance(error, FileNotFoundError) and not os.path.exists(path.parent):
+            why, advice = f"{path.parent} does not exist", f"make it first: mkdir -p {path.parent}"
+        raise DataError(f"{path} cannot be written: {why}; {advice}") from None
 
 
 # -- a script of the user's --------------------------------------------------------------------------------------------

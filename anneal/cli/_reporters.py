@@ -122,38 +122,27 @@ def _written(picture: Picture | None) -> str | None:
 
 
 class Reporter:
-    """Told of the start, of every step, and of the end, and says nothing of them. `measures`: it shows learning rate,
-    gradients' norm, memory and the slowest kernels, so they are to be measured.
+    """Told of a training's events; it says what its methods say, which have the events' names:
+
+        start(start)                              the facts are known
+        step(progress)                            a step is done
+        saved(progress, folder)                   a checkpoint is in the folder
+        ranked(progress)                          `progress.ranks` are those of now
+        timed(progress)                           `progress.slowest` and `progress.measured` are of more steps now
+        sampled(progress, sample, picture)        the model shows on the way what it learnt
+        ended(progress)                           the steps are done; what the model has to show is being made
+        done(progress, sample, picture, stopped)  all is done
+        close()                                   the end, by an error too: the terminal is given back
+
+    `measures`: it shows learning rate, gradients' norm, memory and the slowest kernels, so they are to be measured.
     """
 
     measures: bool = False
 
-    def start(self, start: Start) -> None:
-        """The facts are known."""
-
-    def step(self, progress: Progress) -> None:
-        """A step is done."""
-
-    def saved(self, progress: Progress, folder: Path) -> None:
-        """A checkpoint is in the folder."""
-
-    def ranked(self, progress: Progress) -> None:
-        """`progress.ranks` are those of now."""
-
-    def timed(self, progress: Progress) -> None:
-        """`progress.slowest` and `progress.measured` are of more steps now."""
-
-    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        """The model shows on the way what it learnt."""
-
-    def ended(self, progress: Progress) -> None:
-        """The steps are done; what the model has to show is being made."""
-
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
-        """All is done."""
-
-    def close(self) -> None:
-        """Give the terminal back; called at the end, and when an error ends the run."""
+    def tell(self, event: str, *facts: Any) -> None:
+        """An event with its facts."""
+        if (method := getattr(self, event, None)) is not None:
+            method(*facts)
 
 
 class JsonLines(Reporter):
@@ -271,14 +260,15 @@ def _footer(start: Start, progress: Progress, sample: str, picture: Picture | No
 FOLDER = Path("runs")
 
 
-def several(*reporters: Reporter) -> Reporter:
+class Several(Reporter):
     """A reporter that tells others whatever it is told."""
-    both = Reporter()
-    both.measures = any(r.measures for r in reporters)
-    for name in ("start", "step", "saved", "ranked", "timed", "sampled", "ended", "done", "close"):
-        calls = [getattr(r, name) for r in reporters]
-        setattr(both, name, lambda *told, calls=calls: [call(*told) for call in calls])
-    return both
+
+    def __init__(self, *reporters: Reporter) -> None:
+        self.reporters, self.measures = reporters, any(r.measures for r in reporters)
+
+    def tell(self, event: str, *facts: Any) -> None:
+        for r in self.reporters:
+            r.tell(event, *facts)
 
 
 class Bundle(JsonLines):

@@ -16,8 +16,7 @@ from anneal.cli import _flags as flags
 from anneal.cli._flags import check_script, check_writable, on_device, refuse_option, run_script, runnable, write_file
 from anneal.cli._output import message
 from anneal.cli.commands.onnx import feeds_of
-from anneal.errors import AnnealError, DataError, UserError
-from anneal.files import opened
+from anneal.errors import AnnealError, UserError
 from anneal.frozen import frozen
 from anneal.training import check_model, load_example
 
@@ -78,8 +77,7 @@ def _check(task: _Task) -> None:
     """Check a model, a file or a script and print what was found; AnnealError if something differs."""
     from anneal.inspect import CheckLimits, under_check
 
-    if task.repro is not None:
-        check_writable(task.repro)
+    check_writable(task.repro)
     run = _job(task)
     limits = CheckLimits(kernel=task.elements, tensor=32 * task.elements)
     backwards = task.gradients and task.name.endswith(".py")
@@ -182,11 +180,8 @@ def replay(task: flags.Reporting, file: Path) -> None:
     """Run the kernel of a `--repro` file on this machine; AnnealError if it differs from what is expected."""
     from anneal.inspect import replayed
 
-    try:
-        with opened(file) as f:
-            raw = f.read()
-    except OSError as e:
-        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
+    with flags.reading(file) as f:
+        raw = f.read()
     found = replayed(raw, str(file), settings.current().device)
     task.tell(_finite(asdict(found)), found)
     if not found.ok:

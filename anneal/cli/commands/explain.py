@@ -128,19 +128,17 @@ def _model(asked: _Question, model: str) -> None:
     data(f"{len(found)} rules fired {sum(f.count for f in found):,} times")
 
 
-def _print_firing(f: Firing, most: int = 4) -> None:
+def _print_firing(f: Firing) -> None:
     data(f"{f.count:>7,}  {f.rule}")
     data(f"         {f.table} at {f.place}")
-    data("         in " + _counted([(name or "building the graph", n) for name, n in f.passes], most))
-    if f.lines:
-        data("         for " + _counted([(str(line), n) for line, n in f.lines], most))
-    if f.modules:
-        data("         of " + _counted(f.modules, most))
+    for word, pairs in (("in", f.passes), ("for", f.lines), ("of", f.modules)):
+        if pairs:
+            data(f"         {word} " + _listed([f"{x or 'building the graph'} ({n:,})" for x, n in pairs], 4))
 
 
-def _counted(pairs: Iterable[tuple[str, int]], most: int) -> str:
-    each = [f"{name} ({n:,})" for name, n in pairs]
-    return ", ".join(each[:most]) + (", ..." if len(each) > most else "")
+def _listed(words: Iterable[object], most: int) -> str:
+    each = [*map(str, words)]
+    return ", ".join([*each[:most], *["..."] * (len(each) > most)])
 
 
 def _near(name: str, methods: list[str]) -> list[str]:
@@ -356,7 +354,7 @@ def _check_line(where: tuple[str, int], lines: Iterable[Line], of: str) -> None:
     if any(x.line == number and x.file.endswith(file) for x in lines):
         return
     near = sorted({(not x.file.endswith(file), Path(x.file).name, x.line) for x in lines})
-    there = ", ".join(f"{name}:{line}" for _, name, line in near[:_LINES]) + (", ..." if len(near) > _LINES else "")
+    there = _listed([f"{name}:{line}" for _, name, line in near], _LINES)
     raise UserError(
         f"nothing of {of} comes from line {number} of {file}; " + (f"lines are {there}" if near else "it has no lines")
     )
@@ -383,7 +381,7 @@ def _print_lines(number: int, found: KernelText) -> None:
     data(f"// ==== kernel {number} {found.name}  {found.label}")
     said = None
     for line in found.lines:
-        origin = [x for x in (_shown(line.lines), ", ".join(line.modules[:3])) if x]
+        origin = [x for x in (_listed(line.lines, 3), ", ".join(line.modules[:3])) if x]
         if line.ops and (line.ops, origin, line.rules, line.passes) != said:
             data(f"    // {', '.join(line.ops[-3:])}: {'  '.join(origin)}")
             for rule in line.rules[:2]:
@@ -404,8 +402,7 @@ def _time(view: _KernelView) -> None:
     from anneal.schedule import graph as sink_of, origins, plan_for
     from anneal.uop.sizes import Values
 
-    if view.trace is not None:
-        flags.check_writable(view.trace)
+    flags.check_writable(view.trace)
     device, values = get_device(settings.current().device), Values()
     sink = sink_of(traced_model(view.model, view.batch, device.name).of(view.step))
     plan, inputs, _ = plan_for(sink, device.cost_model, values)
@@ -447,7 +444,7 @@ def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
 
 def _print(number: int, total: int, kernel: KernelCall) -> None:
     data(f"// ==== kernel {number}/{total} {kernel.name} ({kernel.phase}) " + "=" * 40)
-    data(f"// {kernel.label}" + (f"  [{_shown(kernel.lines)}]" if kernel.lines else ""))
+    data(f"// {kernel.label}" + (f"  [{_listed(kernel.lines, 3)}]" if kernel.lines else ""))
     data(f"// fused: {' + '.join(kernel.fused)}")
     for b in kernel.reads:
         _print_buffer("reads", b, f"boundary: from kernel {b.kernel}" if b.kernel is not None else "given")
@@ -457,10 +454,6 @@ def _print(number: int, total: int, kernel: KernelCall) -> None:
     data(f"// {kernel.flops:,} flops, {kernel.bytes:,} bytes")
     code(kernel.text.rstrip(), "wgsl")
     data()
-
-
-def _shown(lines: Sequence[Line], most: int = 3) -> str:
-    return ", ".join(map(str, lines[:most])) + (", ..." if len(lines) > most else "")
 
 
 def _print_buffer(word: str, b: KernelBuffer, origin: str) -> None:

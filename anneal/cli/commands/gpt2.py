@@ -40,7 +40,7 @@ def _group() -> None:
 
 
 @frozen
-class _Options:
+class _Options(flags.Reporting):
     """The flags of `anneal gpt2 sample`."""
 
     prompt: flags.Prompt
@@ -57,8 +57,6 @@ class _Options:
     plain: bool = flags.switch("--plain", "Print no escape codes, even on a terminal.")
     stream: bool = flags.switch("--stream", "Print a line of JSON per token, with its probability.")
     record: flags.Record = None
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
 @dataclass(slots=True)
@@ -103,8 +101,7 @@ def sample(options: _Options) -> int:
         with ThreadPoolExecutor(1, "anneal-device") as beside:
             opening = beside.submit(get_device, settings.current().device)
             folder, words = places(options.model_dir)
-            gpt2 = load_module("gpt2")
-            tokenizer = gpt2.Tokenizer.read(*[words / name for name in VOCABULARY])
+            gpt2, tokenizer = load_module("gpt2"), _tokenizer(words)
             given = tokenizer.encode(options.prompt) or [tokenizer.end_of_text]
             device = opening.result()
         with settings.override(device=device.name):
@@ -154,6 +151,10 @@ def places(folder: Path | None, weights: bool = True) -> tuple[Path, Path]:
         there = next(n for n in VOCABULARY if n not in missing)
         raise DataError(f"{folder} has {there} and no {missing[0]}; give it both or none")
     return folder, _fetched(VOCABULARY) if missing else folder
+
+
+def _tokenizer(folder: Path) -> Any:
+    return load_module("gpt2").Tokenizer.read(*[folder / name for name in VOCABULARY])
 
 
 def training_places(model: str, folder: Path | None, scratch: bool) -> dict[str, Path | None]:
@@ -260,11 +261,11 @@ def _announce(options: _Options, device: Any) -> None:
     if options.stream:
         prompt = out.readable(options.prompt)
         out.json_line(event="prompt", prompt=prompt, device=device.name, adapter=device.adapter)
+    if options.as_json or options.stream:
+        return
     top_k = options.top_k or "all"
     mode = "greedy" if options.greedy else f"sampling, seed {options.seed}"
     facts = f"max-tokens: {options.max_tokens} · temperature: {options.temperature:.2f} · top-k: {top_k}"
-    if options.as_json or options.stream:
-        return
     out.message(f"device: {device}")
     out.message(f"prompt: {out.harmless(out.readable(options.prompt))}")
     out.message(f"mode: {mode} · {facts}")
@@ -312,11 +313,9 @@ def _report(
         "parameters": decoder.model.num_parameters(),
         "context": decoder.length,
         "seconds": {
-            "load": round(run.load, 4),
-            "compile": round(run.compile, 4),
-            "prefill": round(run.prefill, 4),
+            **{name: round(getattr(run, name), 4) for name in ("load", "compile", "prefill")},
             "first_token": round(run.first, 4),
-            "per_token": None if run.per_token is None else round(run.per_token, 7),
+            "per_token": run.per_token and round(run.per_token, 7),
         },
         "plans": {phase: len(found) for phase, found in plans.items()},
         "memory": {"host_peak_bytes": _peak(), "device_bytes": device.held(), "grown_while_decoding": run.grown},
@@ -333,24 +332,25 @@ def _peak() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-@tokens.command("tokenize")
-def tokenize(
-    text: Annotated[Path, flags.argument("A text, UTF-8.", "FILE", callback=flags.openable)],
-    output: Annotated[Path | None, flags.option("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
-    model_dir: Annotated[Path | None, flags.option("Directory of another vocabulary.", "DIR")] = None,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _Text(flags.Reporting):
+    """The flags of `anneal data tokenize`."""
+
+    text: Annotated[Path, flags.argument("A text, UTF-8.", "FILE", callback=flags.openable)]
+    output: Path | None = flags.option("Where to write; .npy: as NumPy's; default: FILE.bin.")
+    model_dir: Path | None = flags.option("Directory of another vocabulary.", "DIR")
+
+
+@flags.command(tokens, _Text)
+def tokenize(asked: _Text) -> None:
     """Write a text as GPT-2's tokens, in llm.c's layout, for gpt2 to train on."""
     from anneal.training import write_tokens
 
-    place = text.with_name(f"{text.name}.bin") if output is None else output
+    text = asked.text
+    place = asked.output or text.with_name(f"{text.name}.bin")
     flags.check_writable(place)
-    _, words = places(model_dir, weights=False)
+    _, words = places(asked.model_dir, weights=False)
     with progress.work("encoding the text"):
-        tokens = load_module("gpt2").Tokenizer.read(*[words / name for name in VOCABULARY]).encode(text.read_bytes())
+        tokens = _tokenizer(words).encode(text.read_bytes())
     write_tokens(place, tokens)
-    if as_json:
-        out.json_report({"file": str(place), "tokens": len(tokens)})
-    else:
-        out.data(f"{place}: {len(tokens):,} tokens")
+    asked.tell({"file": str(place), "tokens": len(tokens)}, f"{place}: {len(tokens):,} tokens")

@@ -16,7 +16,6 @@ from anneal.cli import _flags as flags
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import AnnealError, DataError, OnnxError, SettingError, UserError
-from anneal.files import opened
 from anneal.frozen import frozen
 from anneal.training import Trainable, check_model, load_example
 
@@ -140,8 +139,7 @@ def run(asked: _Run) -> None:
 
     output = asked.output
     with flags.on_device(asked.device, asked.adapter):
-        if output is not None:
-            flags.check_writable(output)
+        flags.check_writable(output)
         model = load(asked.file, None, shapes=_bounds(asked.shape))
         feeds = feeds_of(model, asked.input, asked.size, asked.seed)
         begun = time.perf_counter()
@@ -292,10 +290,10 @@ def _read(file: str) -> Any:
     import numpy as np
 
     try:
-        with opened(file) as f:
+        with flags.reading(file) as f:
             return np.load(f, allow_pickle=False)
-    except OSError as e:
-        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
+    except DataError:
+        raise
     except (ValueError, EOFError) as e:
         raise DataError(f"{file}: is no .npy file of numbers: {e}") from None
 
@@ -313,7 +311,7 @@ def _told(value: Any) -> str:
         return f"a sequence of {len(value)}: {', '.join(_told(v) for v in value[:4])}"
     some = value.ravel()[:4].tolist()
     shown = ", ".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in some)
-    return f"{value.dtype}{list(value.shape)}  {shown}{', ...' if value.size > 4 else ''}"
+    return f"{value.dtype}{list(value.shape)}  {shown}{', ...' * (value.size > 4)}"
 
 
 def _write(file: Path, results: dict[str, Any]) -> None:

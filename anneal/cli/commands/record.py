@@ -61,9 +61,7 @@ def record(task: _Task) -> None:
         raise UserError(f"-o writes a .zip not {task.output.name}")
     if task.trace is not None and task.no_times:
         raise UserError("--trace shows times; leave --no-times out")
-    for place in (task.output, task.trace):
-        if place is not None:
-            flags.check_writable(place)
+    flags.check_writable(task.output, task.trace)
     saved, out = 0.0, sys.stdout
 
     def told(plan: RecordedPlan) -> None:

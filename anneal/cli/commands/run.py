@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from anneal import progress, settings
+from anneal import progress
 from anneal.cli import _flags as flags, _output as out
 from anneal.cli._reporters import picture_kept
 from anneal.errors import UserError
@@ -25,7 +25,7 @@ WATCHED = 8  # tokens whose chances --stream tells
 
 
 @frozen
-class Story:
+class Story(flags.Reporting, flags.OnDevice):
     """The flags of `anneal run llama2c`."""
 
     model: Annotated[
@@ -42,10 +42,6 @@ class Story:
         "Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.", "X", default=0.9
     )
     seed: int = flags.seed("the sampling", default=1)
-    device: flags.DeviceFlag = None
-    adapter: flags.AdapterFlag = None
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
 @flags.command(app, Story)
@@ -105,7 +101,7 @@ def llama2c(story: Story) -> int:
 
 
 @frozen
-class _Options:
+class _Options(flags.Reporting):
     """The flags of `anneal run text`."""
 
     model: Annotated[str, flags.argument(f"Text model: {', '.join(SPEAKING)}.", "MODEL")]
@@ -120,8 +116,6 @@ class _Options:
     adapter: flags.AdapterFlag = None
     record: flags.Record = None
     stream: bool = flags.switch("--stream", "Print a line of JSON per character, with its probability.")
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
 @dataclass(slots=True)
@@ -245,39 +239,38 @@ def _tell(options: _Options, reader: CharacterModel) -> int:
     return out.STOPPED if stopped else 0
 
 
-@app.command("resnet9")
-def resnet9(
-    weights: Annotated[
-        Path | None,
-        flags.option("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=flags.openable),
-    ] = None,
-    count: Annotated[int, flags.number("Number of test pictures to classify.", most=10_000)] = 256,
-    seed: Annotated[int, flags.seed("shapes, and of weights if none are given")] = 1,
-    picture: Annotated[Path | None, flags.option("Write the pictures to this file.", "FILE.png")] = None,
-    device: flags.DeviceFlag = None,
-    adapter: flags.AdapterFlag = None,
-    download: flags.Download = False,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _Pictures(flags.Reporting):
+    """The flags of `anneal run resnet9`."""
+
+    weights: Path | None = flags.option(
+        "Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=flags.openable
+    )
+    count: int = flags.number("Number of test pictures to classify.", most=10_000, default=256)
+    seed: int = flags.seed("shapes, and of weights if none are given", default=1)
+    picture: Path | None = flags.option("Write the pictures to this file.", "FILE.png")
+    device: flags.DeviceFlag = None
+    adapter: flags.AdapterFlag = None
+    download: flags.Download = False
+
+
+@flags.command(app, _Pictures)
+def resnet9(asked: _Pictures) -> None:
     """Classify test pictures of CIFAR-10, or generated shapes without it."""
-    from anneal.backend import get_device
     from anneal.training import downloads, png
 
-    if picture is not None:
-        flags.check_writable(picture)
-    with flags.on_device(device, adapter):
+    weights, picture = asked.weights, asked.picture
+    flags.check_writable(picture)
+    with flags.opened(asked.device, asked.adapter) as device:
         example = load_module("resnet9")
         if weights is not None:
             example.trained(weights)  # before anything that takes long
-        may = flags.may_download(example, download)
-        name = get_device(settings.current().device).name
-        with settings.override(device=name), downloads(may):
-            text, pixels = example.run(weights, count, seed)
+        with downloads(flags.may_download(example, asked.download)):
+            text, pixels = example.run(weights, asked.count, asked.seed)
     if picture is not None:
         flags.write_file(picture, png(pixels))
-    if as_json:
-        out.json_report({"device": name, "text": text, "picture": str(picture) if picture else None})
+    if asked.as_json:
+        out.json_report({"device": device.name, "text": text, "picture": picture and str(picture)})
         return
     out.data(text)
     out.show(pixels)

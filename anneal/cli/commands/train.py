@@ -39,7 +39,7 @@ _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
 
 @frozen
-class _Options:
+class _Options(flags.Reporting):
     """The flags of `anneal train`; None means the example's own default."""
 
     model: flags.Model
@@ -69,8 +69,6 @@ class _Options:
     samples: int = flags.number("Number of samples to show during training.", 0, 1000, default=0)
     download: flags.Download = False
     wire: str | None = flags.option("With several processes: gradients travel as float16 or bfloat16.", "DTYPE")
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
 def _beside(call: Callable[[], T]) -> Future[T]:
@@ -93,7 +91,7 @@ def _beside(call: Callable[[], T]) -> Future[T]:
 @flags.command(app, _Options, cls=flags.ModelCommand)
 def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
-    from anneal.cli._reporters import Bundle, several
+    from anneal.cli._reporters import Bundle, Several
 
     _check(options)
     with ExitStack() as stack:
@@ -133,18 +131,18 @@ def train(options: _Options) -> int:
         progress = Progress(before=before, timing=reporter.measures or options.vitals)
         if not rank and (options.bundle or settings.current().bundle):
             bundle = Bundle(options.model, {k: v for k, v in asdict(options).items() if k != "quiet"})
-            reporter = several(reporter, bundle)
+            reporter = Several(reporter, bundle)
         kept = options.save or options.checkpoint or options.picture or bundle
         stack.enter_context(going_on(kept is not None))
         try:
-            reporter.start(start)
+            reporter.tell("start", start)
             code = _run(options, training, steps, reporter, progress, bundle, keep)
         except BaseException as error:
             if bundle is not None:
                 bundle.finish(error)
             raise
         finally:
-            reporter.close()
+            reporter.tell("close")
         if bundle is not None:
             message(f"bundle  {bundle.finish()}")
         return code
@@ -213,9 +211,7 @@ def _check(options: _Options) -> None:
         )
     if options.wire not in (None, "float16", "bfloat16"):
         raise SettingError(f"--wire {options.wire} is no dtype in which gradients travel; float16 and bfloat16 are")
-    for path in (options.save, options.picture):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.save, options.picture)
 
 
 def _places(options: _Options) -> dict[str, Path | None]:
@@ -253,12 +249,12 @@ def _run(
     progress.ranks = _statistics(training, progress, last=True)
     if training.group.rank:
         return 0
-    reporter.ended(progress)
+    reporter.tell("ended", progress)
     with work("sampling"):
         sample = training.sample()
         shown = _draw(training, options)
     _describe(options, training, progress, bundle)
-    reporter.done(progress, sample, shown, stopped)
+    reporter.tell("done", progress, sample, shown, stopped)
     if shown is not None:
         message(picture_kept(shown.path))
     if options.save is not None:
@@ -288,17 +284,17 @@ def _steps(
             going.at(progress.count)
             if training.group.size > 1 and not progress.count % _TOLD:
                 progress.ranks = _statistics(training, progress)
-                reporter.ranked(progress)
+                reporter.tell("ranked", progress)
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
                 keep(progress.count)
-                reporter.saved(progress, options.checkpoint)
+                reporter.tell("saved", progress, options.checkpoint)
             if kernels is not None and len(progress.losses) >= told and kernels.note(progress):
                 told = max(told, len(progress.losses)) * 4
-                reporter.timed(progress)
+                reporter.tell("timed", progress)
             if progress.count in shown_at and not stop:
-                reporter.sampled(progress, training.glimpse(), _draw(training, options, progress.count))
+                reporter.tell("sampled", progress, training.glimpse(), _draw(training, options, progress.count))
     if kernels is not None and kernels.note(progress):
-        reporter.timed(progress)
+        reporter.tell("timed", progress)
 
 
 def _describe(options: _Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
@@ -359,7 +355,7 @@ def _advance(
         progress.losses.append(loss)
         if not math.isfinite(loss):
             raise UserError(f"the loss became {loss} at step {progress.count}; try a smaller --lr")
-        reporter.step(progress)
+        reporter.tell("step", progress)
 
 
 def _vitals(training: Any) -> dict[str, float | int | None]:
