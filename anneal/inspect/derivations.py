@@ -14,7 +14,7 @@ from anneal.frozen import frozen
 from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
-from anneal.uop import MOVEMENT, Ints, Nodes, Op, UOp, arena, toposort
+from anneal.uop import MOVEMENT, Ints, Op, UOp, arena, toposort
 
 # Nodes that many kernels have in common: they come from nowhere in particular.
 _COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
@@ -391,8 +391,25 @@ class KernelTexts:
             [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
         )
         passes = _passes(bodies, target)
-        lines = [_line(n, t, said.get(n, ()), found, passes, known) for n, t in enumerate(text)]
-        return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), tuple(lines))
+
+        def line(n: int, line: str) -> TextLine:
+            made = said.get(n, ())
+            mine = [found[u] for u in made if u in found]
+            nodes = sorted(frozenset().union(*[o.nodes for o in mine]))
+            from_ = placed(nodes, known)
+            return TextLine(
+                number=n + 1,
+                text=line,
+                ops=tuple(f"{u.op.name} {u.dtype.name}" for u in made),
+                rules=tuple(dict.fromkeys(r for o in reversed(mine) for r in o.rules)),
+                passes=tuple(dict.fromkeys(passes.get(u, _STATEMENTS) for u in reversed(made))),
+                nodes=tuple(nodes),
+                lines=lines_of(from_),
+                modules=modules_of(from_),
+            )
+
+        lines = tuple(line(n, t) for n, t in enumerate(text))
+        return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), lines)
 
 
 def launch(sink: UOp, cost_model: schedule.CostModel, number: int) -> schedule.Call:
@@ -451,26 +468,3 @@ def _passes(bodies: Iterable[Lowering], target: Target) -> dict[UOp, str]:
         made.update(dict.fromkeys(toposort((body.kernel,)), _FIRST))
         run_passes(body.kernel, target, body.opts, until=_LAST, hook=note)
     return made
-
-
-def _line(
-    number: int,
-    text: str,
-    said: Nodes,
-    found: Mapping[UOp, Origins],
-    passes: Mapping[UOp, str],
-    known: Sequence[schedule.Origin],
-) -> TextLine:
-    mine = [found[u] for u in said if u in found]
-    nodes = sorted(frozenset().union(*[o.nodes for o in mine]))
-    from_ = placed(nodes, known)
-    return TextLine(
-        number=number + 1,
-        text=text,
-        ops=tuple(f"{u.op.name} {u.dtype.name}" for u in said),
-        rules=tuple(dict.fromkeys(r for o in reversed(mine) for r in o.rules)),
-        passes=tuple(dict.fromkeys(passes.get(u, _STATEMENTS) for u in reversed(said))),
-        nodes=tuple(nodes),
-        lines=lines_of(from_),
-        modules=modules_of(from_),
-    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from anneal import codegen, progress, schedule, settings
 from anneal.codegen import Target
@@ -17,21 +17,13 @@ from anneal.inspect.derivations import FiredRule, launch, made_by
 from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
 from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
-from anneal.training import load_example
+from anneal.training import Trainable, load_example
 from anneal.uop import Ints, Nodes, Op, UOp, arena, toposort
 
 if TYPE_CHECKING:
     import numpy as np
 
     from anneal.onnx import ValueInfo
-
-
-class Steps(Protocol):
-    """A model in training, advanced one step at a time: what a step graph is made of."""
-
-    def next_batch(self) -> tuple[Any, ...]: ...
-
-    def update(self, *batch: Any) -> Any: ...
 
 
 @frozen
@@ -112,7 +104,7 @@ class Node(NodeFacts):
         return f"%{self.id} = {self.op}{arg} {self.dtype}{shape} ({sources})  # {self.phase}{source}"
 
 
-def step_graph(model: str, training: Steps) -> StepGraph:
+def step_graph(model: str, training: Trainable) -> StepGraph:
     """The graph of one more training step, which is not run. Afterwards the model's tensors wait for values that nobody
     computes.
 

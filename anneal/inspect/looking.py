@@ -299,8 +299,7 @@ def timed_launches(plan: Plan, times: Times, device: AnyDevice, opts: Iterable[s
 def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:
     found = {k: launch[k] for k in ("name", "flops", "bytes", "gflops", "gbs", "opts") if k in launch}
     found["fused"] = " + ".join(launch.get("fused", ()))
-    lines = [x if isinstance(x, Mapping) else {"file": x.file, "line": x.line} for x in launch.get("lines", ())]
-    found["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in lines)
+    found["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in launch.get("lines", ()))
     return found
 
 

@@ -105,14 +105,12 @@ def _changed(r: CheckRun) -> Iterator[Difference]:
         if held is None or _bits(held.content) == _bits(before):
             continue
         changed = (_bytes(held.content) != _bytes(before)).any(axis=1)
-        at = int(np.argmax(changed))
         who = f"kernel {held.writer}" if held.writer is not None else "the program"
         blame = (
             f"it reads v{v}, which no longer holds what {who} wrote: the memory plan is at fault, or a kernel writes "
             "beyond its own memory"
         )
-        wrong = _Wrong(at, before[at], held.content[at], 0.0, int(changed.sum()), changed.size)
-        yield _difference(r, v, "memory", blame, wrong)
+        yield _difference(r, v, "memory", blame, _first_of(changed, before, held.content))
         return
 
 
@@ -168,10 +166,8 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
             stray = (_bytes(before) != _bytes(after)).any(axis=1)
             stray[index[inside]] = False
             if stray.any():
-                at = int(np.argmax(stray))
                 blame = f"the kernel wrote where none of its stores does: {_blame_kernel(r, expected)}"
-                wrong = _Wrong(at, after[at], before[at], 0.0, int(stray.sum()), after.size)
-                r.failed.append(_difference(r, v, "other elements", blame, wrong))
+                r.failed.append(_difference(r, v, "other elements", blame, _first_of(stray, after, before)))
     return results, expected
 
 
@@ -282,6 +278,12 @@ class _Wrong(NamedTuple):
     compared: int
 
 
+def _first_of(differ: Array, got: Array, expected: Array) -> _Wrong:
+    """The first element that differs, of memory that is to be equal bit for bit."""
+    at = int(np.argmax(differ))
+    return _Wrong(at, got[at], expected[at], 0.0, int(differ.sum()), differ.size)
+
+
 def _difference(
     r: CheckRun,
     v: int,
@@ -354,12 +356,10 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
             differ = (a != b) & ((a == a) | (b == b))
             if not differ.any():
                 continue
-            at = int(np.argmax(differ))
             r.n = max(n for n, c in enumerate(r.plan.calls) if v in c.args[: c.outputs])
             blame = (
                 f"{what} differs from its kernels run one by one: kernels that run side by side do not wait for each "
                 "other where they must, or one of them has a race"
             )
-            wrong = _Wrong(at, b[at], a[at], 0.0, int(differ.sum()), a.size)
-            r.report.differences.append(_difference(r, v, "one batch", blame, wrong))
+            r.report.differences.append(_difference(r, v, "one batch", blame, _first_of(differ, b, a)))
             return
