@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from anneal import __version__, settings
 from anneal.cli._output import data, harmless, json_line, kernel_record, message, show
 from anneal.errors import DataError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 
 if TYPE_CHECKING:
     from anneal.backend import AnyDevice
@@ -77,7 +77,7 @@ class Progress:
     phases: dict[str, int] = field(default_factory=dict)  # kernels of a step, by phase
     timing: bool = False  # whether kernels are timed, in some of the steps
     slowest: list[Slow] = field(default_factory=list)  # those that take longest
-    measured: dict[str, Any] = field(default_factory=dict)  # of the step's plan (`Times.summary`)
+    measured: Json = field(default_factory=dict)  # of the step's plan (`Times.summary`)
     ranks: list[dict[str, float]] = field(default_factory=list)  # of each process that trained, where there are several
     rank_times: list[list[float]] = field(default_factory=list)  # milliseconds of each step, of each of them
     compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
@@ -187,7 +187,7 @@ class JsonLines(Reporter):
         )  # fmt: skip
 
 
-def told_of(ranks: list[dict[str, float]]) -> dict[str, Any]:
+def told_of(ranks: list[dict[str, float]]) -> Json:
     """The field of an event for several processes; none for one."""
     return {"ranks": ranks} if ranks else {}
 
@@ -288,12 +288,12 @@ class Bundle(JsonLines):
     DataError if the folder cannot be made or written.
     """
 
-    def __init__(self, model: str, config: dict[str, Any], folder: Path = FOLDER) -> None:
+    def __init__(self, model: str, config: Json, folder: Path = FOLDER) -> None:
         self.begun = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self.begun))
         self.path = folder / f"{stamp}-{model}-{secrets.token_hex(3)}"
         self._place = self.path.with_name(f".{self.path.name}")
-        self._facts: dict[str, Any] = {"model": model}
+        self._facts: Json = {"model": model}
         self._status, self._finished = "failed", False
         self._open: list[IO[str]] = []
         with self._writing():

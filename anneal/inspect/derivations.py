@@ -10,10 +10,11 @@ from typing import Any
 from anneal import schedule
 from anneal.codegen import Lowering, Target, WrittenText, bodies_of, generate, in_text, run_passes, writing
 from anneal.errors import UserError
-from anneal.frozen import frozen
-from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
+from anneal.frozen import Texts, frozen
+from anneal.inspect.kernel_list import Line, Lines, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
+from anneal.schedule import CostModel, Origin, Schedule
 from anneal.uop import MOVEMENT, Ints, Op, UOp, arena, toposort
 
 # Nodes that many kernels have in common: they come from nowhere in particular.
@@ -215,7 +216,7 @@ class Firing:
     modules: tuple[tuple[str, int], ...]
 
 
-def _scheduled(sink: UOp, cost_model: schedule.CostModel) -> tuple[schedule.Schedule, Derivations, list[Event]]:
+def _scheduled(sink: UOp, cost_model: CostModel) -> tuple[Schedule, Derivations, list[Event]]:
     """The pieces that the scheduler makes of a graph, the way back from them, and the rules that fired."""
     numbers: dict[UOp, Ints] = {}
     derived = Derivations(numbers)
@@ -226,12 +227,12 @@ def _scheduled(sink: UOp, cost_model: schedule.CostModel) -> tuple[schedule.Sche
 
 
 # by text, table and place of a rule: where it fired, and the nodes that it met
-_Tallies = defaultdict[tuple[str, str, str], list[tuple[str, Sequence[schedule.Origin | UOp]]]]
+_Tallies = defaultdict[tuple[str, str, str], list[tuple[str, Sequence[Origin | UOp]]]]
 
 
 def firings(
     build: Callable[[], Iterable[UOp]],
-    cost_model: schedule.CostModel,
+    cost_model: CostModel,
     target: Target | None = None,
     *,
     forward: bool = False,
@@ -290,7 +291,7 @@ def _count_all(
     within: frozenset[int] | range,
     made: Mapping[UOp, frozenset[int]],
     otherwise: Sequence[int],
-    known: Sequence[schedule.Origin],
+    known: Sequence[Origin],
 ) -> None:
     """Count events of passes.
 
@@ -330,12 +331,12 @@ class TextLine:
 
     number: int
     text: str
-    ops: tuple[str, ...]
+    ops: Texts
     rules: tuple[FiredRule, ...]
-    passes: tuple[str, ...]
+    passes: Texts
     nodes: Ints
-    lines: tuple[Line, ...]
-    modules: tuple[str, ...]
+    lines: Lines
+    modules: Texts
 
 
 @frozen
@@ -352,7 +353,7 @@ class KernelText:
         return [t for t in self.lines if any(x.line == line and x.file.endswith(file) for x in t.lines)]
 
 
-def kernel_text(sink: UOp, cost_model: schedule.CostModel, number: int, target: Target | None = None) -> KernelText:
+def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | None = None) -> KernelText:
     """The WGSL of launch `number` of the plan of `sink` (`SINK(outputs...)`), each line with where it comes from.
 
     Raises UserError for a launch that the plan does not have.
@@ -367,10 +368,10 @@ def kernel_text(sink: UOp, cost_model: schedule.CostModel, number: int, target: 
 class KernelTexts:
     """The texts of several launches of one plan: the scheduler's passes, which all have in common, run once."""
 
-    def __init__(self, sink: UOp, cost_model: schedule.CostModel, target: Target | None = None) -> None:
+    def __init__(self, sink: UOp, cost_model: CostModel, target: Target | None = None) -> None:
         self._sink, self._cost_model, self._target = sink, cost_model, target or Target()
         self._origins = schedule.origins(sink)
-        self._scheduled: tuple[schedule.Schedule, Derivations, list[Event]] | None = None
+        self._scheduled: tuple[Schedule, Derivations, list[Event]] | None = None
 
     def text(self, number: int) -> KernelText:
         """The text of launch `number`. Raises UserError for a launch that the plan does not have."""
@@ -412,7 +413,7 @@ class KernelTexts:
         return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), lines)
 
 
-def launch(sink: UOp, cost_model: schedule.CostModel, number: int) -> schedule.Call:
+def launch(sink: UOp, cost_model: CostModel, number: int) -> schedule.Call:
     """Launch `number` of the plan of `sink`. Raises UserError for one that it does not have.
 
     Args:
@@ -424,7 +425,7 @@ def launch(sink: UOp, cost_model: schedule.CostModel, number: int) -> schedule.C
     return calls[number]
 
 
-def _piece(s: schedule.Schedule, call: schedule.Call) -> UOp:
+def _piece(s: Schedule, call: schedule.Call) -> UOp:
     """The piece of the tensor graph that a call's kernel was made of."""
     pieces = [c.graph for c in s.cuts if c.places == call.places]
     return next((p for p in pieces[:-1] if schedule.kernel_graph(p) is call.kernel.sink), pieces[-1])

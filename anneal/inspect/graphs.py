@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from anneal import codegen, progress, schedule, settings
 from anneal.codegen import Target
 from anneal.errors import UserError
-from anneal.frozen import frozen
+from anneal.frozen import Texts, frozen
 from anneal.inspect.derivations import FiredRule, launch, made_by
 from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
@@ -318,7 +318,7 @@ class PassGraph:
 
     info: PassInfo
     nodes: tuple[PassNode, ...]
-    text: tuple[str, ...]
+    text: Texts
     changed: int
     removed: int
 
@@ -411,7 +411,7 @@ class _Seen:
 
     pipeline: Any
     order: Nodes
-    text: tuple[str, ...] = ()
+    text: Texts = ()
     places: Mapping[UOp, int] = field(default_factory=dict)
     graphs: list[PassGraph] = field(default_factory=list)
 

@@ -18,7 +18,7 @@ import numpy as np
 from anneal.backend import AnyDevice
 from anneal.codegen import Target, generate, kernel_info, opts_text
 from anneal.errors import AnnealError, DataError
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.inspect.derivations import KernelText, KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
 from anneal.inspect.kernel_list import KernelCall, kernel_calls, lines_of, refusals
@@ -66,7 +66,7 @@ class Looked:
         """The text of launch `number`, line by line. Raises UserError for one that the plan does not have."""
         return self._texts.text(number)
 
-    def graph(self) -> dict[str, Any]:
+    def graph(self) -> Json:
         """The nodes, the names of the launches, and the names of the passes."""
         return {
             "model": self.model,
@@ -75,7 +75,7 @@ class Looked:
             "passes": passes(),
         }
 
-    def passes(self, kernel: int | None = None) -> list[dict[str, Any]]:
+    def passes(self, kernel: int | None = None) -> list[Json]:
         """The passes, each with the number of nodes that it changed, of the whole graph, or of launch `kernel`."""
         return [{**plain(p), "nodes": len(p.nodes), "text": len(p.text)} for p in self.after(kernel)]
 
@@ -94,7 +94,7 @@ class Looked:
             self._passes = {kernel: (kernel_pass_graphs if of else pass_graphs)(self.sink, self.cost_model, *of)}
         return self._passes[kernel]
 
-    def kernels(self) -> dict[str, Any]:
+    def kernels(self) -> Json:
         """The launches in order."""
         return {
             "model": self.model,
@@ -103,7 +103,7 @@ class Looked:
             "memory": memory_plan(self.plan),
         }
 
-    def kernel(self, number: int) -> dict[str, Any]:
+    def kernel(self, number: int) -> Json:
         """Launch `number`. Raises UserError for one that the plan does not have."""
         call = launch(self.sink, self.cost_model, number)
         text, error = None, ""
@@ -181,7 +181,7 @@ class LaunchFacts:
     workgroups: int
     threads: int
     grid: tuple[int, int, int]
-    bindings: tuple[str, ...]
+    bindings: Texts
 
 
 def memory_plan(plan: Plan) -> MemoryPlan:
@@ -229,9 +229,7 @@ def launch_facts(kernel: UOp, target: Target | None = None) -> LaunchFacts | Non
     return LaunchFacts(opts_text(made.opts), made.launch.workgroups, made.launch.threads, made.grid, tuple(bindings))
 
 
-def chrome_trace(
-    title: str, launches: Iterable[Mapping[str, Any]], device: str = "", live: Sequence[int] = ()
-) -> dict[str, Any]:
+def chrome_trace(title: str, launches: Iterable[Mapping[str, Any]], device: str = "", live: Sequence[int] = ()) -> Json:
     """The launches one after the other, each as long as it takes alone, in a lane for each phase.
 
     Args:
@@ -250,7 +248,7 @@ def chrome_trace(
     """
     events = []
 
-    def add(name: str, kind: str, lane: int, args: dict[str, Any], **more: Any) -> None:
+    def add(name: str, kind: str, lane: int, args: Json, **more: Any) -> None:
         events.append({"name": name, "ph": kind, "pid": 1, "tid": lane, "args": args, **more})
 
     add("process_name", "M", 0, {"name": " on ".join(x for x in (title, device) if x)})
@@ -269,14 +267,14 @@ def chrome_trace(
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def plan_trace(title: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+def plan_trace(title: str, answer: Mapping[str, Any]) -> Json:
     """`chrome_trace`, called `title`, of a plan, by its `answer` to `Looked.kernels` with the times beside it."""
     times = answer["times"]
     launches = [{**k, **t} for k, t in zip(answer["kernels"], times["kernels"], strict=True)]
     return chrome_trace(title, launches, times["device"], answer["memory"]["live"])
 
 
-def timed_launches(plan: Plan, times: Times, device: AnyDevice, opts: Iterable[str]) -> dict[str, Any]:
+def timed_launches(plan: Plan, times: Times, device: AnyDevice, opts: Iterable[str]) -> Json:
     """The times of a plan and its launches on a device, as `anneal kernels --time --json` has them; `opts` are the
     launches'."""
     launches = []
@@ -296,7 +294,7 @@ def timed_launches(plan: Plan, times: Times, device: AnyDevice, opts: Iterable[s
     }  # fmt: skip
 
 
-def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(launch: Mapping[str, Any]) -> Json:
     found = {k: launch[k] for k in ("name", "flops", "bytes", "gflops", "gbs", "opts") if k in launch}
     found["fused"] = " + ".join(launch.get("fused", ()))
     found["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in launch.get("lines", ()))
@@ -367,7 +365,7 @@ def example_of(method: str) -> RuleExample | None:
     return _first(method, told, known) or _first(method, [f"x.{method}({a})" for a in _CALLS], given)
 
 
-def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> RuleExample | None:
+def _first(method: str, lines: Iterable[str], names: Json) -> RuleExample | None:
     """The first line that calls the method and gives tensors; those before it may name what it uses."""
     for line in lines:
         try:
@@ -418,7 +416,7 @@ class Worked:
     call: str
     nodes: tuple[Node, ...]
     passes: tuple[PassGraph, ...]
-    kernels: tuple[str, ...]
+    kernels: Texts
 
 
 def batching(op: str) -> Batching | None:
@@ -484,7 +482,7 @@ class TensorStatistics:
     zeros: int
     not_finite: int
     bins: Ints
-    first: tuple[str, ...]
+    first: Texts
 
 
 @frozen

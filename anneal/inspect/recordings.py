@@ -18,7 +18,7 @@ from typing import Any
 from anneal import files
 from anneal.backend import Storage, get_device
 from anneal.errors import DataError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 from anneal.inspect.kernel_list import c_target, lines_of
 from anneal.inspect.looking import Looked, plain, timed_launches
 from anneal.rewrite import Event, tracing
@@ -54,7 +54,7 @@ class RecordedPlan:
     line: str
     seconds: float | None = None
     runs: int = 1
-    times: dict[str, Any] | None = None
+    times: Json | None = None
     looked: bool = False  # whether its answers are there
     packed: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # JSON: a plan of thousands of nodes has much
 
@@ -62,7 +62,7 @@ class RecordedPlan:
         """An answer of `looking.py` by its name: "graph", "kernels", "passes", "pass/NAME", "kernel/N"."""
         return json.loads(zlib.decompress(self.packed[name]))
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The recording without its answers."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "packed"}
 
@@ -215,8 +215,8 @@ class PlanRecording:
         plan.looked = True
         self.events.clear()
 
-    def _answers(self, looked: Looked) -> dict[str, Any]:
-        found: dict[str, Any] = {"graph": looked.graph(), "kernels": looked.kernels(), "passes": looked.passes()}
+    def _answers(self, looked: Looked) -> Json:
+        found: Json = {"graph": looked.graph(), "kernels": looked.kernels(), "passes": looked.passes()}
         found |= {f"pass/{p.info.name}": p for p in looked.after()}
         without = {"text": None, "error": _NOT_KEPT.format(self._texts), "launch": None}
         for n in range(len(looked.plan.calls)):
@@ -230,7 +230,7 @@ class PlanRecording:
         numbers = range(max(1, line - CONTEXT), min(len(text), line + CONTEXT) + 1)
         self.sources.setdefault(file, {}).update((n, text[n - 1].rstrip("\n")) for n in numbers)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The contents of recording.json."""
         return {
             "format": FORMAT, "anneal": __version__, "python": sys.version.split()[0], "name": self.name,
@@ -320,7 +320,7 @@ def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterato
             state.look()
 
 
-def _ms(spread: dict[str, Any] | None, part: str = "median") -> str:
+def _ms(spread: Json | None, part: str = "median") -> str:
     return "-" if spread is None else f"{spread[part] * 1e3:.3f}"
 
 
@@ -364,7 +364,7 @@ class KeptRecording:
 
     path: Path
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The summary of the recording: the program, its end, and the plans. Raises DataError for a file that is no
         recording.
         """
@@ -384,7 +384,7 @@ class KeptRecording:
             raise UserError(f"the recording has no plan {number}: it has {count}, from 0")
         return KeptPlan(self, number)
 
-    def source(self, file: str, line: int, around: int) -> dict[str, Any]:
+    def source(self, file: str, line: int, around: int) -> Json:
         """A line of the program that was recorded, with those about it that were kept.
 
         Args:

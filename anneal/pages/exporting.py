@@ -19,7 +19,7 @@ import numpy as np
 from anneal import files
 from anneal.backend import Array, get_device
 from anneal.errors import DataError, SettingError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
 from anneal.pages import program as paged
@@ -43,7 +43,7 @@ _POLICY = (
 
 def write(
     path: Path,
-    model: dict[str, Any],
+    model: Json,
     pack: Sequence[str],
     weights: Mapping[str, Array],
     examples: Mapping[str, Array],
@@ -309,7 +309,7 @@ def _values(
     plans: Sequence[Mapping[str, BoundStep]],
     names: Callable[[Any], str],
     weights: str,
-) -> tuple[dict[str, Array], dict[str, Any], dict[str, Array]]:
+) -> tuple[dict[str, Array], Json, dict[str, Array]]:
     """The tensors of the weights' file, what model.json says of values, and the arrays of the check's file."""
     values = paged.state_of([step for steps in plans for step in steps.values()])
     constants = {n: a for p in programs for n, a in p.constants.items()}
@@ -431,7 +431,7 @@ def _results(entry: Entry, step: BoundStep) -> list[str]:
 
 def _checks(
     entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: paged.Values
-) -> tuple[dict[str, Any], dict[str, Array]]:
+) -> tuple[Json, dict[str, Array]]:
     """The values that a page compares its own with: numbers for model.json, and arrays by name."""
     check = {}
     arrays: dict[str, Array] = {}
@@ -463,7 +463,7 @@ class Fit:
     largest: int = 0
     kernels: int = 0
     launches: int = 0
-    split: tuple[str, ...] = ()
+    split: Texts = ()
 
     def __str__(self) -> str:
         if self.why:

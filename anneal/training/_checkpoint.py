@@ -14,6 +14,7 @@ from anneal import files, nn
 from anneal.amp import GradScaler, autocast
 from anneal.distributed import average_gradients, clip_parts, world
 from anneal.errors import DataError, MissingMethodError, SettingError, UserError
+from anneal.frozen import Json
 from anneal.ops import default_generator
 from anneal.tensor import Tensor, default_device, io, jit
 
@@ -121,7 +122,7 @@ class Checkpoint:
                     f"{self.path} was made with --{name} {theirs[name]}, and this is {mine}; use the same, or another "
                     "folder"
                 )
-        state: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
+        state: dict[str, Json] = {part: {} for part in _PARTS}
         try:
             for name, tensor in (self._joined(notes) if self.shards else io.safe_load(self.path)).items():
                 part, _, rest = name.partition(".")
@@ -146,7 +147,7 @@ class Checkpoint:
                 found += [f"optimizer.{n}.{name}" for name, t in state.items() if t.shape == p.shape]
         return found
 
-    def _joined(self, notes: dict[str, Any]) -> dict[str, Tensor]:
+    def _joined(self, notes: Json) -> dict[str, Tensor]:
         """The contents of a sharded model's files for this process: its part of what is spread, the rest whole."""
         group, optimizer = self.training.group, self.training.optimizer
         given = [io.safe_open(self.path.with_name(name), "cpu") for name in notes["files"]]
@@ -319,7 +320,7 @@ class Training:
         return ""
 
 
-def decayed(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+def decayed(parameters: Iterable[Tensor], weight_decay: float) -> list[Json]:
     """Groups for AdamW: matrices decay, vectors (biases, norms) do not.
 
     Args:

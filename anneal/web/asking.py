@@ -12,9 +12,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 
 MOST_WAITING = 32
 LONGEST = 256 << 20  # bytes of an answer
@@ -65,7 +64,7 @@ class Inspector:
     _last: deque[str] = field(default_factory=lambda: deque(maxlen=20))
     _kept: dict[str, Answer] = field(default_factory=dict)
 
-    async def ask(self, question: dict[str, Any]) -> Answer:
+    async def ask(self, question: Json) -> Answer:
         """The answer to `question`; those of late are kept."""
         text = json.dumps(question, sort_keys=True)
         if text in self._kept:
@@ -161,9 +160,9 @@ class Doctor:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._until = 0.0  # by `time.monotonic`
-        self._report: dict[str, Any] = {}
+        self._report: Json = {}
 
-    async def report(self) -> dict[str, Any]:
+    async def report(self) -> Json:
         """The output of `anneal doctor --json`; with status "failed" and a cause where that could not tell."""
         async with self._lock:
             if time.monotonic() >= self._until:
@@ -172,7 +171,7 @@ class Doctor:
             return self._report
 
 
-async def _asked() -> dict[str, Any]:
+async def _asked() -> Json:
     process = await asyncio.create_subprocess_exec(
         *python("anneal"), "doctor", "--json",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

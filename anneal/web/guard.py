@@ -21,6 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from anneal.frozen import Json
 from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.web.jobs import Command
 from anneal.web.uploads import Uploads
@@ -256,7 +257,7 @@ def _script(asked: Mapping[str, Any], uploads: Uploads, scripts: Callable[[str],
     return words
 
 
-def _train(asked: dict[str, Any], _: Uploads) -> Command:
+def _train(asked: Json, _: Uploads) -> Command:
     model = _model(asked)
     words = ["train", model, "--json", "--vitals", *_options(asked, "steps batch seed samples lr")]
     if asked["place"] is not None:
@@ -272,25 +273,25 @@ def _train(asked: dict[str, Any], _: Uploads) -> Command:
     return _made(asked, words, "steps batch seed lr bundle samples weights")
 
 
-def _time(asked: dict[str, Any], uploads: Uploads) -> Command:
+def _time(asked: Json, uploads: Uploads) -> Command:
     words = ["kernels", _traceable(asked, uploads), "--time", "--json", "--trace", "{job}/trace.json"]
     return _made(asked, [*words, *_options(asked, "step batch")], "step batch")
 
 
-def _check(asked: dict[str, Any], uploads: Uploads) -> Command:
+def _check(asked: Json, uploads: Uploads) -> Command:
     flags = "gradients" if asked["script"] else "step gradients"
     target = asked["script"] or [_traceable(asked, uploads)]
     return _made(asked, ["check", "--json", *_options(asked, flags), "--", *target], f"{flags} arguments")
 
 
-def _run(asked: dict[str, Any], uploads: Uploads) -> Command:
+def _run(asked: Json, uploads: Uploads) -> Command:
     model = _traceable(asked, uploads)
     if not model.endswith(".onnx"):
         raise Wrong("only an ONNX file is run")
     return _made(asked, ["onnx", "run", model, "--json", "--time", *_options(asked, "")])
 
 
-def _sample(asked: dict[str, Any], _: Uploads) -> Command:
+def _sample(asked: Json, _: Uploads) -> Command:
     prompt = asked.get("prompt")
     if not isinstance(prompt, str) or len(prompt) > 20_000 or "\0" in prompt:
         raise Wrong("a prompt is a text of at most 20,000 characters")
@@ -312,7 +313,7 @@ def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Comman
     return Command("script", file.name, device, tuple(words), {"script": str(file), "arguments": [*arguments]})
 
 
-_KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {
+_KINDS: dict[str, Callable[[Json, Uploads], Command]] = {
     "train": _train,
     "time": _time,
     "check": _check,

@@ -23,7 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from anneal import files
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.web.asking import environment, python
 
 MOST_QUEUED = 20
@@ -49,8 +49,8 @@ class Command:
     kind: str
     model: str
     device: str
-    arguments: tuple[str, ...]
-    about: dict[str, Any]
+    arguments: Texts
+    about: Json
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Job:
     model: str
     device: str
     arguments: list[str]
-    about: dict[str, Any]
+    about: Json
     state: str = "queued"
     created: float = 0.0
     started: float | None = None
@@ -319,9 +319,7 @@ LARGEST = 64 << 20  # bytes of a document
 QUIET_S = 15.0  # after so long a comment shows that the connection lives
 
 
-async def stream(
-    path: Path, begin: int, state: Callable[[], dict[str, Any]], *, whole: bool = False
-) -> AsyncIterator[bytes]:
+async def stream(path: Path, begin: int, state: Callable[[], Json], *, whole: bool = False) -> AsyncIterator[bytes]:
     """The lines of `path` from byte `begin` on, in batches, and every new `state`; ends when the job has.
 
     An event's id is the byte after its last line, from which a page that lost the connection goes on. A file that is

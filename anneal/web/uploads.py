@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 
 KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip", "py")
 LARGEST = 4 << 30  # bytes of one file
@@ -185,7 +185,7 @@ class Runs:
     folder: Path
     uploads: Uploads
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[Json]:
         """The manifest of every bundle without its list of files, the latest first."""
         names = [p.parent.name for p in sorted(self.folder.glob("*/manifest.json"), reverse=True)[:2000]]
         dropped = [u.id for u in self.uploads.all() if u.kind == "run"]
@@ -197,7 +197,7 @@ class Runs:
                 found.append({**manifest, "id": name, "command": _command(manifest), "dropped": name in dropped})
         return sorted(found, key=lambda m: str(m.get("begun", "")), reverse=True) if dropped else found
 
-    def one(self, id: str) -> dict[str, Any] | None:
+    def one(self, id: str) -> Json | None:
         """All of a bundle but its kernels' text: manifest, options, settings, losses, schedule, sample."""
         place, manifest = self.place(id), self.manifest(id)
         if place is None or manifest is None:
@@ -215,7 +215,7 @@ class Runs:
             "picture": place.read("picture.png") is not None,
         }
 
-    def manifest(self, id: str) -> dict[str, Any] | None:
+    def manifest(self, id: str) -> Json | None:
         """The manifest of a bundle, if there is one."""
         place = self.place(id)
         found = None if place is None else json_of(place, "manifest.json")
@@ -259,7 +259,7 @@ class BundleFolder:
             return None
 
 
-def _command(manifest: dict[str, Any]) -> str:
+def _command(manifest: Json) -> str:
     found = manifest.get("command")
     return shlex.join(["anneal", *map(str, found)]) if isinstance(found, list) else ""
 
@@ -276,7 +276,7 @@ def _nothing(_: str) -> None:
     """The value of NaN and Infinity, which Python writes as JSON and a browser cannot read."""
 
 
-def _lines(text: bytes) -> list[dict[str, Any]]:
+def _lines(text: bytes) -> list[Json]:
     found = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):

@@ -17,7 +17,7 @@ from anneal.cli._flags import check_script, check_writable, on_device, refuse_op
 from anneal.cli._output import message
 from anneal.cli.commands.onnx import feeds_of
 from anneal.errors import AnnealError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 from anneal.training import check_model, load_example
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ def _onnx(task: _Task) -> None:
             t.numpy()
 
 
-def record(report: Report) -> dict[str, Any]:
+def record(report: Report) -> Json:
     """A report as `--json` has it."""
     first, last = ("ok", "reason"), ("elements", "compared", "tensor_elements", "unjudged")
     parts = [{name: getattr(report, name) for name in names} for names in (first, last)]
-    found: dict[str, Any] = _finite({**parts[0], "text": str(report), **asdict(report), **parts[1]})
+    found: Json = _finite({**parts[0], "text": str(report), **asdict(report), **parts[1]})
     return found
 
 

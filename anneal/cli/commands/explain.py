@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anneal import settings
 from anneal.cli import _flags as flags
 from anneal.cli._output import code, data, json_report, kernel_record, message, paged, phase_colours, scaled, table
 from anneal.errors import UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 from anneal.training import suggest
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _near(name: str, methods: list[str]) -> list[str]:
     return [known[n] for n in difflib.get_close_matches(name.lower(), known, n=6, cutoff=0.5)] or list(ALL)
 
 
-def _record(rule: Listed) -> dict[str, Any]:
+def _record(rule: Listed) -> Json:
     names = {"kind": "kind", "table": "table", "rule": "text", "reason": "comment", "file": "file", "line": "line"}
     return {name: getattr(rule, of) for name, of in names.items()}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
 from anneal.errors import DataError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.training import load_module
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def training_places(model: str, folder: Path | None, scratch: bool) -> dict[str,
     return {"words": words, "start": None if scratch else start}
 
 
-def _fetched(names: tuple[str, ...]) -> Path:
+def _fetched(names: Texts) -> Path:
     """The folder of GPT-2's own files, after a line about each."""
     from anneal.assets import ASSETS, fetch, verify
 
@@ -301,7 +301,7 @@ def _close(run: _Run, decoder: Any) -> None:
 
 def _report(
     options: _Options, run: _Run, given: list[int], device: Any, decoder: Any, plans: dict[str, set[Any]]
-) -> dict[str, Any]:
+) -> Json:
     return {
         "prompt": out.readable(options.prompt),
         "prompt_tokens": given,

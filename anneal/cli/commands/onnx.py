@@ -16,7 +16,7 @@ from anneal.cli import _flags as flags
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import AnnealError, DataError, OnnxError, SettingError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.training import Trainable, check_model, load_example
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def info(asked: _Question) -> None:
     raise typer.Exit(OnnxError.exit_code if found.gaps else 0)
 
 
-def _print(found: Description, cost: dict[str, Any] | str) -> None:
+def _print(found: Description, cost: Json | str) -> None:
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets)
     data(f"{found.name or 'a graph without a name'}, by {found.producer or 'an unknown program'}")
     data(f"ir_version {found.ir_version}, opsets {opsets or 'none'}")
@@ -84,7 +84,7 @@ def _print(found: Description, cost: dict[str, Any] | str) -> None:
         data("no gaps: every node can be run")
 
 
-def _cost(asked: _Question, model: OnnxModel) -> dict[str, Any] | str:
+def _cost(asked: _Question, model: OnnxModel) -> Json | str:
     """The cost of a run, or why it is not known: a size is open, or weights are missing."""
     from anneal.backend import planned_cost_model
     from anneal.codegen import kernel_info
@@ -111,7 +111,7 @@ def _cost(asked: _Question, model: OnnxModel) -> dict[str, Any] | str:
     return {"device": asked.device, "kernels": len(calls), "flops": sum(k.flops for k in costs), "bytes": nbytes}
 
 
-def _open_sizes(info: ValueInfo) -> list[tuple[str, ...]]:
+def _open_sizes(info: ValueInfo) -> list[Texts]:
     """The sizes of an input that a file leaves open, each by the names that --size knows it by."""
     names = [(d, f"{info.name}.{i}") for i, d in enumerate(info.shape or ()) if not isinstance(d, int)]
     return [tuple(n for n in both if n) for both in names]
@@ -145,7 +145,7 @@ def run(asked: _Run) -> None:
         begun = time.perf_counter()
         results = _arrays(model.run(feeds))
         first = time.perf_counter() - begun
-        report: dict[str, Any] = {
+        report: Json = {
             "device": model.device,
             "seconds": first,
             "outputs": {name: _told(value) for name, value in results.items()},
@@ -175,7 +175,7 @@ def run(asked: _Run) -> None:
             message(f"wrote {output}")
 
 
-def _times(model: OnnxModel, feeds: dict[str, Any]) -> dict[str, Any]:
+def _times(model: OnnxModel, feeds: Json) -> Json:
     """The seconds of runs, host array to host array, after the first ones."""
     import numpy as np
 
@@ -226,7 +226,7 @@ def check(asked: _Comparison) -> None:
         data("no node differs")
 
 
-def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str] | None, seed: int) -> dict[str, Any]:
+def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str] | None, seed: int) -> Json:
     """The inputs that a command line names, as NAME=FILE.npy or NAME=random; random ones where it names none."""
     import numpy as np
 
@@ -269,7 +269,7 @@ def _sizes(texts: Sequence[str] | None) -> dict[str, int]:
     return out
 
 
-def _bounds(texts: Sequence[str] | None) -> dict[str, Any]:
+def _bounds(texts: Sequence[str] | None) -> Json:
     """Bounds as `load` takes them."""
     out = {}
     for text in texts or ():
@@ -298,7 +298,7 @@ def _read(file: str) -> Any:
         raise DataError(f"{file}: is no .npy file of numbers: {e}") from None
 
 
-def _arrays(values: dict[str, Any]) -> Any:
+def _arrays(values: Json) -> Any:
     from anneal.tensor import Tensor, tree_map
 
     return tree_map(lambda v: v.numpy() if isinstance(v, Tensor) else v, values)
@@ -314,7 +314,7 @@ def _told(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}  {shown}{', ...' * (value.size > 4)}"
 
 
-def _write(file: Path, results: dict[str, Any]) -> None:
+def _write(file: Path, results: Json) -> None:
     import numpy as np
 
     arrays = {}

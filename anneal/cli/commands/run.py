@@ -13,7 +13,7 @@ from anneal import progress
 from anneal.cli import _flags as flags, _output as out
 from anneal.cli._reporters import picture_kept
 from anneal.errors import UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 from anneal.training import SPEAKING, load_example, load_module, suggest
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _reader(options: _Options) -> CharacterModel:
     return reader
 
 
-def _said(options: _Options, reader: CharacterModel) -> Iterator[dict[str, Any]]:
+def _said(options: _Options, reader: CharacterModel) -> Iterator[Json]:
     """The characters that are said, each with its chance, and what else was likely, with theirs."""
     import numpy as np
 

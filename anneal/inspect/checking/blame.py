@@ -17,12 +17,12 @@ from anneal import schedule
 from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import GeneratedKernel, Opt, generate
 from anneal.errors import AnnealError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
-from anneal.inspect.kernel_list import Line, label_of, lines_of, placed
+from anneal.inspect.kernel_list import Lines, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
 from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
@@ -172,7 +172,7 @@ def _look_at(
     found: dict[tuple[str, str], Suspect],
     where: str,
     sides: Callable[[Event], tuple[Bounded, Bounded] | None],
-    lines: Mapping[UOp, tuple[Line, ...]],
+    lines: Mapping[UOp, Lines],
 ) -> None:
     seen = set()
     begun = time.monotonic()
@@ -339,7 +339,7 @@ class CheckRun:
         return placed(self.call.places, self.program.origins)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """The launch and its kernel, as records have them."""
         label = label_of(self.origins)
         return {"launch": self.number, "kernel": self.n, "name": self.call.kernel.name, "label": label}

@@ -18,7 +18,7 @@ from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
-from anneal.inspect.kernel_list import Line, lines_of, modules_of
+from anneal.inspect.kernel_list import Lines, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, compiled, new_outputs, seen
 from anneal.uop import Op, UOp
@@ -322,7 +322,7 @@ def _difference(
     )
 
 
-def _lines(r: CheckRun, node: UOp | None, against: str) -> tuple[Line, ...]:
+def _lines(r: CheckRun, node: UOp | None, against: str) -> Lines:
     """The lines of what the kernel computes; beside the graph as written, of all nodes between what it reads and what
     differs, those too that the passes left out.
     """

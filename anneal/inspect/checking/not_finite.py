@@ -14,7 +14,7 @@ import numpy as np
 from anneal.backend import get_device, numpy_dtype
 from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
-from anneal.frozen import frozen
+from anneal.frozen import Texts, frozen
 from anneal.inspect.checking.blame import CheckRun, Finding, again
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, Compared, beside, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues
@@ -75,7 +75,7 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
         return None
     element = int(wrong[0])
     written = r.program.written[r.n][slot : slot + 1]
-    births: list[tuple[UOp, int, tuple[str, ...], bool, str]] = []
+    births: list[tuple[UOp, int, Texts, bool, str]] = []
 
     def seen(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
         if births or u.op in _GIVEN:
@@ -94,8 +94,8 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
     lines, op, begins, overflow = lines_of(r.origins), "STORE", kind, False
     shape: Ints = (int(content.size),)
     at: Ints = (element,)
-    sources: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
+    sources: Texts = ()
+    inputs: Texts = ()
     if births:
         u, flat, sources, overflow, begins = births[0]
         inputs = _traced(r, u, flat)
@@ -130,7 +130,7 @@ def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
         return bool(np.isfinite(wide.value(u).value.reshape(-1)[at]))
 
 
-def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> tuple[str, ...]:
+def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> Texts:
     """The elements of the sources that element `at` of `u` is made of; of a reduction its terms' extremes."""
     out = []
     for s in sources:
@@ -141,7 +141,7 @@ def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
+def _traced(r: CheckRun, u: UOp, at: int) -> Texts:
     """The elements in memory that element `at` of a node is made of, the largest first; nothing where a sum or a
     choice of places lies between.
     """
@@ -172,13 +172,13 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
     return _largest(found)
 
 
-def _largest(found: dict[tuple[int, int], float]) -> tuple[str, ...]:
+def _largest(found: dict[tuple[int, int], float]) -> Texts:
     """The largest elements in memory, by the number of the value and the place in it."""
     ranked = sorted(found, key=lambda at: -abs(found[at]))[:_MOST]
     return tuple(f"v{v}[{i}] = {found[v, i]:.9g}" for v, i in ranked)
 
 
-def _inputs(r: CheckRun, slot: int, element: int) -> tuple[str, ...]:
+def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
     """The elements that the kernel reads for an element that it stores, the largest first."""
     kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
     for store in kernel.stores(slot):

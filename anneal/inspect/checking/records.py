@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from anneal.frozen import frozen
-from anneal.inspect.kernel_list import Line
+from anneal.frozen import Texts, frozen
+from anneal.inspect.kernel_list import Lines
 
 
 @frozen
@@ -19,7 +19,7 @@ class Suspect:
     place: str
     pass_name: str
     example: str
-    lines: tuple[Line, ...] = ()
+    lines: Lines = ()
 
     def __str__(self) -> str:
         where = f" in {self.pass_name}" if self.pass_name else ""
@@ -57,8 +57,8 @@ class Difference:
     ulps: float
     count: int
     compared: int
-    lines: tuple[Line, ...]
-    modules: tuple[str, ...]
+    lines: Lines
+    modules: Texts
     suspects: tuple[Suspect, ...] = ()
 
     def __str__(self) -> str:
@@ -95,9 +95,9 @@ class NotFinite:
     op: str
     shape: tuple[int, ...]
     at: tuple[int, ...]
-    sources: tuple[str, ...]  # "EXP [0, 3] = 0.0"
-    inputs: tuple[str, ...]  # the elements in memory that these come from
-    lines: tuple[Line, ...]
+    sources: Texts  # "EXP [0, 3] = 0.0"
+    inputs: Texts  # the elements in memory that these come from
+    lines: Lines
     overflow: bool = False
     result: bool = False
 
@@ -145,8 +145,8 @@ class CheckedKernel:
     worst: float
     ok: bool
     note: str
-    lines: tuple[Line, ...]
-    modules: tuple[str, ...]
+    lines: Lines
+    modules: Texts
 
 
 @frozen
@@ -161,7 +161,7 @@ class GradientCheck:
     bound: float
     ok: bool
     blame: str
-    lines: tuple[Line, ...]
+    lines: Lines
 
     def __str__(self) -> str:
         where = f" from {', '.join(map(str, self.lines[:3]))}" if self.lines else ""
