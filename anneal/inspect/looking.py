@@ -562,7 +562,7 @@ def _pieces(flat: Array) -> Iterator[Array]:
     """The finite values as float64, some at a time; magnitudes of complex ones."""
     for at in range(0, flat.size, PIECE):
         x = flat[at : at + PIECE]
-        x = (np.abs(x) if x.dtype.kind == "c" else x).astype(np.float64)
+        x = (np.abs(x) if x.dtype.kind == "c" else x).astype(float)
         yield x[np.isfinite(x)]
 
 

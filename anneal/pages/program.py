@@ -499,7 +499,7 @@ def _sum(array: Array, places: Array | None) -> float:
     elements, where not all are read."""
     at = np.arange(array.size) if places is None else _some(places)
     weights = ((at + 1).astype(np.uint32) * np.uint32(0x9E3779B1)).view(np.int32) / 2**31
-    return float(weights @ np.nan_to_num(array[at].astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+    return float(weights @ np.nan_to_num(array[at].astype(float), nan=0.0, posinf=0.0, neginf=0.0))
 
 
 def expected(function: Callable[..., Any], args: tuple[Any, ...], values: Values) -> list[Array]:

@@ -244,7 +244,7 @@ class WeightedRandomSampler(Sampler[int]):
     def __init__(
         self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
     ) -> None:
-        self.weights = np.asarray(weights.numpy() if isinstance(weights, Tensor) else list(weights), np.float64)
+        self.weights = np.asarray(weights.numpy() if isinstance(weights, Tensor) else list(weights), float)
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
         there = int((self.weights > 0).sum())
         if num_samples < 1 or self.weights.ndim != 1 or not there or (self.weights < 0).any():

@@ -227,9 +227,9 @@ def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
 
 def _random(u: UOp, rng: np.random.Generator) -> Array:
     if u.dtype.is_float:
-        return rng.normal(size=u.shape).astype(np.float32).astype(np.float64)
+        return rng.normal(size=u.shape).astype(np.float32).astype(float)
     if u.dtype.kind == "bool":
-        return rng.integers(0, 2, u.shape).astype(np.bool_)
+        return rng.integers(0, 2, u.shape).astype(bool)
     low = max(int(u.vmin), -8) if u.vmin is not None else -8
     high = min(int(u.vmax), low + 16) if u.vmax is not None else low + 16
     return rng.integers(low, max(high, low) + 1, u.shape).astype(numpy_dtype(u.dtype))

@@ -86,9 +86,9 @@ def reduced(op: Op, dtype: DType, part: TermFacts) -> Bounded:
     """The reduction of these terms, with its bound."""
     value = part.value
     if dtype.kind == "bool":
-        return tight(value.astype(np.bool_), np.where((part.size > 0) != (part.error > 0), 1.0, 0.0))
+        return tight(value.astype(bool), np.where((part.size > 0) != (part.error > 0), 1.0, 0.0))
     if op in (Op.MAX, Op.MIN):
-        wide = value.astype(np.float64)
+        wide = value.astype(float)
         error = np.maximum(*[np.where(end == wide, 0.0, np.abs(end - wide)) for end in (part.size, part.error)])
         return tight(value, np.where(np.isnan(error) & ~np.isnan(wide), np.inf, np.nan_to_num(error, posinf=np.inf)))
     if not dtype.is_float:
@@ -200,10 +200,10 @@ def argsort(keys: Bounded) -> Bounded:
     if keys.exact or value.size < 2:
         return Bounded(order, EXACT)
     error = keys.whole().reshape(-1)[order]
-    wide = value[order].astype(np.float64)
+    wide = value[order].astype(float)
     above = np.maximum.accumulate(wide + error)
     below = np.minimum.accumulate((wide - error)[::-1])[::-1]
-    near = np.zeros(value.size, np.bool_)
+    near = np.zeros(value.size, bool)
     close = above[:-1] >= below[1:]
     sure = (error[:-1] == 0) & (error[1:] == 0)
     near[:-1] |= close & ~sure
@@ -211,7 +211,7 @@ def argsort(keys: Bounded) -> Bounded:
     return Bounded(order, np.where(near, np.inf, 0.0) if near.any() else EXACT)
 
 
-_OPEN = Bounded(np.ones((), np.bool_), EXACT)  # the gate of a load that has none
+_OPEN = Bounded(np.ones((), bool), EXACT)  # the gate of a load that has none
 _LANES = 1 << 16  # elements of an array at once
 _DRAWN = 1 << 19  # elements of arithmetic for the bounds of one store
 _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
@@ -331,7 +331,7 @@ class KernelValues:
         """A mask of the points whose values are read."""
         dead = dead_side(store.src[2])
         if dead is None:
-            return np.ones(count, np.bool_)
+            return np.ones(count, bool)
         first = spread(self._value(store.src[2].src[0], frame).value, count)
         return ~first if dead == 1 else first
 
@@ -478,7 +478,7 @@ def error_bounds(sink: UOp, memory: Sequence[Array], outputs: int, values: Sizes
     found = []
     for slot in range(outputs):
         errors, whole = np.zeros(memory[slot].size), True
-        drawn, read = np.zeros((2, errors.size), np.bool_)
+        drawn, read = np.zeros((2, errors.size), bool)
         for store in kernel.stores(slot):
             for piece, complete in kernel.stored(store, _DRAWN):
                 inside = (piece.places >= 0) & (piece.places < errors.size)

@@ -139,7 +139,7 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
         found = [x for store in stores for x in kernel.stored(store, r.limits.kernel, r.n)]
         whole = all(complete for _, complete in found)
         columns = [(p.places, p.value.value, p.value.whole(), p.live) for p, _ in found]
-        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_)
+        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, bool)
         index, value, error, alive = map(np.concatenate, zip(*(columns or [nothing])))
         inside = (index >= 0) & (index < after.size)
         read, places = alive & inside, np.where(inside, index, 0)
@@ -151,7 +151,7 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
         compared = beside(got, Bounded(value, error), read & once)
         results.append(compared)
         expected.append((index[read], value[read], error[read]))
-        live = None if alive.all() else np.zeros(after.size, np.bool_)
+        live = None if alive.all() else np.zeros(after.size, bool)
         if live is not None:
             for all_, here in [(index, read)] if whole else [x for store in stores for x in kernel.lives(store)]:
                 live[all_[here]] = True

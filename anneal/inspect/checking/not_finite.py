@@ -61,14 +61,14 @@ def _written(call: Call, kind: str) -> bool:
 
 @np.errstate(all="ignore")
 def _kinds(a: Array) -> set[str]:
-    wide = a.astype(np.float64)
+    wide = a.astype(float)
     return {kind for kind, test in _TESTS.items() if test(wide).any()}
 
 
 def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
     content, live = r.after[slot], r.lives[slot]
     with np.errstate(all="ignore"):
-        wrong = np.flatnonzero(_TESTS[kind](content.astype(np.float64)))
+        wrong = np.flatnonzero(_TESTS[kind](content.astype(float)))
     if live is not None:
         wrong = wrong[live[wrong]]
     if not wrong.size:

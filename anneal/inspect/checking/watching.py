@@ -236,7 +236,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
 
 def _value(u: UOp, held: Mapping[Any, Array]) -> Array:
     """The value of a node in float64 without bounds, over leaves with these contents."""
-    return np.asarray(TensorValues(held, _MOST, plain=True).value(u).value, np.float64)
+    return np.asarray(TensorValues(held, _MOST, plain=True).value(u).value, float)
 
 
 def _storage(t: Any) -> Any:
@@ -253,7 +253,7 @@ def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
         if u.op is Op.BUFFER and u.arg not in held:
             s = u.arg
             content = s.host if s.host is not None else get_device(s.device).download(s.ensure(), s.size, s.dtype)
-            held[s] = content.reshape(-1).astype(np.float64) if u.dtype.is_float else content.reshape(-1)
+            held[s] = content.reshape(-1).astype(float) if u.dtype.is_float else content.reshape(-1)
     return held
 
 
