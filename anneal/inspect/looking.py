@@ -532,7 +532,7 @@ def statistics_of(array: Array) -> TensorStatistics | None:
     if array.dtype.kind in "OSUVMm" and not _wide(array):
         return None
     with np.errstate(over="ignore"):  # a sum that is infinite is told as none
-        return _statistics(array.reshape(-1))
+        return _statistics(array.ravel())
 
 
 def _statistics(flat: Array) -> TensorStatistics:

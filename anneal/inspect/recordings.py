@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from anneal import files
@@ -107,19 +108,19 @@ class PlanRecording:
         self.events: list[Event] = []  # the rules that fired since the last call that may have run a plan
         self._ears, self._calm = ExitStack(), 0  # open while rules are listened to; calls since a plan was new
         self._listens = self._heard = 0.0  # since when, and for how long before
-        self._clock = self._told_at = time.perf_counter()
+        self._clock = self._told_at = perf_counter()
         self._spent = 0.0  # seconds of looking while the program ran
 
     def listen(self) -> None:
         """Be told of the rules that fire: for that the program makes every node anew, so it is for new plans only."""
         if not self._listens:
-            self._listens, self._calm = time.perf_counter(), 0
+            self._listens, self._calm = perf_counter(), 0
             self.events = self._ears.enter_context(tracing())
 
     def deafen(self) -> None:
         """Listen no longer."""
         if self._listens:
-            self._heard += time.perf_counter() - self._listens
+            self._heard += perf_counter() - self._listens
             self._listens, self.events = 0.0, []
             self._ears.close()
 
@@ -134,7 +135,7 @@ class PlanRecording:
             return
         if not step.plan.calls or len(self._numbers) >= self._most:
             return
-        if not self._listens and self._heard < LISTEN_PART * (time.perf_counter() - self._clock):
+        if not self._listens and self._heard < LISTEN_PART * (perf_counter() - self._clock):
             self.meter.show_again(step.plan)
             self.listen()
         device = get_device(step.outputs[0].device)
@@ -153,7 +154,7 @@ class PlanRecording:
     def _between(self) -> None:
         """A plan has run: now and then what is known by now is told, and one of those that wait is looked at; the
         program has nine tenths of the time to itself."""
-        now = time.perf_counter()
+        now = perf_counter()
         if self._listens:
             self.events.clear()
             self.meter.disturb()
@@ -164,14 +165,14 @@ class PlanRecording:
             return
         if self._waiting and now - self._clock > LOOK_AFTER_S and self._spent < LOOK_PART * (now - self._clock):
             self._look(*self._waiting.pop(0))
-            self._spent += time.perf_counter() - now
+            self._spent += perf_counter() - now
         if self._told is not None:
             for plan, number in self._numbers.items():
                 if self.meter.tracks[plan].runs > self.plans[number].runs:
                     self._measured(self.plans[number], plan)
                     self._told(self.plans[number])
         self.meter.disturb()
-        self._told_at = time.perf_counter()
+        self._told_at = perf_counter()
 
     @property
     def left_out(self) -> int:

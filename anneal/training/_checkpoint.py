@@ -99,7 +99,7 @@ class Checkpoint:
         other = self.path.with_name(FILE if self.shards else MANIFEST)
         if not step and other.exists():
             raise DataError(f"{other} is of a model that is {'not ' * bool(self.shards)}sharded, unlike this one")
-        steps = self.training.group.all_gather([np.array([step])])[0].reshape(-1)
+        steps = self.training.group.all_gather([np.array([step])])[0].ravel()
         if (steps != step).any():
             raise DataError(f"processes found {self.path} after {steps.tolist()} steps: all need to see one folder")
         return step
@@ -155,7 +155,7 @@ class Checkpoint:
         for key in notes["parts"]:
             part, _, name = key.partition(".")
             like = self.shards[name] if part == "model" else optimizer.params[int(name.partition(".")[0])]
-            whole, count = np.concatenate([file.array(key).reshape(-1) for file in given]), like.numel()
+            whole, count = np.concatenate([file.array(key).ravel() for file in given]), like.numel()
             if abs(whole.size - count * group.size) >= max(len(given), group.size):  # more than padding
                 raise UserError(f"{key} has {whole.size} elements there, and here {count * group.size}")
             mine = np.append(whole, np.zeros(group.size, whole.dtype))[group.rank * count : (group.rank + 1) * count]

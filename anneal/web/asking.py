@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import os
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -131,7 +131,7 @@ class Inspector:
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        with contextlib.suppress(ValueError, OSError):
+        with suppress(ValueError, OSError):
             async for line in process.stderr:
                 self._last.append(line.decode("utf-8", "replace").rstrip()[:500])
 
@@ -141,12 +141,12 @@ class Inspector:
         if process is None:
             return None
         if ended:  # a signal would take its exit code from who waits for it
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), 1)
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             if process.returncode is None:
                 process.kill()
-        with contextlib.suppress(TimeoutError):
+        with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 5)
         return process.returncode
 
@@ -188,7 +188,7 @@ async def _asked() -> Json:
     except ValueError:
         cause = err.decode("utf-8", "replace").strip()[-2000:] or f"exit code {process.returncode}"
     finally:
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             process.kill()
     return {"status": "failed", "cause": cause, "advice": [], "adapters": [], "chosen": None}
 

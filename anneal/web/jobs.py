@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import itertools
 import json
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Jobs:
     def read(self) -> None:
         """Find the jobs that earlier servers left."""
         for path in sorted(self.folder.glob("*/job.json")):
-            with contextlib.suppress(OSError, ValueError, TypeError):
+            with suppress(OSError, ValueError, TypeError):
                 job = Job(**json.loads(path.read_text(encoding="utf-8")))
                 if _ID.fullmatch(job.id) and job.id == path.parent.name and job.id not in self._all:
                     self._all[job.id] = job
@@ -138,7 +138,7 @@ class Jobs:
         return job
 
     def write(self, job: Job) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the job goes on, and is told of while this server lives
+        with suppress(OSError):  # a full disk: the job goes on, and is told of while this server lives
             self._write(job)
 
     def _write(self, job: Job) -> None:
@@ -153,7 +153,7 @@ class Jobs:
         """See to the jobs until cancelled."""
         while True:
             self.tick()
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), LOOK_S)
             self._ended.clear()
 
@@ -268,7 +268,7 @@ class Jobs:
             self._signal(job, getattr(signal, "SIGKILL", signal.SIGTERM))
             process = self._processes.get(job.id)
             if process is not None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(2)
             self._end(job, "cancelled", _STOPPED)
         return True
@@ -293,7 +293,7 @@ class Jobs:
     def _signal(self, job: Job, number: int) -> None:
         """Signal the process, if it is the one that holds the job's lock: numbers of processes are used again."""
         if job.pid is not None and (job.id in self._processes or _held(self.place(job) / "lock")):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(job.pid, number)
 
 
@@ -359,7 +359,7 @@ def _joined(text: bytes, whole: bool) -> bytes:
     """The lines that are JSON, or the document on one line, with commas between them."""
     found = []
     for line in [text] if whole else text.split(b"\n"):
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             value = json.loads(line)
             found.append(json.dumps(value, separators=(",", ":")).encode() if whole else line)
     return b",".join(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import csv
 import hashlib
 import json
@@ -14,6 +13,7 @@ import secrets
 import shlex
 import zipfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ class Uploads:
         """The files that are there, the latest first."""
         found = []
         for path in sorted(self.folder.glob("*.json"), key=lambda p: -p.stat().st_mtime):
-            with contextlib.suppress(OSError, ValueError, TypeError):
+            with suppress(OSError, ValueError, TypeError):
                 found.append(Upload(**json.loads(path.read_text(encoding="utf-8"))))
         return found
 
@@ -279,7 +279,7 @@ def _nothing(_: str) -> None:
 def _lines(text: bytes) -> list[Json]:
     found = []
     for line in text.splitlines():
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             found.append(json.loads(line, parse_constant=_nothing))
     return [value for value in found if isinstance(value, dict)]
 
@@ -288,6 +288,6 @@ def _losses(text: bytes) -> list[list[float]]:
     """Step, loss and milliseconds of each step."""
     found = []
     for row in csv.reader(text.decode("utf-8", "replace").splitlines()[1:]):
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             found.append([float(x) for x in row])
     return [values for values in found if len(values) == 3 and all(map(math.isfinite, values))]

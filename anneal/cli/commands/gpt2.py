@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anneal import progress, settings
@@ -92,7 +92,7 @@ def sample(options: _Options) -> int:
 
     from anneal.runtime import compile_seconds
 
-    run = _Run(time.perf_counter(), compile_seconds())
+    run = _Run(perf_counter(), compile_seconds())
     flags.check_recording(options.record)
     with flags.on_device(options.device, options.adapter):
         from anneal.backend import get_device
@@ -110,7 +110,7 @@ def sample(options: _Options) -> int:
             sampling = gpt2.Sampling(options.greedy, options.temperature, options.top_k, options.seed)
             known = _known(tokenizer, model, words)
             decoder = gpt2.Decoder(model, sampling, known, min(WATCHED, known) if options.stream else 0)
-            run.load = time.perf_counter() - run.begun - (compile_seconds() - run.compiled)
+            run.load = perf_counter() - run.begun - (compile_seconds() - run.compiled)
             if len(given) > decoder.length:
                 raise UserError(
                     f"the prompt has {len(given)} tokens, and this model's context {decoder.length}; shorten the prompt"
@@ -216,11 +216,11 @@ def _speak(
 
     device, stream = get_device(default_device()), tokenizer.stream()
     show(out.readable(options.prompt))
-    before, begun = compile_seconds(), time.perf_counter()
+    before, begun = compile_seconds(), perf_counter()
     most = min(options.max_tokens, decoder.room(len(given)))
     run.stop = "max-tokens" if most == options.max_tokens else "context"
     for token in progress.told(decoder.generate(given, most, tokenizer.end_of_text), "writing", most):
-        last, run.end = run.end or begun, time.perf_counter()
+        last, run.end = run.end or begun, perf_counter()
         run.tokens.append(token)
         if len(run.tokens) == 1:
             run.first = run.end - run.begun

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -142,9 +142,9 @@ def run(asked: _Run) -> None:
         flags.check_writable(output)
         model = load(asked.file, None, shapes=_bounds(asked.shape))
         feeds = feeds_of(model, asked.input, asked.size, asked.seed)
-        begun = time.perf_counter()
+        begun = perf_counter()
         results = _arrays(model.run(feeds))
-        first = time.perf_counter() - begun
+        first = perf_counter() - begun
         report: Json = {
             "device": model.device,
             "seconds": first,
@@ -180,13 +180,13 @@ def _times(model: OnnxModel, feeds: Json) -> Json:
     import numpy as np
 
     taken = []
-    begun = time.perf_counter()
+    begun = perf_counter()
     for n in range(1000):
-        before = time.perf_counter()
+        before = perf_counter()
         _arrays(model.run(feeds))
         if n >= 2:  # the ones before are captured
-            taken.append(time.perf_counter() - before)
-        if len(taken) >= 5 and time.perf_counter() - begun > 2:
+            taken.append(perf_counter() - before)
+        if len(taken) >= 5 and perf_counter() - begun > 2:
             break
     return {"median": float(np.median(taken)), "least": min(taken), "runs": len(taken)}
 

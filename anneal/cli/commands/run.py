@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anneal import progress
@@ -75,18 +75,18 @@ def llama2c(story: Story) -> int:
             if piece and not story.as_json:
                 flow.add(out.harmless(piece))
 
-        begun = ready = time.perf_counter()
+        begun = ready = perf_counter()
         with out.interrupts("this token") as stopping:
             for token in progress.told(example.Story(model).tell(given, most, sampling), "writing", most):
                 tokens.append(token)
                 say(decoder.decode(words.piece(token, tokens[-2] if len(tokens) > 1 else given[0])))
                 if len(tokens) == 3:  # the first steps compile and capture
-                    ready = time.perf_counter()
+                    ready = perf_counter()
                 if stopping:
                     break
         stopped = bool(stopping)
         say(decoder.decode(b"", final=True))
-    seconds = time.perf_counter() - (ready if len(tokens) > 3 else begun)
+    seconds = perf_counter() - (ready if len(tokens) > 3 else begun)
     rate = (len(tokens) - 3 if len(tokens) > 3 else len(tokens)) / seconds
     if story.as_json:
         out.json_report(
@@ -194,7 +194,7 @@ def _said(options: _Options, reader: CharacterModel) -> Iterator[Json]:
 
     rng = np.random.default_rng(options.seed)
     for _ in range(options.max_tokens):
-        begun = time.perf_counter()
+        begun = perf_counter()
         scaled = reader.logits().astype(np.float64) / options.temperature
         chances = np.exp(scaled - scaled.max())
         chances /= chances.sum()
@@ -207,7 +207,7 @@ def _said(options: _Options, reader: CharacterModel) -> Iterator[Json]:
         likely = [
             {"id": n, "text": reader.characters[n], "chance": float(chances[n])} for n in map(int, order[:WATCHED])
         ]
-        ms = round((time.perf_counter() - begun) * 1e3, 3)
+        ms = round((perf_counter() - begun) * 1e3, 3)
         yield {"id": token, "text": reader.take(token), "chance": float(chances[token]), "ms": ms, "likely": likely}
 
 

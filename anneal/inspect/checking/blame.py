@@ -198,7 +198,7 @@ def _apart(a: Bounded, b: Bounded) -> str | None:
     if compared.ok:
         return None
     at = compared.at
-    return f"{x.reshape(-1)[at].item()} became {y.reshape(-1)[at].item()}"
+    return f"{x.ravel()[at].item()} became {y.ravel()[at].item()}"
 
 
 def _common(a: UOp, b: UOp) -> set[UOp]:
@@ -221,7 +221,7 @@ def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
     taken += [u for u in toposort((e.before, after)) if not u.src and u.op not in _NUMBERS]  # beside what is common
     for u in taken:
         if base(u) not in values.known:
-            values.known[base(u)] = Bounded(_random(u, rng).reshape(-1), EXACT)
+            values.known[base(u)] = Bounded(_random(u, rng).ravel(), EXACT)
     return values.value(e.before), values.value(after)
 
 

@@ -375,12 +375,12 @@ class Compared(NamedTuple):
 
 def beside(got: Array, expected: Bounded, live: Array | None = None) -> Compared:
     """`got`, elements as a device has them, beside what is expected; only those that are `live` count."""
-    got = got.reshape(-1)
+    got = got.ravel()
     if not got.size:
         return Compared(0, 0, 0, 0.0, 0)
-    want = expected.value.reshape(-1)
-    error = expected.whole().reshape(-1)
-    counted = np.ones(got.shape, bool) if live is None else live.reshape(-1)
+    want = expected.value.ravel()
+    error = expected.whole().ravel()
+    counted = np.ones(got.shape, bool) if live is None else live.ravel()
     unsure = ~np.isfinite(error) | ((error > 0) if want.dtype.kind == "b" else False)
     judged = counted & ~unsure
     with np.errstate(all="ignore"):

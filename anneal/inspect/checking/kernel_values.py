@@ -195,11 +195,11 @@ def running(u: UOp, x: Bounded) -> Bounded:
 
 def argsort(keys: Bounded) -> Bounded:
     """The stable order of keys; where two may be equal or the other way round, anything."""
-    value = keys.value.reshape(-1)
+    value = keys.value.ravel()
     order = np.argsort(value, kind="stable").astype(np.int32)
     if keys.exact or value.size < 2:
         return Bounded(order, EXACT)
-    error = keys.whole().reshape(-1)[order]
+    error = keys.whole().ravel()[order]
     wide = value[order].astype(float)
     above = np.maximum.accumulate(wide + error)
     below = np.minimum.accumulate((wide - error)[::-1])[::-1]
@@ -376,7 +376,7 @@ class KernelValues:
             known = Bounded(MEANINGS[u.op](u, [keys.value], None), EXACT) if keys.exact else argsort(keys)
             return known.moved(lambda a: a[src[0].value])
         if u.op is Op.SCAN:
-            return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.reshape(-1)[src[0].value])
+            return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.ravel()[src[0].value])
         if u.op is Op.SCATTER_ADD:
             (rows, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
             taken = UOp(Op.PARAM, u.dtype, (), (values, (n, size // n)))
@@ -450,7 +450,7 @@ class KernelValues:
 
 def spread(a: Array, count: int) -> Array:
     """The values of so many points; all are one where there is one."""
-    return np.broadcast_to(a.reshape(-1), (count,))
+    return np.broadcast_to(a.ravel(), (count,))
 
 
 def _ranges(order: Nodes) -> list[UOp]:

@@ -207,7 +207,7 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
         got = content
         if content.size != node.size:
             got, live = seen(content, node.shape), None
-        got = got.reshape(-1)
+        got = got.ravel()
         points, expected = _expected(r, w, node)
         if expected is not None:
             mine = slice(None) if points is None else points
@@ -220,7 +220,7 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
                     "kernel is wrong"
                 )
                 place = at if points is None else int(points[at])
-                want, bound = expected.value.reshape(-1)[at], expected.whole().reshape(-1)[at]
+                want, bound = expected.value.ravel()[at], expected.whole().ravel()[at]
                 wrong = _Wrong(place, got[mine][at], want, bound, compared.differ, compared.judged)
                 r.failed.append(_difference(r, w.value, "tensor graph", blame, wrong, node, suspects(r)))
         anchor = exactly(got)
@@ -261,7 +261,7 @@ def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bou
     """A value in memory, with the expected one where it is not read; anything, if that is unknown."""
     if expected is None:
         return Bounded(anchor.value, np.where(live, anchor.whole(), np.inf))
-    value, error = expected.value.reshape(-1), expected.whole().reshape(-1)
+    value, error = expected.value.ravel(), expected.whole().ravel()
     return Bounded(
         np.where(live, anchor.value, value).astype(anchor.value.dtype), np.where(live, anchor.whole(), error)
     )

@@ -83,7 +83,7 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
         odd = np.flatnonzero(~np.isfinite(value.value))
         if odd.size and all(np.isfinite(s.value).all() for s in sources):
             at = int(odd[0])
-            kind_here = "nan" if np.isnan(value.value.reshape(-1)[at]) else "inf"
+            kind_here = "nan" if np.isnan(value.value.ravel()[at]) else "inf"
             births.append((u, at, _told(u, at, sources), _overflows(u, at, sources), kind_here))
 
     if written and written[0].places:
@@ -125,9 +125,9 @@ def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
         return True
     wide = TensorValues({}, 1 << 40, plain=True)
     for s, x in zip(needed(u), sources, strict=True):
-        wide.known[base(s)] = Bounded(x.value.reshape(-1), EXACT)
+        wide.known[base(s)] = Bounded(x.value.ravel(), EXACT)
     with np.errstate(all="ignore"):
-        return bool(np.isfinite(wide.value(u).value.reshape(-1)[at]))
+        return bool(np.isfinite(wide.value(u).value.ravel()[at]))
 
 
 def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> Texts:
@@ -135,7 +135,7 @@ def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> Texts:
     out = []
     for s in sources:
         if s.value.size == 1 or s.value.shape == u.shape:
-            out.append(f"{float(s.value.reshape(-1)[at if s.value.size > 1 else 0]):.9g}")
+            out.append(f"{float(s.value.ravel()[at if s.value.size > 1 else 0]):.9g}")
         elif s.value.size:
             out.append(f"terms from {float(np.nanmin(s.value)):.9g} to {float(np.nanmax(s.value)):.9g}")
     return tuple(out)
@@ -189,7 +189,7 @@ def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
         kernel.at(store, *kernel.points(store)[:2], np.array([point]))
         found = {}
         for load, index, value in kernel.reads:
-            which, of = [a.reshape(-1) for a in np.broadcast_arrays(index, value.value)]
+            which, of = [a.ravel() for a in np.broadcast_arrays(index, value.value)]
             for i in np.argsort(-np.abs(np.nan_to_num(of, nan=np.inf)), kind="stable")[:_MOST]:
                 if load.dtype.is_float and which[i] >= 0:
                     found[r.call.args[load.src[0].arg[0]], int(which[i])] = float(of[i])
