@@ -81,6 +81,9 @@ class Progress:
     ranks: list[dict[str, float]] = field(default_factory=list)  # of each process that trained, where there are several
     rank_times: list[list[float]] = field(default_factory=list)  # milliseconds of each step, of each of them
     compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
+    sample: str = ""  # what the model showed last
+    picture: Picture | None = None  # and drew
+    stopped: bool = False  # before its last step
 
     @property
     def count(self) -> int:
@@ -124,15 +127,15 @@ def _written(picture: Picture | None) -> str | None:
 class Reporter:
     """Told of a training's events; it says what its methods say, which have the events' names:
 
-        start(start)                              the facts are known
-        step(progress)                            a step is done
-        saved(progress, folder)                   a checkpoint is in the folder
-        ranked(progress)                          `progress.ranks` are those of now
-        timed(progress)                           `progress.slowest` and `progress.measured` are of more steps now
-        sampled(progress, sample, picture)        the model shows on the way what it learnt
-        ended(progress)                           the steps are done; what the model has to show is being made
-        done(progress, sample, picture, stopped)  all is done
-        close()                                   the end, by an error too: the terminal is given back
+        start(start)               the facts are known
+        step(progress)             a step is done
+        saved(progress, folder)    a checkpoint is in the folder
+        ranked(progress)           `progress.ranks` are those of now
+        timed(progress)            `progress.slowest` and `progress.measured` are of more steps now
+        sampled(progress)          the model shows on the way what it learnt: `progress.sample` and `picture`
+        ended(progress)            the steps are done; what the model has to show is being made
+        done(progress)             all is done
+        close()                    the end, by an error too: the terminal is given back
 
     `measures`: it shows learning rate, gradients' norm, memory and the slowest kernels, so they are to be measured.
     """
@@ -174,16 +177,16 @@ class JsonLines(Reporter):
             times=progress.measured,
         )  # fmt: skip
 
-    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        self.line(event="sample", step=progress.count, sample=sample, picture=_written(picture))
+    def sampled(self, progress: Progress) -> None:
+        self.line(event="sample", step=progress.count, sample=progress.sample, picture=_written(progress.picture))
 
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+    def done(self, progress: Progress) -> None:
         self.line(
             event="done", steps=progress.count, final_loss=progress.final_loss, final_loss_steps=progress.final_steps,
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
             kernels_unwatched=progress.kernels_unwatched, uops_forward=progress.uops_forward,
-            uops_backward=progress.uops_backward, sample=sample,
-            picture=_written(picture), stopped=stopped, **told_of(progress.ranks),
+            uops_backward=progress.uops_backward, sample=progress.sample,
+            picture=_written(progress.picture), stopped=progress.stopped, **told_of(progress.ranks),
         )  # fmt: skip
 
 
@@ -211,15 +214,13 @@ class PlainLines(Reporter):
         if self.every and (len(progress.losses) == 1 or count % self.every == 0 or count == total):
             data(f"step {count:0{len(str(total))}d}  loss {progress.losses[-1]:.4f}  {progress.times[-1]:.1f} ms")
 
-    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
+    def sampled(self, progress: Progress) -> None:
         data(f"sample after step {progress.count}:")
-        data(harmless(sample))
-        if picture is not None:
-            show(picture.pixels)
+        _show(progress)
 
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+    def done(self, progress: Progress) -> None:
         if self._start:
-            _footer(self._start, progress, sample, picture, stopped)
+            _footer(self._start, progress)
 
 
 def header(start: Start) -> list[str]:
@@ -234,11 +235,18 @@ def header(start: Start) -> list[str]:
     ]
 
 
-def _footer(start: Start, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+def _show(progress: Progress) -> None:
+    """The last sample, and its picture."""
+    data(harmless(progress.sample))
+    if progress.picture is not None:
+        show(progress.picture.pixels)
+
+
+def _footer(start: Start, progress: Progress) -> None:
     if progress.losses:
         rate = start.examples_per_step / progress.median_ms * 1e3
         data(
-            f"{'stopped after' if stopped else 'done:'} {progress.count} steps  final loss {progress.final_loss:.4f}"
+            f"{'stopped after' if progress.stopped else 'done:'} {progress.count} steps  final loss {progress.final_loss:.4f}"
             f" (mean of the last {progress.final_steps})  median {progress.median_ms:.1f} ms  {rate:,.0f} "
             f"{start.unit}/s"
         )
@@ -252,9 +260,7 @@ def _footer(start: Start, progress: Progress, sample: str, picture: Picture | No
             f"sent {r['sent_bytes'] / 1e6:.2f} MB a step"
         )
     data("sample:")
-    data(harmless(sample))
-    if picture is not None:
-        show(picture.pixels)
+    _show(progress)
 
 
 FOLDER = Path("runs")
@@ -341,8 +347,8 @@ class Bundle(JsonLines):
             self._losses.write(f"{progress.count},{progress.losses[-1]!r},{progress.times[-1]:.3f}\n")
         super().step(progress)
 
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
-        self._status = "stopped" if stopped else "done"
+    def done(self, progress: Progress) -> None:
+        self._status = "stopped" if progress.stopped else "done"
         self._facts |= {"steps_done": progress.count, "final_loss": progress.final_loss}
         if progress.rank_times:
             rows = [["step", *[f"rank {n} ms" for n in range(len(progress.rank_times))]]]
@@ -350,12 +356,12 @@ class Bundle(JsonLines):
                 rows.append([str(n), *[f"{t:.3f}" for t in row]])
             with self._writing():
                 self._write("ranks.csv", "".join(",".join(row) + "\n" for row in rows))
-        if picture is not None:
+        if progress.picture is not None:
             from anneal.training import png
 
             with self._writing():
-                (self._place / "picture.png").write_bytes(png(picture.pixels))
-        super().done(progress, sample, picture, stopped)
+                (self._place / "picture.png").write_bytes(png(progress.picture.pixels))
+        super().done(progress)
 
     # -- the rest of it
 

@@ -241,7 +241,7 @@ def _run(
     with interrupts("this step") as stop:
         _steps(options, training, steps, reporter, progress, stop, keep)
         progress.compile_s = compile_seconds() - compiled
-        stopped = bool(stop) and progress.count < steps
+        progress.stopped = bool(stop) and progress.count < steps
         if options.save is not None:  # before anything that can fail, or be stopped
             from anneal.tensor.io import safe_save
 
@@ -251,15 +251,14 @@ def _run(
         return 0
     reporter.tell("ended", progress)
     with work("sampling"):
-        sample = training.sample()
-        shown = _draw(training, options)
+        progress.sample, progress.picture = training.sample(), _draw(training, options)
     _describe(options, training, progress, bundle)
-    reporter.tell("done", progress, sample, shown, stopped)
-    if shown is not None:
-        message(picture_kept(shown.path))
+    reporter.tell("done", progress)
+    if progress.picture is not None:
+        message(picture_kept(progress.picture.path))
     if options.save is not None:
         message(f"saved   {options.save}")
-    return STOPPED if stopped else 0
+    return STOPPED if progress.stopped else 0
 
 
 def _steps(
@@ -292,7 +291,8 @@ def _steps(
                 told = max(told, len(progress.losses)) * 4
                 reporter.tell("timed", progress)
             if progress.count in shown_at and not stop:
-                reporter.tell("sampled", progress, training.glimpse(), _draw(training, options, progress.count))
+                progress.sample, progress.picture = training.glimpse(), _draw(training, options, progress.count)
+                reporter.tell("sampled", progress)
     if kernels is not None and kernels.note(progress):
         reporter.tell("timed", progress)
 
