@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from anneal import settings
 from anneal.cli import _flags as flags
+from anneal.cli._flags import command, option, switch
 from anneal.cli._output import code, data, json_report, kernel_record, message, paged, phase_colours, scaled, table
 from anneal.errors import UserError
 from anneal.frozen import Json, frozen
@@ -33,17 +34,17 @@ class _Question(flags.Reporting):
     op: str | None = flags.argument(
         "Op of the intermediate language, such as ADD, or Tensor method.", "OP", autocompletion=flags.explained
     )
-    model: str | None = flags.option(
+    model: str | None = option(
         "Print the rules that fire for an example model or ONNX file.", "MODEL", autocompletion=flags.traceable,
         callback=flags.openable,
     )  # fmt: skip
-    step: bool = flags.switch("--step", "With --model: a whole training step instead of the forward pass.")
+    step: bool = switch("--step", "With --model: a whole training step instead of the forward pass.")
     batch: flags.Batch = None
     limit: int = flags.number("With --model: number of rules to print; 0: all.", 0, default=30)
     device: flags.PlannedFlag = None
 
 
-@flags.command(app, _Question)
+@command(app, _Question)
 def explain(asked: _Question) -> None:
     """Print the rewrite rules of an op, or those that fire while a model is compiled: how often, in which passes, for
     which lines and modules. Without either, list the ops.
@@ -187,14 +188,14 @@ class _GraphView(flags.Reporting):
     model: flags.Traceable
     batch: flags.Batch = None
     limit: int = flags.number("Number of nodes to print; 0: all.", 0, default=60)
-    until: str | None = flags.option(
+    until: str | None = option(
         "Print the result of the compiler's passes up to PASS.", "PASS", autocompletion=flags.passes
     )
     kernel: int | None = flags.number("With --until: the passes of kernel N.", 0)
     device: flags.PlannedFlag = None
 
 
-@flags.command(app, _GraphView)
+@command(app, _GraphView)
 def graph(view: _GraphView) -> None:
     """Print the graph of one training step: its nodes, and their number by phase and op; or the result of a pass."""
     from anneal.inspect import nodes, traced_model
@@ -254,19 +255,19 @@ class _KernelView(flags.Reporting):
     model: flags.Traceable
     step: flags.Step = False
     batch: flags.Batch = None
-    time: bool = flags.switch("--time", "Run the kernels and print their times, slowest first.")
-    device: flags.DeviceName | None = flags.switch(
+    time: bool = switch("--time", "Run the kernels and print their times, slowest first.")
+    device: flags.DeviceName | None = switch(
         "--device", "Device to plan for; auto: webgpu. With --time: device to run on."
     )
     adapter: flags.AdapterFlag = None
-    kernel: str | None = flags.option("Print one kernel: its buffers, cost and WGSL.", "N|NAME", "--wgsl", "--kernel")
-    whole: bool = flags.switch("--all", "Print every kernel, in a pager on a terminal.")
-    lines: bool = flags.switch("--lines", "With --wgsl: print the rules, source lines and modules of each line.")
-    line: str | None = flags.option("Only kernels, or lines, that come from this source line.", "FILE:LINE")
-    trace: Path | None = flags.option("With --time: write a trace for ui.perfetto.dev.", "FILE.json")
+    kernel: str | None = option("Print one kernel: its buffers, cost and WGSL.", "N|NAME", "--wgsl", "--kernel")
+    whole: bool = switch("--all", "Print every kernel, in a pager on a terminal.")
+    lines: bool = switch("--lines", "With --wgsl: print the rules, source lines and modules of each line.")
+    line: str | None = option("Only kernels, or lines, that come from this source line.", "FILE:LINE")
+    trace: Path | None = option("With --time: write a trace for ui.perfetto.dev.", "FILE.json")
 
 
-@flags.command(app, _KernelView)
+@command(app, _KernelView)
 def kernels(view: _KernelView) -> None:
     """Print the fused kernels of a model as a table: cost, phase, what they compute. --wgsl prints one, --time runs
     them.

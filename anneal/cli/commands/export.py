@@ -15,6 +15,7 @@ import typer
 
 from anneal import nn, progress
 from anneal.cli import _flags as flags
+from anneal.cli._flags import option
 from anneal.cli._output import message
 from anneal.errors import AnnealError, SettingError, UserError
 from anneal.frozen import frozen
@@ -143,20 +144,18 @@ class _Order(flags.Reporting):
     """The flags of `anneal export`."""
 
     model: What
-    output: Annotated[Path, flags.option("Folder to write, or FILE.html.", "DIR", "--output", "-o")]
+    output: Annotated[Path, option("Folder to write, or FILE.html.", "DIR", "--output", "-o")]
     single_file: bool = flags.switch("--single-file", "One HTML file with all in it, below 30 MB.")
     train: Train = False
-    profiles: list[str] | None = flags.option(
+    profiles: list[str] | None = option(
         "Variants for richer adapters, beside browser: desktop, m1, adreno.", "PROFILE", "--for"
     )
-    store: Stored = flags.option(
-        "Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store", default=Stored.f32
-    )
+    store: Stored = option("Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store", default=Stored.f32)
     steps: int = flags.number("Train an example so many steps first.", 0, default=0)
     weights: flags.Weights = None
     size: flags.Sizes = None
-    labels: Path | None = flags.option("ONNX classifier: names of its classes, one a line.")
-    name: str | None = flags.option("Title of the page.", "TEXT")
+    labels: Path | None = option("ONNX classifier: names of its classes, one a line.")
+    name: str | None = option("Title of the page.", "TEXT")
 
 
 @flags.command(app, _Order)
@@ -197,7 +196,7 @@ class _Question(flags.Reporting):
     """The flags of `anneal fit`."""
 
     model: What
-    profiles: list[str] | None = flags.option(
+    profiles: list[str] | None = option(
         "Limits to look at: browser, software, desktop, m1, adreno; default: all.", "PROFILE", "--for"
     )
     train: Train = False

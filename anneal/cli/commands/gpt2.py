@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
+from anneal.cli._flags import option, switch
 from anneal.errors import DataError, UserError
 from anneal.frozen import Json, Texts, frozen
 from anneal.training import load_module
@@ -45,17 +46,17 @@ class _Options(flags.Reporting):
 
     prompt: flags.Prompt
     max_tokens: int = flags.number("Maximum number of new tokens.", default=100)
-    greedy: bool = flags.switch("--greedy", "Take the most probable token at each step.")
+    greedy: bool = switch("--greedy", "Take the most probable token at each step.")
     temperature: flags.Temperature = 1.0
     top_k: int = flags.number("Sample from the N most probable tokens; 0: from all.", 0, default=40)
     seed: int = flags.seed("the sampling", default=0)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
-    model_dir: Path | None = flags.option(
+    model_dir: Path | None = option(
         "Directory of another checkpoint in Hugging Face's layout (model.safetensors).", "DIR"
     )
-    plain: bool = flags.switch("--plain", "Print no escape codes, even on a terminal.")
-    stream: bool = flags.switch("--stream", "Print a line of JSON per token, with its probability.")
+    plain: bool = switch("--plain", "Print no escape codes, even on a terminal.")
+    stream: bool = switch("--stream", "Print a line of JSON per token, with its probability.")
     record: flags.Record = None
 
 
@@ -337,8 +338,8 @@ class _Text(flags.Reporting):
     """The flags of `anneal data tokenize`."""
 
     text: Annotated[Path, flags.argument("A text, UTF-8.", "FILE", callback=flags.openable)]
-    output: Path | None = flags.option("Where to write; .npy: as NumPy's; default: FILE.bin.")
-    model_dir: Path | None = flags.option("Directory of another vocabulary.", "DIR")
+    output: Path | None = option("Where to write; .npy: as NumPy's; default: FILE.bin.")
+    model_dir: Path | None = option("Directory of another vocabulary.", "DIR")
 
 
 @flags.command(tokens, _Text)

@@ -13,6 +13,7 @@ import typer
 
 from anneal import settings
 from anneal.cli import _flags as flags
+from anneal.cli._flags import command, option
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import AnnealError, DataError, OnnxError, SettingError, UserError
@@ -42,7 +43,7 @@ class _Question(flags.Reporting):
     )
 
 
-@flags.command(app, _Question)
+@command(app, _Question)
 def info(asked: _Question) -> None:
     """Print inputs, outputs, operators, cost, and what is not supported. Exit code 4: something is not."""
     from anneal.onnx import load
@@ -124,15 +125,15 @@ class _Run(flags.Reporting, flags.OnDevice):
     file: OnnxFile
     input: flags.Inputs = None
     size: flags.Sizes = None
-    shape: list[str] | None = flags.option(
+    shape: list[str] | None = option(
         "Bounds of a symbolic size, for one plan that serves all; or NAME=N.", "NAME=LOW:HIGH"
     )
-    output: Path | None = flags.option("Write the outputs to this file, by name.", "FILE.npz")
+    output: Path | None = option("Write the outputs to this file, by name.", "FILE.npz")
     timed: bool = flags.switch("--time", "Run repeatedly and print the time of a run.")
     seed: int = flags.seed("inputs", default=0)
 
 
-@flags.command(app, _Run)
+@command(app, _Run)
 def run(asked: _Run) -> None:
     """Run a model and print its outputs: dtype, shape, the first values."""
     from anneal.onnx import load
@@ -198,13 +199,13 @@ class _Comparison(flags.Reporting, flags.OnDevice):
     file: OnnxFile
     input: flags.Inputs = None
     size: flags.Sizes = None
-    tolerance: float = flags.option(
+    tolerance: float = option(
         "Largest difference allowed, relative to the reference's largest value.", "X", min=0, default=1e-3
     )
     seed: int = flags.seed("inputs", default=0)
 
 
-@flags.command(app, _Comparison)
+@command(app, _Comparison)
 def check(asked: _Comparison) -> None:
     """Compare every node's value with onnxruntime's, or with the onnx package's reference. Exit code 1: one
     differs.
@@ -334,15 +335,15 @@ class _Export(flags.Reporting):
     """The flags of `anneal onnx export`."""
 
     model: flags.Model
-    output: Annotated[Path, flags.option("File to write.", "FILE.onnx", "--output", "-o")]
+    output: Annotated[Path, option("File to write.", "FILE.onnx", "--output", "-o")]
     batch: int | None = flags.number("Fixed batch size; default: any.", most=flags.MOST_AT_ONCE)
     opset: int = flags.number("Opset version of the operators.", 17, 23, default=20)
     weights: flags.Weights = None
-    model_dir: Path | None = flags.option("gpt2: directory of another checkpoint.", "DIR")
+    model_dir: Path | None = option("gpt2: directory of another checkpoint.", "DIR")
     scratch: flags.Scratch = False
 
 
-@flags.command(app, _Export, "export")
+@command(app, _Export, "export")
 def export_model(order: _Export) -> None:
     """Export an example model, in evaluation mode, as an ONNX file."""
     from anneal.onnx import export

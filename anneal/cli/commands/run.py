@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from anneal import progress
 from anneal.cli import _flags as flags, _output as out
+from anneal.cli._flags import command, number, option
 from anneal.cli._reporters import picture_kept
 from anneal.errors import UserError
 from anneal.frozen import Json, frozen
@@ -33,18 +34,16 @@ class Story(flags.Reporting, flags.OnDevice):
         flags.argument("Checkpoint in llama2.c's first format.", "MODEL.bin", callback=flags.openable),
     ]
     prompt: flags.Prompt = ""
-    tokenizer: Path | None = flags.option(
-        "Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable
-    )
-    max_tokens: int | None = flags.number("Maximum number of tokens, with the prompt's; default: the context length.")
-    temperature: float = flags.option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0, default=1.0)
-    top_p: float = flags.option(
+    tokenizer: Path | None = option("Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable)
+    max_tokens: int | None = number("Maximum number of tokens, with the prompt's; default: the context length.")
+    temperature: float = option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0, default=1.0)
+    top_p: float = option(
         "Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.", "X", default=0.9
     )
     seed: int = flags.seed("the sampling", default=1)
 
 
-@flags.command(app, Story)
+@command(app, Story)
 def llama2c(story: Story) -> int:
     """Generate a story with a llama2.c checkpoint. Ctrl-C stops and keeps the text so far."""
     example = load_module("llama2c")
@@ -107,9 +106,9 @@ class _Options(flags.Reporting):
     model: Annotated[str, flags.argument(f"Text model: {', '.join(SPEAKING)}.", "MODEL")]
     prompt: flags.Prompt = ""
     weights: flags.Weights = None
-    max_tokens: int = flags.number("Number of new characters.", default=200)
+    max_tokens: int = number("Number of new characters.", default=200)
     temperature: flags.Temperature = 1.0
-    top_k: int = flags.number("Sample from the N most probable; 0: from all.", 0, default=0)
+    top_k: int = number("Sample from the N most probable; 0: from all.", 0, default=0)
     greedy: bool = flags.switch("--greedy", "Take the most probable character at each step.")
     seed: int = flags.seed("the sampling", default=0)
     device: flags.DeviceFlag = None
@@ -150,7 +149,7 @@ class CharacterModel:
         return "\n" if token == self.end else self.characters[token]
 
 
-@flags.command(app, _Options, "text")
+@command(app, _Options, "text")
 def speak(options: _Options) -> int:
     """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     if options.model not in SPEAKING:
@@ -243,18 +242,18 @@ def _tell(options: _Options, reader: CharacterModel) -> int:
 class _Pictures(flags.Reporting):
     """The flags of `anneal run resnet9`."""
 
-    weights: Path | None = flags.option(
+    weights: Path | None = option(
         "Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=flags.openable
     )
-    count: int = flags.number("Number of test pictures to classify.", most=10_000, default=256)
+    count: int = number("Number of test pictures to classify.", most=10_000, default=256)
     seed: int = flags.seed("shapes, and of weights if none are given", default=1)
-    picture: Path | None = flags.option("Write the pictures to this file.", "FILE.png")
+    picture: Path | None = option("Write the pictures to this file.", "FILE.png")
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     download: flags.Download = False
 
 
-@flags.command(app, _Pictures)
+@command(app, _Pictures)
 def resnet9(asked: _Pictures) -> None:
     """Classify test pictures of CIFAR-10, or generated shapes without it."""
     from anneal.training import downloads, png

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anneal import settings
 from anneal.cli import _flags as flags
-from anneal.cli._flags import check_writable, may_download, on_device, write_file
+from anneal.cli._flags import check_writable, may_download, number, on_device, option, write_file
 from anneal.cli._output import STOPPED, console, going_on, interrupts, is_quiet, message
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.cli.commands.gpt2 import training_places
@@ -43,32 +43,30 @@ class _Options(flags.Reporting):
     """The flags of `anneal train`; None means the example's own default."""
 
     model: flags.Model
-    steps: int | None = flags.number("Optimiser steps; default: the example's.")
+    steps: int | None = number("Optimiser steps; default: the example's.")
     batch: flags.Batch = None
     seed: int = flags.seed("weights, batches and sampling", default=1)
-    lr: float | None = flags.option("Peak learning rate; default: the example's.", "X")
-    precision: str = flags.option(
-        "Of products, as by autocast: float32, float16 or bfloat16.", "DTYPE", default="float32"
-    )
-    log_every: int = flags.number("Steps between log lines.", default=100)
+    lr: float | None = option("Peak learning rate; default: the example's.", "X")
+    precision: str = option("Of products, as by autocast: float32, float16 or bfloat16.", "DTYPE", default="float32")
+    log_every: int = number("Steps between log lines.", default=100)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     plain: flags.Plain = False
-    save: Path | None = flags.option("Write the trained weights as safetensors.")
-    start: Path | None = flags.option("Start from the weights that --save wrote.", callback=flags.openable)
-    picture: Path | None = flags.option("Write the model's picture to this file.", "FILE.png")
-    model_dir: Path | None = flags.option("gpt2: start from the checkpoint in DIR.", "DIR")
-    tokens: Path | None = flags.option("gpt2: train on a file of tokens, or on those in a folder.", "PATH")
+    save: Path | None = option("Write the trained weights as safetensors.")
+    start: Path | None = option("Start from the weights that --save wrote.", callback=flags.openable)
+    picture: Path | None = option("Write the model's picture to this file.", "FILE.png")
+    model_dir: Path | None = option("gpt2: start from the checkpoint in DIR.", "DIR")
+    tokens: Path | None = option("gpt2: train on a file of tokens, or on those in a folder.", "PATH")
     scratch: flags.Scratch = False
-    checkpoint: Path | None = flags.option("Save checkpoints in DIR; resume from the one there.", "DIR")
-    checkpoint_every: int = flags.number("Steps between checkpoints.", default=200)
+    checkpoint: Path | None = option("Save checkpoints in DIR; resume from the one there.", "DIR")
+    checkpoint_every: int = number("Steps between checkpoints.", default=200)
     bundle: bool = flags.switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")
     vitals: bool = flags.switch(
         "--vitals", "With --json or --bundle: learning rate, gradient norm, memory by step; the slowest kernels."
     )
-    samples: int = flags.number("Number of samples to show during training.", 0, 1000, default=0)
+    samples: int = number("Number of samples to show during training.", 0, 1000, default=0)
     download: flags.Download = False
-    wire: str | None = flags.option("With several processes: gradients travel as float16 or bfloat16.", "DTYPE")
+    wire: str | None = option("With several processes: gradients travel as float16 or bfloat16.", "DTYPE")
 
 
 def _beside(call: Callable[[], T]) -> Future[T]:

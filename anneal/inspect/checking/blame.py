@@ -18,7 +18,7 @@ from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import GeneratedKernel, Opt, generate
 from anneal.errors import AnnealError
 from anneal.frozen import Json, frozen
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
+from anneal.inspect.checking.bounds import Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
@@ -221,7 +221,7 @@ def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
     taken += [u for u in toposort((e.before, after)) if not u.src and u.op not in _NUMBERS]  # beside what is common
     for u in taken:
         if base(u) not in values.known:
-            values.known[base(u)] = Bounded(_random(u, rng).ravel(), EXACT)
+            values.known[base(u)] = Bounded(_random(u, rng).ravel())
     return values.value(e.before), values.value(after)
 
 

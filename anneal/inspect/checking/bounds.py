@@ -16,6 +16,12 @@ from anneal.uop import ALU, REAL, DType, Op, covering, dtypes
 Array = NDArray[Any]
 EXACT: Array = np.zeros(())  # the error of what has none
 
+
+def unheard() -> np.errstate:
+    """A block, or a function, in which NumPy says nothing of numbers that are not finite."""
+    return np.errstate(all="ignore")
+
+
 # A sum of more terms is a loop, whose result alone is added to others: of several accumulators, that is.
 MOST_TERMS = 64
 _ROUNDED_EXACTLY = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.CAST))
@@ -37,7 +43,7 @@ class Bounded(NamedTuple):
     """
 
     value: Array
-    error: Array
+    error: Array = EXACT
     mass: Array | None = None
     many: int = 1
 
@@ -73,14 +79,14 @@ def tight(value: Array, error: Array) -> Bounded:
     return Bounded(value, error if error.any() else EXACT)
 
 
-@np.errstate(all="ignore")
+@unheard()
 def exactly(memory: Array) -> Bounded:
     """The value that memory holds; a subnormal number may be read as 0."""
     if memory.dtype.kind in "iub":
-        return Bounded(memory, EXACT)
+        return Bounded(memory)
     wide = memory.astype(float)
     if memory.dtype == np.float64:
-        return Bounded(wide, EXACT)
+        return Bounded(wide)
     size = np.abs(memory if memory.dtype == np.float32 else wide)
     return tight(wide, np.where(size < (2.0**-14 if memory.dtype == np.float16 else 2.0**-126), size, 0.0))
 
@@ -110,7 +116,7 @@ def terms(count: float) -> float:
     return min(count, 32.0 * math.sqrt(count)) + 1.0
 
 
-@np.errstate(all="ignore")
+@unheard()
 def apply(op: Op, dtype: DType, sources: Sequence[Bounded], kinds: Sequence[DType]) -> Bounded:
     """One elementwise op on bounded values; `kinds` are the sources' dtypes."""
     if op is Op.CAST:
@@ -180,7 +186,7 @@ def representable(value: Array, dtype: DType) -> Array:
     return np.asarray(fits & ((size >= smallest(dtype)) | (size == 0)))
 
 
-@np.errstate(all="ignore")
+@unheard()
 def rounded(value: Array, error: Array, dtype: DType) -> Bounded:
     """A float with its bound: numbers beyond the dtype become infinite, near its end anything."""
     size = np.abs(value)
@@ -343,7 +349,7 @@ def cast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
         return Bounded(value.astype(out), error)
     found = MEANINGS[Op.CAST](value, out)
     if x.exact:
-        return Bounded(found, EXACT)
+        return Bounded(found)
     ends = [MEANINGS[Op.CAST](value + s * error, out).astype(float) for s in (-1, 1)]
     return Bounded(found, _farthest(lambda at: at, found.astype(float), *ends))
 
@@ -383,7 +389,7 @@ def beside(got: Array, expected: Bounded, live: Array | None = None) -> Compared
     counted = np.ones(got.shape, bool) if live is None else live.ravel()
     unsure = ~np.isfinite(error) | ((error > 0) if want.dtype.kind == "b" else False)
     judged = counted & ~unsure
-    with np.errstate(all="ignore"):
+    with unheard():
         wide = got.astype(float)
         same = got == want if want.dtype.kind in "iub" else (wide == want) | (np.isnan(wide) & np.isnan(want))
         apart = np.where(same, 0.0, np.abs(wide - want.astype(float)))

@@ -13,7 +13,7 @@ from anneal.backend import MEANINGS, numpy_dtype
 from anneal.errors import CompilerError
 
 from anneal.inspect.checking.bounds import (  # isort: skip
-    EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, smallest, terms, tight, unit, wide_dtype,
+    EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, smallest, terms, tight, unheard, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
 from anneal.uop import ALU, DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
@@ -81,7 +81,7 @@ def joined(op: Op, dtype: DType, a: TermFacts, b: TermFacts) -> TermFacts:
     return TermFacts(*both, a.many + b.many, a.whole and b.whole)
 
 
-@np.errstate(all="ignore")
+@unheard()
 def reduced(op: Op, dtype: DType, part: TermFacts) -> Bounded:
     """The reduction of these terms, with its bound."""
     value = part.value
@@ -127,7 +127,7 @@ def reduced(op: Op, dtype: DType, part: TermFacts) -> Bounded:
 # -- products of matrices ---------------------------------------------------------------------------------------------
 
 
-@np.errstate(all="ignore")
+@unheard()
 def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
     """The terms of the sum over `axes` of a * b, two floats of one shape, without the products in memory."""
     shape = a.value.shape
@@ -188,7 +188,7 @@ def running(u: UOp, x: Bounded) -> Bounded:
     scanned: Any = lambda a: MEANINGS[op].accumulate(a.reshape(-1, n, after), 1, a.dtype)  # type: ignore[attr-defined]
     value = scanned(x.value)
     if not u.dtype.is_float or op in (Op.MAX, Op.MIN):
-        return Bounded(value, EXACT)
+        return Bounded(value)
     size, less = np.abs(x.value), EXACT if op is Op.ADD else scanned(np.minimum(np.abs(x.value), 1.0))
     return reduced(op, u.dtype, TermFacts(value, scanned(size), less, n, False))
 
@@ -198,7 +198,7 @@ def argsort(keys: Bounded) -> Bounded:
     value = keys.value.ravel()
     order = np.argsort(value, kind="stable").astype(np.int32)
     if keys.exact or value.size < 2:
-        return Bounded(order, EXACT)
+        return Bounded(order)
     error = keys.whole().ravel()[order]
     wide = value[order].astype(float)
     above = np.maximum.accumulate(wide + error)
@@ -211,7 +211,7 @@ def argsort(keys: Bounded) -> Bounded:
     return Bounded(order, np.where(near, np.inf, 0.0) if near.any() else EXACT)
 
 
-_OPEN = Bounded(np.ones((), bool), EXACT)  # the gate of a load that has none
+_OPEN = Bounded(np.ones((), bool))  # the gate of a load that has none
 _LANES = 1 << 16  # elements of an array at once
 _DRAWN = 1 << 19  # elements of arithmetic for the bounds of one store
 _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
@@ -365,15 +365,15 @@ class KernelValues:
     def _one(self, u: UOp, frame: _Frame) -> Bounded:
         src = [frame.memo[s] for s in u.src if s in frame.memo]
         if u.op is Op.RANGE:
-            return Bounded(frame.ranges[u], EXACT)
+            return Bounded(frame.ranges[u])
         if u.op in (Op.CONST, Op.VARIABLE):
             number = u.arg if u.op is Op.CONST else self.values[u.arg[0]]
-            return Bounded(np.full((1,) * (1 + len(self._axes)), number, wide_dtype(u.dtype)), EXACT)
+            return Bounded(np.full((1,) * (1 + len(self._axes)), number, wide_dtype(u.dtype)))
         if u.op is Op.LOAD:
             return self._load(u, *src)
         if u.op is Op.ARGSORT:
             keys = self._read(u.src[0].arg[0], ...)
-            known = Bounded(MEANINGS[u.op](u, [keys.value], None), EXACT) if keys.exact else argsort(keys)
+            known = Bounded(MEANINGS[u.op](u, [keys.value], None)) if keys.exact else argsort(keys)
             return known.moved(lambda a: a[src[0].value])
         if u.op is Op.SCAN:
             return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.ravel()[src[0].value])
@@ -392,7 +392,7 @@ class KernelValues:
         at, open_ = np.broadcast_arrays(index.value, gate.value)
         inside = (at >= 0) & (at < memory.size)
         if not memory.size:
-            return Bounded(np.zeros(at.shape, exactly(memory).value.dtype), EXACT)
+            return Bounded(np.zeros(at.shape, exactly(memory).value.dtype))
         read = inside & open_
         found = self._read(u.src[0].arg[0], np.where(read, at, 0)).gated(read)
         astray = ~inside & open_
@@ -428,7 +428,7 @@ class KernelValues:
             parts.append(part_of(u.arg, u.dtype, x.moved(whole), axes, None if valid is None else whole(valid)))
         if not parts:
             identity = reduce_identity(u.arg, u.dtype)
-            return Bounded(np.full((1,) * (1 + len(self._axes)), identity, wide_dtype(u.dtype)), EXACT)
+            return Bounded(np.full((1,) * (1 + len(self._axes)), identity, wide_dtype(u.dtype)))
         return reduced(u.arg, u.dtype, reduce(partial(joined, u.arg, u.dtype), parts))
 
     def _blocks(self, ranges: Nodes, frame: _Frame) -> Iterator[_Frame]:

@@ -16,7 +16,7 @@ from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
 from anneal.frozen import Texts, frozen
 from anneal.inspect.checking.blame import CheckRun, Finding, again
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded, Compared, beside, shown, ulps
+from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, shown, ulps, unheard
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
@@ -59,7 +59,7 @@ def _written(call: Call, kind: str) -> bool:
     return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort((call.kernel.sink,)))
 
 
-@np.errstate(all="ignore")
+@unheard()
 def _kinds(a: Array) -> set[str]:
     wide = a.astype(float)
     return {kind for kind, test in _TESTS.items() if test(wide).any()}
@@ -67,7 +67,7 @@ def _kinds(a: Array) -> set[str]:
 
 def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
     content, live = r.after[slot], r.lives[slot]
-    with np.errstate(all="ignore"):
+    with unheard():
         wrong = np.flatnonzero(_TESTS[kind](content.astype(float)))
     if live is not None:
         wrong = wrong[live[wrong]]
@@ -125,8 +125,8 @@ def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
         return True
     wide = TensorValues({}, 1 << 40, plain=True)
     for s, x in zip(needed(u), sources, strict=True):
-        wide.known[base(s)] = Bounded(x.value.ravel(), EXACT)
-    with np.errstate(all="ignore"):
+        wide.known[base(s)] = Bounded(x.value.ravel())
+    with unheard():
         return bool(np.isfinite(wide.value(u).value.ravel()[at]))
 
 
