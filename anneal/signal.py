@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from anneal.doors import same_under
@@ -39,12 +38,18 @@ def _made(window: Tensor, dtype: DTypeLike | None, requires_grad: bool) -> Tenso
     return out.requires_grad_() if requires_grad else out
 
 
-def _cosines(a: Sequence[float], places: Tensor, steps: float) -> Tensor:
-    turn = places * (2 * math.pi / steps)
-    out = turn * 0.0 + float(a[0])
-    for k, part in enumerate(a[1:], 1):
-        out = out + (turn * float(k)).cos() * (float(part) * (-1.0) ** k)
-    return out
+Formula = Callable[[Tensor, float], Tensor]  # of the places, and of how many steps the window has
+
+
+def _cosines(*a: float) -> Formula:
+    def formula(places: Tensor, steps: float) -> Tensor:
+        turn = places * (2 * math.pi / steps)
+        out = turn * 0.0 + float(a[0])
+        for k, part in enumerate(a[1:], 1):
+            out = out + (turn * float(k)).cos() * (float(part) * (-1.0) ** k)
+        return out
+
+    return formula
 
 
 @checked
@@ -64,8 +69,7 @@ def general_cosine(
     """
     if not isinstance(a, (list, tuple)) or not a or not all(isinstance(p, (int, float)) for p in a):
         raise ShapeError(f"general_cosine: a is a list of numbers, not {a!r}")
-    places, steps = _places("general_cosine", M, sym, dtype, device)
-    return _made(_cosines(a, places, steps), dtype, requires_grad)
+    return _made(_cosines(*a)(*_places("general_cosine", M, sym, dtype, device)), dtype, requires_grad)
 
 
 @checked
@@ -84,7 +88,7 @@ def general_hamming(
 
 def _of_formula(
     name: str,
-    formula: Callable[[Tensor, float], Tensor],
+    formula: Formula,
     M: int,
     *,
     sym: bool = True,
@@ -100,18 +104,18 @@ hamming, hann, blackman, nuttall, bartlett, cosine = map(
     rows_of(
         _of_formula,
         {
-            "hamming": (partial(_cosines, [0.54, 1.0 - 0.54]), "`general_hamming` with alpha 0.54."),
+            "hamming": (_cosines(0.54, 1.0 - 0.54), "`general_hamming` with alpha 0.54."),
             "hann": (
-                partial(_cosines, [0.5, 0.5]),
+                _cosines(0.5, 0.5),
                 """`general_hamming` with alpha 0.5.
 
     >>> hann(4, sym=False).round(3)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """,
             ),
-            "blackman": (partial(_cosines, [0.42, 0.5, 0.08]), "`general_cosine` with 0.42, 0.5 and 0.08."),
+            "blackman": (_cosines(0.42, 0.5, 0.08), "`general_cosine` with 0.42, 0.5 and 0.08."),
             "nuttall": (
-                partial(_cosines, [0.3635819, 0.4891775, 0.1365995, 0.0106411]),
+                _cosines(0.3635819, 0.4891775, 0.1365995, 0.0106411),
                 "`general_cosine` with 0.3635819, 0.4891775, 0.1365995 and 0.0106411.",
             ),
             "bartlett": (

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import math
 import os
 import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
@@ -212,7 +210,7 @@ def _hush(value: bool) -> None:
 
 
 def _warm(value: float) -> float:
-    if not 0 < value < math.inf:
+    if not 0 < value < float("inf"):
         raise SettingError(f"--temperature {value:g} is not a number above 0; --greedy takes the most likely one")
     return value
 
@@ -473,7 +471,7 @@ def run_script(name: str, arguments: Sequence[str], aside: bool) -> None:
     argv, path = sys.argv, sys.path[:]
     sys.argv, sys.path[0:0] = [name, *arguments], [str(Path(name).resolve().parent)]
     try:
-        with contextlib.redirect_stdout(sys.stderr) if aside else contextlib.nullcontext():
+        with redirect_stdout(sys.stderr) if aside else nullcontext():
             runpy.run_path(name, run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):

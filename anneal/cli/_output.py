@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
@@ -19,8 +18,6 @@ from anneal import progress
 from anneal.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from anneal.inspect import KernelCall
@@ -54,7 +51,7 @@ def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
     sys.stdout.flush()
 
 
-@contextlib.contextmanager
+@contextmanager
 def going_on(wanted: bool) -> Iterator[None]:
     """In the block, if that is wanted, the command goes on when stdout takes nothing more: it has a file to write."""
     before, NOW.going_on = NOW.going_on, wanted
@@ -141,14 +138,14 @@ class _Stream(io.TextIOBase):
 
 def _nowhere(number: int) -> None:
     """Point a stream where writing works: Python flushes it once more on exit."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_RDWR)
         if nowhere != number:
             os.dup2(nowhere, number)
             os.close(nowhere)
 
 
-@contextlib.contextmanager
+@contextmanager
 def streams() -> Iterator[Callable[[int], int]]:
     """Stand behind stdout and stderr for a command; gives what makes its exit code of the one it would have had."""
     NOW.lost.clear()
@@ -168,7 +165,7 @@ def streams() -> Iterator[Callable[[int], int]]:
 
 def _verdict(code: int) -> int:
     if code == 0 and NOW.lost.get("stderr") and not NOW.json:
-        with contextlib.suppress(DataError, SystemExit):
+        with suppress(DataError, SystemExit):
             data(f"anneal: stderr cannot be written: {NOW.lost['stderr']}")
     return DataError.exit_code if code == 0 and any(NOW.lost.values()) else code
 
@@ -281,7 +278,7 @@ def code(text: str, language: str) -> None:
         data(text)
 
 
-@contextlib.contextmanager
+@contextmanager
 def paged(wanted: bool = True) -> Iterator[None]:
     """In the block, if that is wanted, output is shown a page at a time; on a terminal with a pager, that is."""
     if not (wanted and sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -304,7 +303,7 @@ class Bundle(JsonLines):
         self._open: list[IO[str]] = []
         with self._writing():
             (self._place / "kernels").mkdir(parents=True)
-            self._write("config.json", _json({"options": config, "settings": dataclasses.asdict(settings.current())}))
+            self._write("config.json", _json({"options": config, "settings": asdict(settings.current())}))
             self._events = self._opened("events.jsonl")
             self._losses = self._opened("loss.csv")
             self._losses.write("step,loss,ms\n")
@@ -339,7 +338,7 @@ class Bundle(JsonLines):
             self._events.write(json.dumps(fields) + "\n")
 
     def start(self, start: Start) -> None:
-        self._facts |= {k: v for k, v in dataclasses.asdict(start).items() if isinstance(v, (int, float, str))}
+        self._facts |= {k: v for k, v in asdict(start).items() if isinstance(v, (int, float, str))}
         super().start(start)
 
     def step(self, progress: Progress) -> None:

@@ -20,9 +20,9 @@ from anneal.inspect.kernel_list import (  # isort: skip
 from anneal.inspect.looking import (  # isort: skip
     KINDS, Batching, LaunchFacts, Life, Looked, MemoryPlan, OpRules, RuleExample, TensorEntry, TensorFile,
     TensorStatistics, Worked, batching, chrome_trace, example_of, launch_facts, memory_plan, op_rules, plain, plan_trace,
-    statistics_of, tensor_file, tensor_methods, timed_launches, worked,
+    statistics_of, tensor_file, tensor_methods, worked,
 )  # fmt: skip
-from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
+from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording, timed_launches
 from anneal.uop import ALL
 
 if TYPE_CHECKING:

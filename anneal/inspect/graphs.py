@@ -342,25 +342,20 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     for n, call in enumerate(plan.calls if plan is not None else ()):
         for at in call.places:
             kernels[at].append(n)
-    return tuple(_graph_node(u, numbers, made.get(u), tuple(kernels.get(n, ()))) for n, u in enumerate(order))
-
-
-def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: Ints) -> GraphNode:
-    phase, _, _, module, function = u.provenance
-    whole = u.vmin if isinstance(u.vmin, int) and not isinstance(u.vmin, bool) else None
-    return GraphNode.of(
-        u,
-        numbers,
-        _LONGEST,
-        phase=phase,
-        module=module or "",
-        function="" if function is None else function.co_name.strip("_"),
-        line=next(iter(lines_of([u])), None),
-        low=whole,
-        high=u.vmax if whole is not None and isinstance(u.vmax, int) else None,
-        rule=rule,
-        kernels=kernels,
-    )
+    found = []
+    for n, u in enumerate(order):
+        phase, _, _, module, function = u.provenance
+        whole = u.vmin if isinstance(u.vmin, int) and not isinstance(u.vmin, bool) else None
+        found.append(
+            GraphNode.of(
+                u, numbers, _LONGEST, phase=phase, module=module or "",
+                function="" if function is None else function.co_name.strip("_"),
+                line=next(iter(lines_of([u])), None), low=whole,
+                high=u.vmax if whole is not None and isinstance(u.vmax, int) else None,
+                rule=made.get(u), kernels=tuple(kernels[n]),
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _kind(u: UOp) -> tuple[Any, ...]:

@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend import AnyDevice
-from anneal.codegen import Target, generate, kernel_info, opts_text
+from anneal.codegen import Target, generate, opts_text
 from anneal.errors import AnnealError, DataError
 from anneal.frozen import Json, Texts, frozen
 from anneal.inspect.derivations import KernelText, KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
 from anneal.inspect.kernel_list import KernelCall, kernel_calls, lines_of, refusals
 from anneal.rewrite import Event, Listed, explain
-from anneal.runtime import Times
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.training import suggest
@@ -272,26 +270,6 @@ def plan_trace(title: str, answer: Mapping[str, Any]) -> Json:
     times = answer["times"]
     launches = [{**k, **t} for k, t in zip(answer["kernels"], times["kernels"], strict=True)]
     return chrome_trace(title, launches, times["device"], answer["memory"]["live"])
-
-
-def timed_launches(plan: Plan, times: Times, device: AnyDevice, opts: Iterable[str]) -> Json:
-    """The times of a plan and its launches on a device, as `anneal kernels --time --json` has them; `opts` are the
-    launches'."""
-    launches = []
-    for call, each, share, opt in zip(plan.calls, times.each, times.share, opts, strict=True):
-        info, seconds = kernel_info(call.kernel.sink), max(each.median, 1e-12)
-        launches.append(
-            {
-                "seconds": each.median, "low": each.low, "high": each.high, "share": share,
-                "gflops": info.flops / seconds / 1e9, "gbs": (info.bytes_read + info.bytes_written) / seconds / 1e9,
-                "opts": opt,
-            }
-        )  # fmt: skip
-    kernels, run = [None if x is None else x.median for x in (times.kernels, times.run)]
-    return {
-        "device": device.name, "adapter": device.adapter, "seconds": kernels, "plan_seconds": run,
-        "times": times.summary(), "kernels": launches,
-    }  # fmt: skip
 
 
 def _arguments(launch: Mapping[str, Any]) -> Json:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import linecache
 import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from anneal import files
-from anneal.backend import Storage, get_device
+from anneal.backend import AnyDevice, Storage, get_device
+from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
 from anneal.frozen import Json, frozen
 from anneal.inspect.kernel_list import c_target, lines_of
-from anneal.inspect.looking import Looked, plain, timed_launches
+from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
-from anneal.runtime import Launch, Meter, metered
+from anneal.runtime import Launch, Meter, Times, metered
 from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
 from anneal.uop import Known, Op, UOp, arena, toposort
@@ -65,7 +65,7 @@ class RecordedPlan:
 
     def summary(self) -> Json:
         """The recording without its answers."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "packed"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "packed"}
 
 
 class PlanRecording:
@@ -343,7 +343,7 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
     for e in fired:
         several = () if isinstance(e.after, UOp) else tuple(None if x is None else bare(x) for x in e.after)
         after = bare(e.after) if isinstance(e.after, UOp) else several
-        rules.append(dataclasses.replace(e, before=bare(e.before), after=after))
+        rules.append(replace(e, before=bare(e.before), after=after))
     return made, rules
 
 
@@ -354,6 +354,26 @@ def _line(sink: UOp) -> str:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, default=plain, separators=(",", ":")).encode()
+
+
+def timed_launches(plan: Plan, times: Times, device: AnyDevice, opts: Iterable[str]) -> Json:
+    """The times of a plan and its launches on a device, as `anneal kernels --time --json` has them; `opts` are the
+    launches'."""
+    launches = []
+    for call, each, share, opt in zip(plan.calls, times.each, times.share, opts, strict=True):
+        info, seconds = kernel_info(call.kernel.sink), max(each.median, 1e-12)
+        launches.append(
+            {
+                "seconds": each.median, "low": each.low, "high": each.high, "share": share,
+                "gflops": info.flops / seconds / 1e9, "gbs": (info.bytes_read + info.bytes_written) / seconds / 1e9,
+                "opts": opt,
+            }
+        )  # fmt: skip
+    kernels, run = [None if x is None else x.median for x in (times.kernels, times.run)]
+    return {
+        "device": device.name, "adapter": device.adapter, "seconds": kernels, "plan_seconds": run,
+        "times": times.summary(), "kernels": launches,
+    }  # fmt: skip
 
 
 LARGEST = 256 << 20  # bytes of one answer

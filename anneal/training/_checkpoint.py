@@ -75,7 +75,7 @@ class Checkpoint:
             "draws": default_generator.state(),
             **self.settings,
         }
-        notes["random"] = {name: g.bit_generator.state for name, g in self._streams().items()}
+        notes["random"] = {name: g.bit_generator.state for name, g in training.streams().items()}
         if not self.shards:
             io.safe_save(state, self.path, {"training": json.dumps(notes)})
             return
@@ -111,7 +111,7 @@ class Checkpoint:
             notes = json.loads(said)
             theirs = {name: notes[name] for name in self.settings}
             step = int(notes["step"])
-            for name, stream in self._streams().items():
+            for name, stream in training.streams().items():
                 stream.bit_generator.state = notes["random"][name]
             default_generator.go_on(notes["draws"])
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
@@ -161,10 +161,6 @@ class Checkpoint:
             mine = np.append(whole, np.zeros(group.size, whole.dtype))[group.rank * count : (group.rank + 1) * count]
             out[key] = Tensor(mine.reshape(like.shape), device=like.device)
         return out
-
-    def _streams(self) -> dict[str, np.random.Generator]:
-        """The streams of random numbers that the training draws from, by name."""
-        return {n: g for n, g in vars(self.training).items() if isinstance(g, np.random.Generator)}
 
 
 # -- a model in training ----------------------------------------------------------------------------------------------
@@ -303,9 +299,13 @@ class Training:
         part = self.batch // self.group.size
         return Tensor(x.numpy()[self.group.rank * part : (self.group.rank + 1) * part], device=x.device)
 
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The streams of random numbers that the training draws from, by name."""
+        return {n: g for n, g in vars(self).items() if isinstance(g, np.random.Generator)}
+
     def glimpse(self) -> str:
         """The result of `sample()` on the way; its draws, and the mode that it sets, leave later steps as they are."""
-        drawn = {g: g.bit_generator.state for g in vars(self).values() if isinstance(g, np.random.Generator)}
+        drawn = {g: g.bit_generator.state for g in self.streams().values()}
         modes = [(m, m.training) for m in self.model.modules()]
         try:
             return self.sample()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
 from anneal.errors import TransformError
@@ -78,11 +79,5 @@ def checkpoint_sequential(
     size = max(1, len(layers) // segments)
     parts = [layers[i * size : (i + 1) * size] for i in range(segments - 1)] + [layers[(segments - 1) * size :]]
     for part in parts:
-        x = checkpoint(_one_after_another, part, x)
-    return x
-
-
-def _one_after_another(layers: Sequence[Callable[[Any], Any]], x: Any) -> Any:
-    for layer in layers:
-        x = layer(x)
+        x = checkpoint(lambda part, x: reduce(lambda x, layer: layer(x), part, x), part, x)
     return x

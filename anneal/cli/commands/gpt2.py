@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -143,7 +142,7 @@ def places(folder: Path | None, weights: bool = True) -> tuple[Path, Path]:
         found = _fetched((WEIGHTS, *VOCABULARY) if weights else VOCABULARY)
         return found, found
     as_hugging_face = f"a folder with {WEIGHTS}, as Hugging Face lays it out"
-    if not os.path.isdir(folder):
+    if not folder.is_dir():
         raise DataError(f"--model-dir {folder} is no folder; it is {as_hugging_face}")
     if weights and not (folder / WEIGHTS).is_file():
         raise DataError(f"{folder} has no {WEIGHTS}; --model-dir is {as_hugging_face}")
