@@ -45,10 +45,14 @@ def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
     ends the command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too,
     quietly. Messages that cannot be told stop nothing.
     """
-    if end == "\n" and not whole and sys.stdout.isatty():
-        text = folded(text, progress.columns(sys.stdout))
-    sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
-    sys.stdout.flush()
+    _write(sys.stdout, text, end, end == "\n" and not whole)
+
+
+def _write(stream: Any, text: str, end: str, folds: bool) -> None:
+    if folds and stream.isatty():
+        text = folded(text, progress.columns(stream))
+    stream.write(_printable(text, stream.encoding) + end)
+    stream.flush()
 
 
 @contextmanager
@@ -180,11 +184,8 @@ def complain(text: str) -> None:
     """One line on stderr that --quiet does not silence: an error."""
     if NOW.holder is not None:
         NOW.holder(text)
-        return
-    if sys.stderr.isatty():
-        text = folded(text, progress.columns(sys.stderr))
-    sys.stderr.write(_printable(text, sys.stderr.encoding) + "\n")
-    sys.stderr.flush()
+    else:
+        _write(sys.stderr, text, "\n", True)
 
 
 def hold_messages(holder: Callable[[str], None] | None) -> None:
@@ -198,11 +199,6 @@ def be_quiet() -> None:
     """Tell neither messages nor progress for the rest of the command: nothing but results and errors."""
     NOW.quiet = True
     progress.silence()
-
-
-def is_quiet() -> bool:
-    """True if --quiet was given."""
-    return NOW.quiet
 
 
 def harmless(text: str) -> str:

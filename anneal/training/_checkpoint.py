@@ -289,8 +289,7 @@ class Training:
         batch = self.next_batch()
         if self.group.size > 1:
             batch = tuple([self._part(x) for x in batch])
-        out = self.train_step(*batch)
-        return out
+        return self.train_step(*batch)
 
     def _part(self, x: Any) -> Any:
         """This process's part of a tensor of a batch; what is not of as many examples is all processes'."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anneal import settings
 from anneal.cli import _flags as flags
 from anneal.cli._flags import check_writable, may_download, number, on_device, option, write_file
-from anneal.cli._output import STOPPED, console, going_on, interrupts, is_quiet, message
+from anneal.cli._output import STOPPED, console, going_on, interrupts, message
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import SettingError, UserError
@@ -222,8 +222,8 @@ def choose_reporter(options: _Options) -> Reporter:
     """JSON lines if asked for; the dashboard on a terminal that can redraw; else plain lines."""
     if options.as_json:
         return JsonLines()
-    if options.plain or is_quiet() or not sys.stdout.isatty() or console().is_dumb_terminal:
-        return PlainLines(0 if is_quiet() else options.log_every)
+    if options.plain or options.quiet or not sys.stdout.isatty() or console().is_dumb_terminal:
+        return PlainLines(0 if options.quiet else options.log_every)
     from anneal.cli._dashboard import Dashboard
 
     return Dashboard()
