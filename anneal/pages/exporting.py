@@ -31,6 +31,7 @@ from anneal.transforms import paths_of
 from anneal.uop import UOp
 from anneal.version import __version__
 
+Arrays = Mapping[str, Array]  # by name
 STATIC = Path(__file__).parent / "static"
 PIECE = 4 << 20  # bytes that are fetched, compared with their hash and passed on at a time
 _KINDS = {"float32": "F32", "int32": "I32", "uint32": "U32"}
@@ -45,9 +46,9 @@ def write(
     path: Path,
     model: Json,
     pack: Sequence[str],
-    weights: Mapping[str, Array],
-    examples: Mapping[str, Array],
-    data: Mapping[str, Array],
+    weights: Arrays,
+    examples: Arrays,
+    data: Arrays,
     single: bool,
 ) -> dict[str, int]:
     """Write the page; the bytes of each file. Raises DataError where that cannot be done."""
@@ -86,7 +87,7 @@ def check_place(path: Path, single: bool) -> None:
         raise DataError(f"export: cannot write {path}: {place} {what}; choose another place with -o")
 
 
-def _packed(arrays: Mapping[str, Array]) -> bytes:
+def _packed(arrays: Arrays) -> bytes:
     out = io.BytesIO()
     tensor_files.safe_save({n: a.astype(np.uint32) if a.dtype == np.bool_ else a for n, a in arrays.items()}, out)
     return out.getvalue()
@@ -153,9 +154,7 @@ _LEAST = 1024  # elements below which there is nothing to be saved
 SCALES = "#scale"  # the end of the name of a matrix's scales, one for each row
 
 
-def stored(
-    arrays: Mapping[str, Array], as_they_are: Collection[str], form: str
-) -> tuple[dict[str, Array], dict[str, str]]:
+def stored(arrays: Arrays, as_they_are: Collection[str], form: str) -> tuple[dict[str, Array], dict[str, str]]:
     """The arrays of the file, and of those that are not held as they are used the form.
 
     Args:
@@ -183,7 +182,7 @@ def stored(
     return out, forms
 
 
-def loaded(file: Mapping[str, Array], forms: Mapping[str, str]) -> dict[str, Array]:
+def loaded(file: Arrays, forms: Mapping[str, str]) -> dict[str, Array]:
     """The tensors as a page computes with them, from those of the file.
 
     >>> arrays = {"w": np.linspace(-1, 1, 2048, dtype=np.float32).reshape(2, 1024)}
@@ -252,7 +251,7 @@ def export(
     single_file: bool = False,
     name: str | None = None,
     page: Mapping[str, Any] | None = None,
-    data: Mapping[str, Array] | None = None,
+    data: Arrays | None = None,
 ) -> ExportedPage:
     """Write a page that computes `function` in a browser: `index.html`, plan, WGSL, weights and runtime.
 

@@ -16,7 +16,7 @@ from anneal.frozen import Json
 from anneal.inspect import StepGraph
 from anneal.rewrite import Event, tracing
 from anneal.schedule import CostModel, graph as sink_of
-from anneal.training import suggest
+from anneal.training import check_model, suggest
 from anneal.web.asking import QUESTIONS
 
 KEPT = 4  # models whose graphs are held
@@ -159,8 +159,6 @@ class Answers:
         """The example, or the file of a model that was dropped."""
         path = self._path(q)
         if path == q.get("model"):
-            from anneal.training import check_model
-
             check_model(path)
         elif not path.endswith(".onnx"):
             raise UserError(f"{path} is no model: it has no graph and no kernels")

@@ -198,6 +198,9 @@ DEVICES = ("auto", "cpu", "webgpu")
 _RUN = re.compile(r"\w[\w.-]{0,120}")
 
 
+Asked = Mapping[str, Any]  # what a page sent, by name
+
+
 class Wrong(Exception):
     """A job that cannot be run, with why."""
 
@@ -207,7 +210,7 @@ def _none(_: str) -> None:
 
 
 def command(
-    asked: Mapping[str, Any],
+    asked: Asked,
     uploads: Uploads,
     weights: Callable[[str], Path | None] = _none,
     scripts: Callable[[str], list[str] | None] = _none,
@@ -240,7 +243,7 @@ def _weights(asked: Any, uploads: Uploads, weights: Callable[[str], Path | None]
     return place.resolve()
 
 
-def _script(asked: Mapping[str, Any], uploads: Uploads, scripts: Callable[[str], list[str] | None]) -> list[str]:
+def _script(asked: Asked, uploads: Uploads, scripts: Callable[[str], list[str] | None]) -> list[str]:
     """The words of a script that is to be checked: one that a job recorded, or one that was dropped, with arguments."""
     if asked["model"].startswith("job."):
         words = scripts(asked["model"].removeprefix("job.")) or []
@@ -330,19 +333,19 @@ _LIMITS: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 
 
-def _made(asked: Mapping[str, Any], words: list[str], told: str = "") -> Command:
+def _made(asked: Asked, words: list[str], told: str = "") -> Command:
     about = {name: asked[name] for name in told.split() if asked.get(name) is not None}
     return Command(asked["kind"], str(asked["model"]), asked["device"], tuple(words), about)
 
 
-def _model(asked: Mapping[str, Any]) -> str:
+def _model(asked: Asked) -> str:
     model = asked.get("model")
     if not isinstance(model, str) or model not in MODELS:
         raise Wrong(f"there is no model {str(model)[:60]!r}")
     return model
 
 
-def _traceable(asked: Mapping[str, Any], uploads: Uploads) -> str:
+def _traceable(asked: Asked, uploads: Uploads) -> str:
     model = asked.get("model")
     if isinstance(model, str) and model.startswith("upload."):
         path = uploads.path(model)
@@ -352,7 +355,7 @@ def _traceable(asked: Mapping[str, Any], uploads: Uploads) -> str:
     return _model(asked)
 
 
-def _options(asked: Mapping[str, Any], names: str) -> list[str]:
+def _options(asked: Asked, names: str) -> list[str]:
     """The device, and the flags and the numbers of these names, as the command line has them. Raises Wrong."""
     words = ["--device", asked["device"]]
     for name in names.split():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from anneal.frozen import Texts, frozen
 from anneal.inspect.kernel_list import Lines
+from anneal.uop import Ints
 
 
 @frozen
@@ -48,9 +49,9 @@ class Difference:
     value: str  # the plan's number of it: "v12"
     op: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Ints
     element: int
-    at: tuple[int, ...]
+    at: Ints
     got: float | int | bool | str
     expected: float | int | bool | str
     bound: float
@@ -93,8 +94,8 @@ class NotFinite:
     value: str
     element: int
     op: str
-    shape: tuple[int, ...]
-    at: tuple[int, ...]
+    shape: Ints
+    at: Ints
     sources: Texts  # "EXP [0, 3] = 0.0"
     inputs: Texts  # the elements in memory that these come from
     lines: Lines
@@ -154,8 +155,8 @@ class GradientCheck:
     """The gradient of one leaf beside central differences in float64, along one direction or for one element."""
 
     name: str
-    shape: tuple[int, ...]
-    at: tuple[int, ...]
+    shape: Ints
+    at: Ints
     got: float
     expected: float
     bound: float
