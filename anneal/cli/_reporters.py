@@ -245,8 +245,8 @@ def _footer(start: Start, progress: Progress) -> None:
     if progress.losses:
         rate = start.examples_per_step / progress.median_ms * 1e3
         data(
-            f"{'stopped after' if progress.stopped else 'done:'} {progress.count} steps  final loss {progress.final_loss:.4f}"
-            f" (mean of the last {progress.final_steps})  median {progress.median_ms:.1f} ms  {rate:,.0f} "
+            f"{'stopped after' if progress.stopped else 'done:'} {progress.count} steps  "
+            f"final loss {progress.final_loss:.4f} (mean of the last {progress.final_steps})  median {progress.median_ms:.1f} ms  {rate:,.0f} "
             f"{start.unit}/s"
         )
         data(

@@ -15,12 +15,13 @@ from anneal.inspect.graphs import (  # isort: skip
 )  # fmt: skip
 
 from anneal.inspect.kernel_list import (  # isort: skip
-    KernelBuffer, KernelCall, KernelRefusal, Line, c_target, kernel_calls, label_of, of_line, placed, refusals, wgsl_for,
+    KernelBuffer, KernelCall, KernelRefusal, Line, c_target, kernel_calls, label_of, of_line, placed, refusals,
+    wgsl_for,
 )  # fmt: skip
 from anneal.inspect.looking import (  # isort: skip
     KINDS, Batching, LaunchFacts, Life, Looked, MemoryPlan, OpRules, RuleExample, TensorEntry, TensorFile,
-    TensorStatistics, Worked, batching, chrome_trace, example_of, launch_facts, memory_plan, op_rules, plain, plan_trace,
-    statistics_of, tensor_file, tensor_methods, worked,
+    TensorStatistics, Worked, batching, chrome_trace, example_of, launch_facts, memory_plan, op_rules, plain,
+    plan_trace, statistics_of, tensor_file, tensor_methods, worked,
 )  # fmt: skip
 from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording, timed_launches
 from anneal.uop import ALL
