@@ -246,8 +246,8 @@ def _footer(start: Start, progress: Progress) -> None:
         rate = start.examples_per_step / progress.median_ms * 1e3
         data(
             f"{'stopped after' if progress.stopped else 'done:'} {progress.count} steps  "
-            f"final loss {progress.final_loss:.4f} (mean of the last {progress.final_steps})  median {progress.median_ms:.1f} ms  {rate:,.0f} "
-            f"{start.unit}/s"
+            f"final loss {progress.final_loss:.4f} (mean of the last {progress.final_steps})  "
+            f"median {progress.median_ms:.1f} ms  {rate:,.0f} {start.unit}/s"
         )
         data(
             f"forward {progress.uops_forward} uops  backward {progress.uops_backward} uops  "
