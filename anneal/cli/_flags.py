@@ -317,9 +317,9 @@ class Reporting:
     as_json: Json = False
 
     def tell(self, record: Any, *lines: object) -> None:
-        """Print the record as JSON, if that is asked for, else the lines."""
+        """Print the record as JSON, or what a function gives for it, if that is asked for; else the lines."""
         if self.as_json:
-            json_report(record)
+            json_report(record() if callable(record) else record)
         else:
             for line in lines:
                 data(str(line))

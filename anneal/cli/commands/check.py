@@ -93,7 +93,7 @@ def _check(task: _Task) -> None:
         for k in report.kernels
         if k.note or not k.ok
     ]
-    task.tell({"target": task.name, **record(report)}, *notes, report)
+    task.tell(lambda: {"target": task.name, **record(report)}, *notes, report)
     if backwards and not report.gradients:
         raise UserError(
             f"{task.name}: --gradients checks calls of backward(), and none of this script could be checked"

@@ -243,7 +243,7 @@ def _after(view: _GraphView, until: str) -> None:
     state = after_pass(sink_of(traced_model(model, view.batch).outputs), planned_cost_model(device), until, kernel)
     of = f" of kernel {kernel}" if kernel is not None else ""
     view.tell(
-        {"model": model, "device": device, "passes": [asdict(p) for p in known], **asdict(state)},
+        lambda: {"model": model, "device": device, "passes": [asdict(p) for p in known], **asdict(state)},
         f"// after {state.info.name}{of}: {state.info.reason}", *[part.text.rstrip("\n") for part in state.parts],
     )  # fmt: skip
 
