@@ -4,13 +4,13 @@ here.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -83,9 +83,9 @@ def sweep(folder: StrPath) -> None:
     """Remove from a folder the unfinished files of processes that are gone. What cannot be looked at or
     removed stays.
     """
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
+    with suppress(OSError), os.scandir(folder) as found:
         for path in [e.path for e in found if e.name.endswith(".unfinished") and _UNFINISHED.fullmatch(e.name)]:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 _remove_abandoned(path)
 
 
@@ -103,7 +103,7 @@ def opened(path: StrPath) -> IO[bytes]:
 def sync_folder(folder: Path) -> None:
     """Have the rename on disk too, where a folder can be opened for that."""
     if hasattr(os, "O_DIRECTORY"):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(handle)
@@ -141,7 +141,7 @@ def _place(path: StrPath) -> tuple[Path, os.stat_result | None]:
     return Path(os.path.realpath(path)), found
 
 
-@contextlib.contextmanager
+@contextmanager
 def _unfinished(place: Path, before: os.stat_result | None) -> Iterator[tuple[IO[bytes], str]]:
     """A new file beside `place`, locked, and its name; it is gone afterwards unless it was renamed."""
     # Nobody may read what will be read by fewer than all; a new file has the rights that the process gives new files.
@@ -150,7 +150,7 @@ def _unfinished(place: Path, before: os.stat_result | None) -> Iterator[tuple[IO
     while handle < 0:
         name = os.fsdecode(os.fsencode(place.name)[:_SHOWN])
         temporary = os.path.join(place.parent, f".{name}.{secrets.token_hex(4)}.unfinished")
-        with contextlib.suppress(FileExistsError):
+        with suppress(FileExistsError):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
             handle = os.open(temporary, flags, rights)
             if not _locked(handle, temporary):
@@ -160,7 +160,7 @@ def _unfinished(place: Path, before: os.stat_result | None) -> Iterator[tuple[IO
         with open(handle, "rb+") as f:
             yield f, temporary
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.unlink(temporary)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
+Json = dict[str, Any]  # an object of JSON, or what becomes one
+Texts = tuple[str, ...]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

@@ -7,7 +7,7 @@ what a Fourier transform wants. A window of one element is 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from anneal.doors import same_under
@@ -38,6 +38,20 @@ def _made(window: Tensor, dtype: DTypeLike | None, requires_grad: bool) -> Tenso
     return out.requires_grad_() if requires_grad else out
 
 
+Formula = Callable[[Tensor, float], Tensor]  # of the places, and of how many steps the window has
+
+
+def _cosines(*a: float) -> Formula:
+    def formula(places: Tensor, steps: float) -> Tensor:
+        turn = places * (2 * math.pi / steps)
+        out = turn * 0.0 + float(a[0])
+        for k, part in enumerate(a[1:], 1):
+            out = out + (turn * float(k)).cos() * (float(part) * (-1.0) ** k)
+        return out
+
+    return formula
+
+
 @checked
 def general_cosine(
     M: int,
@@ -55,12 +69,7 @@ def general_cosine(
     """
     if not isinstance(a, (list, tuple)) or not a or not all(isinstance(p, (int, float)) for p in a):
         raise ShapeError(f"general_cosine: a is a list of numbers, not {a!r}")
-    places, steps = _places("general_cosine", M, sym, dtype, device)
-    turn = places * (2 * math.pi / steps)
-    out = turn * 0.0 + float(a[0])
-    for k, part in enumerate(a[1:], 1):
-        out = out + (turn * float(k)).cos() * (float(part) * (-1.0) ** k)
-    return _made(out, dtype, requires_grad)
+    return _made(_cosines(*a)(*_places("general_cosine", M, sym, dtype, device)), dtype, requires_grad)
 
 
 @checked
@@ -77,9 +86,9 @@ def general_hamming(
     return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def _of_cosines(
+def _of_formula(
     name: str,
-    parts: Sequence[float],
+    formula: Formula,
     M: int,
     *,
     sym: bool = True,
@@ -87,53 +96,43 @@ def _of_cosines(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    return general_cosine(M, a=parts, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _made(formula(*_places(name, M, sym, dtype, device)), dtype, requires_grad)
 
 
-hamming, hann, blackman, nuttall = map(
+hamming, hann, blackman, nuttall, bartlett, cosine = map(
     checked,
     rows_of(
-        _of_cosines,
+        _of_formula,
         {
-            "hamming": ([0.54, 1.0 - 0.54], "`general_hamming` with alpha 0.54."),
+            "hamming": (_cosines(0.54, 1.0 - 0.54), "`general_hamming` with alpha 0.54."),
             "hann": (
-                [0.5, 0.5],
+                _cosines(0.5, 0.5),
                 """`general_hamming` with alpha 0.5.
 
     >>> hann(4, sym=False).round(3)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """,
             ),
-            "blackman": ([0.42, 0.5, 0.08], "`general_cosine` with 0.42, 0.5 and 0.08."),
+            "blackman": (_cosines(0.42, 0.5, 0.08), "`general_cosine` with 0.42, 0.5 and 0.08."),
             "nuttall": (
-                [0.3635819, 0.4891775, 0.1365995, 0.0106411],
+                _cosines(0.3635819, 0.4891775, 0.1365995, 0.0106411),
                 "`general_cosine` with 0.3635819, 0.4891775, 0.1365995 and 0.0106411.",
+            ),
+            "bartlett": (
+                lambda places, steps: 1.0 - (places * (2.0 / steps) - 1.0).abs(),
+                """The triangular window, which rises from 0 to 1 and falls again.
+
+    >>> bartlett(5)
+    Tensor([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """,
+            ),
+            "cosine": (
+                lambda places, steps: ((places + 0.5) * (math.pi / (steps + 1))).sin(),
+                "The cosine window: half a wave of the sine, read in the middles of M equal parts.",
             ),
         },
     ),
 )
-
-
-@checked
-def bartlett(
-    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """The triangular window, which rises from 0 to 1 and falls again.
-
-    >>> bartlett(5)
-    Tensor([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
-    """
-    places, steps = _places("bartlett", M, sym, dtype, device)
-    return _made(1.0 - (places * (2.0 / steps) - 1.0).abs(), dtype, requires_grad)
-
-
-@checked
-def cosine(
-    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """The cosine window: half a wave of the sine, read in the middles of M equal parts."""
-    places, _ = _places("cosine", M, sym, dtype, device)
-    return _made(((places + 0.5) * (math.pi / max(1, M if sym else M + 1))).sin(), dtype, requires_grad)
 
 
 @checked

@@ -74,7 +74,7 @@ def _incomplete(name: str, a: Any, x: Any, upper: bool) -> Tensor:
 
     def compute(p: Any, q: Any) -> Any:
         with np.errstate(all="ignore"):
-            return _part(p.astype(np.float64), q.astype(np.float64), upper).astype(p.dtype)
+            return _part(p.astype(float), q.astype(float), upper).astype(p.dtype)
 
     def gradient(inputs: Any, outputs: Any, given: Any) -> Any:
         p, q = inputs

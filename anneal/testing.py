@@ -62,7 +62,7 @@ def _fault(a: Any, b: Any, at: str, options: Mapping[str, Any]) -> str:
             return f"the {name} is {getattr(x, name)}, not {getattr(y, name)}{where}"
     bounds = [_BOUNDS.get(t.dtype.name, (0.0, 0.0)) for t in (x, y)]
     rtol, atol = (max(pair) if options[n] is None else options[n] for n, pair in zip(("rtol", "atol"), zip(*bounds)))
-    left, right = (t.detach().numpy().astype(np.float64) for t in (x, y))
+    left, right = (t.detach().numpy().astype(float) for t in (x, y))
     differ = ~np.isclose(left, right, rtol, atol, options["equal_nan"])
     if not differ.any():
         return ""

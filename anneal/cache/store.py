@@ -13,7 +13,6 @@ Compiled kernels are the one kind of data that is run: they are `private`, in a 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def load(
     if found is None:
         _say(f"{path} is damaged, or another user's, and is made again")
         return None
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.utime(path)
     return found
 
@@ -186,11 +186,11 @@ def _counted(where: Path, size: int) -> int:
 
 def _files(where: Path) -> Iterator[tuple[str, os.DirEntry[str], os.stat_result]]:
     """(kind, file, its facts) of every file below `where`; what vanishes meanwhile is left out."""
-    with contextlib.suppress(OSError), os.scandir(where) as kinds:
+    with suppress(OSError), os.scandir(where) as kinds:
         for kind in sorted(kinds, key=lambda e: e.name):
-            with contextlib.suppress(OSError), os.scandir(kind.path) as found:
+            with suppress(OSError), os.scandir(kind.path) as found:
                 for e in found:
-                    with contextlib.suppress(OSError):
+                    with suppress(OSError):
                         if e.is_file(follow_symlinks=False):
                             yield kind.name, e, e.stat(follow_symlinks=False)
 
@@ -226,7 +226,7 @@ def prune(where: Path, max_bytes: int | None = None, older_than: float | None = 
     other files are not touched.
     """
     now = time.time()
-    kept: list[tuple[float, int, str]] = []
+    kept = []
     gone = freed = stuck = 0
 
     def remove(path: str, size: int) -> None:
@@ -239,7 +239,7 @@ def prune(where: Path, max_bytes: int | None = None, older_than: float | None = 
         except OSError:
             stuck += 1
 
-    with contextlib.suppress(OSError), os.scandir(where) as kinds:
+    with suppress(OSError), os.scandir(where) as kinds:
         for kind in kinds:
             files.sweep(kind.path)
     for _, e, facts in _files(where):
@@ -318,7 +318,7 @@ def sources(folder: str, ends: tuple[str, ...]) -> list[tuple[str, float]]:
     """The files below `folder` with these endings, with their times, in an order that does not depend on the file
     system.
     """
-    out: list[tuple[str, float]] = []
+    out = []
     with os.scandir(folder) as found:
         for e in sorted(found, key=lambda e: e.name):
             if e.name.endswith(ends):

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from anneal import progress
 from anneal.cli._output import NOW, console, data, fits, harmless, hold_messages, message, phase_colours, sized
-from anneal.cli._reporters import Picture, PlainLines, Progress, Start
+from anneal.cli._reporters import PlainLines, Progress, Start
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _LOOK = 0.05  # seconds between two looks at the terminal's size
@@ -64,9 +64,9 @@ class Dashboard(PlainLines):
         if self._failed is not None:
             raise self._failed
 
-    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
+    def sampled(self, progress: Progress) -> None:
         """The screen is the curve's: what the model shows stands below it when it is given back."""
-        message(f"sample after step {progress.count}:\n{harmless(sample)}")
+        message(f"sample after step {progress.count}:\n{harmless(progress.sample)}")
 
     def ended(self, progress: Progress) -> None:
         """Give the terminal back: what is said while the model draws stands below."""
@@ -199,7 +199,7 @@ def frame(start: Start, made: Progress, width: int, height: int, said: list[str]
     if room < 6:  # a low terminal: the curve and the essential
         below = below[: max(0, height - 9 - len(end))]
         room = height - 3 - len(below) - len(end)
-    top: list[Text] = []
+    top = []
     painted = phase_colours()
     if room >= 3:
         count = len(made.losses)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import math
 import os
 import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ParameterInfo
 
 from anneal import files, settings
-from anneal.cli._output import be_quiet, message
+from anneal.cli._output import be_quiet, data, json_report, message
 from anneal.errors import AnnealError, DataError, SettingError, UserError
 from anneal.names import METHODS, OPS, OTHERS, PASSES, STATICS
 from anneal.training import MODELS, check_model, suggest
@@ -211,7 +210,7 @@ def _hush(value: bool) -> None:
 
 
 def _warm(value: float) -> float:
-    if not 0 < value < math.inf:
+    if not 0 < value < float("inf"):
         raise SettingError(f"--temperature {value:g} is not a number above 0; --greedy takes the most likely one")
     return value
 
@@ -223,14 +222,19 @@ def openable(context: typer.Context, value: Any) -> Any:
     named = [t.rpartition("=")[2] for t in value or () if "=" in t] if isinstance(value, (list, tuple)) else [value]
     for x in () if context.resilient_parsing else named:
         if x and (named[0] is not value or isinstance(x, Path) or x.endswith(".onnx")) and x != "random":
-            from anneal.errors import DataError
-            from anneal.files import opened
-
-            try:
-                opened(x).close()
-            except OSError as e:
-                raise DataError(f"{x} cannot be read: {e.strerror or e}") from None
+            with reading(x):
+                pass
     return value
+
+
+@contextmanager
+def reading(file: Path | str) -> Iterator[IO[bytes]]:
+    """The block has the file, open; DataError for one that cannot be read."""
+    try:
+        with files.opened(file) as f:
+            yield f
+    except OSError as e:
+        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
 
 
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
@@ -257,9 +261,9 @@ def option(about: str, metavar: str = "FILE", *names: str, default: Any = ..., *
     return typer.Option(default, *names, metavar=metavar, help=about, **how)
 
 
-def switch(name: str, about: str) -> Any:
-    """The option that is there or not."""
-    return typer.Option(..., name, help=about)
+def switch(name: str, about: str, default: Any = ...) -> Any:
+    """The option that is there or not, or one of a few words."""
+    return typer.Option(default, name, help=about)
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", callback=_hush, help="Print only results and errors, no progress.")]
@@ -303,6 +307,30 @@ Inputs = Annotated[
     option("Values of an input; NAME=random or no value: random.", "NAME=FILE.npy", "--input", callback=openable),
 ]
 Sizes = Annotated[list[str] | None, option("Value of a symbolic size; default: 1.", "NAME=N", "--size")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """The flags of what prints results: the last in each command's help."""
+
+    quiet: Quiet = False  # whose callback does all
+    as_json: Json = False
+
+    def tell(self, record: Any, *lines: object) -> None:
+        """Print the record as JSON, or what a function gives for it, if that is asked for; else the lines."""
+        if self.as_json:
+            json_report(record() if callable(record) else record)
+        else:
+            for line in lines:
+                data(str(line))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDevice:
+    """The flags of what runs on a device, where they stand before those of `Reporting`."""
+
+    device: DeviceFlag = None
+    adapter: AdapterFlag = None
 
 
 # -- checks of what was given ------------------------------------------------------------------------------------------
@@ -376,10 +404,9 @@ def refuse_option(context: Any, text: str | None) -> None:
 
 def check_recording(path: Path | None) -> None:
     """UserError or DataError unless --record can put a recording there."""
-    if path is not None:
-        if path.suffix != ".zip":
-            raise UserError(f"--record writes a .zip file, not {path.name}")
-        check_writable(path)
+    if path is not None and path.suffix != ".zip":
+        raise UserError(f"--record writes a .zip file, not {path.name}")
+    check_writable(path)
 
 
 @contextmanager
@@ -400,32 +427,32 @@ def recorded(path: Path | None, name: str, **how: Any) -> Iterator[PlanRecording
     found.save(path)
 
 
-def check_writable(path: Path) -> None:
-    """DataError unless a file can be put at `path`: better now than after the training."""
-    try:
-        files.check_replaceable(path)
-    except OSError as error:
-        raise unwritable(path, error) from None
+def check_writable(*paths: Path | None) -> None:
+    """DataError unless a file can be put at each of `paths`: better now than after the training."""
+    for path in paths:
+        if path is not None:
+            with _writing(path):
+                files.check_replaceable(path)
 
 
 def write_file(path: Path, data: bytes) -> None:
     """Put a file at `path`, whole or not at all; DataError where that cannot be done."""
-    try:
+    with _writing(path):
         files.replace(path, lambda f: f.write(data))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A block that writes to `path`: DataError, with what to do, where that cannot be done."""
+    try:
+        yield
     except OSError as error:
-        raise unwritable(path, error) from None
-
-
-def unwritable(path: Path, error: OSError) -> DataError:
-    """The error for a file that cannot be written, with what to do."""
-    advice = "choose another file"
-    if os.path.isdir(path):
-        advice = f"name a file in it: {path / 'NAME'}"
-    elif isinstance(error, FileNotFoundError) and not os.path.exists(path.parent):
-        return DataError(
-            f"{path} cannot be written: {path.parent} does not exist; make it first: mkdir -p {path.parent}"
-        )
-    return DataError(f"{path} cannot be written: {error.strerror or error}; {advice}")
+        why, advice = error.strerror or error, "choose another file"
+        if os.path.isdir(path):
+            advice = f"name a file in it: {path / 'NAME'}"
+        elif isinstance(error, FileNotFoundError) and not os.path.exists(path.parent):
+            why, advice = f"{path.parent} does not exist", f"make it first: mkdir -p {path.parent}"
+        raise DataError(f"{path} cannot be written: {why}; {advice}") from None
 
 
 # -- a script of the user's --------------------------------------------------------------------------------------------
@@ -444,7 +471,7 @@ def run_script(name: str, arguments: Sequence[str], aside: bool) -> None:
     argv, path = sys.argv, sys.path[:]
     sys.argv, sys.path[0:0] = [name, *arguments], [str(Path(name).resolve().parent)]
     try:
-        with contextlib.redirect_stdout(sys.stderr) if aside else contextlib.nullcontext():
+        with redirect_stdout(sys.stderr) if aside else nullcontext():
             runpy.run_path(name, run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
@@ -19,8 +18,6 @@ from anneal import progress
 from anneal.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from anneal.inspect import KernelCall
@@ -48,13 +45,17 @@ def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
     ends the command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too,
     quietly. Messages that cannot be told stop nothing.
     """
-    if end == "\n" and not whole and sys.stdout.isatty():
-        text = folded(text, progress.columns(sys.stdout))
-    sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
-    sys.stdout.flush()
+    _write(sys.stdout, text, end, end == "\n" and not whole)
 
 
-@contextlib.contextmanager
+def _write(stream: Any, text: str, end: str, folds: bool) -> None:
+    if folds and stream.isatty():
+        text = folded(text, progress.columns(stream))
+    stream.write(_printable(text, stream.encoding) + end)
+    stream.flush()
+
+
+@contextmanager
 def going_on(wanted: bool) -> Iterator[None]:
     """In the block, if that is wanted, the command goes on when stdout takes nothing more: it has a file to write."""
     before, NOW.going_on = NOW.going_on, wanted
@@ -141,14 +142,14 @@ class _Stream(io.TextIOBase):
 
 def _nowhere(number: int) -> None:
     """Point a stream where writing works: Python flushes it once more on exit."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_RDWR)
         if nowhere != number:
             os.dup2(nowhere, number)
             os.close(nowhere)
 
 
-@contextlib.contextmanager
+@contextmanager
 def streams() -> Iterator[Callable[[int], int]]:
     """Stand behind stdout and stderr for a command; gives what makes its exit code of the one it would have had."""
     NOW.lost.clear()
@@ -168,7 +169,7 @@ def streams() -> Iterator[Callable[[int], int]]:
 
 def _verdict(code: int) -> int:
     if code == 0 and NOW.lost.get("stderr") and not NOW.json:
-        with contextlib.suppress(DataError, SystemExit):
+        with suppress(DataError, SystemExit):
             data(f"anneal: stderr cannot be written: {NOW.lost['stderr']}")
     return DataError.exit_code if code == 0 and any(NOW.lost.values()) else code
 
@@ -183,11 +184,8 @@ def complain(text: str) -> None:
     """One line on stderr that --quiet does not silence: an error."""
     if NOW.holder is not None:
         NOW.holder(text)
-        return
-    if sys.stderr.isatty():
-        text = folded(text, progress.columns(sys.stderr))
-    sys.stderr.write(_printable(text, sys.stderr.encoding) + "\n")
-    sys.stderr.flush()
+    else:
+        _write(sys.stderr, text, "\n", True)
 
 
 def hold_messages(holder: Callable[[str], None] | None) -> None:
@@ -201,11 +199,6 @@ def be_quiet() -> None:
     """Tell neither messages nor progress for the rest of the command: nothing but results and errors."""
     NOW.quiet = True
     progress.silence()
-
-
-def is_quiet() -> bool:
-    """True if --quiet was given."""
-    return NOW.quiet
 
 
 def harmless(text: str) -> str:
@@ -281,7 +274,7 @@ def code(text: str, language: str) -> None:
         data(text)
 
 
-@contextlib.contextmanager
+@contextmanager
 def paged(wanted: bool = True) -> Iterator[None]:
     """In the block, if that is wanted, output is shown a page at a time; on a terminal with a pager, that is."""
     if not (wanted and sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()):

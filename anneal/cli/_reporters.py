@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from anneal import __version__, settings
 from anneal.cli._output import data, harmless, json_line, kernel_record, message, show
 from anneal.errors import DataError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 
 if TYPE_CHECKING:
     from anneal.backend import AnyDevice
@@ -77,10 +76,13 @@ class Progress:
     phases: dict[str, int] = field(default_factory=dict)  # kernels of a step, by phase
     timing: bool = False  # whether kernels are timed, in some of the steps
     slowest: list[Slow] = field(default_factory=list)  # those that take longest
-    measured: dict[str, Any] = field(default_factory=dict)  # of the step's plan (`Times.summary`)
+    measured: Json = field(default_factory=dict)  # of the step's plan (`Times.summary`)
     ranks: list[dict[str, float]] = field(default_factory=list)  # of each process that trained, where there are several
     rank_times: list[list[float]] = field(default_factory=list)  # milliseconds of each step, of each of them
     compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
+    sample: str = ""  # what the model showed last
+    picture: Picture | None = None  # and drew
+    stopped: bool = False  # before its last step
 
     @property
     def count(self) -> int:
@@ -122,38 +124,27 @@ def _written(picture: Picture | None) -> str | None:
 
 
 class Reporter:
-    """Told of the start, of every step, and of the end, and says nothing of them. `measures`: it shows learning rate,
-    gradients' norm, memory and the slowest kernels, so they are to be measured.
+    """Told of a training's events; it says what its methods say, which have the events' names:
+
+        start(start)               the facts are known
+        step(progress)             a step is done
+        saved(progress, folder)    a checkpoint is in the folder
+        ranked(progress)           `progress.ranks` are those of now
+        timed(progress)            `progress.slowest` and `progress.measured` are of more steps now
+        sampled(progress)          the model shows on the way what it learnt: `progress.sample` and `picture`
+        ended(progress)            the steps are done; what the model has to show is being made
+        done(progress)             all is done
+        close()                    the end, by an error too: the terminal is given back
+
+    `measures`: it shows learning rate, gradients' norm, memory and the slowest kernels, so they are to be measured.
     """
 
     measures: bool = False
 
-    def start(self, start: Start) -> None:
-        """The facts are known."""
-
-    def step(self, progress: Progress) -> None:
-        """A step is done."""
-
-    def saved(self, progress: Progress, folder: Path) -> None:
-        """A checkpoint is in the folder."""
-
-    def ranked(self, progress: Progress) -> None:
-        """`progress.ranks` are those of now."""
-
-    def timed(self, progress: Progress) -> None:
-        """`progress.slowest` and `progress.measured` are of more steps now."""
-
-    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        """The model shows on the way what it learnt."""
-
-    def ended(self, progress: Progress) -> None:
-        """The steps are done; what the model has to show is being made."""
-
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
-        """All is done."""
-
-    def close(self) -> None:
-        """Give the terminal back; called at the end, and when an error ends the run."""
+    def tell(self, event: str, *facts: Any) -> None:
+        """An event with its facts."""
+        if (method := getattr(self, event, None)) is not None:
+            method(*facts)
 
 
 class JsonLines(Reporter):
@@ -185,20 +176,20 @@ class JsonLines(Reporter):
             times=progress.measured,
         )  # fmt: skip
 
-    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        self.line(event="sample", step=progress.count, sample=sample, picture=_written(picture))
+    def sampled(self, progress: Progress) -> None:
+        self.line(event="sample", step=progress.count, sample=progress.sample, picture=_written(progress.picture))
 
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+    def done(self, progress: Progress) -> None:
         self.line(
             event="done", steps=progress.count, final_loss=progress.final_loss, final_loss_steps=progress.final_steps,
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
             kernels_unwatched=progress.kernels_unwatched, uops_forward=progress.uops_forward,
-            uops_backward=progress.uops_backward, sample=sample,
-            picture=_written(picture), stopped=stopped, **told_of(progress.ranks),
+            uops_backward=progress.uops_backward, sample=progress.sample,
+            picture=_written(progress.picture), stopped=progress.stopped, **told_of(progress.ranks),
         )  # fmt: skip
 
 
-def told_of(ranks: list[dict[str, float]]) -> dict[str, Any]:
+def told_of(ranks: list[dict[str, float]]) -> Json:
     """The field of an event for several processes; none for one."""
     return {"ranks": ranks} if ranks else {}
 
@@ -222,15 +213,13 @@ class PlainLines(Reporter):
         if self.every and (len(progress.losses) == 1 or count % self.every == 0 or count == total):
             data(f"step {count:0{len(str(total))}d}  loss {progress.losses[-1]:.4f}  {progress.times[-1]:.1f} ms")
 
-    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
+    def sampled(self, progress: Progress) -> None:
         data(f"sample after step {progress.count}:")
-        data(harmless(sample))
-        if picture is not None:
-            show(picture.pixels)
+        _show(progress)
 
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+    def done(self, progress: Progress) -> None:
         if self._start:
-            _footer(self._start, progress, sample, picture, stopped)
+            _footer(self._start, progress)
 
 
 def header(start: Start) -> list[str]:
@@ -245,13 +234,20 @@ def header(start: Start) -> list[str]:
     ]
 
 
-def _footer(start: Start, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+def _show(progress: Progress) -> None:
+    """The last sample, and its picture."""
+    data(harmless(progress.sample))
+    if progress.picture is not None:
+        show(progress.picture.pixels)
+
+
+def _footer(start: Start, progress: Progress) -> None:
     if progress.losses:
         rate = start.examples_per_step / progress.median_ms * 1e3
         data(
-            f"{'stopped after' if stopped else 'done:'} {progress.count} steps  final loss {progress.final_loss:.4f}"
-            f" (mean of the last {progress.final_steps})  median {progress.median_ms:.1f} ms  {rate:,.0f} "
-            f"{start.unit}/s"
+            f"{'stopped after' if progress.stopped else 'done:'} {progress.count} steps  "
+            f"final loss {progress.final_loss:.4f} (mean of the last {progress.final_steps})  "
+            f"median {progress.median_ms:.1f} ms  {rate:,.0f} {start.unit}/s"
         )
         data(
             f"forward {progress.uops_forward} uops  backward {progress.uops_backward} uops  "
@@ -263,22 +259,21 @@ def _footer(start: Start, progress: Progress, sample: str, picture: Picture | No
             f"sent {r['sent_bytes'] / 1e6:.2f} MB a step"
         )
     data("sample:")
-    data(harmless(sample))
-    if picture is not None:
-        show(picture.pixels)
+    _show(progress)
 
 
 FOLDER = Path("runs")
 
 
-def several(*reporters: Reporter) -> Reporter:
+class Several(Reporter):
     """A reporter that tells others whatever it is told."""
-    both = Reporter()
-    both.measures = any(r.measures for r in reporters)
-    for name in ("start", "step", "saved", "ranked", "timed", "sampled", "ended", "done", "close"):
-        calls = [getattr(r, name) for r in reporters]
-        setattr(both, name, lambda *told, calls=calls: [call(*told) for call in calls])
-    return both
+
+    def __init__(self, *reporters: Reporter) -> None:
+        self.reporters, self.measures = reporters, any(r.measures for r in reporters)
+
+    def tell(self, event: str, *facts: Any) -> None:
+        for r in self.reporters:
+            r.tell(event, *facts)
 
 
 class Bundle(JsonLines):
@@ -298,17 +293,17 @@ class Bundle(JsonLines):
     DataError if the folder cannot be made or written.
     """
 
-    def __init__(self, model: str, config: dict[str, Any], folder: Path = FOLDER) -> None:
+    def __init__(self, model: str, config: Json, folder: Path = FOLDER) -> None:
         self.begun = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self.begun))
         self.path = folder / f"{stamp}-{model}-{secrets.token_hex(3)}"
         self._place = self.path.with_name(f".{self.path.name}")
-        self._facts: dict[str, Any] = {"model": model}
+        self._facts: Json = {"model": model}
         self._status, self._finished = "failed", False
         self._open: list[IO[str]] = []
         with self._writing():
             (self._place / "kernels").mkdir(parents=True)
-            self._write("config.json", _json({"options": config, "settings": dataclasses.asdict(settings.current())}))
+            self._write("config.json", _json({"options": config, "settings": asdict(settings.current())}))
             self._events = self._opened("events.jsonl")
             self._losses = self._opened("loss.csv")
             self._losses.write("step,loss,ms\n")
@@ -343,7 +338,7 @@ class Bundle(JsonLines):
             self._events.write(json.dumps(fields) + "\n")
 
     def start(self, start: Start) -> None:
-        self._facts |= {k: v for k, v in dataclasses.asdict(start).items() if isinstance(v, (int, float, str))}
+        self._facts |= {k: v for k, v in asdict(start).items() if isinstance(v, (int, float, str))}
         super().start(start)
 
     def step(self, progress: Progress) -> None:
@@ -351,8 +346,8 @@ class Bundle(JsonLines):
             self._losses.write(f"{progress.count},{progress.losses[-1]!r},{progress.times[-1]:.3f}\n")
         super().step(progress)
 
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
-        self._status = "stopped" if stopped else "done"
+    def done(self, progress: Progress) -> None:
+        self._status = "stopped" if progress.stopped else "done"
         self._facts |= {"steps_done": progress.count, "final_loss": progress.final_loss}
         if progress.rank_times:
             rows = [["step", *[f"rank {n} ms" for n in range(len(progress.rank_times))]]]
@@ -360,12 +355,12 @@ class Bundle(JsonLines):
                 rows.append([str(n), *[f"{t:.3f}" for t in row]])
             with self._writing():
                 self._write("ranks.csv", "".join(",".join(row) + "\n" for row in rows))
-        if picture is not None:
+        if progress.picture is not None:
             from anneal.training import png
 
             with self._writing():
-                (self._place / "picture.png").write_bytes(png(picture.pixels))
-        super().done(progress, sample, picture, stopped)
+                (self._place / "picture.png").write_bytes(png(progress.picture.pixels))
+        super().done(progress)
 
     # -- the rest of it
 

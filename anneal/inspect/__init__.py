@@ -13,45 +13,17 @@ from anneal.inspect.graphs import (  # isort: skip
     GraphNode, Node, Part, PassGraph, PassInfo, PassNode, PassState, StepGraph, after_pass, graph_nodes,
     kernel_pass_graphs, nodes, pass_graphs, passes, random_input, step_graph, traced_model,
 )  # fmt: skip
-from anneal.inspect.kernel_list import (
-    KernelBuffer,
-    KernelCall,
-    KernelRefusal,
-    Line,
-    c_target,
-    kernel_calls,
-    label_of,
-    of_line,
-    placed,
-    refusals,
+
+from anneal.inspect.kernel_list import (  # isort: skip
+    KernelBuffer, KernelCall, KernelRefusal, Line, c_target, kernel_calls, label_of, of_line, placed, refusals,
     wgsl_for,
-)
-from anneal.inspect.looking import (
-    KINDS,
-    Batching,
-    LaunchFacts,
-    Life,
-    Looked,
-    MemoryPlan,
-    OpRules,
-    RuleExample,
-    TensorEntry,
-    TensorFile,
-    TensorStatistics,
-    Worked,
-    batching,
-    chrome_trace,
-    example_of,
-    launch_facts,
-    memory_plan,
-    op_rules,
-    plain,
-    statistics_of,
-    tensor_file,
-    tensor_methods,
-    worked,
-)
-from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
+)  # fmt: skip
+from anneal.inspect.looking import (  # isort: skip
+    KINDS, Batching, LaunchFacts, Life, Looked, MemoryPlan, OpRules, RuleExample, TensorEntry, TensorFile,
+    TensorStatistics, Worked, batching, chrome_trace, example_of, launch_facts, memory_plan, op_rules, plain,
+    plan_trace, statistics_of, tensor_file, tensor_methods, worked,
+)  # fmt: skip
+from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording, timed_launches
 from anneal.uop import ALL
 
 if TYPE_CHECKING:
@@ -85,7 +57,7 @@ __all__ = [
     "TensorStatistics", "TextLine", "Worked", "advice", "after_pass", "batching", "c_target", "check",
     "check_gradients", "chrome_trace", "cpu", "error_bounds", "example_of", "firings", "graph_nodes", "kernel_calls",
     "kernel_pass_graphs", "kernel_text", "label_of", "launch", "launch_facts", "memory_plan", "need_adapter", "nodes",
-    "numerics", "of_line", "op_rules", "pass_graphs", "passes", "placed", "plain", "random_input", "recording",
-    "refusals", "replayed", "repro_of", "statistics_of", "step_graph", "survey", "tensor_file", "tensor_methods",
-    "traced_model", "under_check", "versions", "wgsl_for", "worked",
+    "numerics", "of_line", "op_rules", "pass_graphs", "passes", "placed", "plain", "plan_trace", "random_input",
+    "recording", "refusals", "replayed", "repro_of", "statistics_of", "step_graph", "survey", "tensor_file",
+    "tensor_methods", "timed_launches", "traced_model", "under_check", "versions", "wgsl_for", "worked",
 ]  # fmt: skip

@@ -10,11 +10,12 @@ from typing import Any
 from anneal import schedule
 from anneal.codegen import Lowering, Target, WrittenText, bodies_of, generate, in_text, run_passes, writing
 from anneal.errors import UserError
-from anneal.frozen import frozen
-from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
+from anneal.frozen import Texts, frozen
+from anneal.inspect.kernel_list import Line, Lines, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
-from anneal.uop import MOVEMENT, Ints, Nodes, Op, UOp, arena, toposort
+from anneal.schedule import CostModel, Origin, Schedule
+from anneal.uop import MOVEMENT, Ints, Op, UOp, arena, toposort
 
 # Nodes that many kernels have in common: they come from nowhere in particular.
 _COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
@@ -152,7 +153,7 @@ def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
     >>> any(rule.rule.endswith("-> g * (1 - y * y)") for rule in made_by(events).values())
     True
     """
-    made: dict[UOp, FiredRule] = {}
+    made = {}
     given: dict[UOp, set[UOp]] = {}  # what was contributed to the cotangent of a node so far
     for e in fired:
         rule = FiredRule(e.rule, e.table, e.place, e.pass_name)
@@ -215,7 +216,7 @@ class Firing:
     modules: tuple[tuple[str, int], ...]
 
 
-def _scheduled(sink: UOp, cost_model: schedule.CostModel) -> tuple[schedule.Schedule, Derivations, list[Event]]:
+def _scheduled(sink: UOp, cost_model: CostModel) -> tuple[Schedule, Derivations, list[Event]]:
     """The pieces that the scheduler makes of a graph, the way back from them, and the rules that fired."""
     numbers: dict[UOp, Ints] = {}
     derived = Derivations(numbers)
@@ -226,12 +227,12 @@ def _scheduled(sink: UOp, cost_model: schedule.CostModel) -> tuple[schedule.Sche
 
 
 # by text, table and place of a rule: where it fired, and the nodes that it met
-_Tallies = defaultdict[tuple[str, str, str], list[tuple[str, Sequence[schedule.Origin | UOp]]]]
+_Tallies = defaultdict[tuple[str, str, str], list[tuple[str, Sequence[Origin | UOp]]]]
 
 
 def firings(
     build: Callable[[], Iterable[UOp]],
-    cost_model: schedule.CostModel,
+    cost_model: CostModel,
     target: Target | None = None,
     *,
     forward: bool = False,
@@ -290,14 +291,14 @@ def _count_all(
     within: frozenset[int] | range,
     made: Mapping[UOp, frozenset[int]],
     otherwise: Sequence[int],
-    known: Sequence[schedule.Origin],
+    known: Sequence[Origin],
 ) -> None:
     """Count events of passes.
 
     A node that comes from nowhere in particular belongs to what is `made` of it in the end, or else to the nodes
     `otherwise`.
     """
-    of: dict[UOp, frozenset[int]] = dict(made)
+    of = dict(made)
     for e in reversed(events):
         if not of.get(e.before):
             of[e.before] = derived.of(e.before, within).nodes
@@ -330,12 +331,12 @@ class TextLine:
 
     number: int
     text: str
-    ops: tuple[str, ...]
+    ops: Texts
     rules: tuple[FiredRule, ...]
-    passes: tuple[str, ...]
+    passes: Texts
     nodes: Ints
-    lines: tuple[Line, ...]
-    modules: tuple[str, ...]
+    lines: Lines
+    modules: Texts
 
 
 @frozen
@@ -352,7 +353,7 @@ class KernelText:
         return [t for t in self.lines if any(x.line == line and x.file.endswith(file) for x in t.lines)]
 
 
-def kernel_text(sink: UOp, cost_model: schedule.CostModel, number: int, target: Target | None = None) -> KernelText:
+def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | None = None) -> KernelText:
     """The WGSL of launch `number` of the plan of `sink` (`SINK(outputs...)`), each line with where it comes from.
 
     Raises UserError for a launch that the plan does not have.
@@ -367,10 +368,10 @@ def kernel_text(sink: UOp, cost_model: schedule.CostModel, number: int, target: 
 class KernelTexts:
     """The texts of several launches of one plan: the scheduler's passes, which all have in common, run once."""
 
-    def __init__(self, sink: UOp, cost_model: schedule.CostModel, target: Target | None = None) -> None:
+    def __init__(self, sink: UOp, cost_model: CostModel, target: Target | None = None) -> None:
         self._sink, self._cost_model, self._target = sink, cost_model, target or Target()
         self._origins = schedule.origins(sink)
-        self._scheduled: tuple[schedule.Schedule, Derivations, list[Event]] | None = None
+        self._scheduled: tuple[Schedule, Derivations, list[Event]] | None = None
 
     def text(self, number: int) -> KernelText:
         """The text of launch `number`. Raises UserError for a launch that the plan does not have."""
@@ -391,11 +392,28 @@ class KernelTexts:
             [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
         )
         passes = _passes(bodies, target)
-        lines = [_line(n, t, said.get(n, ()), found, passes, known) for n, t in enumerate(text)]
-        return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), tuple(lines))
+
+        def line(n: int, line: str) -> TextLine:
+            made = said.get(n, ())
+            mine = [found[u] for u in made if u in found]
+            nodes = sorted(frozenset().union(*[o.nodes for o in mine]))
+            from_ = placed(nodes, known)
+            return TextLine(
+                number=n + 1,
+                text=line,
+                ops=tuple(f"{u.op.name} {u.dtype.name}" for u in made),
+                rules=tuple(dict.fromkeys(r for o in reversed(mine) for r in o.rules)),
+                passes=tuple(dict.fromkeys(passes.get(u, _STATEMENTS) for u in reversed(made))),
+                nodes=tuple(nodes),
+                lines=lines_of(from_),
+                modules=modules_of(from_),
+            )
+
+        lines = tuple(line(n, t) for n, t in enumerate(text))
+        return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), lines)
 
 
-def launch(sink: UOp, cost_model: schedule.CostModel, number: int) -> schedule.Call:
+def launch(sink: UOp, cost_model: CostModel, number: int) -> schedule.Call:
     """Launch `number` of the plan of `sink`. Raises UserError for one that it does not have.
 
     Args:
@@ -407,7 +425,7 @@ def launch(sink: UOp, cost_model: schedule.CostModel, number: int) -> schedule.C
     return calls[number]
 
 
-def _piece(s: schedule.Schedule, call: schedule.Call) -> UOp:
+def _piece(s: Schedule, call: schedule.Call) -> UOp:
     """The piece of the tensor graph that a call's kernel was made of."""
     pieces = [c.graph for c in s.cuts if c.places == call.places]
     return next((p for p in pieces[:-1] if schedule.kernel_graph(p) is call.kernel.sink), pieces[-1])
@@ -418,7 +436,7 @@ def _said(
 ) -> dict[int, list[UOp | None]]:
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
-    found: dict[int, list[UOp | None]] = {}
+    found = {}
     at = len(text) - 1  # the bracket that closes the function
     in_c = target.dialect == "c"
     parts, begins = in_c or len(bodies) > 1, "  for (long at = " if in_c else "  if ((at >= "
@@ -451,26 +469,3 @@ def _passes(bodies: Iterable[Lowering], target: Target) -> dict[UOp, str]:
         made.update(dict.fromkeys(toposort((body.kernel,)), _FIRST))
         run_passes(body.kernel, target, body.opts, until=_LAST, hook=note)
     return made
-
-
-def _line(
-    number: int,
-    text: str,
-    said: Nodes,
-    found: Mapping[UOp, Origins],
-    passes: Mapping[UOp, str],
-    known: Sequence[schedule.Origin],
-) -> TextLine:
-    mine = [found[u] for u in said if u in found]
-    nodes = sorted(frozenset().union(*[o.nodes for o in mine]))
-    from_ = placed(nodes, known)
-    return TextLine(
-        number=number + 1,
-        text=text,
-        ops=tuple(f"{u.op.name} {u.dtype.name}" for u in said),
-        rules=tuple(dict.fromkeys(r for o in reversed(mine) for r in o.rules)),
-        passes=tuple(dict.fromkeys(passes.get(u, _STATEMENTS) for u in reversed(said))),
-        nodes=tuple(nodes),
-        lines=lines_of(from_),
-        modules=modules_of(from_),
-    )

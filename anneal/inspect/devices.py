@@ -283,7 +283,7 @@ def _arguments(low: float, high: float) -> np.ndarray[Any, np.dtype[np.float32]]
 def _worst(name: str, low: float, high: float, exact: Callable[[Array], Array]) -> FunctionError:
     x = _arguments(low, high)
     found = getattr(Tensor(x), name)().numpy()
-    wanted = exact(x.astype(np.float64))
+    wanted = exact(x.astype(float))
     normal = (np.abs(wanted) >= np.finfo(np.float32).tiny) & (np.abs(wanted) <= LARGEST)
     ulps = _ulps(found[normal], wanted[normal])
     worst = int(ulps.argmax())
@@ -292,9 +292,9 @@ def _worst(name: str, low: float, high: float, exact: Callable[[Array], Array]) 
 
 def _ulps(found: np.ndarray[Any, Any], wanted: Array) -> Array:
     """Errors in units of the last place of the float32 that is nearest; infinite for nan."""
-    unit = np.spacing(np.abs(wanted).astype(np.float32)).astype(np.float64)
+    unit = np.spacing(np.abs(wanted).astype(np.float32)).astype(float)
     with np.errstate(invalid="ignore"):
-        error = np.abs(found.astype(np.float64) - wanted) / unit
+        error = np.abs(found.astype(float) - wanted) / unit
     return np.asarray(np.where(np.isnan(error), np.inf, error))
 
 
@@ -312,12 +312,12 @@ def _fused() -> str:
 def _division() -> float:
     a, b = np.random.default_rng(0).uniform(0.5, 2.0, (2, COUNT)).astype(np.float32)
     found = (Tensor(a) / Tensor(b)).numpy()
-    return float(_ulps(found, a.astype(np.float64) / b.astype(np.float64)).max())
+    return float(_ulps(found, a.astype(float) / b.astype(float)).max())
 
 
 def _long_sum() -> float:
     x = np.full(1 << 20, 0.1, np.float32)
-    wanted = x.astype(np.float64).sum()
+    wanted = x.astype(float).sum()
     return float(abs(Tensor(x).sum().item() - wanted) / wanted)
 
 
@@ -325,6 +325,6 @@ def _product() -> float:
     """The largest error of an element in units of n u |a| |b|, the textbook's bound for n terms (Higham, 3.5)."""
     a, b = np.random.default_rng(0).standard_normal((2, 256, 256)).astype(np.float32)
     found = (Tensor(a) @ Tensor(b)).numpy()
-    x, y = a.astype(np.float64), b.astype(np.float64)
+    x, y = a.astype(float), b.astype(float)
     bound = 256 * 2.0**-24 * (np.abs(x) @ np.abs(y))
     return float((np.abs(found - x @ y) / bound).max())

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from anneal import codegen, progress, schedule, settings
 from anneal.codegen import Target
 from anneal.errors import UserError
-from anneal.frozen import frozen
+from anneal.frozen import Texts, frozen
 from anneal.inspect.derivations import FiredRule, launch, made_by
 from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
 from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
-from anneal.training import load_example
+from anneal.training import Trainable, load_example
 from anneal.uop import Ints, Nodes, Op, UOp, arena, toposort
 
 if TYPE_CHECKING:
     import numpy as np
 
     from anneal.onnx import ValueInfo
-
-
-class Steps(Protocol):
-    """A model in training, advanced one step at a time: what a step graph is made of."""
-
-    def next_batch(self) -> tuple[Any, ...]: ...
-
-    def update(self, *batch: Any) -> Any: ...
 
 
 @frozen
@@ -112,7 +104,7 @@ class Node(NodeFacts):
         return f"%{self.id} = {self.op}{arg} {self.dtype}{shape} ({sources})  # {self.phase}{source}"
 
 
-def step_graph(model: str, training: Steps) -> StepGraph:
+def step_graph(model: str, training: Trainable) -> StepGraph:
     """The graph of one more training step, which is not run. Afterwards the model's tensors wait for values that nobody
     computes.
 
@@ -157,7 +149,7 @@ def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> S
     with settings.override(device=device), progress.work(f"tracing {model}"):
         if model.endswith(".onnx"):
             return traced_run(Path(model), batch)
-        example: Any = load_example(model)
+        example = load_example(model)
         make = partial(example.make, steps=example.STEPS, seed=1, lr=example.LR)
         with init.blank():  # some read files to learn, and none to be looked at
             return step_graph(model, getattr(example, "outline", make)(batch=batch or example.BATCH))
@@ -260,31 +252,33 @@ def after_pass(
             f"there is no pass called {until!r}. Of the whole graph: {scheduler}. Of one kernel (--kernel N): "
             f"{generator}"
         )
-    if info.pipeline == schedule.PASSES.name:
-        if kernel is not None:
-            raise UserError(f"{until} is a pass of the whole graph, before there are kernels; leave --kernel out")
-        with BUILDING, arena().untracked():
-            s = schedule.run_passes(parametrise(sink)[0], cost_model, until=until)
-        return PassState(info, None, tuple(_parts(schedule.PASSES, until, s)))
-    if kernel is None:
+    whole = info.pipeline == schedule.PASSES.name
+    if whole and kernel is not None:
+        raise UserError(f"{until} is a pass of the whole graph, before there are kernels; leave --kernel out")
+    if not whole and kernel is None:
         raise UserError(f"{until} is a pass of the code generator, which has one kernel at a time: add --kernel N")
+    ends: list[list[UOp | str]] = []  # what the passes made of the graph, or of each part of the kernel
+
+    def note(p: Pass[Any], state: Any) -> None:
+        if p.name == until:
+            ends.append(list(p.view(state)))
+
     with BUILDING, arena().untracked():
-        bodies = codegen.bodies_of(launch(sink, cost_model, kernel).kernel.sink, target)
-        states = [codegen.run_passes(b.kernel, target, b.opts, until=until) for b in bodies]
-    parts: list[Part] = []
-    for n, state in enumerate(states):
-        head = Part(f"// ==== part {n} of {len(states)}, for workgroups of its own", ())
-        parts += [head] * (len(states) > 1) + _parts(codegen.PASSES, until, state)
+        if kernel is None:
+            schedule.PASSES.run(Schedule(parametrise(sink)[0], cost_model), until, note)
+        else:
+            for b in codegen.bodies_of(launch(sink, cost_model, kernel).kernel.sink, target):
+                codegen.run_passes(b.kernel, target, b.opts, until, note)
+    parts = []
+    for n, views in enumerate(ends):
+        if len(ends) > 1:
+            parts.append(Part(f"// ==== part {n} of {len(ends)}, for workgroups of its own", ()))
+        parts += [Part(str(x), tuple(nodes(toposort((x,)))) if isinstance(x, UOp) else ()) for x in views]
     return PassState(info, kernel, tuple(parts))
 
 
 def _info(pipeline: Any, p: Pass[Any]) -> PassInfo:
     return PassInfo(pipeline.name, p.name, p.reason, p.stage)
-
-
-def _parts(pipeline: Iterable[Pass[Any]], name: str, state: Any) -> list[Part]:
-    [view] = [p.view for p in pipeline if p.name == name]
-    return [Part(str(x), tuple(nodes(toposort((x,)))) if isinstance(x, UOp) else ()) for x in view(state)]
 
 
 @frozen
@@ -324,7 +318,7 @@ class PassGraph:
 
     info: PassInfo
     nodes: tuple[PassNode, ...]
-    text: tuple[str, ...]
+    text: Texts
     changed: int
     removed: int
 
@@ -344,29 +338,24 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     order = live_nodes(sink)
     numbers = {u: n for n, u in enumerate(order)}
     made = made_by(fired)
-    kernels: defaultdict[int, list[int]] = defaultdict(list)
+    kernels = defaultdict(list)
     for n, call in enumerate(plan.calls if plan is not None else ()):
         for at in call.places:
             kernels[at].append(n)
-    return tuple(_graph_node(u, numbers, made.get(u), tuple(kernels.get(n, ()))) for n, u in enumerate(order))
-
-
-def _graph_node(u: UOp, numbers: Mapping[UOp, int], rule: FiredRule | None, kernels: Ints) -> GraphNode:
-    phase, _, _, module, function = u.provenance
-    whole = u.vmin if isinstance(u.vmin, int) and not isinstance(u.vmin, bool) else None
-    return GraphNode.of(
-        u,
-        numbers,
-        _LONGEST,
-        phase=phase,
-        module=module or "",
-        function="" if function is None else function.co_name.strip("_"),
-        line=next(iter(lines_of([u])), None),
-        low=whole,
-        high=u.vmax if whole is not None and isinstance(u.vmax, int) else None,
-        rule=rule,
-        kernels=kernels,
-    )
+    found = []
+    for n, u in enumerate(order):
+        phase, _, _, module, function = u.provenance
+        whole = u.vmin if isinstance(u.vmin, int) and not isinstance(u.vmin, bool) else None
+        found.append(
+            GraphNode.of(
+                u, numbers, _LONGEST, phase=phase, module=module or "",
+                function="" if function is None else function.co_name.strip("_"),
+                line=next(iter(lines_of([u])), None), low=whole,
+                high=u.vmax if whole is not None and isinstance(u.vmax, int) else None,
+                rule=made.get(u), kernels=tuple(kernels[n]),
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _kind(u: UOp) -> tuple[Any, ...]:
@@ -381,19 +370,12 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
         sink: the node `SINK(outputs...)`.
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
     """
-    found: list[PassGraph] = []
     with BUILDING, arena().untracked():
         program = parametrise(sink)[0]
         order = toposort((program,))
-        before = _State(order, (), {u: n for n, u in enumerate(order)})
-
-        def see(p: Any, s: Schedule) -> None:
-            nonlocal before
-            before, graph = _after(_info(schedule.PASSES, p), list(p.view(s)), before, s.places)
-            found.append(graph)
-
-        schedule.PASSES.run(Schedule(program, cost_model), hook=see)
-    return found
+        seen = _Seen(schedule.PASSES, order, places={u: n for n, u in enumerate(order)})
+        schedule.PASSES.run(Schedule(program, cost_model), hook=seen)
+    return seen.graphs
 
 
 def kernel_pass_graphs(
@@ -407,58 +389,57 @@ def kernel_pass_graphs(
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
         target: the limits of the device that kernels are made for.
     """
-    found: list[PassGraph] = []
     target = target or Target()
     with BUILDING, arena().untracked():
         bodies = codegen.bodies_of(launch(sink, cost_model, kernel).kernel.sink, target)
         if not 0 <= part < len(bodies):
             raise UserError(f"kernel {kernel} has no part {part}: it has {len(bodies)}, from 0")
         body = bodies[part]
-        before = _State(toposort((body.kernel,)), (), {})
-        for p in codegen.PASSES:
-            s = codegen.run_passes(body.kernel, target, body.opts, until=p.name)
-            before, graph = _after(_info(codegen.PASSES, p), list(p.view(s)), before, {})
-            found.append(graph)
-    return found
+        seen = _Seen(codegen.PASSES, toposort((body.kernel,)))
+        codegen.run_passes(body.kernel, target, body.opts, hook=seen)
+    return seen.graphs
 
 
 @dataclass(slots=True)
-class _State:
-    """The nodes, the lines and the places of nodes after a pass."""
+class _Seen:
+    """A hook of a pipeline's passes: the `graphs` so far, and the nodes, the lines and the places of nodes now."""
 
+    pipeline: Any
     order: Nodes
-    text: tuple[str, ...]
-    places: Mapping[UOp, int]
+    text: Texts = ()
+    places: Mapping[UOp, int] = field(default_factory=dict)
+    graphs: list[PassGraph] = field(default_factory=list)
 
+    def __call__(self, p: Pass[Any], state: Any) -> None:
+        views = list(p.view(state))
+        graphs = [x for x in views if isinstance(x, UOp)]
+        text = tuple(line for x in views if isinstance(x, str) for line in x.rstrip("\n").split("\n"))
+        places: Mapping[UOp, int] = getattr(state, "places", {})
+        nodes: tuple[PassNode, ...] = ()
+        if graphs:
+            order = toposort(tuple(dict.fromkeys(graphs)))
+            numbers, kept = {u: n for n, u in enumerate(order)}, {places[u] for u in order if u in places}
+            made = self._changed(order, places)
+            nodes = tuple(PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in made) for u in order)
+            changed = len(made)
+            removed = sum(u not in numbers and self.places.get(u) not in kept for u in self.order)
+            self.order, self.places = order, dict(places)
+        else:
+            changed, removed = (sum(t not in b for t in a) for a, b in ((text, {*self.text}), (self.text, {*text})))
+        self.text = text
+        self.graphs.append(PassGraph(_info(self.pipeline, p), nodes, text, changed, removed))
 
-def _after(
-    info: PassInfo, views: Sequence[UOp | str], before: _State, places: Mapping[UOp, int]
-) -> tuple[_State, PassGraph]:
-    graphs = [x for x in views if isinstance(x, UOp)]
-    text = tuple(line for x in views if isinstance(x, str) for line in x.rstrip("\n").split("\n"))
-    order = toposort(tuple(dict.fromkeys(graphs))) if graphs else []
-    numbers = {u: n for n, u in enumerate(order)}
-    changed = _changed(order, before, places)
-    nodes = tuple(PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in changed) for u in order)
-    if order:
-        kept = {places[u] for u in order if u in places}
-        removed = sum(u not in numbers and before.places.get(u) not in kept for u in before.order)
-        return _State(order, text, dict(places)), PassGraph(info, nodes, text, len(changed), removed)
-    fresh, gone = (sum(t not in b for t in a) for a, b in ((text, {*before.text}), (before.text, {*text})))
-    return _State(before.order, text, before.places), PassGraph(info, (), text, fresh, gone)
-
-
-def _changed(order: Iterable[UOp], before: _State, places: Mapping[UOp, int]) -> set[UOp]:
-    """Nodes that are not merely those of before over other sources."""
-    there = set(before.order)
-    of_place = {before.places.get(u): u for u in reversed(before.order)}
-    # of a kernel: by what the node is, over whatever sources
-    shapes = {_kind(u) for u in before.order if not before.places}
-    found = set()
-    for u in order:
-        if u in there or u.op in (Op.SINK, Op.CONST, Op.PARAM) or _kind(u) in shapes:
-            continue
-        old = of_place.get(places[u]) if u in places else None
-        if old is None or _kind(old) != _kind(u) or [*map(places.get, u.src)] != [*map(before.places.get, old.src)]:
-            found.add(u)
-    return found
+    def _changed(self, order: Iterable[UOp], places: Mapping[UOp, int]) -> set[UOp]:
+        """Nodes that are not merely those of before over other sources."""
+        before, there = self.places, set(self.order)
+        of_place = {before.get(u): u for u in reversed(self.order)}
+        # of a kernel: by what the node is, over whatever sources
+        shapes = {_kind(u) for u in self.order if not before}
+        found = set()
+        for u in order:
+            if u in there or u.op in (Op.SINK, Op.CONST, Op.PARAM) or _kind(u) in shapes:
+                continue
+            old = of_place.get(places[u]) if u in places else None
+            if old is None or _kind(old) != _kind(u) or [*map(places.get, u.src)] != [*map(before.get, old.src)]:
+                found.add(u)
+        return found

@@ -12,7 +12,7 @@ from anneal import cache
 from anneal.backend import AnyDevice, get_device
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
-from anneal.frozen import frozen
+from anneal.frozen import Texts, frozen
 from anneal.progress import told
 from anneal.schedule import CostModel, Origin, Plan, refused
 from anneal.uop import MOVEMENT, Op, UOp
@@ -47,12 +47,12 @@ class KernelCall:
     flops: int
     bytes: int
     phase: str
-    fused: tuple[str, ...]
+    fused: Texts
     text: str
     label: str
-    lines: tuple[Line, ...]
-    modules: tuple[str, ...]
-    functions: tuple[str, ...]
+    lines: Lines
+    modules: Texts
+    functions: Texts
     nodes: tuple[int, ...]
 
 
@@ -65,7 +65,7 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
     """
     text = text or _kept_wgsl(plan, Target())
     writer: dict[int, int] = {}
-    texts: dict[UOp, str] = {}
+    texts = {}
     records = []
     for number, call in enumerate(plan.calls):
         sink = call.kernel.sink
@@ -187,19 +187,22 @@ class Line:
         return f"{PurePath(self.file).name}:{self.line}"
 
 
+Lines = tuple[Line, ...]
+
+
 def placed(places: Iterable[int], origins: Sequence[Origin]) -> list[Origin]:
     """The origins at `places`, sources first; those that are made of memory, if there are any."""
     found = [origins[at] for at in sorted(places)]
     return [o for o in found if o.grounded] or found
 
 
-def lines_of(found: Iterable[Origin | UOp]) -> tuple[Line, ...]:
+def lines_of(found: Iterable[Origin | UOp]) -> Lines:
     """The user's lines, each once."""
     lines = [(code, line) for _, code, line, _, _ in [o.provenance for o in found] if code is not None]
     return tuple(dict.fromkeys(Line(code.co_filename, line, code.co_qualname) for code, line in lines))
 
 
-def modules_of(found: Iterable[Origin | UOp]) -> tuple[str, ...]:
+def modules_of(found: Iterable[Origin | UOp]) -> Texts:
     """The paths of the modules that were called, each once, from the module that was called first: "h.0.mlp"."""
     return tuple(dict.fromkeys(o.provenance[3] for o in found if o.provenance[3]))
 

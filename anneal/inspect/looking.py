@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ import numpy as np
 
 from anneal.codegen import Target, generate, opts_text
 from anneal.errors import AnnealError, DataError
-from anneal.frozen import frozen
-from anneal.inspect.derivations import KernelTexts, launch
+from anneal.frozen import Json, Texts, frozen
+from anneal.inspect.derivations import KernelText, KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
-from anneal.inspect.kernel_list import kernel_calls, lines_of, refusals
+from anneal.inspect.kernel_list import KernelCall, kernel_calls, lines_of, refusals
 from anneal.rewrite import Event, Listed, explain
 from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
 from anneal.tensor import Tensor
@@ -56,17 +56,24 @@ class Looked:
         self._texts, self._target = KernelTexts(sink, cost_model, target), target
         self._passes: dict[int | None, list[PassGraph]] = {}
 
-    def graph(self) -> dict[str, Any]:
+    def calls(self, text: Callable[[UOp], str] | None) -> list[KernelCall]:
+        """The launches in order, with the text that `text` gives for a kernel (see `kernel_calls`)."""
+        return kernel_calls(self.plan, self._origins, text)
+
+    def text(self, number: int) -> KernelText:
+        """The text of launch `number`, line by line. Raises UserError for one that the plan does not have."""
+        return self._texts.text(number)
+
+    def graph(self) -> Json:
         """The nodes, the names of the launches, and the names of the passes."""
-        calls = kernel_calls(self.plan, self._origins, lambda _: "")
         return {
             "model": self.model,
             "nodes": graph_nodes(self.sink, self.plan, self.fired),
-            "kernels": [{"name": k.name, "label": k.label, "phase": k.phase} for k in calls],
+            "kernels": [{"name": k.name, "label": k.label, "phase": k.phase} for k in self.calls(_unread)],
             "passes": passes(),
         }
 
-    def passes(self, kernel: int | None = None) -> list[dict[str, Any]]:
+    def passes(self, kernel: int | None = None) -> list[Json]:
         """The passes, each with the number of nodes that it changed, of the whole graph, or of launch `kernel`."""
         return [{**plain(p), "nodes": len(p.nodes), "text": len(p.text)} for p in self.after(kernel)]
 
@@ -85,21 +92,21 @@ class Looked:
             self._passes = {kernel: (kernel_pass_graphs if of else pass_graphs)(self.sink, self.cost_model, *of)}
         return self._passes[kernel]
 
-    def kernels(self) -> dict[str, Any]:
+    def kernels(self) -> Json:
         """The launches in order."""
         return {
             "model": self.model,
-            "kernels": kernel_calls(self.plan, self._origins, lambda _: ""),
+            "kernels": self.calls(_unread),
             "refusals": refusals(self.sink, self.cost_model),
             "memory": memory_plan(self.plan),
         }
 
-    def kernel(self, number: int) -> dict[str, Any]:
+    def kernel(self, number: int) -> Json:
         """Launch `number`. Raises UserError for one that the plan does not have."""
         call = launch(self.sink, self.cost_model, number)
         text, error = None, ""
         try:
-            text = self._texts.text(number)
+            text = self.text(number)
         except AnnealError as e:  # a dtype that WGSL or C does not have
             error = str(e)
         return {"text": text, "error": error, "launch": launch_facts(call.kernel.sink, self._target)}
@@ -113,6 +120,11 @@ class Looked:
     def lines(self) -> set[tuple[str, int]]:
         """The lines that the nodes come from, each as a file and a number."""
         return {(x.file, x.line) for x in lines_of(self._origins)}
+
+
+def _unread(_: UOp) -> str:
+    """The text of a kernel for who does not read it."""
+    return ""
 
 
 def plain(value: Any) -> Any:
@@ -167,7 +179,7 @@ class LaunchFacts:
     workgroups: int
     threads: int
     grid: tuple[int, int, int]
-    bindings: tuple[str, ...]
+    bindings: Texts
 
 
 def memory_plan(plan: Plan) -> MemoryPlan:
@@ -180,7 +192,7 @@ def memory_plan(plan: Plan) -> MemoryPlan:
     >>> memory_plan(plan).lives
     (Life(buffer='v1', kind='output', dtype='float32', bytes=8, first=0, last=0, piece=None),)
     """
-    used: defaultdict[int, list[int]] = defaultdict(list)
+    used = defaultdict(list)
     for n, call in enumerate(plan.calls):
         for v in call.args:
             used[v].append(n)
@@ -215,9 +227,7 @@ def launch_facts(kernel: UOp, target: Target | None = None) -> LaunchFacts | Non
     return LaunchFacts(opts_text(made.opts), made.launch.workgroups, made.launch.threads, made.grid, tuple(bindings))
 
 
-def chrome_trace(
-    title: str, launches: Iterable[Mapping[str, Any]], device: str = "", live: Sequence[int] = ()
-) -> dict[str, Any]:
+def chrome_trace(title: str, launches: Iterable[Mapping[str, Any]], device: str = "", live: Sequence[int] = ()) -> Json:
     """The launches one after the other, each as long as it takes alone, in a lane for each phase.
 
     Args:
@@ -234,9 +244,9 @@ def chrome_trace(
     >>> [(e["name"], e["ts"], e["dur"]) for e in found["traceEvents"] if e["ph"] == "X"]
     [('fc: linear', 0.0, 2.0)]
     """
-    events: list[dict[str, Any]] = []
+    events = []
 
-    def add(name: str, kind: str, lane: int, args: dict[str, Any], **more: Any) -> None:
+    def add(name: str, kind: str, lane: int, args: Json, **more: Any) -> None:
         events.append({"name": name, "ph": kind, "pid": 1, "tid": lane, "args": args, **more})
 
     add("process_name", "M", 0, {"name": " on ".join(x for x in (title, device) if x)})
@@ -255,11 +265,17 @@ def chrome_trace(
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:
+def plan_trace(title: str, answer: Mapping[str, Any]) -> Json:
+    """`chrome_trace`, called `title`, of a plan, by its `answer` to `Looked.kernels` with the times beside it."""
+    times = answer["times"]
+    launches = [{**k, **t} for k, t in zip(answer["kernels"], times["kernels"], strict=True)]
+    return chrome_trace(title, launches, times["device"], answer["memory"]["live"])
+
+
+def _arguments(launch: Mapping[str, Any]) -> Json:
     found = {k: launch[k] for k in ("name", "flops", "bytes", "gflops", "gbs", "opts") if k in launch}
     found["fused"] = " + ".join(launch.get("fused", ()))
-    lines = [x if isinstance(x, Mapping) else {"file": x.file, "line": x.line} for x in launch.get("lines", ())]
-    found["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in lines)
+    found["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in launch.get("lines", ()))
     return found
 
 
@@ -323,11 +339,11 @@ def example_of(method: str) -> RuleExample | None:
     function = getattr(Tensor, method)
     told = [e.source.strip() for e in doctest.DocTestParser().get_examples(function.__doc__ or "")]
     known = {**vars(sys.modules[function.__module__]), "Tensor": Tensor}
-    given: dict[str, Any] = {"x": Tensor([[0.1, 0.2], [0.3, 0.4]]), "index": Tensor([[0, 1], [1, 0]])}
+    given = {"x": Tensor([[0.1, 0.2], [0.3, 0.4]]), "index": Tensor([[0, 1], [1, 0]])}
     return _first(method, told, known) or _first(method, [f"x.{method}({a})" for a in _CALLS], given)
 
 
-def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> RuleExample | None:
+def _first(method: str, lines: Iterable[str], names: Json) -> RuleExample | None:
     """The first line that calls the method and gives tensors; those before it may name what it uses."""
     for line in lines:
         try:
@@ -378,7 +394,7 @@ class Worked:
     call: str
     nodes: tuple[Node, ...]
     passes: tuple[PassGraph, ...]
-    kernels: tuple[str, ...]
+    kernels: Texts
 
 
 def batching(op: str) -> Batching | None:
@@ -444,7 +460,7 @@ class TensorStatistics:
     zeros: int
     not_finite: int
     bins: Ints
-    first: tuple[str, ...]
+    first: Texts
 
 
 @frozen
@@ -494,7 +510,7 @@ def statistics_of(array: Array) -> TensorStatistics | None:
     if array.dtype.kind in "OSUVMm" and not _wide(array):
         return None
     with np.errstate(over="ignore"):  # a sum that is infinite is told as none
-        return _statistics(array.reshape(-1))
+        return _statistics(array.ravel())
 
 
 def _statistics(flat: Array) -> TensorStatistics:
@@ -524,14 +540,14 @@ def _pieces(flat: Array) -> Iterator[Array]:
     """The finite values as float64, some at a time; magnitudes of complex ones."""
     for at in range(0, flat.size, PIECE):
         x = flat[at : at + PIECE]
-        x = (np.abs(x) if x.dtype.kind == "c" else x).astype(np.float64)
+        x = (np.abs(x) if x.dtype.kind == "c" else x).astype(float)
         yield x[np.isfinite(x)]
 
 
 def _mapped(path: Path, kind: str, most: int) -> TensorFile:
     from anneal.tensor import io
 
-    file: Any = io.safe_open(path, "cpu") if kind == "safetensors" else io.gguf_open(path, "cpu")
+    file = io.safe_open(path, "cpu") if kind == "safetensors" else io.gguf_open(path, "cpu")
     found = []
     for name, e in file.entries.items():
         size = e.stop - e.start

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import linecache
 import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from anneal import files
 from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 from anneal.inspect.kernel_list import c_target, lines_of
 from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
-from anneal.runtime import Launch, Meter, metered
+from anneal.runtime import Launch, Meter, Times, metered
 from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
 from anneal.uop import Known, Op, UOp, arena, toposort
@@ -55,7 +55,7 @@ class RecordedPlan:
     line: str
     seconds: float | None = None
     runs: int = 1
-    times: dict[str, Any] | None = None
+    times: Json | None = None
     looked: bool = False  # whether its answers are there
     packed: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # JSON: a plan of thousands of nodes has much
 
@@ -63,9 +63,9 @@ class RecordedPlan:
         """An answer of `looking.py` by its name: "graph", "kernels", "passes", "pass/NAME", "kernel/N"."""
         return json.loads(zlib.decompress(self.packed[name]))
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The recording without its answers."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "packed"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "packed"}
 
 
 class PlanRecording:
@@ -108,19 +108,19 @@ class PlanRecording:
         self.events: list[Event] = []  # the rules that fired since the last call that may have run a plan
         self._ears, self._calm = ExitStack(), 0  # open while rules are listened to; calls since a plan was new
         self._listens = self._heard = 0.0  # since when, and for how long before
-        self._clock = self._told_at = time.perf_counter()
+        self._clock = self._told_at = perf_counter()
         self._spent = 0.0  # seconds of looking while the program ran
 
     def listen(self) -> None:
         """Be told of the rules that fire: for that the program makes every node anew, so it is for new plans only."""
         if not self._listens:
-            self._listens, self._calm = time.perf_counter(), 0
+            self._listens, self._calm = perf_counter(), 0
             self.events = self._ears.enter_context(tracing())
 
     def deafen(self) -> None:
         """Listen no longer."""
         if self._listens:
-            self._heard += time.perf_counter() - self._listens
+            self._heard += perf_counter() - self._listens
             self._listens, self.events = 0.0, []
             self._ears.close()
 
@@ -135,7 +135,7 @@ class PlanRecording:
             return
         if not step.plan.calls or len(self._numbers) >= self._most:
             return
-        if not self._listens and self._heard < LISTEN_PART * (time.perf_counter() - self._clock):
+        if not self._listens and self._heard < LISTEN_PART * (perf_counter() - self._clock):
             self.meter.show_again(step.plan)
             self.listen()
         device = get_device(step.outputs[0].device)
@@ -154,7 +154,7 @@ class PlanRecording:
     def _between(self) -> None:
         """A plan has run: now and then what is known by now is told, and one of those that wait is looked at; the
         program has nine tenths of the time to itself."""
-        now = time.perf_counter()
+        now = perf_counter()
         if self._listens:
             self.events.clear()
             self.meter.disturb()
@@ -165,14 +165,14 @@ class PlanRecording:
             return
         if self._waiting and now - self._clock > LOOK_AFTER_S and self._spent < LOOK_PART * (now - self._clock):
             self._look(*self._waiting.pop(0))
-            self._spent += time.perf_counter() - now
+            self._spent += perf_counter() - now
         if self._told is not None:
             for plan, number in self._numbers.items():
                 if self.meter.tracks[plan].runs > self.plans[number].runs:
                     self._measured(self.plans[number], plan)
                     self._told(self.plans[number])
         self.meter.disturb()
-        self._told_at = time.perf_counter()
+        self._told_at = perf_counter()
 
     @property
     def left_out(self) -> int:
@@ -197,7 +197,10 @@ class PlanRecording:
             plan = self.plans[number]
             self._measured(plan, of)
             if plan.looked and self._times:
-                kernels = {**plan.answer("kernels"), "times": self._report(of, get_device(plan.device))}
+                device, times = get_device(plan.device), self.meter.tracks[of].times()
+                opts = (device.compile(call.kernel.sink).opts for call in of.calls)
+                timed = None if times.kernels is None else timed_launches(of, times, device, opts)
+                kernels = {**plan.answer("kernels"), "times": timed}
                 plan.packed = {**plan.packed, "kernels": zlib.compress(_json(kernels), 1)}
 
     def _measured(self, plan: RecordedPlan, of: Plan) -> None:
@@ -213,29 +216,8 @@ class PlanRecording:
         plan.looked = True
         self.events.clear()
 
-    def _report(self, plan: Plan, device: AnyDevice) -> dict[str, Any] | None:
-        """The times of the launches, as `anneal kernels --time --json` has them; None where kernels were not timed."""
-        times = self.meter.tracks[plan].times()
-        if times.kernels is None:
-            return None
-        launches = []
-        for call, each, share in zip(plan.calls, times.each, times.share, strict=True):
-            info, seconds = kernel_info(call.kernel.sink), max(each.median, 1e-12)
-            launches.append(
-                {
-                    "seconds": each.median, "low": each.low, "high": each.high, "share": share,
-                    "gflops": info.flops / seconds / 1e9, "gbs": (info.bytes_read + info.bytes_written) / seconds / 1e9,
-                    "opts": device.compile(call.kernel.sink).opts,
-                }
-            )  # fmt: skip
-        return {
-            "seconds": times.kernels.median, "plan_seconds": times.run.median if times.run is not None else None,
-            "times": times.summary(), "device": device.name, "adapter": device.adapter,
-            "kernels": launches,
-        }  # fmt: skip
-
-    def _answers(self, looked: Looked) -> dict[str, Any]:
-        found: dict[str, Any] = {"graph": looked.graph(), "kernels": looked.kernels(), "passes": looked.passes()}
+    def _answers(self, looked: Looked) -> Json:
+        found: Json = {"graph": looked.graph(), "kernels": looked.kernels(), "passes": looked.passes()}
         found |= {f"pass/{p.info.name}": p for p in looked.after()}
         without = {"text": None, "error": _NOT_KEPT.format(self._texts), "launch": None}
         for n in range(len(looked.plan.calls)):
@@ -249,7 +231,7 @@ class PlanRecording:
         numbers = range(max(1, line - CONTEXT), min(len(text), line + CONTEXT) + 1)
         self.sources.setdefault(file, {}).update((n, text[n - 1].rstrip("\n")) for n in numbers)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The contents of recording.json."""
         return {
             "format": FORMAT, "anneal": __version__, "python": sys.version.split()[0], "name": self.name,
@@ -339,7 +321,7 @@ def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterato
             state.look()
 
 
-def _ms(spread: dict[str, Any] | None, part: str = "median") -> str:
+def _ms(spread: Json | None, part: str = "median") -> str:
     return "-" if spread is None else f"{spread[part] * 1e3:.3f}"
 
 
@@ -361,7 +343,7 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
     for e in fired:
         several = () if isinstance(e.after, UOp) else tuple(None if x is None else bare(x) for x in e.after)
         after = bare(e.after) if isinstance(e.after, UOp) else several
-        rules.append(dataclasses.replace(e, before=bare(e.before), after=after))
+        rules.append(replace(e, before=bare(e.before), after=after))
     return made, rules
 
 
@@ -374,6 +356,26 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, default=plain, separators=(",", ":")).encode()
 
 
+def timed_launches(plan: Plan, times: Times, device: AnyDevice, opts: Iterable[str]) -> Json:
+    """The times of a plan and its launches on a device, as `anneal kernels --time --json` has them; `opts` are the
+    launches'."""
+    launches = []
+    for call, each, share, opt in zip(plan.calls, times.each, times.share, opts, strict=True):
+        info, seconds = kernel_info(call.kernel.sink), max(each.median, 1e-12)
+        launches.append(
+            {
+                "seconds": each.median, "low": each.low, "high": each.high, "share": share,
+                "gflops": info.flops / seconds / 1e9, "gbs": (info.bytes_read + info.bytes_written) / seconds / 1e9,
+                "opts": opt,
+            }
+        )  # fmt: skip
+    kernels, run = [None if x is None else x.median for x in (times.kernels, times.run)]
+    return {
+        "device": device.name, "adapter": device.adapter, "seconds": kernels, "plan_seconds": run,
+        "times": times.summary(), "kernels": launches,
+    }  # fmt: skip
+
+
 LARGEST = 256 << 20  # bytes of one answer
 
 
@@ -383,7 +385,7 @@ class KeptRecording:
 
     path: Path
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The summary of the recording: the program, its end, and the plans. Raises DataError for a file that is no
         recording.
         """
@@ -403,7 +405,7 @@ class KeptRecording:
             raise UserError(f"the recording has no plan {number}: it has {count}, from 0")
         return KeptPlan(self, number)
 
-    def source(self, file: str, line: int, around: int) -> dict[str, Any]:
+    def source(self, file: str, line: int, around: int) -> Json:
         """A line of the program that was recorded, with those about it that were kept.
 
         Args:

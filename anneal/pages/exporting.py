@@ -19,19 +19,19 @@ import numpy as np
 from anneal import files
 from anneal.backend import Array, get_device
 from anneal.errors import DataError, SettingError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
 from anneal.pages import program as paged
 from anneal.pages.program import BoundStep, DeviceProfile, PageProgram, bound_step, planned_for, profile
 from anneal.progress import told
 from anneal.runtime import Jit, default_device
-from anneal.schedule import CostModel
 from anneal.tensor import Tensor, io as tensor_files, no_grad, tree_leaves
 from anneal.transforms import paths_of
 from anneal.uop import UOp
 from anneal.version import __version__
 
+Arrays = Mapping[str, Array]  # by name
 STATIC = Path(__file__).parent / "static"
 PIECE = 4 << 20  # bytes that are fetched, compared with their hash and passed on at a time
 _KINDS = {"float32": "F32", "int32": "I32", "uint32": "U32"}
@@ -44,11 +44,11 @@ _POLICY = (
 
 def write(
     path: Path,
-    model: dict[str, Any],
+    model: Json,
     pack: Sequence[str],
-    weights: Mapping[str, Array],
-    examples: Mapping[str, Array],
-    data: Mapping[str, Array],
+    weights: Arrays,
+    examples: Arrays,
+    data: Arrays,
     single: bool,
 ) -> dict[str, int]:
     """Write the page; the bytes of each file. Raises DataError where that cannot be done."""
@@ -87,7 +87,7 @@ def check_place(path: Path, single: bool) -> None:
         raise DataError(f"export: cannot write {path}: {place} {what}; choose another place with -o")
 
 
-def _packed(arrays: Mapping[str, Array]) -> bytes:
+def _packed(arrays: Arrays) -> bytes:
     out = io.BytesIO()
     tensor_files.safe_save({n: a.astype(np.uint32) if a.dtype == np.bool_ else a for n, a in arrays.items()}, out)
     return out.getvalue()
@@ -154,9 +154,7 @@ _LEAST = 1024  # elements below which there is nothing to be saved
 SCALES = "#scale"  # the end of the name of a matrix's scales, one for each row
 
 
-def stored(
-    arrays: Mapping[str, Array], as_they_are: Collection[str], form: str
-) -> tuple[dict[str, Array], dict[str, str]]:
+def stored(arrays: Arrays, as_they_are: Collection[str], form: str) -> tuple[dict[str, Array], dict[str, str]]:
     """The arrays of the file, and of those that are not held as they are used the form.
 
     Args:
@@ -168,8 +166,8 @@ def stored(
     """
     if form not in FORMATS:
         raise SettingError(f"export: weights are {', '.join(FORMATS)}, not {form!r}")
-    out: dict[str, Array] = {}
-    forms: dict[str, str] = {}
+    out = {}
+    forms = {}
     for name, array in arrays.items():
         large = array.dtype == np.float32 and array.size >= _LEAST and array.ndim >= 2 and name not in as_they_are
         if form == "f16" and large:
@@ -184,7 +182,7 @@ def stored(
     return out, forms
 
 
-def loaded(file: Mapping[str, Array], forms: Mapping[str, str]) -> dict[str, Array]:
+def loaded(file: Arrays, forms: Mapping[str, str]) -> dict[str, Array]:
     """The tensors as a page computes with them, from those of the file.
 
     >>> arrays = {"w": np.linspace(-1, 1, 2048, dtype=np.float32).reshape(2, 1024)}
@@ -253,7 +251,7 @@ def export(
     single_file: bool = False,
     name: str | None = None,
     page: Mapping[str, Any] | None = None,
-    data: Mapping[str, Array] | None = None,
+    data: Arrays | None = None,
 ) -> ExportedPage:
     """Write a page that computes `function` in a browser: `index.html`, plan, WGSL, weights and runtime.
 
@@ -310,7 +308,7 @@ def _values(
     plans: Sequence[Mapping[str, BoundStep]],
     names: Callable[[Any], str],
     weights: str,
-) -> tuple[dict[str, Array], dict[str, Any], dict[str, Array]]:
+) -> tuple[dict[str, Array], Json, dict[str, Array]]:
     """The tensors of the weights' file, what model.json says of values, and the arrays of the check's file."""
     values = paged.state_of([step for steps in plans for step in steps.values()])
     constants = {n: a for p in programs for n, a in p.constants.items()}
@@ -362,8 +360,8 @@ def programs_of(
         raise UserError("export: there is no profile; the plainest is 'browser'")
     before = {} if any(e.gradients for e in entries) else paged.values_of(names.known)
     pack: list[str] = []
-    programs: list[PageProgram] = []
-    plans: dict[CostModel, dict[str, BoundStep]] = {}
+    programs = []
+    plans = {}
     for p in profiles:
         if p.cost_model not in plans:
             plans[p.cost_model] = {e.name: _captured(e, p) for e in told(entries, "capturing functions", len(entries))}
@@ -401,7 +399,7 @@ def _inputs(function: Function, args: tuple[Any, ...]) -> list[tuple[str, Tensor
         bound = inspect.signature(getattr(function, "forward", function)).bind(*args)
     except TypeError as e:
         raise UserError(f"export: the example's arguments do not fit the function: {e}") from None
-    named: list[tuple[str, Any]] = []
+    named = []
     for name, value in bound.arguments.items():
         several = bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
         named += [(f"{name}{n}", v) for n, v in enumerate(value)] if several else [(name, value)]
@@ -432,9 +430,9 @@ def _results(entry: Entry, step: BoundStep) -> list[str]:
 
 def _checks(
     entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: paged.Values
-) -> tuple[dict[str, Any], dict[str, Array]]:
+) -> tuple[Json, dict[str, Array]]:
     """The values that a page compares its own with: numbers for model.json, and arrays by name."""
-    check: dict[str, Any] = {}
+    check = {}
     arrays: dict[str, Array] = {}
     for entry in told(entries, "comparing values", len(entries)):
         tensors = [t for _, t in entry.inputs]
@@ -464,7 +462,7 @@ class Fit:
     largest: int = 0
     kernels: int = 0
     launches: int = 0
-    split: tuple[str, ...] = ()
+    split: Texts = ()
 
     def __str__(self) -> str:
         if self.why:

@@ -13,7 +13,7 @@ import numpy as np
 from anneal.backend import AnyDevice, Array, OpaqueBuffer, Storage, cost_models, numpy_dtype, register_host
 from anneal.codegen import GeneratedKernel, Target, bindings_of, generate
 from anneal.errors import DTypeError, JitError, SettingError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.runtime import Jit, compiled, here, realize
 from anneal.schedule import Call, CostModel, Kernel, Plan
 from anneal.tensor import Tensor, tree_leaves
@@ -88,7 +88,7 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...]) -> BoundStep
     Raises JitError with the reason where calls are not captured, and for one that needs the host in the middle;
     TransformError for a loop of many turns.
     """
-    jit: Jit[..., Any] = Jit(function)
+    jit = Jit(function)
     unrolls, here.unrolls = here.unrolls, _TURNS
     try:
         for _ in range(_CALLS):
@@ -139,8 +139,8 @@ class PageProgram:
     written: set[str] = field(default_factory=set)
     constants: dict[str, Array] = field(default_factory=dict)
     scratch: list[int] = field(default_factory=list)  # buffers that all functions share, largest first
-    kernels: list[dict[str, Any]] = field(default_factory=list)
-    functions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    kernels: list[Json] = field(default_factory=list)
+    functions: dict[str, Json] = field(default_factory=dict)
     _numbers: dict[tuple[str, tuple[Any, ...]], int] = field(default_factory=dict)
 
     def add(self, name: str, step: BoundStep, inputs: Sequence[tuple[str, Tensor]], outputs: Sequence[str]) -> None:
@@ -234,7 +234,7 @@ class PageProgram:
             )
         return kernel, found
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Json:
         """The program as model.json has it."""
         return {
             "profile": self.profile.name,
@@ -251,7 +251,7 @@ class PageProgram:
         }
 
 
-def _named(name: str, t: Tensor, buffer: int) -> dict[str, Any]:
+def _named(name: str, t: Tensor, buffer: int) -> Json:
     shape = t.uop.shape
     return {
         "name": name,
@@ -262,7 +262,7 @@ def _named(name: str, t: Tensor, buffer: int) -> dict[str, Any]:
     }
 
 
-def _output(name: str, t: Tensor, buffer: OpaqueBuffer | None, known: Mapping[int, int]) -> dict[str, Any]:
+def _output(name: str, t: Tensor, buffer: OpaqueBuffer | None, known: Mapping[int, int]) -> Json:
     if buffer is None or id(buffer) not in known:
         raise UserError(
             f"export: result {name} is computed by no kernel: it is a constant, or a copy of a tensor that outlives "
@@ -271,7 +271,7 @@ def _output(name: str, t: Tensor, buffer: OpaqueBuffer | None, known: Mapping[in
     return _named(name, t, known[id(buffer)])
 
 
-def _variables(step: BoundStep) -> list[dict[str, Any]]:
+def _variables(step: BoundStep) -> list[Json]:
     found = {v.arg[0]: v.arg for plan, _ in step.launches for v in plan.variables}
     for t, _ in step.results:
         found.update((v.arg[0], v.arg) for n in t.uop.shape for v in variables_of(n))
@@ -303,7 +303,7 @@ class DeviceProfile:
     buffers: int = 8
     buffer_bytes: int = 1 << 28
     target: Target = field(default_factory=Target)
-    features: tuple[str, ...] = ()
+    features: Texts = ()
     software: bool = False
 
     @property
@@ -499,7 +499,7 @@ def _sum(array: Array, places: Array | None) -> float:
     elements, where not all are read."""
     at = np.arange(array.size) if places is None else _some(places)
     weights = ((at + 1).astype(np.uint32) * np.uint32(0x9E3779B1)).view(np.int32) / 2**31
-    return float(weights @ np.nan_to_num(array[at].astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+    return float(weights @ np.nan_to_num(array[at].astype(float), nan=0.0, posinf=0.0, neginf=0.0))
 
 
 def expected(function: Callable[..., Any], args: tuple[Any, ...], values: Values) -> list[Array]:

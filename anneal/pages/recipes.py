@@ -37,7 +37,7 @@ class PageRecipe:
 
 def of_training(name: str, training: Training, train: bool) -> PageRecipe:
     """The recipe of an example model, called `name`: its forward, and with `train` its training step."""
-    model: Any = training.model
+    model = training.model
     batch = training.next_batch()
     if isinstance(model, (nn.GPT, nn.Llama)) and hasattr(training, "alphabet"):
         recipe = of_text(model, {"kind": "write", "alphabet": "".join(training.alphabet)})
@@ -101,7 +101,7 @@ def of_text(model: nn.GPT | nn.Llama, page: Mapping[str, Any]) -> PageRecipe:
     whole[:prompt] = np.arange(prompt) % model.config.vocab_size
     count, blocks = Tensor(np.array([prompt], np.int32)), reader.blocks.bind(-(-(prompt + 1) // reader.block))
     begin, go_on = (Tensor(whole), count, blocks), (Tensor(np.array([1], np.int32)), count, blocks)
-    functions: dict[str, Callable[..., Any]] = {"begin": reader.begin, "go_on": reader.go_on}
+    functions = {"begin": reader.begin, "go_on": reader.go_on}
     shown = {**page, "context": reader.context, "block": reader.block}
     return PageRecipe(functions, {"begin": begin, "go_on": go_on}, shown)
 

@@ -14,6 +14,7 @@ from anneal import files, nn
 from anneal.amp import GradScaler, autocast
 from anneal.distributed import average_gradients, clip_parts, world
 from anneal.errors import DataError, MissingMethodError, SettingError, UserError
+from anneal.frozen import Json
 from anneal.ops import default_generator
 from anneal.tensor import Tensor, default_device, io, jit
 
@@ -74,7 +75,7 @@ class Checkpoint:
             "draws": default_generator.state(),
             **self.settings,
         }
-        notes["random"] = {name: g.bit_generator.state for name, g in self._streams().items()}
+        notes["random"] = {name: g.bit_generator.state for name, g in training.streams().items()}
         if not self.shards:
             io.safe_save(state, self.path, {"training": json.dumps(notes)})
             return
@@ -98,7 +99,7 @@ class Checkpoint:
         other = self.path.with_name(FILE if self.shards else MANIFEST)
         if not step and other.exists():
             raise DataError(f"{other} is of a model that is {'not ' * bool(self.shards)}sharded, unlike this one")
-        steps = self.training.group.all_gather([np.array([step])])[0].reshape(-1)
+        steps = self.training.group.all_gather([np.array([step])])[0].ravel()
         if (steps != step).any():
             raise DataError(f"processes found {self.path} after {steps.tolist()} steps: all need to see one folder")
         return step
@@ -107,10 +108,10 @@ class Checkpoint:
         training = self.training
         try:
             said = self.path.read_text() if self.shards else io.safe_metadata(self.path)["training"]
-            notes: dict[str, Any] = json.loads(said)
+            notes = json.loads(said)
             theirs = {name: notes[name] for name in self.settings}
             step = int(notes["step"])
-            for name, stream in self._streams().items():
+            for name, stream in training.streams().items():
                 stream.bit_generator.state = notes["random"][name]
             default_generator.go_on(notes["draws"])
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
@@ -121,7 +122,7 @@ class Checkpoint:
                     f"{self.path} was made with --{name} {theirs[name]}, and this is {mine}; use the same, or another "
                     "folder"
                 )
-        state: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
+        state: dict[str, Json] = {part: {} for part in _PARTS}
         try:
             for name, tensor in (self._joined(notes) if self.shards else io.safe_load(self.path)).items():
                 part, _, rest = name.partition(".")
@@ -146,7 +147,7 @@ class Checkpoint:
                 found += [f"optimizer.{n}.{name}" for name, t in state.items() if t.shape == p.shape]
         return found
 
-    def _joined(self, notes: dict[str, Any]) -> dict[str, Tensor]:
+    def _joined(self, notes: Json) -> dict[str, Tensor]:
         """The contents of a sharded model's files for this process: its part of what is spread, the rest whole."""
         group, optimizer = self.training.group, self.training.optimizer
         given = [io.safe_open(self.path.with_name(name), "cpu") for name in notes["files"]]
@@ -154,16 +155,12 @@ class Checkpoint:
         for key in notes["parts"]:
             part, _, name = key.partition(".")
             like = self.shards[name] if part == "model" else optimizer.params[int(name.partition(".")[0])]
-            whole, count = np.concatenate([file.array(key).reshape(-1) for file in given]), like.numel()
+            whole, count = np.concatenate([file.array(key).ravel() for file in given]), like.numel()
             if abs(whole.size - count * group.size) >= max(len(given), group.size):  # more than padding
                 raise UserError(f"{key} has {whole.size} elements there, and here {count * group.size}")
             mine = np.append(whole, np.zeros(group.size, whole.dtype))[group.rank * count : (group.rank + 1) * count]
             out[key] = Tensor(mine.reshape(like.shape), device=like.device)
         return out
-
-    def _streams(self) -> dict[str, np.random.Generator]:
-        """The streams of random numbers that the training draws from, by name."""
-        return {n: g for n, g in vars(self.training).items() if isinstance(g, np.random.Generator)}
 
 
 # -- a model in training ----------------------------------------------------------------------------------------------
@@ -259,7 +256,7 @@ class Training:
             loss = self.loss(*batch)
         self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
-        results: list[Tensor] = []
+        results = []
         if self.group.size > 1:
             shards = set(map(id, nn.parallel.shards_of(self.model).values()))  # their gradients are means already
             parameters = [p for p in self.model.parameters() if id(p) not in shards]
@@ -292,8 +289,7 @@ class Training:
         batch = self.next_batch()
         if self.group.size > 1:
             batch = tuple([self._part(x) for x in batch])
-        out: Tensor = self.train_step(*batch)
-        return out
+        return self.train_step(*batch)
 
     def _part(self, x: Any) -> Any:
         """This process's part of a tensor of a batch; what is not of as many examples is all processes'."""
@@ -302,9 +298,13 @@ class Training:
         part = self.batch // self.group.size
         return Tensor(x.numpy()[self.group.rank * part : (self.group.rank + 1) * part], device=x.device)
 
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The streams of random numbers that the training draws from, by name."""
+        return {n: g for n, g in vars(self).items() if isinstance(g, np.random.Generator)}
+
     def glimpse(self) -> str:
         """The result of `sample()` on the way; its draws, and the mode that it sets, leave later steps as they are."""
-        drawn = {g: g.bit_generator.state for g in vars(self).values() if isinstance(g, np.random.Generator)}
+        drawn = {g: g.bit_generator.state for g in self.streams().values()}
         modes = [(m, m.training) for m in self.model.modules()]
         try:
             return self.sample()
@@ -319,7 +319,7 @@ class Training:
         return ""
 
 
-def decayed(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+def decayed(parameters: Iterable[Tensor], weight_decay: float) -> list[Json]:
     """Groups for AdamW: matrices decay, vectors (biases, norms) do not.
 
     Args:

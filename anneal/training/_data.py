@@ -49,7 +49,7 @@ def cifar10() -> Images:
     if verify(asset) is None and not settings.current().offline:
         print(f"anneal: downloading CIFAR-10, {asset.bytes / 1e6:.0f} MB, once", file=sys.stderr)
     path = fetch(asset)
-    parts: dict[str, bytes] = {}
+    parts = {}
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
             name = member.name.rsplit("/", 1)[-1]

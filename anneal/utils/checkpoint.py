@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
 from anneal.errors import TransformError
@@ -73,16 +74,10 @@ def checkpoint_sequential(
     >>> checkpoint_sequential([nn.ReLU(), nn.Tanh(), nn.ReLU()], 2, Tensor([0.0, -1.0]))
     Tensor([0., 0.], dtype=float32)
     """
-    layers: Sequence[Callable[[Any], Any]] = list(functions)
+    layers = list(functions)
     x = input
     size = max(1, len(layers) // segments)
     parts = [layers[i * size : (i + 1) * size] for i in range(segments - 1)] + [layers[(segments - 1) * size :]]
     for part in parts:
-        x = checkpoint(_one_after_another, part, x)
-    return x
-
-
-def _one_after_another(layers: Sequence[Callable[[Any], Any]], x: Any) -> Any:
-    for layer in layers:
-        x = layer(x)
+        x = checkpoint(lambda part, x: reduce(lambda x, layer: layer(x), part, x), part, x)
     return x

@@ -244,7 +244,7 @@ class WeightedRandomSampler(Sampler[int]):
     def __init__(
         self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
     ) -> None:
-        self.weights = np.asarray(weights.numpy() if isinstance(weights, Tensor) else list(weights), np.float64)
+        self.weights = np.asarray(weights.numpy() if isinstance(weights, Tensor) else list(weights), float)
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
         there = int((self.weights > 0).sum())
         if num_samples < 1 or self.weights.ndim != 1 or not there or (self.weights < 0).any():
@@ -543,7 +543,7 @@ class DataLoader(Generic[T_co]):
         if self.in_a_row:
             yield from self._rows() if self.num_workers else self._row(self.dataset)
             return
-        numbers: Iterator[Any] = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+        numbers = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
         if not self.num_workers:
             yield from map(self._fetched, numbers)
             return

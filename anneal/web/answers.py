@@ -12,10 +12,11 @@ from typing import Any
 from anneal import inspect
 from anneal.backend import planned_cost_model
 from anneal.errors import AnnealError, OnnxError, UserError
+from anneal.frozen import Json
 from anneal.inspect import StepGraph
 from anneal.rewrite import Event, tracing
 from anneal.schedule import CostModel, graph as sink_of
-from anneal.training import suggest
+from anneal.training import check_model, suggest
 from anneal.web.asking import QUESTIONS
 
 KEPT = 4  # models whose graphs are held
@@ -32,7 +33,7 @@ class _Traced:
 
 
 # Questions about a graph and its plan, of a model or of a recording: what `inspect.Looked` answers.
-_LOOKED: dict[str, Any] = {
+_LOOKED: Json = {
     "graph": lambda looked, q: looked.graph(),
     "passes": lambda looked, q: looked.passes(q.get("kernel")),
     "pass": lambda looked, q: looked.one_pass(str(q.get("name")), q.get("kernel")),
@@ -48,7 +49,7 @@ class Answers:
         self.uploads, self.jobs = uploads, jobs
         self._models: dict[str, _Traced] = {}
 
-    def answer(self, question: dict[str, Any]) -> tuple[int, Any]:
+    def answer(self, question: Json) -> tuple[int, Any]:
         """A status and what to say: errors of the user's are 4xx, with their message."""
         ask = question.get("ask")
         if ask not in QUESTIONS:
@@ -66,13 +67,13 @@ class Answers:
 
     # -- models, and plans of recordings
 
-    def firings(self, q: dict[str, Any]) -> Any:
+    def firings(self, q: Json) -> Any:
         """The rules that fire while the model is built and compiled."""
         step, model = bool(q.get("step")), self._cost_model(q)
         path, batch = self._model(q), _batch(q)
         return inspect.firings(lambda: inspect.traced_model(path, batch).of(step), model, forward=not step)
 
-    def source(self, q: dict[str, Any]) -> Any:
+    def source(self, q: Json) -> Any:
         """The user's line of a node, or of a kernel's line, with the lines around it."""
         file, number = str(q.get("file")), int(q.get("line") or 0)
         path = self._path(q)
@@ -89,26 +90,24 @@ class Answers:
         first = max(0, number - 1 - CONTEXT)
         return {"file": file, "first": first + 1, "line": number, "lines": lines[first : number + CONTEXT]}
 
-    def recording(self, q: dict[str, Any]) -> Any:
+    def recording(self, q: Json) -> Any:
         """The summary of a script's recording: its end, and a line for each plan."""
         return inspect.KeptRecording(Path(self._path(q))).summary()
 
-    def trace(self, q: dict[str, Any]) -> Any:
+    def trace(self, q: Json) -> Any:
         """The times of a recorded plan's launches, as a trace for Perfetto."""
         found = self._looked(q).kernels()
-        times = found.get("times")
-        if times is None:
+        if found.get("times") is None:
             raise UserError("nothing was timed here; measure the times first")
-        launches = [{**k, **t} for k, t in zip(found["kernels"], times["kernels"], strict=True)]
-        return inspect.chrome_trace(found["model"], launches, times["device"], found["memory"]["live"])
+        return inspect.plan_trace(found["model"], found)
 
     # -- ops
 
-    def ops(self, _: dict[str, Any]) -> Any:
+    def ops(self, _: Json) -> Any:
         """The names of ops and of Tensor methods."""
         return {"ops": list(inspect.ALL), "methods": inspect.tensor_methods()}
 
-    def explain(self, q: dict[str, Any]) -> Any:
+    def explain(self, q: Json) -> Any:
         """The rules of an op, or of the ops that a Tensor method builds, with an example."""
         name = str(q.get("op"))[:100]
         if name.upper() in inspect.ALL:
@@ -129,19 +128,19 @@ class Answers:
 
     # -- files
 
-    def onnx(self, q: dict[str, Any]) -> Any:
+    def onnx(self, q: Json) -> Any:
         """The contents and the needs of an ONNX file, with every gap; its weights are not read."""
         from anneal.onnx import load
 
         return load(Path(self._path(q)), "cpu", structure_only=True).describe()
 
-    def file(self, q: dict[str, Any]) -> Any:
+    def file(self, q: Json) -> Any:
         """The tensors of an uploaded file of weights or arrays."""
         return inspect.tensor_file(Path(self._path(q)))
 
     # -- the rest
 
-    def _path(self, q: dict[str, Any]) -> str:
+    def _path(self, q: Json) -> str:
         """The example, or the file behind an upload's id, or the recording of a job."""
         model = str(q.get("model"))
         kind, _, name = model.partition(".")
@@ -156,18 +155,16 @@ class Answers:
             )
         return str(place)
 
-    def _model(self, q: dict[str, Any]) -> str:
+    def _model(self, q: Json) -> str:
         """The example, or the file of a model that was dropped."""
         path = self._path(q)
         if path == q.get("model"):
-            from anneal.training import check_model
-
             check_model(path)
         elif not path.endswith(".onnx"):
             raise UserError(f"{path} is no model: it has no graph and no kernels")
         return path
 
-    def _traced(self, q: dict[str, Any]) -> _Traced:
+    def _traced(self, q: Json) -> _Traced:
         path, batch = self._model(q), _batch(q)
         key = f"{path} {batch}"
         if key not in self._models:
@@ -178,10 +175,10 @@ class Answers:
             self._models[key] = _Traced(graph, fired)
         return self._models[key]
 
-    def _cost_model(self, q: dict[str, Any]) -> CostModel:
+    def _cost_model(self, q: Json) -> CostModel:
         return planned_cost_model(str(q.get("device") or "auto"))
 
-    def _looked(self, q: dict[str, Any]) -> inspect.Looked | inspect.KeptPlan:
+    def _looked(self, q: Json) -> inspect.Looked | inspect.KeptPlan:
         path = self._path(q)
         if path.endswith(".zip"):
             return inspect.KeptRecording(Path(path)).plan(int(q.get("plan") or 0))
@@ -194,7 +191,7 @@ class Answers:
         return traced.looked[key]
 
 
-def _batch(q: dict[str, Any]) -> int | None:
+def _batch(q: Json) -> int | None:
     return int(q["batch"]) if q.get("batch") else None
 
 

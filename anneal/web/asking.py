@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import os
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 
 MOST_WAITING = 32
 LONGEST = 256 << 20  # bytes of an answer
@@ -65,7 +64,7 @@ class Inspector:
     _last: deque[str] = field(default_factory=lambda: deque(maxlen=20))
     _kept: dict[str, Answer] = field(default_factory=dict)
 
-    async def ask(self, question: dict[str, Any]) -> Answer:
+    async def ask(self, question: Json) -> Answer:
         """The answer to `question`; those of late are kept."""
         text = json.dumps(question, sort_keys=True)
         if text in self._kept:
@@ -132,7 +131,7 @@ class Inspector:
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        with contextlib.suppress(ValueError, OSError):
+        with suppress(ValueError, OSError):
             async for line in process.stderr:
                 self._last.append(line.decode("utf-8", "replace").rstrip()[:500])
 
@@ -142,12 +141,12 @@ class Inspector:
         if process is None:
             return None
         if ended:  # a signal would take its exit code from who waits for it
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), 1)
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             if process.returncode is None:
                 process.kill()
-        with contextlib.suppress(TimeoutError):
+        with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 5)
         return process.returncode
 
@@ -161,9 +160,9 @@ class Doctor:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._until = 0.0  # by `time.monotonic`
-        self._report: dict[str, Any] = {}
+        self._report: Json = {}
 
-    async def report(self) -> dict[str, Any]:
+    async def report(self) -> Json:
         """The output of `anneal doctor --json`; with status "failed" and a cause where that could not tell."""
         async with self._lock:
             if time.monotonic() >= self._until:
@@ -172,7 +171,7 @@ class Doctor:
             return self._report
 
 
-async def _asked() -> dict[str, Any]:
+async def _asked() -> Json:
     process = await asyncio.create_subprocess_exec(
         *python("anneal"), "doctor", "--json",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -189,7 +188,7 @@ async def _asked() -> dict[str, Any]:
     except ValueError:
         cause = err.decode("utf-8", "replace").strip()[-2000:] or f"exit code {process.returncode}"
     finally:
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             process.kill()
     return {"status": "failed", "cause": cause, "advice": [], "adapters": [], "chosen": None}
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import gt
 from pathlib import Path
-from typing import Any
 
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 from anneal.web.jobs import Job, Jobs, read
 from anneal.web.uploads import BundleFolder, Runs, json_of
 
@@ -183,9 +182,8 @@ class Curves:
                 path = self.jobs.place(job) / "events.jsonl"
                 return Told(job, path, len(read(path, 0, True)))
             name = job.run
-        place = self.runs.place(name)
-        manifest = None if place is None else json_of(place, "manifest.json")
-        return KeptCurves(id, place, manifest) if place is not None and isinstance(manifest, dict) else None
+        place, manifest = self.runs.place(name), self.runs.manifest(name)
+        return None if place is None or manifest is None else KeptCurves(id, place, manifest)
 
 
 @frozen
@@ -194,7 +192,7 @@ class KeptCurves:
 
     id: str
     place: BundleFolder
-    manifest: dict[str, Any]
+    manifest: Json
 
     def last(self) -> int:
         """The last step."""
@@ -202,7 +200,7 @@ class KeptCurves:
         step = line.partition(b",")[0]
         return int(step) if step.isdigit() and len(step) < 16 else 0
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Json:
         m, config = self.manifest, json_of(self.place, "config.json")
         parts = [config.get(k) for k in ("options", "settings")] if isinstance(config, dict) else []
         said = [p for p in parts if isinstance(p, dict)]
@@ -237,7 +235,7 @@ class Told:
         tail = self._events()[-(1 << 16) :].split(b"\n")
         return max([int(e["step"]) for e in _events_of(tail) if e["event"] == "step"], default=0)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Json:
         first = self._events().partition(b"\n")[0]
         start = next((e for e in _events_of([first]) if e["event"] == "start"), {})
         job = self.job
@@ -263,7 +261,7 @@ class Told:
         return self.size, (loss, validation)
 
 
-def _events_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def _events_of(lines: Iterable[bytes]) -> Iterator[Json]:
     """The events among lines of JSON; of steps those whose step and loss are numbers."""
     for line in lines:
         try:
@@ -324,7 +322,7 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _settings(*said: dict[str, Any]) -> dict[str, Any]:
+def _settings(*said: Json) -> Json:
     """The settings of a run's training, by name; the first value of each counts."""
     first, *rest = said
     found = {k: first[k] for k in FACTS if first.get(k) is not None}
@@ -333,7 +331,7 @@ def _settings(*said: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _differing(settings: list[dict[str, Any]]) -> list[str]:
+def _differing(settings: list[Json]) -> list[str]:
     """The names of the settings for which two runs say different values; a run may say nothing of one."""
     values: dict[str, set[str]] = {}
     for each in settings:
@@ -342,7 +340,7 @@ def _differing(settings: list[dict[str, Any]]) -> list[str]:
     return [name for name, found in values.items() if len(found) > 1]
 
 
-def _lost(loss: Curve, error: str) -> dict[str, Any] | None:
+def _lost(loss: Curve, error: str) -> Json | None:
     """The first step whose loss was no finite number, what it was, and how many there were."""
     if loss.lost_at is not None:
         return {"step": loss.lost_at, "value": str(loss.lost_value), "count": loss.lost}

@@ -21,8 +21,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anneal.frozen import frozen
+from anneal.frozen import Json
 from anneal.training import DRAWING, MODELS, SPEAKING
+from anneal.web.jobs import Command
 from anneal.web.uploads import Uploads
 
 COOKIE = "anneal_token_"  # and the port: browsers send a cookie to every port of a host
@@ -197,6 +198,9 @@ DEVICES = ("auto", "cpu", "webgpu")
 _RUN = re.compile(r"\w[\w.-]{0,120}")
 
 
+Asked = Mapping[str, Any]  # what a page sent, by name
+
+
 class Wrong(Exception):
     """A job that cannot be run, with why."""
 
@@ -205,19 +209,8 @@ def _none(_: str) -> None:
     """No job has weights, or is a script's."""
 
 
-@frozen
-class Command:
-    """A job: `arguments` of `anneal`, in which {job} is the job's folder; `about` is what the page is to show."""
-
-    kind: str
-    model: str
-    device: str
-    arguments: tuple[str, ...]
-    about: dict[str, Any]
-
-
 def command(
-    asked: Mapping[str, Any],
+    asked: Asked,
     uploads: Uploads,
     weights: Callable[[str], Path | None] = _none,
     scripts: Callable[[str], list[str] | None] = _none,
@@ -250,7 +243,7 @@ def _weights(asked: Any, uploads: Uploads, weights: Callable[[str], Path | None]
     return place.resolve()
 
 
-def _script(asked: Mapping[str, Any], uploads: Uploads, scripts: Callable[[str], list[str] | None]) -> list[str]:
+def _script(asked: Asked, uploads: Uploads, scripts: Callable[[str], list[str] | None]) -> list[str]:
     """The words of a script that is to be checked: one that a job recorded, or one that was dropped, with arguments."""
     if asked["model"].startswith("job."):
         words = scripts(asked["model"].removeprefix("job.")) or []
@@ -267,12 +260,9 @@ def _script(asked: Mapping[str, Any], uploads: Uploads, scripts: Callable[[str],
     return words
 
 
-def _train(asked: dict[str, Any], _: Uploads) -> Command:
+def _train(asked: Json, _: Uploads) -> Command:
     model = _model(asked)
-    words = ["train", model, "--json", "--vitals", "--device", asked["device"]]
-    words += _numbers(asked, steps=(1, 10**6), batch=(1, 1 << 16), seed=(0, 2**53), samples=(0, 100))
-    if asked.get("lr") is not None:
-        words += ["--lr", f"{_number(asked, 'lr', 1e-12, 1e6):g}"]
+    words = ["train", model, "--json", "--vitals", *_options(asked, "steps batch seed samples lr")]
     if asked["place"] is not None:
         words += ["--start", asked["place"]]
     if asked.get("bundle", True):
@@ -283,49 +273,41 @@ def _train(asked: dict[str, Any], _: Uploads) -> Command:
         words.append("--scratch")
     elif asked.get("bundle", True):
         words += ["--save", "{job}/weights.safetensors"]
-    return _made("train", model, asked, words, "steps", "batch", "seed", "lr", "bundle", "samples", "weights")
+    return _made(asked, words, "steps batch seed lr bundle samples weights")
 
 
-def _time(asked: dict[str, Any], uploads: Uploads) -> Command:
-    model = _traceable(asked, uploads)
-    words = ["kernels", model, "--time", "--json", "--trace", "{job}/trace.json", "--device", asked["device"]]
-    words += ["--step"] if asked.get("step") else []
-    return _made("time", str(asked["model"]), asked, [*words, *_numbers(asked, batch=(1, 1 << 16))], "step", "batch")
+def _time(asked: Json, uploads: Uploads) -> Command:
+    words = ["kernels", _traceable(asked, uploads), "--time", "--json", "--trace", "{job}/trace.json"]
+    return _made(asked, [*words, *_options(asked, "step batch")], "step batch")
 
 
-def _check(asked: dict[str, Any], uploads: Uploads) -> Command:
+def _check(asked: Json, uploads: Uploads) -> Command:
+    flags = "gradients" if asked["script"] else "step gradients"
     target = asked["script"] or [_traceable(asked, uploads)]
-    flags = ("gradients",) if asked["script"] else ("step", "gradients")
-    words = ["check", "--json", "--device", asked["device"], *[f"--{flag}" for flag in flags if asked.get(flag)]]
-    return _made("check", str(asked["model"]), asked, [*words, "--", *target], *flags, "arguments")
+    return _made(asked, ["check", "--json", *_options(asked, flags), "--", *target], f"{flags} arguments")
 
 
-def _run(asked: dict[str, Any], uploads: Uploads) -> Command:
+def _run(asked: Json, uploads: Uploads) -> Command:
     model = _traceable(asked, uploads)
     if not model.endswith(".onnx"):
         raise Wrong("only an ONNX file is run")
-    words = ["onnx", "run", model, "--json", "--time", "--device", asked["device"]]
-    return _made("run", str(asked["model"]), asked, words)
+    return _made(asked, ["onnx", "run", model, "--json", "--time", *_options(asked, "")])
 
 
-def _sample(asked: dict[str, Any], _: Uploads) -> Command:
+def _sample(asked: Json, _: Uploads) -> Command:
     prompt = asked.get("prompt")
     if not isinstance(prompt, str) or len(prompt) > 20_000 or "\0" in prompt:
         raise Wrong("a prompt is a text of at most 20,000 characters")
-    model = asked.get("model", "gpt2")
+    model = asked.setdefault("model", "gpt2")
     if model != "gpt2" and model not in SPEAKING:
         raise Wrong(f"{str(model)[:60]!r} does not speak; those that do: gpt2, {', '.join(SPEAKING)}")
+    options = "max_tokens top_k seed greedy temperature"
     words = ["gpt2", "sample"] if model == "gpt2" else ["run", "text"]
-    words += ["--stream", "--json", "--record", "{job}/recording.zip", "--device", asked["device"]]
-    words += _numbers(asked, max_tokens=(1, 1024), top_k=(0, 50257), seed=(0, 2**53))
+    words += ["--stream", "--json", "--record", "{job}/recording.zip", *_options(asked, options)]
     if model != "gpt2" and asked["place"] is not None:
         words += ["--weights", asked["place"]]
-    words += ["--greedy"] if asked.get("greedy") else []
-    if asked.get("temperature") is not None:
-        words += ["--temperature", f"{_number(asked, 'temperature', 1e-3, 100):g}"]
     words += ["--", *([] if model == "gpt2" else [model]), prompt]
-    told = ("prompt", "max_tokens", "top_k", "seed", "greedy", "temperature", "weights")
-    return _made("sample", model, asked, words, *told)
+    return _made(asked, words, f"prompt {options} weights")
 
 
 def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Command:
@@ -334,31 +316,36 @@ def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Comman
     return Command("script", file.name, device, tuple(words), {"script": str(file), "arguments": [*arguments]})
 
 
-_KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {
+_KINDS: dict[str, Callable[[Json, Uploads], Command]] = {
     "train": _train,
     "time": _time,
     "check": _check,
     "run": _run,
     "sample": _sample,
     "numerics": lambda asked, _: _made(
-        "numerics", asked["device"], asked, ["doctor", "--numerics", "--json", "--device", asked["device"]]
+        {**asked, "model": asked["device"]}, ["doctor", "--numerics", "--json", *_options(asked, "")]
     ),
 }
+# What numbers may be, by the name of the option; of whole ones that is whole.
+_LIMITS: dict[str, tuple[float, float]] = {
+    "steps": (1, 10**6), "batch": (1, 1 << 16), "seed": (0, 2**53), "samples": (0, 100), "max_tokens": (1, 1024),
+    "top_k": (0, 50257), "lr": (1e-12, 1e6), "temperature": (1e-3, 100.0),
+}  # fmt: skip
 
 
-def _made(kind: str, model: str, asked: Mapping[str, Any], words: list[str], *told: str) -> Command:
-    about = {name: asked[name] for name in told if asked.get(name) is not None}
-    return Command(kind, model, str(asked["device"]), tuple(words), about)
+def _made(asked: Asked, words: list[str], told: str = "") -> Command:
+    about = {name: asked[name] for name in told.split() if asked.get(name) is not None}
+    return Command(asked["kind"], str(asked["model"]), asked["device"], tuple(words), about)
 
 
-def _model(asked: Mapping[str, Any]) -> str:
+def _model(asked: Asked) -> str:
     model = asked.get("model")
     if not isinstance(model, str) or model not in MODELS:
         raise Wrong(f"there is no model {str(model)[:60]!r}")
     return model
 
 
-def _traceable(asked: Mapping[str, Any], uploads: Uploads) -> str:
+def _traceable(asked: Asked, uploads: Uploads) -> str:
     model = asked.get("model")
     if isinstance(model, str) and model.startswith("upload."):
         path = uploads.path(model)
@@ -368,21 +355,20 @@ def _traceable(asked: Mapping[str, Any], uploads: Uploads) -> str:
     return _model(asked)
 
 
-def _numbers(asked: Mapping[str, Any], **limits: tuple[int, int]) -> list[str]:
-    words = []
-    for name, (low, high) in limits.items():
-        if asked.get(name) is not None:
-            value = _number(asked, name, low, high)
-            if value != int(value):
+def _options(asked: Asked, names: str) -> list[str]:
+    """The device, and the flags and the numbers of these names, as the command line has them. Raises Wrong."""
+    words = ["--device", asked["device"]]
+    for name in names.split():
+        value, flag = asked.get(name), f"--{name.replace('_', '-')}"
+        if name not in _LIMITS:
+            words += [flag] * bool(value)
+        elif value is not None:
+            low, high = _LIMITS[name]
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise Wrong(f"{name} is a number")
+            if not low <= value <= high:
+                raise Wrong(f"{name} is from {low:g} to {high:g}")
+            if isinstance(high, int) and value != int(value):
                 raise Wrong(f"{name} is a whole number")
-            words += [f"--{name.replace('_', '-')}", str(int(value))]
+            words += [flag, str(int(value)) if isinstance(high, int) else f"{value:g}"]
     return words
-
-
-def _number(asked: Mapping[str, Any], name: str, low: float, high: float) -> float:
-    value = asked[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise Wrong(f"{name} is a number")
-    if not low <= value <= high:
-        raise Wrong(f"{name} is from {low:g} to {high:g}")
-    return float(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import itertools
 import json
@@ -15,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from anneal import files
+from anneal.frozen import Json, Texts, frozen
 from anneal.web.asking import environment, python
 
 MOST_QUEUED = 20
@@ -39,6 +40,19 @@ class Busy(Exception):
     """More jobs than are kept in the queue."""
 
 
+@frozen
+class Command:
+    """A job that is asked for: `arguments` of `anneal`, in which {job} is the job's folder; `about` is what the page
+    is to show.
+    """
+
+    kind: str
+    model: str
+    device: str
+    arguments: Texts
+    about: Json
+
+
 @dataclass(slots=True)
 class Job:
     """`arguments` are the command's; `about` is what the page asked for. `state` is queued, running, paused, or one of
@@ -50,7 +64,7 @@ class Job:
     model: str
     device: str
     arguments: list[str]
-    about: dict[str, Any]
+    about: Json
     state: str = "queued"
     created: float = 0.0
     started: float | None = None
@@ -88,7 +102,7 @@ class Jobs:
     def read(self) -> None:
         """Find the jobs that earlier servers left."""
         for path in sorted(self.folder.glob("*/job.json")):
-            with contextlib.suppress(OSError, ValueError, TypeError):
+            with suppress(OSError, ValueError, TypeError):
                 job = Job(**json.loads(path.read_text(encoding="utf-8")))
                 if _ID.fullmatch(job.id) and job.id == path.parent.name and job.id not in self._all:
                     self._all[job.id] = job
@@ -104,14 +118,14 @@ class Jobs:
         """The job's folder."""
         return self.folder / job.id
 
-    def add(self, kind: str, model: str, device: str, arguments: Iterable[str], about: dict[str, Any]) -> Job:
+    def add(self, made: Command) -> Job:
         """Queue a job. Raises Busy for one too many, and OSError where its folder cannot be written."""
         if sum(not j.over for j in self._all.values()) >= MOST_QUEUED:
             raise Busy(f"{MOST_QUEUED} jobs are waiting or running; cancel one, or wait")
         now = time.time()
-        name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}-{kind}-{secrets.token_hex(3)}"
-        job = Job(name, kind, model, device, [a.replace("{job}", str(self.folder / name)) for a in arguments], about)
-        job.created = now
+        name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}-{made.kind}-{secrets.token_hex(3)}"
+        words = [a.replace("{job}", str(self.folder / name)) for a in made.arguments]
+        job = Job(name, made.kind, made.model, made.device, words, made.about, created=now)
         self.place(job).mkdir(parents=True)
         try:
             self._write(job)
@@ -124,7 +138,7 @@ class Jobs:
         return job
 
     def write(self, job: Job) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the job goes on, and is told of while this server lives
+        with suppress(OSError):  # a full disk: the job goes on, and is told of while this server lives
             self._write(job)
 
     def _write(self, job: Job) -> None:
@@ -139,7 +153,7 @@ class Jobs:
         """See to the jobs until cancelled."""
         while True:
             self.tick()
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), LOOK_S)
             self._ended.clear()
 
@@ -254,7 +268,7 @@ class Jobs:
             self._signal(job, getattr(signal, "SIGKILL", signal.SIGTERM))
             process = self._processes.get(job.id)
             if process is not None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(2)
             self._end(job, "cancelled", _STOPPED)
         return True
@@ -279,7 +293,7 @@ class Jobs:
     def _signal(self, job: Job, number: int) -> None:
         """Signal the process, if it is the one that holds the job's lock: numbers of processes are used again."""
         if job.pid is not None and (job.id in self._processes or _held(self.place(job) / "lock")):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(job.pid, number)
 
 
@@ -305,9 +319,7 @@ LARGEST = 64 << 20  # bytes of a document
 QUIET_S = 15.0  # after so long a comment shows that the connection lives
 
 
-async def stream(
-    path: Path, begin: int, state: Callable[[], dict[str, Any]], *, whole: bool = False
-) -> AsyncIterator[bytes]:
+async def stream(path: Path, begin: int, state: Callable[[], Json], *, whole: bool = False) -> AsyncIterator[bytes]:
     """The lines of `path` from byte `begin` on, in batches, and every new `state`; ends when the job has.
 
     An event's id is the byte after its last line, from which a page that lost the connection goes on. A file that is
@@ -347,7 +359,7 @@ def _joined(text: bytes, whole: bool) -> bytes:
     """The lines that are JSON, or the document on one line, with commas between them."""
     found = []
     for line in [text] if whole else text.split(b"\n"):
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             value = json.loads(line)
             found.append(json.dumps(value, separators=(",", ":")).encode() if whole else line)
     return b",".join(found)

@@ -21,12 +21,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from anneal.errors import UserError
+from anneal.frozen import Json
 from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.version import __version__
 from anneal.web.asking import QUESTIONS, Doctor, Inspector
 from anneal.web.curves import MOST_RUNS, Curves
-from anneal.web.guard import Command, Guard, Key, Wrong, command
-from anneal.web.jobs import MOST_STREAMS, Busy, Job, Jobs, stream, told
+from anneal.web.guard import Guard, Key, Wrong, command
+from anneal.web.jobs import MOST_STREAMS, Busy, Command, Job, Jobs, stream, told
 from anneal.web.uploads import NAME, Refused, Runs, Uploads, plain
 
 STATIC = Path(__file__).resolve().parent / "static"
@@ -75,33 +76,37 @@ def application(studio: Studio) -> Guard:
                 task.cancel()
             await studio.inspector.stop()
 
-    pages = [Route(path, _page) for path in VIEWS]
-    routes = [
-        *pages,
-        Route("/static/{name}", _static),
-        Route("/favicon.ico", lambda _: Response(status_code=204)),
-        Route("/api/session", _session),
-        Route("/api/ask/{question}", _ask),
-        Route("/api/doctor", _doctor),
-        Route("/api/uploads", _upload, methods=["POST"]),
-        Route("/api/uploads/{id}", _forget, methods=["DELETE"]),
-        Route("/api/jobs", _jobs, methods=["GET"]),
-        Route("/api/jobs", _new_job, methods=["POST"]),
-        Route("/api/jobs/{id}", _job, methods=["GET"]),
-        Route("/api/jobs/{id}/events", _events),
-        Route("/api/jobs/{id}/picture", _job_picture),
-        Route("/api/jobs/{id}/log", _log),
-        Route("/api/jobs/{id}/lines", _job_lines),
-        Route("/api/jobs/{id}/trace", _job_trace),
-        Route("/api/jobs/{id}/{act}", _act, methods=["POST"]),
-        Route("/api/snapshot", _snapshot),
-        Route("/api/curves", _curves),
-        Route("/api/runs", _runs),
-        Route("/api/runs/{id}", _run),
-        Route("/api/runs/{id}/picture", _picture),
-        Route("/api/runs/{id}/kernel/{name}", _run_kernel),
-        Route("/api/runs/{id}/again", _again, methods=["POST"]),
-    ]
+    addresses: dict[str, Json] = {
+        "GET": {
+            **dict.fromkeys(VIEWS, _page),
+            "/static/{name}": _static,
+            "/favicon.ico": lambda _: Response(status_code=204),
+            "/api/session": _session,
+            "/api/ask/{question}": _ask,
+            "/api/doctor": _doctor,
+            "/api/jobs": _jobs,
+            "/api/jobs/{id}": _job,
+            "/api/jobs/{id}/events": _events,
+            "/api/jobs/{id}/picture": _job_picture,
+            "/api/jobs/{id}/log": _log,
+            "/api/jobs/{id}/lines": _job_lines,
+            "/api/jobs/{id}/trace": _job_trace,
+            "/api/snapshot": _snapshot,
+            "/api/curves": _curves,
+            "/api/runs": _runs,
+            "/api/runs/{id}": _run,
+            "/api/runs/{id}/picture": _picture,
+            "/api/runs/{id}/kernel/{name}": _run_kernel,
+        },
+        "POST": {
+            "/api/uploads": _upload,
+            "/api/jobs": _new_job,
+            "/api/jobs/{id}/{act}": _act,
+            "/api/runs/{id}/again": _again,
+        },
+        "DELETE": {"/api/uploads/{id}": _forget},
+    }
+    routes = [Route(path, f, methods=[way]) for way, paths in addresses.items() for path, f in paths.items()]
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -215,7 +220,7 @@ async def _ask(request: Request) -> Response:
     name = request.path_params["question"]
     if name not in QUESTIONS:
         return _error(404, "there is no such question")
-    question: dict[str, Any] = {"ask": name}
+    question = {"ask": name}
     for key, value in request.query_params.multi_items():
         if key in FLAGS:
             question[key] = value == "1"
@@ -232,7 +237,7 @@ async def _ask(request: Request) -> Response:
     return _sent(answer.text, request, answer.status, answer.packed)
 
 
-def _strange(question: dict[str, Any], studio: Studio) -> str:
+def _strange(question: Json, studio: Studio) -> str:
     """The reason why this is no model: only known names go on."""
     model = question.get("model")
     if question.get("device", "auto") not in ("auto", "cpu", "webgpu"):
@@ -277,7 +282,7 @@ async def _forget(request: Request) -> Response:
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _told(job: Job) -> Json:
     """A job for the page: its arguments have paths, which are nobody's business."""
     return {k: v for k, v in asdict(job).items() if k != "arguments"}
 
@@ -286,7 +291,7 @@ async def _jobs(request: Request) -> Response:
     return _json([_told(j) for j in _studio(request).jobs.all()], request)
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _body(request: Request) -> Json:
     """A small JSON object. Raises Wrong."""
     text = b""
     try:
@@ -311,7 +316,7 @@ async def _new_job(request: Request) -> Response:
 
 def _queued(request: Request, made: Command) -> Response:
     try:
-        job = _studio(request).jobs.add(made.kind, made.model, made.device, made.arguments, made.about)
+        job = _studio(request).jobs.add(made)
     except OSError as error:
         return _error(507, f"the job cannot be kept: {error.strerror}")
     return _json(_told(job), request, 201)

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message
 from anneal import cache, settings
 from anneal.assets import ASSETS, location
 from anneal.errors import DataError, UserError
+from anneal.frozen import Json
 from anneal.training import MODELS, examples_folder
 from anneal.version import __version__
 
@@ -43,7 +44,7 @@ class _Collector:
     view: str
     name: str
     query: dict[str, str]
-    answers: dict[str, Any] = field(default_factory=dict)
+    answers: Json = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
     async def get(self, path: str, *, needed: bool = True, **query: Any) -> Any:
@@ -78,7 +79,7 @@ class _Collector:
             if line.get("event") == "sample" and line.get("picture"):
                 await self.picture(f"/api/jobs/{number}/picture?step={line['step']}")
 
-    async def sources(self, about: dict[str, Any], records: Iterable[Any]) -> None:
+    async def sources(self, about: Json, records: Iterable[Any]) -> None:
         """The user's lines that records name, with those about them."""
         lines = dict.fromkeys((x["file"], x["line"]) for x in records if x is not None)
         parts = {k: about[k] for k in ("model", "step")}
@@ -86,7 +87,7 @@ class _Collector:
             await self.get("/api/ask/source", needed=False, **parts, file=file, line=line)
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Json:
         """The settings that a view of a graph sends with each question."""
         step = self.query.get("step") != "0"
         return {"model": self.name, "step": step, **{k: self.query.get(k) for k in ("device", "plan")}}
@@ -179,7 +180,7 @@ async def snapshot(app: ASGIApp, view: str) -> bytes:
     return _page(kept, f"{address} · anneal studio {__version__}")
 
 
-def _bare(session: dict[str, Any], found: _Collector) -> dict[str, Any]:
+def _bare(session: Json, found: _Collector) -> Json:
     """The facts about its origin that the page may hold: no token, and of files, jobs and runs those that it shows."""
     shown = {found.name, *found.query.values()}
     home = found.view == ""
@@ -192,7 +193,7 @@ def _bare(session: dict[str, Any], found: _Collector) -> dict[str, Any]:
     }
 
 
-def _page(kept: dict[str, Any], title: str) -> bytes:
+def _page(kept: Json, title: str) -> bytes:
     script = (STATIC / "main.js").read_text(encoding="utf-8").replace("</script", "<\\/script")
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     text = json.dumps(kept, separators=(",", ":"))
@@ -241,7 +242,7 @@ async def _get(app: ASGIApp, path: str, query: str) -> tuple[int, bytes]:
         else:
             body.extend(message.get("body", b""))
 
-    scope: dict[str, Any] = {
+    scope: Json = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
         "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
         "headers": [], "client": None, "server": None, "app": app,
@@ -263,7 +264,7 @@ _STARTED = time.time()
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def load(question: dict[str, Any], text: str) -> tuple[bytes, bytes] | None:
+def load(question: Json, text: str) -> tuple[bytes, bytes] | None:
     """The answer to `question`, whose JSON is `text`, plain and packed by gzip; None if none is kept.
 
     It is found by the question and by all that decides the answer: every source file of anneal and of its examples, the
@@ -274,7 +275,7 @@ def load(question: dict[str, Any], text: str) -> tuple[bytes, bytes] | None:
     return None if packed is None else (gzip.decompress(packed), packed)
 
 
-def keep(question: dict[str, Any], text: str, packed: bytes, seconds: float) -> None:
+def keep(question: Json, text: str, packed: bytes, seconds: float) -> None:
     """Keep an answer, packed by gzip, that took `seconds` to find."""
     if seconds < WORTH_S or len(packed) > LARGEST or not _lasting(question) or not cache.enabled():
         return
@@ -283,7 +284,7 @@ def keep(question: dict[str, Any], text: str, packed: bytes, seconds: float) -> 
         cache.save(KIND, key, base64.b64encode(packed).decode(), f"studio: {text}")
 
 
-def _lasting(question: dict[str, Any]) -> bool:
+def _lasting(question: Json) -> bool:
     """True if the question is about an example, or a dropped file, which is named by its content."""
     model = question.get("model")
     known = model is None or model in MODELS or str(model).startswith("upload.")

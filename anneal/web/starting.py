@@ -137,8 +137,7 @@ def _path(studio: Studio, options: Options) -> str:
     if options.script:
         from anneal.web.guard import script
 
-        made = script(Path(options.script[0]), options.script[1:])
-        return f"/s/job.{studio.jobs.add(made.kind, made.model, made.device, made.arguments, made.about).id}"
+        return f"/s/job.{studio.jobs.add(script(Path(options.script[0]), options.script[1:])).id}"
     shown = options.shows
     if shown is None:
         return "/"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import csv
 import hashlib
 import json
@@ -14,11 +13,12 @@ import secrets
 import shlex
 import zipfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 
 KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip", "py")
 LARGEST = 4 << 30  # bytes of one file
@@ -103,7 +103,7 @@ class Uploads:
         """The files that are there, the latest first."""
         found = []
         for path in sorted(self.folder.glob("*.json"), key=lambda p: -p.stat().st_mtime):
-            with contextlib.suppress(OSError, ValueError, TypeError):
+            with suppress(OSError, ValueError, TypeError):
                 found.append(Upload(**json.loads(path.read_text(encoding="utf-8"))))
         return found
 
@@ -185,24 +185,22 @@ class Runs:
     folder: Path
     uploads: Uploads
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[Json]:
         """The manifest of every bundle without its list of files, the latest first."""
         names = [p.parent.name for p in sorted(self.folder.glob("*/manifest.json"), reverse=True)[:2000]]
         dropped = [u.id for u in self.uploads.all() if u.kind == "run"]
         found = []
         for name in (*[n for n in names if not n.startswith(".")], *dropped):
-            place = self.place(name)
-            manifest = None if place is None else json_of(place, "manifest.json")
-            if isinstance(manifest, dict):
+            manifest = self.manifest(name)
+            if manifest is not None:
                 manifest.pop("files", None)
                 found.append({**manifest, "id": name, "command": _command(manifest), "dropped": name in dropped})
         return sorted(found, key=lambda m: str(m.get("begun", "")), reverse=True) if dropped else found
 
-    def one(self, id: str) -> dict[str, Any] | None:
+    def one(self, id: str) -> Json | None:
         """All of a bundle but its kernels' text: manifest, options, settings, losses, schedule, sample."""
-        place = self.place(id)
-        manifest = None if place is None else json_of(place, "manifest.json")
-        if place is None or not isinstance(manifest, dict):
+        place, manifest = self.place(id), self.manifest(id)
+        if place is None or manifest is None:
             return None
         events = _lines(place.read("events.jsonl") or b"")
         return {
@@ -217,6 +215,12 @@ class Runs:
             "picture": place.read("picture.png") is not None,
         }
 
+    def manifest(self, id: str) -> Json | None:
+        """The manifest of a bundle, if there is one."""
+        place = self.place(id)
+        found = None if place is None else json_of(place, "manifest.json")
+        return found if isinstance(found, dict) else None
+
     def file(self, id: str, name: str) -> bytes | None:
         """A file of a bundle: the picture that it drew, the text of a kernel."""
         place = self.place(id)
@@ -228,35 +232,26 @@ class Runs:
             return None
         if id.startswith("upload."):
             packed = self.uploads.path(id)
-            return None if packed is None or packed.suffix != ".zip" else _Packed(packed)
+            return None if packed is None or packed.suffix != ".zip" else BundleFolder(packed, True)
         place = self.folder / id
-        return Folder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
+        return BundleFolder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
 
 
 @frozen
-class Folder:
-    """A bundle as `anneal train` leaves it."""
+class BundleFolder:
+    """A bundle as `anneal train` leaves it; or `packed`, a .zip file with its folder or without, of which nothing is
+    unpacked to disk.
+    """
 
     path: Path
+    packed: bool = False
 
     def read(self, name: str) -> bytes | None:
-        """A file of it; None for one that is not there, too large, or a link."""
-        path = self.path / name
+        """A file of it; None for one that is not there, too large, broken, or a link."""
         try:
-            return path.read_bytes() if path.stat().st_size <= LARGEST_PART and not path.is_symlink() else None
-        except OSError:
-            return None
-
-
-@frozen
-class _Packed:
-    """A bundle as a .zip file, with its folder or without; nothing of it is unpacked to disk."""
-
-    path: Path
-
-    def read(self, name: str) -> bytes | None:
-        """A file of it; None for one that is not there, too large, or broken."""
-        try:
+            if not self.packed:
+                path = self.path / name
+                return path.read_bytes() if path.stat().st_size <= LARGEST_PART and not path.is_symlink() else None
             with zipfile.ZipFile(self.path) as packed:
                 top = next(n for n in packed.namelist() if n.endswith("manifest.json")).removesuffix("manifest.json")
                 return packed.read(top + name) if packed.getinfo(top + name).file_size <= LARGEST_PART else None
@@ -264,10 +259,7 @@ class _Packed:
             return None
 
 
-BundleFolder = Folder | _Packed
-
-
-def _command(manifest: dict[str, Any]) -> str:
+def _command(manifest: Json) -> str:
     found = manifest.get("command")
     return shlex.join(["anneal", *map(str, found)]) if isinstance(found, list) else ""
 
@@ -284,10 +276,10 @@ def _nothing(_: str) -> None:
     """The value of NaN and Infinity, which Python writes as JSON and a browser cannot read."""
 
 
-def _lines(text: bytes) -> list[dict[str, Any]]:
+def _lines(text: bytes) -> list[Json]:
     found = []
     for line in text.splitlines():
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             found.append(json.loads(line, parse_constant=_nothing))
     return [value for value in found if isinstance(value, dict)]
 
@@ -296,6 +288,6 @@ def _losses(text: bytes) -> list[list[float]]:
     """Step, loss and milliseconds of each step."""
     found = []
     for row in csv.reader(text.decode("utf-8", "replace").splitlines()[1:]):
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             found.append([float(x) for x in row])
     return [values for values in found if len(values) == 3 and all(map(math.isfinite, values))]

@@ -150,7 +150,8 @@ def test_it_is_whole_after_every_resize_and_the_terminal_is_as_before(terminal: 
                 progress.times += progress.times[:7]
                 dashboard.step(progress)
                 until(terminal, lambda: boxed(terminal))
-            dashboard.sampled(progress, "To be,\nor not", None)
+            progress.sample = "To be,\nor not"
+            dashboard.sampled(progress)
             until(terminal, lambda: boxed(terminal))
             message("stopping after this step; Ctrl-C again stops at once")
             until(terminal, lambda: boxed(terminal))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import anneal.onnx
+from anneal.cli._flags import Reporting
 from anneal.cli.commands.check import replay
 from anneal.cli.commands.onnx import _read
 from anneal.errors import AnnealError
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are POS
 
 READERS: dict[str, Callable[[str], Any]] = {
     "onnx": anneal.onnx.load,
-    "repro": lambda path: replay(Path(path), as_json=False),
+    "repro": lambda path: replay(Reporting(), Path(path)),
     "feed": _read,
     "npy": io.load_npy,
     "npz": io.load_npz,

@@ -26,7 +26,7 @@ Tensor([1.0, 2.0]) @ Tensor([[1.0]])
 
 def start(client: Client, path: Path) -> Job:
     made = script(path, ["--x"], "cpu")
-    return client.studio.jobs.add(made.kind, made.model, made.device, made.arguments, made.about)  # type: ignore[attr-defined]
+    return client.studio.jobs.add(made)  # type: ignore[attr-defined]
 
 
 def packed(files: dict[str, str]) -> bytes:

@@ -14,11 +14,10 @@ import typer
 from anneal import settings
 from anneal.cli import _flags as flags
 from anneal.cli._flags import check_script, check_writable, on_device, refuse_option, run_script, runnable, write_file
-from anneal.cli._output import data, json_report, message
+from anneal.cli._output import message
 from anneal.cli.commands.onnx import feeds_of
-from anneal.errors import AnnealError, DataError, UserError
-from anneal.files import opened
-from anneal.frozen import frozen
+from anneal.errors import AnnealError, UserError
+from anneal.frozen import Json, frozen
 from anneal.training import check_model, load_example
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ app = flags.alone()
 
 
 @frozen
-class _Task:
+class _Task(flags.Reporting, flags.OnDevice):
     """The flags of the command: what is to be checked, and how."""
 
     context: typer.Context
@@ -51,10 +50,6 @@ class _Task:
     )
     repro: Path | None = flags.option("Write the first kernel that differs to FILE.")
     replay: Path | None = flags.option("Run the kernel that --repro wrote to FILE.", callback=flags.openable)
-    device: flags.DeviceFlag = None
-    adapter: flags.AdapterFlag = None
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
     @property
     def name(self) -> str:
@@ -73,7 +68,7 @@ def check(task: _Task) -> None:
         raise UserError("check takes a MODEL, a FILE.onnx or a SCRIPT.py, or --replay FILE")
     with on_device(task.device, task.adapter):
         if task.replay is not None:
-            replay(task.replay, as_json=task.as_json)
+            replay(task, task.replay)
         else:
             _check(task)
 
@@ -82,8 +77,7 @@ def _check(task: _Task) -> None:
     """Check a model, a file or a script and print what was found; AnnealError if something differs."""
     from anneal.inspect import CheckLimits, under_check
 
-    if task.repro is not None:
-        check_writable(task.repro)
+    check_writable(task.repro)
     run = _job(task)
     limits = CheckLimits(kernel=task.elements, tensor=32 * task.elements)
     backwards = task.gradients and task.name.endswith(".py")
@@ -94,10 +88,12 @@ def _check(task: _Task) -> None:
         raise UserError(f"{task.name} computed nothing, so there is nothing to check")
     if task.repro is not None:
         _write(state, task.repro)
-    if task.as_json:
-        json_report({"target": task.name, **record(report)})
-    else:
-        _print(report)
+    notes = [
+        f"kernel {k.kernel} {k.name} ({k.label}): {'' if k.ok else 'DIFFERS  '}{k.note}"
+        for k in report.kernels
+        if k.note or not k.ok
+    ]
+    task.tell(lambda: {"target": task.name, **record(report)}, *notes, report)
     if backwards and not report.gradients:
         raise UserError(
             f"{task.name}: --gradients checks calls of backward(), and none of this script could be checked"
@@ -151,21 +147,12 @@ def _onnx(task: _Task) -> None:
             t.numpy()
 
 
-def record(report: Report) -> dict[str, Any]:
+def record(report: Report) -> Json:
     """A report as `--json` has it."""
-    found = {
-        "ok": report.ok,
-        "reason": report.reason,
-        "text": str(report),
-        **asdict(report),
-        "elements": report.elements,
-        "compared": report.compared,
-        "tensor_elements": report.tensor_elements,
-        "unjudged": report.unjudged,
-    }
-    out = _finite(found)
-    assert isinstance(out, dict)
-    return out
+    first, last = ("ok", "reason"), ("elements", "compared", "tensor_elements", "unjudged")
+    parts = [{name: getattr(report, name) for name in names} for names in (first, last)]
+    found: Json = _finite({**parts[0], "text": str(report), **asdict(report), **parts[1]})
+    return found
 
 
 def _finite(x: Any) -> Any:
@@ -175,13 +162,6 @@ def _finite(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return [_finite(v) for v in x]
     return str(x) if isinstance(x, float) and not math.isfinite(x) else x
-
-
-def _print(report: Report) -> None:
-    for k in report.kernels:
-        if k.note or not k.ok:
-            data(f"kernel {k.kernel} {k.name} ({k.label}): {'' if k.ok else 'DIFFERS  '}{k.note}")
-    data(str(report))
 
 
 def _write(state: Checking, file: Path) -> None:
@@ -196,19 +176,13 @@ def _write(state: Checking, file: Path) -> None:
     message(f"wrote {file}; run it anywhere: anneal check --replay {file}")
 
 
-def replay(file: Path, *, as_json: bool) -> None:
+def replay(task: flags.Reporting, file: Path) -> None:
     """Run the kernel of a `--repro` file on this machine; AnnealError if it differs from what is expected."""
     from anneal.inspect import replayed
 
-    try:
-        with opened(file) as f:
-            raw = f.read()
-    except OSError as e:
-        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
+    with flags.reading(file) as f:
+        raw = f.read()
     found = replayed(raw, str(file), settings.current().device)
-    if as_json:
-        json_report(_finite(asdict(found)))
-    else:
-        data(str(found))
+    task.tell(_finite(asdict(found)), found)
     if not found.ok:
         raise AnnealError(f"{file}: the kernel differs on {found.device}")

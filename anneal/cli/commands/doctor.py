@@ -10,14 +10,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from anneal import settings
-from anneal.cli._flags import AdapterFlag, DeviceFlag, Json, Quiet, alone, group, on_device, option, switch
+from anneal.cli._flags import AdapterFlag, DeviceFlag, Reporting, alone, command, group, on_device, option, switch
 from anneal.cli._output import data, fits, json_report, message, sized, table
 from anneal.errors import DataError, DeviceError, SettingError, UserError
+from anneal.frozen import frozen
 
 if TYPE_CHECKING:
     from anneal.inspect import Adapter, Cpu
@@ -25,63 +26,60 @@ if TYPE_CHECKING:
 app = alone()
 
 
-@app.command()
-def doctor(
-    adapter: AdapterFlag = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every adapter's features and limits.")] = False,
-    card: Annotated[
-        bool, switch("--numerics", "Measure a device's rounding errors: functions, denormals, sums.")
-    ] = False,
-    device: DeviceFlag = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+@frozen
+class _Question(Reporting):
+    """The flags of `anneal doctor`."""
+
+    adapter: AdapterFlag = None
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="List every adapter's features and limits.")
+    card: bool = switch("--numerics", "Measure a device's rounding errors: functions, denormals, sums.")
+    device: DeviceFlag = None
+
+
+@command(app, _Question)
+def doctor(asked: _Question) -> None:
     """List this machine's devices, and say what to do if there is none. Exit code 3: no hardware WebGPU
     adapter.
     """
     from anneal.inspect import advice, cpu, survey, versions
 
-    if card:
-        _card(device, adapter, as_json)
+    if asked.card:
+        _card(asked)
         return
-    if device is not None:
+    if asked.device is not None:
         raise UserError("--device says whose --numerics to measure; add --numerics")
-    with on_device(None, adapter):
+    with on_device(None, asked.adapter):
         found, chosen, cause = survey(settings.current().adapter)
         steps = [] if chosen else advice(platform.system(), found)
         processor = cpu()
-    if as_json:
+    if asked.as_json:
         json_report(
             {
-                "status": "failed" if cause else "ok",
-                "cause": cause or None,
-                "advice": steps,
-                "chosen": chosen.name if chosen else None,
-                "adapters": [asdict(a) for a in found],
-                "cpu": asdict(processor),
+                "status": "failed" if cause else "ok", "cause": cause or None, "advice": steps,
+                "chosen": chosen and chosen.name, "adapters": [asdict(a) for a in found], "cpu": asdict(processor),
                 "versions": versions(),
                 "settings": {s.variable: getattr(settings.current(), s.field) for s in settings.TABLE},
             }
-        )
+        )  # fmt: skip
     else:
         _print_verdict(chosen, processor, cause)
         sys.stdout.flush()
         for line in steps:
             message(f"  {line}")
         for a in found:
-            _print_adapter(a, a is chosen, verbose)
+            _print_adapter(a, a is chosen, asked.verbose)
         data("versions: " + ", ".join(f"{k} {v}" for k, v in versions().items()))
         sys.stdout.flush()
     raise typer.Exit(DeviceError.exit_code if cause else 0)
 
 
-def _card(device: str | None, adapter: str | None, as_json: bool) -> None:
+def _card(asked: _Question) -> None:
     """Measure how a device rounds, and print it."""
     from anneal.inspect import numerics
 
-    with on_device(device, adapter):
+    with on_device(asked.device, asked.adapter):
         found = numerics(settings.current().device)
-    if as_json:
+    if asked.as_json:
         json_report(asdict(found))
         return
     data(f"{found.device}{f' ({found.adapter})' if found.adapter else ''}")
@@ -132,31 +130,31 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
-@cache.command("where")
-def where(quiet: Quiet = False, as_json: Json = False) -> None:
+@command(cache, Reporting)
+def where(asked: Reporting) -> None:
     """Print the cache directory; ANNEAL_CACHE_DIR sets another, ANNEAL_CACHE=0 turns the cache off."""
     place = _place()
-    if as_json:
-        json_report({"folder": str(place), "exists": place.is_dir(), "enabled": settings.current().cache})
-        return
-    data(str(place))
+    asked.tell({"folder": str(place), "exists": place.is_dir(), "enabled": settings.current().cache}, place)
 
 
-@cache.command("ls")
-def ls(
-    everything: Annotated[bool, switch("--all", f"List every entry, not only the {_LISTED} used last.")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+@frozen
+class _Listing(Reporting):
+    """The flags of `anneal cache ls`."""
+
+    everything: bool = switch("--all", f"List every entry, not only the {_LISTED} used last.")
+
+
+@command(cache, _Listing)
+def ls(asked: _Listing) -> None:
     """List the entries, most recently used first: size, age, kind, description."""
     from anneal.cache import entries
 
-    place = _place()
-    found = entries(place, None if everything else _LISTED)
-    shown = found if everything else found[:_LISTED]
+    place, most = _place(), None if asked.everything else _LISTED
+    found = entries(place, most)
+    shown = found[:most]
     now = time.time()
     total = sum(e.bytes for e in found)
-    if as_json:
+    if asked.as_json:
         listed = [
             {
                 "kind": e.kind, "file": str(e.path), "bytes": e.bytes,
@@ -177,20 +175,21 @@ def ls(
     data(f"{sized(total)} in {place}: {parts or 'nothing yet'}")
 
 
-@cache.command("prune")
-def prune(
-    older_than: Annotated[str | None, option("Remove entries not used for AGE: 90s, 30m, 12h, 7d.", "AGE")] = None,
-    max_size: Annotated[
-        str | None,
-        option("Remove the least recently used until SIZE is left: 100MB, 1GB.", "SIZE"),
-    ] = None,
-    everything: Annotated[bool, switch("--all", "Remove every entry.")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+@frozen
+class _Pruning(Reporting):
+    """The flags of `anneal cache prune`."""
+
+    older_than: str | None = option("Remove entries not used for AGE: 90s, 30m, 12h, 7d.", "AGE")
+    max_size: str | None = option("Remove the least recently used until SIZE is left: 100MB, 1GB.", "SIZE")
+    everything: bool = switch("--all", "Remove every entry.")
+
+
+@command(cache, _Pruning)
+def prune(asked: _Pruning) -> None:
     """Remove entries; they are compiled again when needed."""
     from anneal.cache import prune as remove
 
+    older_than, max_size, everything = asked.older_than, asked.max_size, asked.everything
     if not (everything or older_than or max_size):
         raise SettingError("say what to remove: --older-than AGE, --max-size SIZE or --all")
     age = size = None
@@ -202,10 +201,10 @@ def prune(
         size = int(min(_amount(max_size, _BYTES, "b?", wrong), 1 << 62))
     place = _place()
     gone, freed, stuck = remove(place, max_bytes=0 if everything else size, older_than=age)
-    if as_json:
-        json_report({"folder": str(place), "removed": gone, "bytes": freed, "failed": stuck})
-    else:
-        data(f"removed {gone} {'entry' if gone == 1 else 'entries'}, {sized(freed)}")
+    asked.tell(
+        {"folder": str(place), "removed": gone, "bytes": freed, "failed": stuck},
+        f"removed {gone} {'entry' if gone == 1 else 'entries'}, {sized(freed)}",
+    )
     if stuck:
         raise DataError(f"{stuck} of the entries in {place} cannot be removed; check the folder's permissions")
 

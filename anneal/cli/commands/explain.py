@@ -8,72 +8,64 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 from anneal import settings
 from anneal.cli import _flags as flags
+from anneal.cli._flags import command, option, switch
 from anneal.cli._output import code, data, json_report, kernel_record, message, paged, phase_colours, scaled, table
 from anneal.errors import UserError
+from anneal.frozen import Json, frozen
 from anneal.training import suggest
 
 if TYPE_CHECKING:
-    from anneal.inspect import Firing, KernelBuffer, KernelCall, KernelText, Line, OpRules, StepGraph
+    from anneal.inspect import Firing, KernelBuffer, KernelCall, KernelText, Line, OpRules
     from anneal.rewrite import Listed
-    from anneal.uop import UOp
 
 app = flags.alone()
 
 _LINES = 8  # source lines that an error lists
 
 
-@app.command()
-def explain(
-    op: Annotated[
-        str | None,
-        flags.argument(
-            "Op of the intermediate language, such as ADD, or Tensor method.",
-            "OP",
-            autocompletion=flags.explained,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        flags.option(
-            "Print the rules that fire for an example model or ONNX file.",
-            "MODEL",
-            autocompletion=flags.traceable,
-            callback=flags.openable,
-        ),
-    ] = None,
-    step: Annotated[
-        bool, flags.switch("--step", "With --model: a whole training step instead of the forward pass.")
-    ] = False,
-    batch: flags.Batch = None,
-    limit: Annotated[int, flags.number("With --model: number of rules to print; 0: all.", 0)] = 30,
-    device: flags.PlannedFlag = None,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _Question(flags.Reporting):
+    """The flags of `anneal explain`."""
+
+    op: str | None = flags.argument(
+        "Op of the intermediate language, such as ADD, or Tensor method.", "OP", autocompletion=flags.explained
+    )
+    model: str | None = option(
+        "Print the rules that fire for an example model or ONNX file.", "MODEL", autocompletion=flags.traceable,
+        callback=flags.openable,
+    )  # fmt: skip
+    step: bool = switch("--step", "With --model: a whole training step instead of the forward pass.")
+    batch: flags.Batch = None
+    limit: int = flags.number("With --model: number of rules to print; 0: all.", 0, default=30)
+    device: flags.PlannedFlag = None
+
+
+@command(app, _Question)
+def explain(asked: _Question) -> None:
     """Print the rewrite rules of an op, or those that fire while a model is compiled: how often, in which passes, for
     which lines and modules. Without either, list the ops.
     """
-    if op is not None and model is not None:
+    if asked.op is not None and asked.model is not None:
         raise UserError("explain takes an OP, or --model MODEL: `anneal explain mul`, `anneal explain --model mlp`")
-    if model is not None:
-        _model(model, step, batch, device or "auto", limit, as_json)
-    elif step or batch is not None or device is not None:
+    if asked.model is not None:
+        _model(asked, asked.model)
+    elif asked.step or asked.batch is not None or asked.device is not None:
         raise UserError("--step, --batch and --device belong to --model")
-    elif op is not None:
-        _op(op, as_json)
+    elif asked.op is not None:
+        _op(asked.op, asked.as_json)
     else:
-        _list(as_json)
+        _list(asked.as_json)
 
 
 def _op(name: str, as_json: bool) -> None:
     """Print the rules of the op called `name`, or of the ops that the Tensor method `name` builds."""
     from anneal.inspect import ALL, example_of, nodes, op_rules, tensor_methods
 
-    methods: list[str] = []
+    methods = []
     example = None
     if name.upper() in ALL:
         found = [op_rules(name.upper())]
@@ -117,22 +109,19 @@ def _list(as_json: bool) -> None:
     data("Tensor methods: " + ", ".join(tensor_methods()))
 
 
-def _model(model: str, step: bool, batch: int | None, device: str, limit: int, as_json: bool) -> None:
+def _model(asked: _Question, model: str) -> None:
     """Print the rules that fire while `model` is built and compiled, the most frequent first."""
     from anneal.backend import planned_cost_model
     from anneal.inspect import firings, traced_model
 
+    step, device = asked.step, asked.device or "auto"
     flags.check_traceable(model, step)
-
-    def outputs() -> Iterable[UOp]:
-        return traced_model(model, batch).of(step)
-
-    found = firings(outputs, planned_cost_model(device), forward=not step)
-    if as_json:
+    found = firings(lambda: traced_model(model, asked.batch).of(step), planned_cost_model(device), forward=not step)
+    if asked.as_json:
         rules = [{**asdict(f), "passes": dict(f.passes), "modules": dict(f.modules)} for f in found]
         json_report({"model": model, "step": step, "device": device, "rules": rules})
         return
-    shown = found[:limit] if limit else found
+    shown = found[: asked.limit or None]
     for f in shown:
         _print_firing(f)
     if len(shown) < len(found):
@@ -140,19 +129,17 @@ def _model(model: str, step: bool, batch: int | None, device: str, limit: int, a
     data(f"{len(found)} rules fired {sum(f.count for f in found):,} times")
 
 
-def _print_firing(f: Firing, most: int = 4) -> None:
+def _print_firing(f: Firing) -> None:
     data(f"{f.count:>7,}  {f.rule}")
     data(f"         {f.table} at {f.place}")
-    data("         in " + _counted([(name or "building the graph", n) for name, n in f.passes], most))
-    if f.lines:
-        data("         for " + _counted([(str(line), n) for line, n in f.lines], most))
-    if f.modules:
-        data("         of " + _counted(f.modules, most))
+    for word, pairs in (("in", f.passes), ("for", f.lines), ("of", f.modules)):
+        if pairs:
+            data(f"         {word} " + _listed([f"{x or 'building the graph'} ({n:,})" for x, n in pairs], 4))
 
 
-def _counted(pairs: Iterable[tuple[str, int]], most: int) -> str:
-    each = [f"{name} ({n:,})" for name, n in pairs]
-    return ", ".join(each[:most]) + (", ..." if len(each) > most else "")
+def _listed(words: Iterable[object], most: int) -> str:
+    each = [*map(str, words)]
+    return ", ".join([*each[:most], *["..."] * (len(each) > most)])
 
 
 def _near(name: str, methods: list[str]) -> list[str]:
@@ -165,15 +152,9 @@ def _near(name: str, methods: list[str]) -> list[str]:
     return [known[n] for n in difflib.get_close_matches(name.lower(), known, n=6, cutoff=0.5)] or list(ALL)
 
 
-def _record(rule: Listed) -> dict[str, Any]:
-    return {
-        "kind": rule.kind,
-        "table": rule.table,
-        "rule": rule.text,
-        "reason": rule.comment,
-        "file": rule.file,
-        "line": rule.line,
-    }
+def _record(rule: Listed) -> Json:
+    names = {"kind": "kind", "table": "table", "rule": "text", "reason": "comment", "file": "file", "line": "line"}
+    return {name: getattr(rule, of) for name, of in names.items()}
 
 
 def _print_rules(found: OpRules, heading: bool) -> None:
@@ -200,33 +181,43 @@ def _print_rules(found: OpRules, heading: bool) -> None:
             data(f"    {r.text}   [{r.file}:{r.line}]")
 
 
-@app.command()
-def graph(
-    model: flags.Traceable,
-    batch: flags.Batch = None,
-    limit: Annotated[int, flags.number("Number of nodes to print; 0: all.", 0)] = 60,
-    until: Annotated[
-        str | None,
-        flags.option("Print the result of the compiler's passes up to PASS.", "PASS", autocompletion=flags.passes),
-    ] = None,
-    kernel: Annotated[int | None, flags.number("With --until: the passes of kernel N.", 0)] = None,
-    device: flags.PlannedFlag = None,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _GraphView(flags.Reporting):
+    """The flags of `anneal graph`."""
+
+    model: flags.Traceable
+    batch: flags.Batch = None
+    limit: int = flags.number("Number of nodes to print; 0: all.", 0, default=60)
+    until: str | None = option(
+        "Print the result of the compiler's passes up to PASS.", "PASS", autocompletion=flags.passes
+    )
+    kernel: int | None = flags.number("With --until: the passes of kernel N.", 0)
+    device: flags.PlannedFlag = None
+
+
+@command(app, _GraphView)
+def graph(view: _GraphView) -> None:
     """Print the graph of one training step: its nodes, and their number by phase and op; or the result of a pass."""
     from anneal.inspect import nodes, traced_model
 
-    if until is not None:
-        _after(model, until, kernel, batch, device or "auto", as_json)
+    if view.until is not None:
+        _after(view, view.until)
         return
-    if kernel is not None:  # the graph is the same on every device
+    if view.kernel is not None:  # the graph is the same on every device
         raise UserError("--kernel belongs to --until PASS")
-    traced = traced_model(model, batch)
-    if as_json:
-        json_report(_report(traced))
+    traced = traced_model(view.model, view.batch)
+    if view.as_json:
+        numbers = {u: i for i, u in enumerate(traced.nodes)}
+        json_report(
+            {
+                "model": traced.model, "uops_forward": traced.forward, "uops_backward": traced.backward,
+                "counts": {name: dict(sorted(c.items())) for name, c in sorted(traced.counts.items())},
+                "outputs": [numbers[u] for u in traced.outputs],
+                "nodes": [asdict(node) for node in nodes(traced.nodes)],
+            }
+        )  # fmt: skip
         return
-    shown = nodes(traced.nodes, limit)
+    shown = nodes(traced.nodes, view.limit)
     for node in shown:
         data(str(node))
     if len(shown) < len(traced.nodes):
@@ -239,135 +230,103 @@ def graph(
     data(f"{'total'.ljust(width)}  {traced.forward:7d}  {traced.backward:8d}")
 
 
-def _after(model: str, until: str, kernel: int | None, batch: int | None, device: str, as_json: bool) -> None:
-    """Print what the passes up to `until` make of a training step of `model`, or of its kernel number `kernel`."""
+def _after(view: _GraphView, until: str) -> None:
+    """Print what the passes up to `until` make of a training step of the model, or of one of its kernels."""
     from anneal.backend import planned_cost_model
     from anneal.inspect import after_pass, passes, traced_model
     from anneal.schedule import graph as sink_of
 
+    model, device, kernel, known = view.model, view.device or "auto", view.kernel, passes()
     flags.check_traceable(model)
-    known = passes()
     if until not in [p.name for p in known]:
         raise suggest("pass", until, [p.name for p in known])
-    state = after_pass(sink_of(traced_model(model, batch).outputs), planned_cost_model(device), until, kernel)
-    if as_json:
-        json_report({"model": model, "device": device, "passes": [asdict(p) for p in known], **asdict(state)})
-        return
+    state = after_pass(sink_of(traced_model(model, view.batch).outputs), planned_cost_model(device), until, kernel)
     of = f" of kernel {kernel}" if kernel is not None else ""
-    data(f"// after {state.info.name}{of}: {state.info.reason}")
-    for part in state.parts:
-        data(part.text.rstrip("\n"))
+    view.tell(
+        lambda: {"model": model, "device": device, "passes": [asdict(p) for p in known], **asdict(state)},
+        f"// after {state.info.name}{of}: {state.info.reason}", *[part.text.rstrip("\n") for part in state.parts],
+    )  # fmt: skip
 
 
-def _report(traced: StepGraph) -> dict[str, Any]:
-    from anneal.inspect import nodes
+@frozen
+class _KernelView(flags.Reporting):
+    """The flags of `anneal kernels`."""
 
-    numbers = {u: i for i, u in enumerate(traced.nodes)}
-    return {
-        "model": traced.model,
-        "uops_forward": traced.forward,
-        "uops_backward": traced.backward,
-        "counts": {name: dict(sorted(c.items())) for name, c in sorted(traced.counts.items())},
-        "outputs": [numbers[u] for u in traced.outputs],
-        "nodes": [asdict(node) for node in nodes(traced.nodes)],
-    }
+    model: flags.Traceable
+    step: flags.Step = False
+    batch: flags.Batch = None
+    time: bool = switch("--time", "Run the kernels and print their times, slowest first.")
+    device: flags.DeviceName | None = switch(
+        "--device", "Device to plan for; auto: webgpu. With --time: device to run on."
+    )
+    adapter: flags.AdapterFlag = None
+    kernel: str | None = option("Print one kernel: its buffers, cost and WGSL.", "N|NAME", "--wgsl", "--kernel")
+    whole: bool = switch("--all", "Print every kernel, in a pager on a terminal.")
+    lines: bool = switch("--lines", "With --wgsl: print the rules, source lines and modules of each line.")
+    line: str | None = option("Only kernels, or lines, that come from this source line.", "FILE:LINE")
+    trace: Path | None = option("With --time: write a trace for ui.perfetto.dev.", "FILE.json")
 
 
-@app.command()
-def kernels(
-    model: flags.Traceable,
-    step: flags.Step = False,
-    batch: flags.Batch = None,
-    time: Annotated[bool, flags.switch("--time", "Run the kernels and print their times, slowest first.")] = False,
-    device: Annotated[
-        flags.DeviceName | None,
-        flags.switch("--device", "Device to plan for; auto: webgpu. With --time: device to run on."),
-    ] = None,
-    adapter: flags.AdapterFlag = None,
-    kernel: Annotated[
-        str | None,
-        flags.option("Print one kernel: its buffers, cost and WGSL.", "N|NAME", "--wgsl", "--kernel"),
-    ] = None,
-    whole: Annotated[bool, flags.switch("--all", "Print every kernel, in a pager on a terminal.")] = False,
-    lines: Annotated[
-        bool, flags.switch("--lines", "With --wgsl: print the rules, source lines and modules of each line.")
-    ] = False,
-    line: Annotated[
-        str | None,
-        flags.option("Only kernels, or lines, that come from this source line.", "FILE:LINE"),
-    ] = None,
-    trace: Annotated[Path | None, flags.option("With --time: write a trace for ui.perfetto.dev.", "FILE.json")] = None,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@command(app, _KernelView)
+def kernels(view: _KernelView) -> None:
     """Print the fused kernels of a model as a table: cost, phase, what they compute. --wgsl prints one, --time runs
     them.
     """
-    flags.check_traceable(model, step)
-    where = None if line is None else _where(line)
-    if lines and kernel is None:
+    flags.check_traceable(view.model, view.step)
+    where = None if view.line is None else _where(view.line)
+    if view.lines and view.kernel is None:
         raise UserError("--lines shows one kernel: add --wgsl N")
-    if time and (kernel is not None or where is not None or whole):
+    if view.time and (view.kernel is not None or where is not None or view.whole):
         raise UserError("--time runs all kernels; leave --wgsl, --all and --line out")
-    if trace is not None and not time:
+    if view.trace is not None and not view.time:
         raise UserError("--trace shows times; add --time")
-    changes = flags.choose_device(device, adapter)
-    if time:
+    changes = flags.choose_device(view.device, view.adapter)
+    if view.time:
         with settings.override(**changes):
-            _time(model, step, batch, settings.current().device, trace, as_json)
+            _time(view)
         return
-    if adapter is not None:
+    if view.adapter is not None:
         from anneal.inspect import need_adapter
 
-        need_adapter(adapter)  # which is not opened: nothing runs
-    _show(model, step, batch, str(changes.get("device", "auto")), kernel, whole, lines, where, as_json)
+        need_adapter(view.adapter)  # which is not opened: nothing runs
+    _show(view, str(changes.get("device", "auto")), where)
 
 
-def _show(
-    model: str,
-    step: bool,
-    batch: int | None,
-    planned: str,
-    kernel: str | None,
-    whole: bool,
-    lines: bool,
-    where: tuple[str, int] | None,
-    as_json: bool,
-) -> None:
-    """Print a table of the kernels that come from the user's line `where`, or all of them; the one called `kernel`, or
-    all if `whole`, in full; with `lines` each of its lines with where it comes from.
+def _show(view: _KernelView, planned: str, where: tuple[str, int] | None) -> None:
+    """Print a table of the kernels that come from the user's line `where`, or all of them; the one that is named, or
+    all if they are wanted, in full; with `lines` each of its lines with where it comes from.
     """
     from anneal.backend import get_device, planned_cost_model
-    from anneal.inspect import c_target, kernel_calls, kernel_text, of_line, traced_model, wgsl_for
-    from anneal.schedule import graph as sink_of, origins, plan_for
+    from anneal.inspect import Looked, c_target, of_line, traced_model, wgsl_for
+    from anneal.schedule import graph as sink_of
 
-    traced = traced_model(model, batch)
-    told = {"model": model, "step": step, "device": planned}
-    sink, cost_model = sink_of(traced.of(step)), planned_cost_model(planned)
-    plan, _, _ = plan_for(sink, cost_model)
-    number = None if kernel is None else _number(kernel, [call.kernel.name for call in plan.calls])
-    if lines and number is not None:
-        text = kernel_text(sink, cost_model, number, c_target(planned))
+    told = {"model": view.model, "step": view.step, "device": planned}
+    sink = sink_of(traced_model(view.model, view.batch).of(view.step))
+    looked = Looked(view.model, sink, planned_cost_model(planned), target=c_target(planned))
+    kernel = view.kernel
+    number = None if kernel is None else _number(kernel, [call.kernel.name for call in looked.plan.calls])
+    if view.lines and number is not None:
+        text = looked.text(number)
         if where is not None:
             _check_line(where, [x for t in text.lines for x in t.lines], f"kernel {number}")
             text = replace(text, lines=tuple(text.of_line(*where)))
-        if as_json:
+        if view.as_json:
             json_report({**told, **asdict(text)})
         else:
             _print_lines(number, text)
         return
-    found = kernel_calls(plan, origins(sink), wgsl_for(get_device("cpu"), plan) if c_target(planned) else None)
-    looked = found if number is None else [found[number]]
+    found = looked.calls(wgsl_for(get_device("cpu"), looked.plan) if c_target(planned) else None)
+    chosen = found if number is None else [found[number]]
     if where is not None:
         of = "the plan" if number is None else f"kernel {number}"
-        _check_line(where, [x for k in looked for x in k.lines], of)
-    wanted = looked if where is None else of_line(looked, *where)
+        _check_line(where, [x for k in chosen for x in k.lines], of)
+    wanted = chosen if where is None else of_line(chosen, *where)
     shown = [(n, k) for n, k in enumerate(found) if k in wanted and number in (None, n)]
-    if as_json:
+    if view.as_json:
         json_report({**told, "kernels": [kernel_record(k) for _, k in shown]})
         return
-    if whole or kernel is not None:
-        with paged(whole):
+    if view.whole or kernel is not None:
+        with paged(view.whole):
             for n, call in shown:
                 _print(n, len(found), call)
     else:
@@ -396,7 +355,7 @@ def _check_line(where: tuple[str, int], lines: Iterable[Line], of: str) -> None:
     if any(x.line == number and x.file.endswith(file) for x in lines):
         return
     near = sorted({(not x.file.endswith(file), Path(x.file).name, x.line) for x in lines})
-    there = ", ".join(f"{name}:{line}" for _, name, line in near[:_LINES]) + (", ..." if len(near) > _LINES else "")
+    there = _listed([f"{name}:{line}" for _, name, line in near], _LINES)
     raise UserError(
         f"nothing of {of} comes from line {number} of {file}; " + (f"lines are {there}" if near else "it has no lines")
     )
@@ -423,7 +382,7 @@ def _print_lines(number: int, found: KernelText) -> None:
     data(f"// ==== kernel {number} {found.name}  {found.label}")
     said = None
     for line in found.lines:
-        origin = [x for x in (_shown(line.lines), ", ".join(line.modules[:3])) if x]
+        origin = [x for x in (_listed(line.lines, 3), ", ".join(line.modules[:3])) if x]
         if line.ops and (line.ops, origin, line.rules, line.passes) != said:
             data(f"    // {', '.join(line.ops[-3:])}: {'  '.join(origin)}")
             for rule in line.rules[:2]:
@@ -436,68 +395,39 @@ def _print_lines(number: int, found: KernelText) -> None:
         data(f"{line.number:4d} {line.text}")
 
 
-def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | None, as_json: bool) -> None:
-    """Run the kernels of `model` on a device, each timed, and print what they took, the slowest first.
-
-    `trace` is a file for a trace of it.
-    """
+def _time(view: _KernelView) -> None:
+    """Run the kernels of the model on the device, each timed, and print what they took, the slowest first."""
     from anneal.backend import get_device
-    from anneal.inspect import chrome_trace, kernel_calls, memory_plan, traced_model
+    from anneal.inspect import chrome_trace, kernel_calls, memory_plan, timed_launches, traced_model
     from anneal.runtime.profile import profile
     from anneal.schedule import graph as sink_of, origins, plan_for
     from anneal.uop.sizes import Values
 
-    if trace is not None:
-        flags.check_writable(trace)
-    opened = get_device(device)
-    traced = traced_model(model, batch, opened.name)
-    values = Values()
-    sink = sink_of(traced.of(step))
-    plan, inputs, _ = plan_for(sink, opened.cost_model, values)
-    times = profile(plan, opened, inputs, values, often=True)
-    found = [
-        {
-            **kernel_record(kernel),
-            "seconds": launch.seconds,
-            "low": launch.time.low,
-            "high": launch.time.high,
-            "share": launch.share,
-            "gflops": launch.gflops,
-            "gbs": launch.gbs,
-            "opts": launch.opts,
-        }
-        for kernel, launch in zip(
-            kernel_calls(plan, origins(sink), lambda kernel: opened.compile(kernel).source), times.launches, strict=True
-        )
-    ]
-    if trace is not None:
-        events = chrome_trace(model, found, opened.adapter or opened.name, memory_plan(plan).live)
-        flags.write_file(trace, json.dumps(events).encode())
-        message(f"wrote {trace}; open it at https://ui.perfetto.dev")
-    if not as_json:
-        message(f"{model} on {opened}")
-        table(*times.table(), words=6)
-        data(times.total())
-        for reason in times.times.reasons():
-            message(reason)
+    flags.check_writable(view.trace)
+    device, values = get_device(settings.current().device), Values()
+    sink = sink_of(traced_model(view.model, view.batch, device.name).of(view.step))
+    plan, inputs, _ = plan_for(sink, device.cost_model, values)
+    times = profile(plan, device, inputs, values, often=True)
+    report = timed_launches(plan, times.times, device, [x.opts for x in times.launches])
+    calls = kernel_calls(plan, origins(sink), lambda kernel: device.compile(kernel).source)
+    report["kernels"] = [{**kernel_record(k), **t} for k, t in zip(calls, report["kernels"], strict=True)]
+    if view.trace is not None:
+        events = chrome_trace(view.model, report["kernels"], device.adapter or device.name, memory_plan(plan).live)
+        flags.write_file(view.trace, json.dumps(events).encode())
+        message(f"wrote {view.trace}; open it at https://ui.perfetto.dev")
+    if view.as_json:
+        json_report({"model": view.model, "step": view.step, **report})
         return
-    json_report(
-        {
-            "model": model,
-            "step": step,
-            "device": opened.name,
-            "adapter": opened.adapter,
-            "seconds": times.seconds,
-            "plan_seconds": times.plan_seconds,
-            "times": times.times.summary(),
-            "kernels": found,
-        }
-    )
+    message(f"{view.model} on {device}")
+    table(*times.table(), words=6)
+    data(times.total())
+    for reason in times.times.reasons():
+        message(reason)
 
 
 def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
     """A row for each distinct kernel of a phase, in the order of their first launches, as many as a screen has."""
-    same: defaultdict[tuple[str, str], list[tuple[int, KernelCall]]] = defaultdict(list)
+    same = defaultdict(list)
     for n, k in shown:
         same[k.phase, k.name].append((n, k))
     fits = max(shutil.get_terminal_size((80, 45)).lines - 5, 10)
@@ -515,7 +445,7 @@ def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
 
 def _print(number: int, total: int, kernel: KernelCall) -> None:
     data(f"// ==== kernel {number}/{total} {kernel.name} ({kernel.phase}) " + "=" * 40)
-    data(f"// {kernel.label}" + (f"  [{_shown(kernel.lines)}]" if kernel.lines else ""))
+    data(f"// {kernel.label}" + (f"  [{_listed(kernel.lines, 3)}]" if kernel.lines else ""))
     data(f"// fused: {' + '.join(kernel.fused)}")
     for b in kernel.reads:
         _print_buffer("reads", b, f"boundary: from kernel {b.kernel}" if b.kernel is not None else "given")
@@ -525,10 +455,6 @@ def _print(number: int, total: int, kernel: KernelCall) -> None:
     data(f"// {kernel.flops:,} flops, {kernel.bytes:,} bytes")
     code(kernel.text.rstrip(), "wgsl")
     data()
-
-
-def _shown(lines: Sequence[Line], most: int = 3) -> str:
-    return ", ".join(map(str, lines[:most])) + (", ..." if len(lines) > most else "")
 
 
 def _print_buffer(word: str, b: KernelBuffer, origin: str) -> None:

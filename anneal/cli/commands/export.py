@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import nn, progress
-
-from anneal.cli._flags import (  # isort: skip
-    Json, Quiet, Sizes, Weights, alone, argument, check_script, command, number, option, switch,
-)  # fmt: skip
-from anneal.cli._output import data, json_report, message
+from anneal.cli import _flags as flags
+from anneal.cli._flags import option
+from anneal.cli._output import message
 from anneal.errors import AnnealError, SettingError, UserError
 from anneal.frozen import frozen
 from anneal.runtime import Context
@@ -27,24 +25,20 @@ from anneal.training import check_model, load_example
 if TYPE_CHECKING:
     from anneal.pages import PageRecipe
 
-app = alone()
-
+app = flags.alone()
 
 What = Annotated[
-    str,
-    argument("Example model, ONNX file, or SCRIPT.py:FUNCTION (its EXAMPLE: arguments).", "MODEL"),
+    str, flags.argument("Example model, ONNX file, or SCRIPT.py:FUNCTION (its EXAMPLE: arguments).", "MODEL")
 ]
-Train = Annotated[bool, switch("--train", "The training step too, which the page runs.")]
-Steps = Annotated[int, number("Train an example so many steps first.", 0)]
-Labels = Annotated[Path | None, option("ONNX classifier: names of its classes, one a line.", "FILE", "--labels")]
+Train = Annotated[bool, flags.switch("--train", "The training step too, which the page runs.")]
 
 
 def recipe_of(
     what: str,
     train: bool,
-    steps: int,
-    weights: Path | None,
-    sizes: Sequence[str] | None = None,
+    sizes: Sequence[str] | None,
+    steps: int = 0,
+    weights: Path | None = None,
     labels: Path | None = None,
 ) -> PageRecipe:
     """The recipe of a page. Raises UserError or DataError for a model that there is not, or flags that do not go
@@ -77,8 +71,8 @@ def of_user(what: str) -> Iterator[None]:
         ) from error
 
 
-def _refuse(what: str, **flags: Any) -> None:
-    for name, value in flags.items():
+def _refuse(what: str, **given: Any) -> None:
+    for name, value in given.items():
         if value:
             raise SettingError(
                 f"--{name.removesuffix('s') if name == 'sizes' else name} is not for {what}; leave it out"
@@ -120,7 +114,7 @@ def _of_onnx(path: str, sizes: Sequence[str] | None, labels: Path | None) -> Pag
 def _of_script(script: str, name: str, train: bool) -> PageRecipe:
     from anneal.pages import PageRecipe
 
-    check_script(script)
+    flags.check_script(script)
     try:
         found = runpy.run_path(script, run_name="anneal_export")
     except Exception as error:
@@ -146,28 +140,26 @@ class Stored(StrEnum):
 
 
 @frozen
-class ExportOptions:
+class _Order(flags.Reporting):
     """The flags of `anneal export`."""
 
     model: What
     output: Annotated[Path, option("Folder to write, or FILE.html.", "DIR", "--output", "-o")]
-    single_file: bool = switch("--single-file", "One HTML file with all in it, below 30 MB.")
+    single_file: bool = flags.switch("--single-file", "One HTML file with all in it, below 30 MB.")
     train: Train = False
     profiles: list[str] | None = option(
         "Variants for richer adapters, beside browser: desktop, m1, adreno.", "PROFILE", "--for"
     )
     store: Stored = option("Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store", default=Stored.f32)
-    steps: Steps = 0
-    weights: Weights = None
-    size: Sizes = None
-    labels: Labels = None
+    steps: int = flags.number("Train an example so many steps first.", 0, default=0)
+    weights: flags.Weights = None
+    size: flags.Sizes = None
+    labels: Path | None = option("ONNX classifier: names of its classes, one a line.")
     name: str | None = option("Title of the page.", "TEXT")
-    quiet: Quiet = False
-    as_json: Json = False
 
 
-@command(app, ExportOptions)
-def export(order: ExportOptions) -> None:
+@flags.command(app, _Order)
+def export(order: _Order) -> None:
     """Write a model as a web page that runs it in any browser."""
     from anneal.pages import DEFAULT, export as write, page_device, profile
 
@@ -181,7 +173,7 @@ def export(order: ExportOptions) -> None:
     if order.single_file != (order.output.suffix == ".html"):
         raise SettingError("--single-file writes FILE.html, and without it a folder is written; change one of the two")
     with Context(page_device()), of_user(order.model):
-        recipe = recipe_of(order.model, order.train, order.steps, order.weights, order.size, order.labels)
+        recipe = recipe_of(order.model, order.train, order.size, order.steps, order.weights, order.labels)
         made = write(
             recipe.functions,
             recipe.examples,
@@ -194,16 +186,13 @@ def export(order: ExportOptions) -> None:
             page=recipe.page,
             data=recipe.data,
         )
-    if order.as_json:
-        json_report({**asdict(made), "path": str(made.path)})
-        return
-    data(str(made))
-    if not order.single_file:
+    order.tell({**asdict(made), "path": str(made.path)}, made)
+    if not (order.single_file or order.as_json):
         message(f"open it: python -m http.server --directory {made.path}")
 
 
 @frozen
-class Question:
+class _Question(flags.Reporting):
     """The flags of `anneal fit`."""
 
     model: What
@@ -211,13 +200,11 @@ class Question:
         "Limits to look at: browser, software, desktop, m1, adreno; default: all.", "PROFILE", "--for"
     )
     train: Train = False
-    size: Sizes = None
-    quiet: Quiet = False
-    as_json: Json = False
+    size: flags.Sizes = None
 
 
-@command(app, Question)
-def fit(question: Question) -> None:
+@flags.command(app, _Question)
+def fit(question: _Question) -> None:
     """Say whether a model fits a browser's limits, and its memory. Exit code 2: no."""
     from anneal.pages import PROFILES, fit as fitted, page_device, profile
 
@@ -225,11 +212,7 @@ def fit(question: Question) -> None:
     for p in wanted:
         profile(p)
     with Context(page_device()), of_user(question.model):
-        recipe = recipe_of(question.model, question.train, 0, None, question.size)
+        recipe = recipe_of(question.model, question.train, question.size)
         found = [fitted(recipe.functions, recipe.examples, p, recipe.train) for p in wanted]
-    if question.as_json:
-        json_report({"fits": [asdict(f) for f in found]})
-    else:
-        for f in found:
-            data(str(f))
+    question.tell({"fits": [asdict(f) for f in found]}, *found)
     raise typer.Exit(UserError.exit_code if any(f.why for f in found) else 0)

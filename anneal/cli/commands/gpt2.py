@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anneal import progress, settings
 from anneal.cli import _flags as flags, _output as out
+from anneal.cli._flags import option, switch
 from anneal.errors import DataError, UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.training import load_module
 
 if TYPE_CHECKING:
@@ -40,25 +40,23 @@ def _group() -> None:
 
 
 @frozen
-class _Options:
+class _Options(flags.Reporting):
     """The flags of `anneal gpt2 sample`."""
 
     prompt: flags.Prompt
     max_tokens: int = flags.number("Maximum number of new tokens.", default=100)
-    greedy: bool = flags.switch("--greedy", "Take the most probable token at each step.")
+    greedy: bool = switch("--greedy", "Take the most probable token at each step.")
     temperature: flags.Temperature = 1.0
     top_k: int = flags.number("Sample from the N most probable tokens; 0: from all.", 0, default=40)
     seed: int = flags.seed("the sampling", default=0)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
-    model_dir: Path | None = flags.option(
+    model_dir: Path | None = option(
         "Directory of another checkpoint in Hugging Face's layout (model.safetensors).", "DIR"
     )
-    plain: bool = flags.switch("--plain", "Print no escape codes, even on a terminal.")
-    stream: bool = flags.switch("--stream", "Print a line of JSON per token, with its probability.")
+    plain: bool = switch("--plain", "Print no escape codes, even on a terminal.")
+    stream: bool = switch("--stream", "Print a line of JSON per token, with its probability.")
     record: flags.Record = None
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
 @dataclass(slots=True)
@@ -94,7 +92,7 @@ def sample(options: _Options) -> int:
 
     from anneal.runtime import compile_seconds
 
-    run = _Run(time.perf_counter(), compile_seconds())
+    run = _Run(perf_counter(), compile_seconds())
     flags.check_recording(options.record)
     with flags.on_device(options.device, options.adapter):
         from anneal.backend import get_device
@@ -103,8 +101,7 @@ def sample(options: _Options) -> int:
         with ThreadPoolExecutor(1, "anneal-device") as beside:
             opening = beside.submit(get_device, settings.current().device)
             folder, words = places(options.model_dir)
-            gpt2 = load_module("gpt2")
-            tokenizer = gpt2.Tokenizer.read(*[words / name for name in VOCABULARY])
+            gpt2, tokenizer = load_module("gpt2"), _tokenizer(words)
             given = tokenizer.encode(options.prompt) or [tokenizer.end_of_text]
             device = opening.result()
         with settings.override(device=device.name):
@@ -113,7 +110,7 @@ def sample(options: _Options) -> int:
             sampling = gpt2.Sampling(options.greedy, options.temperature, options.top_k, options.seed)
             known = _known(tokenizer, model, words)
             decoder = gpt2.Decoder(model, sampling, known, min(WATCHED, known) if options.stream else 0)
-            run.load = time.perf_counter() - run.begun - (compile_seconds() - run.compiled)
+            run.load = perf_counter() - run.begun - (compile_seconds() - run.compiled)
             if len(given) > decoder.length:
                 raise UserError(
                     f"the prompt has {len(given)} tokens, and this model's context {decoder.length}; shorten the prompt"
@@ -145,7 +142,7 @@ def places(folder: Path | None, weights: bool = True) -> tuple[Path, Path]:
         found = _fetched((WEIGHTS, *VOCABULARY) if weights else VOCABULARY)
         return found, found
     as_hugging_face = f"a folder with {WEIGHTS}, as Hugging Face lays it out"
-    if not os.path.isdir(folder):
+    if not folder.is_dir():
         raise DataError(f"--model-dir {folder} is no folder; it is {as_hugging_face}")
     if weights and not (folder / WEIGHTS).is_file():
         raise DataError(f"{folder} has no {WEIGHTS}; --model-dir is {as_hugging_face}")
@@ -156,6 +153,10 @@ def places(folder: Path | None, weights: bool = True) -> tuple[Path, Path]:
     return folder, _fetched(VOCABULARY) if missing else folder
 
 
+def _tokenizer(folder: Path) -> Any:
+    return load_module("gpt2").Tokenizer.read(*[folder / name for name in VOCABULARY])
+
+
 def training_places(model: str, folder: Path | None, scratch: bool) -> dict[str, Path | None]:
     """The folders that the training of GPT-2 reads; none for another model."""
     if model != "gpt2":
@@ -164,7 +165,7 @@ def training_places(model: str, folder: Path | None, scratch: bool) -> dict[str,
     return {"words": words, "start": None if scratch else start}
 
 
-def _fetched(names: tuple[str, ...]) -> Path:
+def _fetched(names: Texts) -> Path:
     """The folder of GPT-2's own files, after a line about each."""
     from anneal.assets import ASSETS, fetch, verify
 
@@ -215,11 +216,11 @@ def _speak(
 
     device, stream = get_device(default_device()), tokenizer.stream()
     show(out.readable(options.prompt))
-    before, begun = compile_seconds(), time.perf_counter()
+    before, begun = compile_seconds(), perf_counter()
     most = min(options.max_tokens, decoder.room(len(given)))
     run.stop = "max-tokens" if most == options.max_tokens else "context"
     for token in progress.told(decoder.generate(given, most, tokenizer.end_of_text), "writing", most):
-        last, run.end = run.end or begun, time.perf_counter()
+        last, run.end = run.end or begun, perf_counter()
         run.tokens.append(token)
         if len(run.tokens) == 1:
             run.first = run.end - run.begun
@@ -260,11 +261,11 @@ def _announce(options: _Options, device: Any) -> None:
     if options.stream:
         prompt = out.readable(options.prompt)
         out.json_line(event="prompt", prompt=prompt, device=device.name, adapter=device.adapter)
+    if options.as_json or options.stream:
+        return
     top_k = options.top_k or "all"
     mode = "greedy" if options.greedy else f"sampling, seed {options.seed}"
     facts = f"max-tokens: {options.max_tokens} · temperature: {options.temperature:.2f} · top-k: {top_k}"
-    if options.as_json or options.stream:
-        return
     out.message(f"device: {device}")
     out.message(f"prompt: {out.harmless(out.readable(options.prompt))}")
     out.message(f"mode: {mode} · {facts}")
@@ -300,7 +301,7 @@ def _close(run: _Run, decoder: Any) -> None:
 
 def _report(
     options: _Options, run: _Run, given: list[int], device: Any, decoder: Any, plans: dict[str, set[Any]]
-) -> dict[str, Any]:
+) -> Json:
     return {
         "prompt": out.readable(options.prompt),
         "prompt_tokens": given,
@@ -312,11 +313,9 @@ def _report(
         "parameters": decoder.model.num_parameters(),
         "context": decoder.length,
         "seconds": {
-            "load": round(run.load, 4),
-            "compile": round(run.compile, 4),
-            "prefill": round(run.prefill, 4),
+            **{name: round(getattr(run, name), 4) for name in ("load", "compile", "prefill")},
             "first_token": round(run.first, 4),
-            "per_token": None if run.per_token is None else round(run.per_token, 7),
+            "per_token": run.per_token and round(run.per_token, 7),
         },
         "plans": {phase: len(found) for phase, found in plans.items()},
         "memory": {"host_peak_bytes": _peak(), "device_bytes": device.held(), "grown_while_decoding": run.grown},
@@ -333,24 +332,25 @@ def _peak() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-@tokens.command("tokenize")
-def tokenize(
-    text: Annotated[Path, flags.argument("A text, UTF-8.", "FILE", callback=flags.openable)],
-    output: Annotated[Path | None, flags.option("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
-    model_dir: Annotated[Path | None, flags.option("Directory of another vocabulary.", "DIR")] = None,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _Text(flags.Reporting):
+    """The flags of `anneal data tokenize`."""
+
+    text: Annotated[Path, flags.argument("A text, UTF-8.", "FILE", callback=flags.openable)]
+    output: Path | None = option("Where to write; .npy: as NumPy's; default: FILE.bin.")
+    model_dir: Path | None = option("Directory of another vocabulary.", "DIR")
+
+
+@flags.command(tokens, _Text)
+def tokenize(asked: _Text) -> None:
     """Write a text as GPT-2's tokens, in llm.c's layout, for gpt2 to train on."""
     from anneal.training import write_tokens
 
-    place = text.with_name(f"{text.name}.bin") if output is None else output
+    text = asked.text
+    place = asked.output or text.with_name(f"{text.name}.bin")
     flags.check_writable(place)
-    _, words = places(model_dir, weights=False)
+    _, words = places(asked.model_dir, weights=False)
     with progress.work("encoding the text"):
-        tokens = load_module("gpt2").Tokenizer.read(*[words / name for name in VOCABULARY]).encode(text.read_bytes())
+        tokens = _tokenizer(words).encode(text.read_bytes())
     write_tokens(place, tokens)
-    if as_json:
-        out.json_report({"file": str(place), "tokens": len(tokens)})
-    else:
-        out.data(f"{place}: {len(tokens):,} tokens")
+    asked.tell({"file": str(place), "tokens": len(tokens)}, f"{place}: {len(tokens):,} tokens")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from anneal import settings
 from anneal.cli import _flags as flags
+from anneal.cli._flags import command, option
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import AnnealError, DataError, OnnxError, SettingError, UserError
-from anneal.files import opened
-from anneal.frozen import frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.training import Trainable, check_model, load_example
 
 if TYPE_CHECKING:
@@ -30,26 +30,28 @@ _BATCH = 4  # of the example that a model for any batch is traced with
 _MOST = 1 << 15  # examples of a batch
 
 OnnxFile = Annotated[Path, flags.argument("ONNX model.", "FILE.onnx", callback=flags.openable)]
-InputSeed = Annotated[int, flags.seed("inputs")]
 
 
-@app.command("info")
-def info(
-    file: OnnxFile,
-    size: flags.Sizes = None,
-    device: Annotated[
-        flags.DeviceName, flags.switch("--device", "Device to plan for; none is opened.")
-    ] = flags.DeviceName.cpu,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _Question(flags.Reporting):
+    """The flags of `anneal onnx info`."""
+
+    file: OnnxFile
+    size: flags.Sizes = None
+    device: flags.DeviceName = flags.switch(
+        "--device", "Device to plan for; none is opened.", default=flags.DeviceName.cpu
+    )
+
+
+@command(app, _Question)
+def info(asked: _Question) -> None:
     """Print inputs, outputs, operators, cost, and what is not supported. Exit code 4: something is not."""
     from anneal.onnx import load
 
-    model = load(file, "cpu", structure_only=True)
+    model = load(asked.file, "cpu", structure_only=True)
     found = model.describe()
-    cost = "it cannot be run" if found.gaps else _cost(file, model, size, device)
-    if as_json:
+    cost = "it cannot be run" if found.gaps else _cost(asked, model)
+    if asked.as_json:
         known = isinstance(cost, dict)
         json_report({**asdict(found), "cost": cost if known else None, "cost_unknown": None if known else cost})
     else:
@@ -57,7 +59,7 @@ def info(
     raise typer.Exit(OnnxError.exit_code if found.gaps else 0)
 
 
-def _print(found: Description, cost: dict[str, Any] | str) -> None:
+def _print(found: Description, cost: Json | str) -> None:
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets)
     data(f"{found.name or 'a graph without a name'}, by {found.producer or 'an unknown program'}")
     data(f"ir_version {found.ir_version}, opsets {opsets or 'none'}")
@@ -83,93 +85,88 @@ def _print(found: Description, cost: dict[str, Any] | str) -> None:
         data("no gaps: every node can be run")
 
 
-def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str) -> dict[str, Any] | str:
+def _cost(asked: _Question, model: OnnxModel) -> Json | str:
     """The cost of a run, or why it is not known: a size is open, or weights are missing."""
     from anneal.backend import planned_cost_model
-    from anneal.inspect import kernel_calls
+    from anneal.codegen import kernel_info
     from anneal.onnx import load
-    from anneal.schedule import graph, origins, plan_for
+    from anneal.schedule import graph, plan_for
     from anneal.tensor import Tensor, tree_leaves
 
-    known = _sizes(sizes)
+    known = _sizes(asked.size)
     if shapeless := [v.name for v in model.inputs if v.shape is None and v.kind == "tensor"]:
         return f"the file says no shape of {', '.join(shapeless)}"
     if unknown := [size for v in model.inputs for size in _open_sizes(v) if not known.keys() & set(size)]:
         return f"give {' '.join(dict.fromkeys(f'--size {size[0]}=N' for size in unknown))}"
     try:
-        whole = load(file, "cpu")
-        results = whole.trace(feeds_of(whole, None, sizes, 0))
+        whole = load(asked.file, "cpu")
+        results = whole.trace(feeds_of(whole, None, asked.size, 0))
     except (OnnxError, UserError) as e:
         return str(e).splitlines()[0]
     outputs = [t.uop for t in tree_leaves(results) if isinstance(t, Tensor)]
     if not outputs:
         return "no device computes its outputs"
-    sink = graph(outputs)
-    plan, _, _ = plan_for(sink, planned_cost_model(device))
-    calls = kernel_calls(plan, origins(sink), lambda _: "")  # nobody reads the kernels' text
-    return {
-        "device": device,
-        "kernels": len(calls),
-        "flops": sum(k.flops for k in calls),
-        "bytes": sum(k.bytes for k in calls),
-    }
+    calls = plan_for(graph(outputs), planned_cost_model(asked.device))[0].calls
+    costs = [kernel_info(call.kernel.sink) for call in calls]
+    nbytes = sum(k.bytes_read + k.bytes_written for k in costs)
+    return {"device": asked.device, "kernels": len(calls), "flops": sum(k.flops for k in costs), "bytes": nbytes}
 
 
-def _open_sizes(info: ValueInfo) -> list[tuple[str, ...]]:
+def _open_sizes(info: ValueInfo) -> list[Texts]:
     """The sizes of an input that a file leaves open, each by the names that --size knows it by."""
     names = [(d, f"{info.name}.{i}") for i, d in enumerate(info.shape or ()) if not isinstance(d, int)]
     return [tuple(n for n in both if n) for both in names]
 
 
-@app.command("run")
-def run(
-    file: OnnxFile,
-    input: flags.Inputs = None,
-    size: flags.Sizes = None,
-    shape: Annotated[
-        list[str] | None,
-        flags.option("Bounds of a symbolic size, for one plan that serves all; or NAME=N.", "NAME=LOW:HIGH"),
-    ] = None,
-    output: Annotated[Path | None, flags.option("Write the outputs to this file, by name.", "FILE.npz")] = None,
-    timed: Annotated[bool, flags.switch("--time", "Run repeatedly and print the time of a run.")] = False,
-    seed: InputSeed = 0,
-    device: flags.DeviceFlag = None,
-    adapter: flags.AdapterFlag = None,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _Run(flags.Reporting, flags.OnDevice):
+    """The flags of `anneal onnx run`."""
+
+    file: OnnxFile
+    input: flags.Inputs = None
+    size: flags.Sizes = None
+    shape: list[str] | None = option(
+        "Bounds of a symbolic size, for one plan that serves all; or NAME=N.", "NAME=LOW:HIGH"
+    )
+    output: Path | None = option("Write the outputs to this file, by name.", "FILE.npz")
+    timed: bool = flags.switch("--time", "Run repeatedly and print the time of a run.")
+    seed: int = flags.seed("inputs", default=0)
+
+
+@command(app, _Run)
+def run(asked: _Run) -> None:
     """Run a model and print its outputs: dtype, shape, the first values."""
     from anneal.onnx import load
 
-    with flags.on_device(device, adapter):
-        if output is not None:
-            flags.check_writable(output)
-        model = load(file, None, shapes=_bounds(shape))
-        feeds = feeds_of(model, input, size, seed)
-        begun = time.perf_counter()
+    output = asked.output
+    with flags.on_device(asked.device, asked.adapter):
+        flags.check_writable(output)
+        model = load(asked.file, None, shapes=_bounds(asked.shape))
+        feeds = feeds_of(model, asked.input, asked.size, asked.seed)
+        begun = perf_counter()
         results = _arrays(model.run(feeds))
-        first = time.perf_counter() - begun
-        report: dict[str, Any] = {
+        first = perf_counter() - begun
+        report: Json = {
             "device": model.device,
             "seconds": first,
             "outputs": {name: _told(value) for name, value in results.items()},
             "host_steps": [asdict(s) for s in model.host_steps],
             "sizes": [asdict(s) for s in model.sizes],
         }
-        if timed:
+        if asked.timed:
             report["times"] = _times(model, feeds)
         if output is not None:
             _write(output, results)
-        if as_json:
+        if asked.as_json:
             json_report(report)
             return
         for name, value in report["outputs"].items():
             data(f"{name}: {value}")
         for step in model.host_steps:
             message(f"on the host: {step.node}: {step.reason}")
-        for use in model.sizes if shape else ():
+        for use in model.sizes if asked.shape else ():
             message(str(use))
-        if timed:
+        if asked.timed:
             times = report["times"]
             message(
                 f"first run {first * 1e3:.1f} ms; then {times['median'] * 1e3:.3f} ms, the median of {times['runs']}, "
@@ -179,57 +176,58 @@ def run(
             message(f"wrote {output}")
 
 
-def _times(model: OnnxModel, feeds: dict[str, Any]) -> dict[str, Any]:
+def _times(model: OnnxModel, feeds: Json) -> Json:
     """The seconds of runs, host array to host array, after the first ones."""
     import numpy as np
 
-    taken: list[float] = []
-    begun = time.perf_counter()
+    taken = []
+    begun = perf_counter()
     for n in range(1000):
-        before = time.perf_counter()
+        before = perf_counter()
         _arrays(model.run(feeds))
         if n >= 2:  # the ones before are captured
-            taken.append(time.perf_counter() - before)
-        if len(taken) >= 5 and time.perf_counter() - begun > 2:
+            taken.append(perf_counter() - before)
+        if len(taken) >= 5 and perf_counter() - begun > 2:
             break
     return {"median": float(np.median(taken)), "least": min(taken), "runs": len(taken)}
 
 
-@app.command("check")
-def check(
-    file: OnnxFile,
-    input: flags.Inputs = None,
-    size: flags.Sizes = None,
-    tolerance: Annotated[
-        float,
-        flags.option("Largest difference allowed, relative to the reference's largest value.", "X", min=0),
-    ] = 1e-3,
-    seed: InputSeed = 0,
-    device: flags.DeviceFlag = None,
-    adapter: flags.AdapterFlag = None,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _Comparison(flags.Reporting, flags.OnDevice):
+    """The flags of `anneal onnx check`."""
+
+    file: OnnxFile
+    input: flags.Inputs = None
+    size: flags.Sizes = None
+    tolerance: float = option(
+        "Largest difference allowed, relative to the reference's largest value.", "X", min=0, default=1e-3
+    )
+    seed: int = flags.seed("inputs", default=0)
+
+
+@command(app, _Comparison)
+def check(asked: _Comparison) -> None:
     """Compare every node's value with onnxruntime's, or with the onnx package's reference. Exit code 1: one
     differs.
     """
     from anneal.onnx import check as compare, load
 
-    with flags.on_device(device, adapter):
-        model = load(file, None, structure_only=True)
-        found = compare(file, feeds_of(model, input, size, seed), None, tolerance=tolerance)
-    if as_json:
-        json_report(asdict(found))
-    else:
-        data(f"{found.values} values compared with {found.reference}, {found.missing} that it does not tell")
-        data(f"largest difference {found.worst:.2e} of the largest value")
+    with flags.on_device(asked.device, asked.adapter):
+        model = load(asked.file, None, structure_only=True)
+        feeds = feeds_of(model, asked.input, asked.size, asked.seed)
+        found = compare(asked.file, feeds, None, tolerance=asked.tolerance)
+    asked.tell(
+        asdict(found),
+        f"{found.values} values compared with {found.reference}, {found.missing} that it does not tell",
+        f"largest difference {found.worst:.2e} of the largest value",
+    )
     if found.first:
         raise AnnealError(f"the first that differs: {found.first}")
-    if not as_json:
+    if not asked.as_json:
         data("no node differs")
 
 
-def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str] | None, seed: int) -> dict[str, Any]:
+def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str] | None, seed: int) -> Json:
     """The inputs that a command line names, as NAME=FILE.npy or NAME=random; random ones where it names none."""
     import numpy as np
 
@@ -272,9 +270,9 @@ def _sizes(texts: Sequence[str] | None) -> dict[str, int]:
     return out
 
 
-def _bounds(texts: Sequence[str] | None) -> dict[str, Any]:
+def _bounds(texts: Sequence[str] | None) -> Json:
     """Bounds as `load` takes them."""
-    out: dict[str, Any] = {}
+    out = {}
     for text in texts or ():
         name, _, what = text.rpartition("=")
         ends = what.split(":")
@@ -293,15 +291,15 @@ def _read(file: str) -> Any:
     import numpy as np
 
     try:
-        with opened(file) as f:
+        with flags.reading(file) as f:
             return np.load(f, allow_pickle=False)
-    except OSError as e:
-        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
+    except DataError:
+        raise
     except (ValueError, EOFError) as e:
         raise DataError(f"{file}: is no .npy file of numbers: {e}") from None
 
 
-def _arrays(values: dict[str, Any]) -> Any:
+def _arrays(values: Json) -> Any:
     from anneal.tensor import Tensor, tree_map
 
     return tree_map(lambda v: v.numpy() if isinstance(v, Tensor) else v, values)
@@ -314,10 +312,10 @@ def _told(value: Any) -> str:
         return f"a sequence of {len(value)}: {', '.join(_told(v) for v in value[:4])}"
     some = value.ravel()[:4].tolist()
     shown = ", ".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in some)
-    return f"{value.dtype}{list(value.shape)}  {shown}{', ...' if value.size > 4 else ''}"
+    return f"{value.dtype}{list(value.shape)}  {shown}{', ...' * (value.size > 4)}"
 
 
-def _write(file: Path, results: dict[str, Any]) -> None:
+def _write(file: Path, results: Json) -> None:
     import numpy as np
 
     arrays = {}
@@ -333,22 +331,20 @@ def _write(file: Path, results: dict[str, Any]) -> None:
 
 
 @frozen
-class OnnxExportOptions:
+class _Export(flags.Reporting):
     """The flags of `anneal onnx export`."""
 
     model: flags.Model
-    output: Annotated[Path, flags.option("File to write.", "FILE.onnx", "--output", "-o")]
+    output: Annotated[Path, option("File to write.", "FILE.onnx", "--output", "-o")]
     batch: int | None = flags.number("Fixed batch size; default: any.", most=flags.MOST_AT_ONCE)
     opset: int = flags.number("Opset version of the operators.", 17, 23, default=20)
     weights: flags.Weights = None
-    model_dir: Path | None = flags.option("gpt2: directory of another checkpoint.", "DIR")
+    model_dir: Path | None = option("gpt2: directory of another checkpoint.", "DIR")
     scratch: flags.Scratch = False
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
-@flags.command(app, OnnxExportOptions, "export")
-def export_model(order: OnnxExportOptions) -> None:
+@command(app, _Export, "export")
+def export_model(order: _Export) -> None:
     """Export an example model, in evaluation mode, as an ONNX file."""
     from anneal.onnx import export
     from anneal.tensor.io import safe_load
@@ -370,10 +366,7 @@ def export_model(order: OnnxExportOptions) -> None:
         if order.weights is not None:
             training.model.load_state_dict(safe_load(order.weights))
         made = export(training.model.eval(), arguments, order.output, opset=order.opset)
-    if order.as_json:
-        json_report({**asdict(made), "path": str(made.path), "data": None if made.data is None else str(made.data)})
-    else:
-        data(str(made))
+    order.tell({**asdict(made), "path": str(made.path), "data": made.data and str(made.data)}, made)
 
 
 def example_arguments(training: Trainable, any_batch: bool) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anneal.cli import _flags as flags
-from anneal.cli._output import data, is_quiet, json_line, json_report, message
+from anneal.cli._output import data, json_line, message
 from anneal.cli.commands import COMMANDS
 from anneal.errors import UserError
 from anneal.frozen import frozen
@@ -34,8 +34,8 @@ SAVE_S = 1.0  # a recording that is watched meanwhile is at most so old when a p
 
 
 @frozen
-class _Task:
-    """The flags of the command."""
+class _Task(flags.Reporting, flags.OnDevice):
+    """The flags of `anneal record`."""
 
     context: typer.Context
     script: flags.Script
@@ -46,10 +46,6 @@ class _Task:
     trace: flags.Trace = None
     plans: int = flags.number("Number of plans to keep; further ones are counted.", most=4096, default=64)
     no_times: bool = flags.switch("--no-times", "Do not time kernels.")
-    device: flags.DeviceFlag = None
-    adapter: flags.AdapterFlag = None
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
 @flags.command(app, _Task, context_settings={"ignore_unknown_options": True})
@@ -65,9 +61,7 @@ def record(task: _Task) -> None:
         raise UserError(f"-o writes a .zip not {task.output.name}")
     if task.trace is not None and task.no_times:
         raise UserError("--trace shows times; leave --no-times out")
-    for place in (task.output, task.trace):
-        if place is not None:
-            flags.check_writable(place)
+    flags.check_writable(task.output, task.trace)
     saved, out = 0.0, sys.stdout
 
     def told(plan: RecordedPlan) -> None:
@@ -80,7 +74,7 @@ def record(task: _Task) -> None:
             state.save(task.output)
             saved = time.monotonic() + 9 * (time.monotonic() - begun)  # a tenth of the time at most
 
-    failed: UserError | None = None
+    failed = None
     name, times = Path(task.script).name, not task.no_times
     with flags.on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
         try:
@@ -94,7 +88,7 @@ def record(task: _Task) -> None:
 
 
 def _tell(task: _Task, state: PlanRecording) -> None:
-    from anneal.inspect import chrome_trace
+    from anneal.inspect import plan_trace
 
     if task.output is not None:
         state.save(task.output)
@@ -103,10 +97,7 @@ def _tell(task: _Task, state: PlanRecording) -> None:
         for plan in state.plans:
             answer = plan.answer("kernels")
             if answer["times"] is not None:
-                launches = [{**k, **t} for k, t in zip(answer["kernels"], answer["times"]["kernels"], strict=True)]
-                found = chrome_trace(
-                    f"{state.name} plan {plan.number}", launches, plan.device, answer["memory"]["live"]
-                )
+                found = plan_trace(f"{state.name} plan {plan.number}", answer)
                 events += [{**e, "pid": plan.number + 1} for e in found["traceEvents"]]
         flags.write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
     if task.as_json:
@@ -131,8 +122,8 @@ def _tell(task: _Task, state: PlanRecording) -> None:
 
 
 @frozen
-class _Options:
-    """The flags of the command."""
+class _Options(flags.Reporting):
+    """The flags of `anneal launch`."""
 
     program: Annotated[
         list[str],
@@ -140,8 +131,6 @@ class _Options:
     ]
     ranks: int = flags.option("Number of processes.", "N", "-n", "--ranks", min=1, max=1 << 16, default=2)
     dry: bool = flags.switch("--dry-run", "Print the call of mpirun, and stop.")
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
 @flags.command(app, _Options, context_settings={"allow_interspersed_args": False})
@@ -157,9 +146,9 @@ def launch(options: _Options) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     call = call_of(program, is_open_mpi, options.ranks, cores, options.program)
     if options.dry:
-        json_report({"call": call}) if options.as_json else data(" ".join(call))
+        options.tell({"call": call}, " ".join(call))
         return 0
-    if not is_quiet():
+    if not options.quiet:
         more = f", more than the {cores} cores here" if options.ranks > cores else ""
         message(f"anneal: {options.ranks} processes{more}: {' '.join(call[: call.index(sys.executable)])}")
     sys.stdout.flush()

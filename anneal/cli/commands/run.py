@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import codecs
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-from anneal import progress, settings
+from anneal import progress
 from anneal.cli import _flags as flags, _output as out
+from anneal.cli._flags import command, number, option
 from anneal.cli._reporters import picture_kept
 from anneal.errors import UserError
-from anneal.frozen import frozen
+from anneal.frozen import Json, frozen
 from anneal.training import SPEAKING, load_example, load_module, suggest
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ WATCHED = 8  # tokens whose chances --stream tells
 
 
 @frozen
-class Story:
+class Story(flags.Reporting, flags.OnDevice):
     """The flags of `anneal run llama2c`."""
 
     model: Annotated[
@@ -33,22 +34,16 @@ class Story:
         flags.argument("Checkpoint in llama2.c's first format.", "MODEL.bin", callback=flags.openable),
     ]
     prompt: flags.Prompt = ""
-    tokenizer: Path | None = flags.option(
-        "Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable
-    )
-    max_tokens: int | None = flags.number("Maximum number of tokens, with the prompt's; default: the context length.")
-    temperature: float = flags.option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0, default=1.0)
-    top_p: float = flags.option(
+    tokenizer: Path | None = option("Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable)
+    max_tokens: int | None = number("Maximum number of tokens, with the prompt's; default: the context length.")
+    temperature: float = option("Sampling temperature; lower is less random, 0: greedy.", "X", min=0, default=1.0)
+    top_p: float = option(
         "Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.", "X", default=0.9
     )
     seed: int = flags.seed("the sampling", default=1)
-    device: flags.DeviceFlag = None
-    adapter: flags.AdapterFlag = None
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
-@flags.command(app, Story)
+@command(app, Story)
 def llama2c(story: Story) -> int:
     """Generate a story with a llama2.c checkpoint. Ctrl-C stops and keeps the text so far."""
     example = load_module("llama2c")
@@ -70,7 +65,7 @@ def llama2c(story: Story) -> int:
                 f"{c.max_seq_len}, {model.num_parameters():,} parameters, on {device.name}"
             )
         decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several tokens
-        tokens: list[int] = []
+        tokens = []
         text, flow = "", out.Flow()
 
         def say(piece: str) -> None:
@@ -79,18 +74,18 @@ def llama2c(story: Story) -> int:
             if piece and not story.as_json:
                 flow.add(out.harmless(piece))
 
-        begun = ready = time.perf_counter()
+        begun = ready = perf_counter()
         with out.interrupts("this token") as stopping:
             for token in progress.told(example.Story(model).tell(given, most, sampling), "writing", most):
                 tokens.append(token)
                 say(decoder.decode(words.piece(token, tokens[-2] if len(tokens) > 1 else given[0])))
                 if len(tokens) == 3:  # the first steps compile and capture
-                    ready = time.perf_counter()
+                    ready = perf_counter()
                 if stopping:
                     break
         stopped = bool(stopping)
         say(decoder.decode(b"", final=True))
-    seconds = time.perf_counter() - (ready if len(tokens) > 3 else begun)
+    seconds = perf_counter() - (ready if len(tokens) > 3 else begun)
     rate = (len(tokens) - 3 if len(tokens) > 3 else len(tokens)) / seconds
     if story.as_json:
         out.json_report(
@@ -105,23 +100,21 @@ def llama2c(story: Story) -> int:
 
 
 @frozen
-class _Options:
+class _Options(flags.Reporting):
     """The flags of `anneal run text`."""
 
     model: Annotated[str, flags.argument(f"Text model: {', '.join(SPEAKING)}.", "MODEL")]
     prompt: flags.Prompt = ""
     weights: flags.Weights = None
-    max_tokens: int = flags.number("Number of new characters.", default=200)
+    max_tokens: int = number("Number of new characters.", default=200)
     temperature: flags.Temperature = 1.0
-    top_k: int = flags.number("Sample from the N most probable; 0: from all.", 0, default=0)
+    top_k: int = number("Sample from the N most probable; 0: from all.", 0, default=0)
     greedy: bool = flags.switch("--greedy", "Take the most probable character at each step.")
     seed: int = flags.seed("the sampling", default=0)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     record: flags.Record = None
     stream: bool = flags.switch("--stream", "Print a line of JSON per character, with its probability.")
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
 
 
 @dataclass(slots=True)
@@ -156,7 +149,7 @@ class CharacterModel:
         return "\n" if token == self.end else self.characters[token]
 
 
-@flags.command(app, _Options, "text")
+@command(app, _Options, "text")
 def speak(options: _Options) -> int:
     """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     if options.model not in SPEAKING:
@@ -194,13 +187,13 @@ def _reader(options: _Options) -> CharacterModel:
     return reader
 
 
-def _said(options: _Options, reader: CharacterModel) -> Iterator[dict[str, Any]]:
+def _said(options: _Options, reader: CharacterModel) -> Iterator[Json]:
     """The characters that are said, each with its chance, and what else was likely, with theirs."""
     import numpy as np
 
     rng = np.random.default_rng(options.seed)
     for _ in range(options.max_tokens):
-        begun = time.perf_counter()
+        begun = perf_counter()
         scaled = reader.logits().astype(np.float64) / options.temperature
         chances = np.exp(scaled - scaled.max())
         chances /= chances.sum()
@@ -213,13 +206,13 @@ def _said(options: _Options, reader: CharacterModel) -> Iterator[dict[str, Any]]
         likely = [
             {"id": n, "text": reader.characters[n], "chance": float(chances[n])} for n in map(int, order[:WATCHED])
         ]
-        ms = round((time.perf_counter() - begun) * 1e3, 3)
+        ms = round((perf_counter() - begun) * 1e3, 3)
         yield {"id": token, "text": reader.take(token), "chance": float(chances[token]), "ms": ms, "likely": likely}
 
 
 def _tell(options: _Options, reader: CharacterModel) -> int:
-    said: list[str] = []
-    plan: int | None = None
+    said = []
+    plan = None
     if not (options.stream or options.as_json):
         out.data(out.harmless(options.prompt), end="")
     with flags.recorded(options.record, options.model) as recorded, out.interrupts("this character") as stopping:
@@ -245,39 +238,38 @@ def _tell(options: _Options, reader: CharacterModel) -> int:
     return out.STOPPED if stopped else 0
 
 
-@app.command("resnet9")
-def resnet9(
-    weights: Annotated[
-        Path | None,
-        flags.option("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=flags.openable),
-    ] = None,
-    count: Annotated[int, flags.number("Number of test pictures to classify.", most=10_000)] = 256,
-    seed: Annotated[int, flags.seed("shapes, and of weights if none are given")] = 1,
-    picture: Annotated[Path | None, flags.option("Write the pictures to this file.", "FILE.png")] = None,
-    device: flags.DeviceFlag = None,
-    adapter: flags.AdapterFlag = None,
-    download: flags.Download = False,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+@frozen
+class _Pictures(flags.Reporting):
+    """The flags of `anneal run resnet9`."""
+
+    weights: Path | None = option(
+        "Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=flags.openable
+    )
+    count: int = number("Number of test pictures to classify.", most=10_000, default=256)
+    seed: int = flags.seed("shapes, and of weights if none are given", default=1)
+    picture: Path | None = option("Write the pictures to this file.", "FILE.png")
+    device: flags.DeviceFlag = None
+    adapter: flags.AdapterFlag = None
+    download: flags.Download = False
+
+
+@command(app, _Pictures)
+def resnet9(asked: _Pictures) -> None:
     """Classify test pictures of CIFAR-10, or generated shapes without it."""
-    from anneal.backend import get_device
     from anneal.training import downloads, png
 
-    if picture is not None:
-        flags.check_writable(picture)
-    with flags.on_device(device, adapter):
+    weights, picture = asked.weights, asked.picture
+    flags.check_writable(picture)
+    with flags.opened(asked.device, asked.adapter) as device:
         example = load_module("resnet9")
         if weights is not None:
             example.trained(weights)  # before anything that takes long
-        may = flags.may_download(example, download)
-        name = get_device(settings.current().device).name
-        with settings.override(device=name), downloads(may):
-            text, pixels = example.run(weights, count, seed)
+        with downloads(flags.may_download(example, asked.download)):
+            text, pixels = example.run(weights, asked.count, asked.seed)
     if picture is not None:
         flags.write_file(picture, png(pixels))
-    if as_json:
-        out.json_report({"device": name, "text": text, "picture": str(picture) if picture else None})
+    if asked.as_json:
+        out.json_report({"device": device.name, "text": text, "picture": picture and str(picture)})
         return
     out.data(text)
     out.show(pixels)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anneal import settings
 from anneal.cli import _flags as flags
-from anneal.cli._flags import check_writable, may_download, on_device, write_file
-from anneal.cli._output import STOPPED, console, going_on, interrupts, is_quiet, message
+from anneal.cli._flags import check_writable, may_download, number, on_device, option, write_file
+from anneal.cli._output import STOPPED, console, going_on, interrupts, message
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import SettingError, UserError
@@ -39,38 +39,34 @@ _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
 
 @frozen
-class _Options:
+class _Options(flags.Reporting):
     """The flags of `anneal train`; None means the example's own default."""
 
     model: flags.Model
-    steps: int | None = flags.number("Optimiser steps; default: the example's.")
+    steps: int | None = number("Optimiser steps; default: the example's.")
     batch: flags.Batch = None
     seed: int = flags.seed("weights, batches and sampling", default=1)
-    lr: float | None = flags.option("Peak learning rate; default: the example's.", "X")
-    precision: str = flags.option(
-        "Of products, as by autocast: float32, float16 or bfloat16.", "DTYPE", default="float32"
-    )
-    log_every: int = flags.number("Steps between log lines.", default=100)
+    lr: float | None = option("Peak learning rate; default: the example's.", "X")
+    precision: str = option("Of products, as by autocast: float32, float16 or bfloat16.", "DTYPE", default="float32")
+    log_every: int = number("Steps between log lines.", default=100)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
     plain: flags.Plain = False
-    save: Path | None = flags.option("Write the trained weights as safetensors.")
-    start: Path | None = flags.option("Start from the weights that --save wrote.", callback=flags.openable)
-    picture: Path | None = flags.option("Write the model's picture to this file.", "FILE.png")
-    model_dir: Path | None = flags.option("gpt2: start from the checkpoint in DIR.", "DIR")
-    tokens: Path | None = flags.option("gpt2: train on a file of tokens, or on those in a folder.", "PATH")
+    save: Path | None = option("Write the trained weights as safetensors.")
+    start: Path | None = option("Start from the weights that --save wrote.", callback=flags.openable)
+    picture: Path | None = option("Write the model's picture to this file.", "FILE.png")
+    model_dir: Path | None = option("gpt2: start from the checkpoint in DIR.", "DIR")
+    tokens: Path | None = option("gpt2: train on a file of tokens, or on those in a folder.", "PATH")
     scratch: flags.Scratch = False
-    checkpoint: Path | None = flags.option("Save checkpoints in DIR; resume from the one there.", "DIR")
-    checkpoint_every: int = flags.number("Steps between checkpoints.", default=200)
+    checkpoint: Path | None = option("Save checkpoints in DIR; resume from the one there.", "DIR")
+    checkpoint_every: int = number("Steps between checkpoints.", default=200)
     bundle: bool = flags.switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")
     vitals: bool = flags.switch(
         "--vitals", "With --json or --bundle: learning rate, gradient norm, memory by step; the slowest kernels."
     )
-    samples: int = flags.number("Number of samples to show during training.", 0, 1000, default=0)
+    samples: int = number("Number of samples to show during training.", 0, 1000, default=0)
     download: flags.Download = False
-    wire: str | None = flags.option("With several processes: gradients travel as float16 or bfloat16.", "DTYPE")
-    quiet: flags.Quiet = False
-    as_json: flags.Json = False
+    wire: str | None = option("With several processes: gradients travel as float16 or bfloat16.", "DTYPE")
 
 
 def _beside(call: Callable[[], T]) -> Future[T]:
@@ -93,7 +89,7 @@ def _beside(call: Callable[[], T]) -> Future[T]:
 @flags.command(app, _Options, cls=flags.ModelCommand)
 def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
-    from anneal.cli._reporters import Bundle, several
+    from anneal.cli._reporters import Bundle, Several
 
     _check(options)
     with ExitStack() as stack:
@@ -133,18 +129,18 @@ def train(options: _Options) -> int:
         progress = Progress(before=before, timing=reporter.measures or options.vitals)
         if not rank and (options.bundle or settings.current().bundle):
             bundle = Bundle(options.model, {k: v for k, v in asdict(options).items() if k != "quiet"})
-            reporter = several(reporter, bundle)
+            reporter = Several(reporter, bundle)
         kept = options.save or options.checkpoint or options.picture or bundle
         stack.enter_context(going_on(kept is not None))
         try:
-            reporter.start(start)
+            reporter.tell("start", start)
             code = _run(options, training, steps, reporter, progress, bundle, keep)
         except BaseException as error:
             if bundle is not None:
                 bundle.finish(error)
             raise
         finally:
-            reporter.close()
+            reporter.tell("close")
         if bundle is not None:
             message(f"bundle  {bundle.finish()}")
         return code
@@ -213,9 +209,7 @@ def _check(options: _Options) -> None:
         )
     if options.wire not in (None, "float16", "bfloat16"):
         raise SettingError(f"--wire {options.wire} is no dtype in which gradients travel; float16 and bfloat16 are")
-    for path in (options.save, options.picture):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.save, options.picture)
 
 
 def _places(options: _Options) -> dict[str, Path | None]:
@@ -228,8 +222,8 @@ def choose_reporter(options: _Options) -> Reporter:
     """JSON lines if asked for; the dashboard on a terminal that can redraw; else plain lines."""
     if options.as_json:
         return JsonLines()
-    if options.plain or is_quiet() or not sys.stdout.isatty() or console().is_dumb_terminal:
-        return PlainLines(0 if is_quiet() else options.log_every)
+    if options.plain or options.quiet or not sys.stdout.isatty() or console().is_dumb_terminal:
+        return PlainLines(0 if options.quiet else options.log_every)
     from anneal.cli._dashboard import Dashboard
 
     return Dashboard()
@@ -245,7 +239,7 @@ def _run(
     with interrupts("this step") as stop:
         _steps(options, training, steps, reporter, progress, stop, keep)
         progress.compile_s = compile_seconds() - compiled
-        stopped = bool(stop) and progress.count < steps
+        progress.stopped = bool(stop) and progress.count < steps
         if options.save is not None:  # before anything that can fail, or be stopped
             from anneal.tensor.io import safe_save
 
@@ -253,17 +247,16 @@ def _run(
     progress.ranks = _statistics(training, progress, last=True)
     if training.group.rank:
         return 0
-    reporter.ended(progress)
+    reporter.tell("ended", progress)
     with work("sampling"):
-        sample = training.sample()
-        shown = _draw(training, options)
+        progress.sample, progress.picture = training.sample(), _draw(training, options)
     _describe(options, training, progress, bundle)
-    reporter.done(progress, sample, shown, stopped)
-    if shown is not None:
-        message(picture_kept(shown.path))
+    reporter.tell("done", progress)
+    if progress.picture is not None:
+        message(picture_kept(progress.picture.path))
     if options.save is not None:
         message(f"saved   {options.save}")
-    return STOPPED if stopped else 0
+    return STOPPED if progress.stopped else 0
 
 
 def _steps(
@@ -288,17 +281,18 @@ def _steps(
             going.at(progress.count)
             if training.group.size > 1 and not progress.count % _TOLD:
                 progress.ranks = _statistics(training, progress)
-                reporter.ranked(progress)
+                reporter.tell("ranked", progress)
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
                 keep(progress.count)
-                reporter.saved(progress, options.checkpoint)
+                reporter.tell("saved", progress, options.checkpoint)
             if kernels is not None and len(progress.losses) >= told and kernels.note(progress):
                 told = max(told, len(progress.losses)) * 4
-                reporter.timed(progress)
+                reporter.tell("timed", progress)
             if progress.count in shown_at and not stop:
-                reporter.sampled(progress, training.glimpse(), _draw(training, options, progress.count))
+                progress.sample, progress.picture = training.glimpse(), _draw(training, options, progress.count)
+                reporter.tell("sampled", progress)
     if kernels is not None and kernels.note(progress):
-        reporter.timed(progress)
+        reporter.tell("timed", progress)
 
 
 def _describe(options: _Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
@@ -359,7 +353,7 @@ def _advance(
         progress.losses.append(loss)
         if not math.isfinite(loss):
             raise UserError(f"the loss became {loss} at step {progress.count}; try a smaller --lr")
-        reporter.step(progress)
+        reporter.tell("step", progress)
 
 
 def _vitals(training: Any) -> dict[str, float | int | None]:
@@ -421,7 +415,7 @@ class _Kernels:
         whole = sum(t.kernels.median for t in times.values() if t.kernels is not None) or 1.0
         found = []
         for plan, track in tracks.items():
-            same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+            same = defaultdict(list)
             for n, call in enumerate(plan.calls):
                 same[call.phase, call.kernel.name].append(n)
             t, labels = times[plan], self._labels[plan]

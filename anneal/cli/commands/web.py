@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-from anneal.cli._flags import NoOpen, alone, argument, openable, option, traceable
+from anneal.cli._flags import NoOpen, alone, argument, check_traceable, openable, option, traceable
 
 app = alone()
 
@@ -61,7 +61,6 @@ def viz(
     no_open: NoOpen = False,
 ) -> None:
     """Open the studio at the graph of a model."""
-    from anneal.cli._flags import check_traceable
     from anneal.progress import silence
     from anneal.web import Options, serve
 

@@ -17,12 +17,12 @@ from anneal import schedule
 from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import GeneratedKernel, Opt, generate
 from anneal.errors import AnnealError
-from anneal.frozen import frozen
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
+from anneal.frozen import Json, frozen
+from anneal.inspect.checking.bounds import Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
-from anneal.inspect.kernel_list import Line, label_of, lines_of, placed
+from anneal.inspect.kernel_list import Lines, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
 from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
@@ -67,7 +67,7 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
     load = getattr(device, "load", None)
     if load is None:
         return f"the program that device {device.name} made of the kernel is wrong"
-    kernel: GeneratedKernel = program.kernel
+    kernel = program.kernel
     target = device.target  # type: ignore[attr-defined]
     fresh = generate(sink, target)
     if fresh.source != kernel.source and run(load(program.name, fresh)):
@@ -91,7 +91,7 @@ def with_barriers(source: str) -> str | None:
     if not names:
         return None
     shared = re.compile(rf"\b(?:{'|'.join(names)})\b")
-    out: list[str] = []
+    out = []
     inside: list[str] = []  # the lines that opened the blocks around a line
     block: list[str] = []  # the statement so far, of one line or an `if` with all that it encloses
     for line in source.splitlines():
@@ -172,9 +172,9 @@ def _look_at(
     found: dict[tuple[str, str], Suspect],
     where: str,
     sides: Callable[[Event], tuple[Bounded, Bounded] | None],
-    lines: Mapping[UOp, tuple[Line, ...]],
+    lines: Mapping[UOp, Lines],
 ) -> None:
-    seen: set[tuple[UOp, UOp]] = set()
+    seen = set()
     begun = time.monotonic()
     for e in events:
         key = (e.rule, e.place)
@@ -198,7 +198,7 @@ def _apart(a: Bounded, b: Bounded) -> str | None:
     if compared.ok:
         return None
     at = compared.at
-    return f"{x.reshape(-1)[at].item()} became {y.reshape(-1)[at].item()}"
+    return f"{x.ravel()[at].item()} became {y.ravel()[at].item()}"
 
 
 def _common(a: UOp, b: UOp) -> set[UOp]:
@@ -221,15 +221,15 @@ def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
     taken += [u for u in toposort((e.before, after)) if not u.src and u.op not in _NUMBERS]  # beside what is common
     for u in taken:
         if base(u) not in values.known:
-            values.known[base(u)] = Bounded(_random(u, rng).reshape(-1), EXACT)
+            values.known[base(u)] = Bounded(_random(u, rng).ravel())
     return values.value(e.before), values.value(after)
 
 
 def _random(u: UOp, rng: np.random.Generator) -> Array:
     if u.dtype.is_float:
-        return rng.normal(size=u.shape).astype(np.float32).astype(np.float64)
+        return rng.normal(size=u.shape).astype(np.float32).astype(float)
     if u.dtype.kind == "bool":
-        return rng.integers(0, 2, u.shape).astype(np.bool_)
+        return rng.integers(0, 2, u.shape).astype(bool)
     low = max(int(u.vmin), -8) if u.vmin is not None else -8
     high = min(int(u.vmax), low + 16) if u.vmax is not None else low + 16
     return rng.integers(low, max(high, low) + 1, u.shape).astype(numpy_dtype(u.dtype))
@@ -339,7 +339,7 @@ class CheckRun:
         return placed(self.call.places, self.program.origins)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """The launch and its kernel, as records have them."""
         label = label_of(self.origins)
         return {"launch": self.number, "kernel": self.n, "name": self.call.kernel.name, "label": label}

@@ -16,6 +16,12 @@ from anneal.uop import ALU, REAL, DType, Op, covering, dtypes
 Array = NDArray[Any]
 EXACT: Array = np.zeros(())  # the error of what has none
 
+
+def unheard() -> np.errstate:
+    """A block, or a function, in which NumPy says nothing of numbers that are not finite."""
+    return np.errstate(all="ignore")
+
+
 # A sum of more terms is a loop, whose result alone is added to others: of several accumulators, that is.
 MOST_TERMS = 64
 _ROUNDED_EXACTLY = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.CAST))
@@ -37,7 +43,7 @@ class Bounded(NamedTuple):
     """
 
     value: Array
-    error: Array
+    error: Array = EXACT
     mass: Array | None = None
     many: int = 1
 
@@ -73,14 +79,14 @@ def tight(value: Array, error: Array) -> Bounded:
     return Bounded(value, error if error.any() else EXACT)
 
 
-@np.errstate(all="ignore")
+@unheard()
 def exactly(memory: Array) -> Bounded:
     """The value that memory holds; a subnormal number may be read as 0."""
     if memory.dtype.kind in "iub":
-        return Bounded(memory, EXACT)
-    wide = memory.astype(np.float64)
+        return Bounded(memory)
+    wide = memory.astype(float)
     if memory.dtype == np.float64:
-        return Bounded(wide, EXACT)
+        return Bounded(wide)
     size = np.abs(memory if memory.dtype == np.float32 else wide)
     return tight(wide, np.where(size < (2.0**-14 if memory.dtype == np.float16 else 2.0**-126), size, 0.0))
 
@@ -110,7 +116,7 @@ def terms(count: float) -> float:
     return min(count, 32.0 * math.sqrt(count)) + 1.0
 
 
-@np.errstate(all="ignore")
+@unheard()
 def apply(op: Op, dtype: DType, sources: Sequence[Bounded], kinds: Sequence[DType]) -> Bounded:
     """One elementwise op on bounded values; `kinds` are the sources' dtypes."""
     if op is Op.CAST:
@@ -176,11 +182,11 @@ def representable(value: Array, dtype: DType) -> Array:
     if dtype is dtypes.float64:
         fits = (value == np.rint(value)) & (size < 2.0**31)
     else:
-        fits = value.astype(numpy_dtype(dtype)).astype(np.float64) == value
+        fits = value.astype(numpy_dtype(dtype)).astype(float) == value
     return np.asarray(fits & ((size >= smallest(dtype)) | (size == 0)))
 
 
-@np.errstate(all="ignore")
+@unheard()
 def rounded(value: Array, error: Array, dtype: DType) -> Bounded:
     """A float with its bound: numbers beyond the dtype become infinite, near its end anything."""
     size = np.abs(value)
@@ -280,7 +286,7 @@ def _compared(op: Op, a: Bounded, b: Bounded) -> Bounded:
     unsure = a.error + b.error
     if a.value.dtype.kind == "b":
         return Bounded(value, np.minimum(unsure, 1.0))
-    apart = np.abs(a.value.astype(np.float64) - b.value.astype(np.float64))
+    apart = np.abs(a.value.astype(float) - b.value.astype(float))
     sure = (apart > unsure) | (unsure == 0) | (np.isnan(apart) & np.isfinite(unsure))
     return tight(value, np.where(sure, 0.0, 1.0))
 
@@ -292,9 +298,9 @@ def _where(condition: Bounded, a: Bounded, b: Bounded) -> Bounded:
         return tight(value, error)
     other, its = np.where(condition.value, b.value, a.value), np.where(condition.value, b.error, a.error)
     if value.dtype.kind == "b":
-        apart = (other != value).astype(np.float64)
+        apart = (other != value).astype(float)
     else:
-        x, y = other.astype(np.float64), value.astype(np.float64)
+        x, y = other.astype(float), value.astype(float)
         apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
     both = np.maximum(error, np.where(np.isnan(apart), np.inf, apart) + its)
     return Bounded(value, np.where(condition.error > 0, both, error))
@@ -308,8 +314,8 @@ def _whole_numbers(op: Op, dtype: DType, value: Array, sources: Sequence[Bounded
     if op in (Op.NEG, Op.ABS, Op.NOT):
         return errors[0]
     if op in (Op.MUL, Op.MAX, Op.MIN):
-        wide = [x for s in sources for x in (s.value.astype(np.float64), s.error)]
-        return CHANGES[op](value.astype(np.float64), *wide)
+        wide = [x for s in sources for x in (s.value.astype(float), s.error)]
+        return CHANGES[op](value.astype(float), *wide)
     total = np.asarray(sum(errors))
     return total if op in (Op.ADD, Op.SUB) else np.where(total > 0, np.inf, 0.0)
 
@@ -334,7 +340,7 @@ def cast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
         unsure = error if kind.kind == "bool" else np.where((np.abs(value) <= error) & (error > 0), 1.0, 0.0)
         return tight(value != 0, unsure)
     if dtype.is_float:
-        wide = value.astype(np.float64)
+        wide = value.astype(float)
         if kind.is_float and kind.digits <= dtype.digits and kind.least >= dtype.least:
             return Bounded(wide, error)
         return _finished(Op.CAST, dtype, wide, error, [x])
@@ -343,15 +349,15 @@ def cast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
         return Bounded(value.astype(out), error)
     found = MEANINGS[Op.CAST](value, out)
     if x.exact:
-        return Bounded(found, EXACT)
-    ends = [MEANINGS[Op.CAST](value + s * error, out).astype(np.float64) for s in (-1, 1)]
-    return Bounded(found, _farthest(lambda at: at, found.astype(np.float64), *ends))
+        return Bounded(found)
+    ends = [MEANINGS[Op.CAST](value + s * error, out).astype(float) for s in (-1, 1)]
+    return Bounded(found, _farthest(lambda at: at, found.astype(float), *ends))
 
 
 def _bitcast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
     bits = MEANINGS[Op.BITCAST](x.value.astype(numpy_dtype(kind)), numpy_dtype(dtype))
     error = EXACT if x.exact else np.where(x.error > 0, np.inf, 0.0)
-    return Bounded(bits.astype(np.float64) if dtype.is_float else bits, error)
+    return Bounded(bits.astype(float) if dtype.is_float else bits, error)
 
 
 # -- a device's elements beside bounded ones --------------------------------------------------------------------------
@@ -375,18 +381,18 @@ class Compared(NamedTuple):
 
 def beside(got: Array, expected: Bounded, live: Array | None = None) -> Compared:
     """`got`, elements as a device has them, beside what is expected; only those that are `live` count."""
-    got = got.reshape(-1)
+    got = got.ravel()
     if not got.size:
         return Compared(0, 0, 0, 0.0, 0)
-    want = expected.value.reshape(-1)
-    error = expected.whole().reshape(-1)
-    counted = np.ones(got.shape, np.bool_) if live is None else live.reshape(-1)
+    want = expected.value.ravel()
+    error = expected.whole().ravel()
+    counted = np.ones(got.shape, bool) if live is None else live.ravel()
     unsure = ~np.isfinite(error) | ((error > 0) if want.dtype.kind == "b" else False)
     judged = counted & ~unsure
-    with np.errstate(all="ignore"):
-        wide = got.astype(np.float64)
+    with unheard():
+        wide = got.astype(float)
         same = got == want if want.dtype.kind in "iub" else (wide == want) | (np.isnan(wide) & np.isnan(want))
-        apart = np.where(same, 0.0, np.abs(wide - want.astype(np.float64)))
+        apart = np.where(same, 0.0, np.abs(wide - want.astype(float)))
         part = np.where(same, 0.0, np.where(error > 0, apart / np.where(error > 0, error, 1.0), np.inf))
     part = np.where(judged, np.where(np.isnan(part), np.inf, part), 0.0)
     differ = part > 1.0 + 1e-6
@@ -406,5 +412,5 @@ def ulps(got: float, expected: float, dtype: DType) -> float:
 
 def shown(x: Any) -> float | int | bool | str:
     """An element as JSON has it; text of what it lacks."""
-    value: float | int | bool | str = np.asarray(x, None if np.asarray(x).dtype.kind in "biuU" else float).item()
+    value = np.asarray(x, None if np.asarray(x).dtype.kind in "biuU" else float).item()
     return value if isinstance(value, str) or math.isfinite(value) else str(value)

@@ -13,7 +13,7 @@ from anneal.backend import MEANINGS, numpy_dtype
 from anneal.errors import CompilerError
 
 from anneal.inspect.checking.bounds import (  # isort: skip
-    EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, smallest, terms, tight, unit, wide_dtype,
+    EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, smallest, terms, tight, unheard, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
 from anneal.uop import ALU, DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
@@ -81,14 +81,14 @@ def joined(op: Op, dtype: DType, a: TermFacts, b: TermFacts) -> TermFacts:
     return TermFacts(*both, a.many + b.many, a.whole and b.whole)
 
 
-@np.errstate(all="ignore")
+@unheard()
 def reduced(op: Op, dtype: DType, part: TermFacts) -> Bounded:
     """The reduction of these terms, with its bound."""
     value = part.value
     if dtype.kind == "bool":
-        return tight(value.astype(np.bool_), np.where((part.size > 0) != (part.error > 0), 1.0, 0.0))
+        return tight(value.astype(bool), np.where((part.size > 0) != (part.error > 0), 1.0, 0.0))
     if op in (Op.MAX, Op.MIN):
-        wide = value.astype(np.float64)
+        wide = value.astype(float)
         error = np.maximum(*[np.where(end == wide, 0.0, np.abs(end - wide)) for end in (part.size, part.error)])
         return tight(value, np.where(np.isnan(error) & ~np.isnan(wide), np.inf, np.nan_to_num(error, posinf=np.inf)))
     if not dtype.is_float:
@@ -127,7 +127,7 @@ def reduced(op: Op, dtype: DType, part: TermFacts) -> Bounded:
 # -- products of matrices ---------------------------------------------------------------------------------------------
 
 
-@np.errstate(all="ignore")
+@unheard()
 def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
     """The terms of the sum over `axes` of a * b, two floats of one shape, without the products in memory."""
     shape = a.value.shape
@@ -141,7 +141,7 @@ def contracted(a: Bounded, b: Bounded, axes: Ints) -> TermFacts:
         return np.broadcast_to(out.reshape(kept), [1 if i in axes else n for i, n in enumerate(shape)])
 
     size = summed(np.abs(x), np.abs(y))
-    error: Array = EXACT
+    error = EXACT
     if not a.exact:
         error = error + summed(dx, np.abs(y) if np.isfinite(size).all() else y)
     if not b.exact:
@@ -188,22 +188,22 @@ def running(u: UOp, x: Bounded) -> Bounded:
     scanned: Any = lambda a: MEANINGS[op].accumulate(a.reshape(-1, n, after), 1, a.dtype)  # type: ignore[attr-defined]
     value = scanned(x.value)
     if not u.dtype.is_float or op in (Op.MAX, Op.MIN):
-        return Bounded(value, EXACT)
+        return Bounded(value)
     size, less = np.abs(x.value), EXACT if op is Op.ADD else scanned(np.minimum(np.abs(x.value), 1.0))
     return reduced(op, u.dtype, TermFacts(value, scanned(size), less, n, False))
 
 
 def argsort(keys: Bounded) -> Bounded:
     """The stable order of keys; where two may be equal or the other way round, anything."""
-    value = keys.value.reshape(-1)
+    value = keys.value.ravel()
     order = np.argsort(value, kind="stable").astype(np.int32)
     if keys.exact or value.size < 2:
-        return Bounded(order, EXACT)
-    error = keys.whole().reshape(-1)[order]
-    wide = value[order].astype(np.float64)
+        return Bounded(order)
+    error = keys.whole().ravel()[order]
+    wide = value[order].astype(float)
     above = np.maximum.accumulate(wide + error)
     below = np.minimum.accumulate((wide - error)[::-1])[::-1]
-    near = np.zeros(value.size, np.bool_)
+    near = np.zeros(value.size, bool)
     close = above[:-1] >= below[1:]
     sure = (error[:-1] == 0) & (error[1:] == 0)
     near[:-1] |= close & ~sure
@@ -211,7 +211,7 @@ def argsort(keys: Bounded) -> Bounded:
     return Bounded(order, np.where(near, np.inf, 0.0) if near.any() else EXACT)
 
 
-_OPEN = Bounded(np.ones((), np.bool_), EXACT)  # the gate of a load that has none
+_OPEN = Bounded(np.ones((), bool))  # the gate of a load that has none
 _LANES = 1 << 16  # elements of an array at once
 _DRAWN = 1 << 19  # elements of arithmetic for the bounds of one store
 _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
@@ -331,7 +331,7 @@ class KernelValues:
         """A mask of the points whose values are read."""
         dead = dead_side(store.src[2])
         if dead is None:
-            return np.ones(count, np.bool_)
+            return np.ones(count, bool)
         first = spread(self._value(store.src[2].src[0], frame).value, count)
         return ~first if dead == 1 else first
 
@@ -365,18 +365,18 @@ class KernelValues:
     def _one(self, u: UOp, frame: _Frame) -> Bounded:
         src = [frame.memo[s] for s in u.src if s in frame.memo]
         if u.op is Op.RANGE:
-            return Bounded(frame.ranges[u], EXACT)
+            return Bounded(frame.ranges[u])
         if u.op in (Op.CONST, Op.VARIABLE):
             number = u.arg if u.op is Op.CONST else self.values[u.arg[0]]
-            return Bounded(np.full((1,) * (1 + len(self._axes)), number, wide_dtype(u.dtype)), EXACT)
+            return Bounded(np.full((1,) * (1 + len(self._axes)), number, wide_dtype(u.dtype)))
         if u.op is Op.LOAD:
             return self._load(u, *src)
         if u.op is Op.ARGSORT:
             keys = self._read(u.src[0].arg[0], ...)
-            known = Bounded(MEANINGS[u.op](u, [keys.value], None), EXACT) if keys.exact else argsort(keys)
+            known = Bounded(MEANINGS[u.op](u, [keys.value], None)) if keys.exact else argsort(keys)
             return known.moved(lambda a: a[src[0].value])
         if u.op is Op.SCAN:
-            return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.reshape(-1)[src[0].value])
+            return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.ravel()[src[0].value])
         if u.op is Op.SCATTER_ADD:
             (rows, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
             taken = UOp(Op.PARAM, u.dtype, (), (values, (n, size // n)))
@@ -392,7 +392,7 @@ class KernelValues:
         at, open_ = np.broadcast_arrays(index.value, gate.value)
         inside = (at >= 0) & (at < memory.size)
         if not memory.size:
-            return Bounded(np.zeros(at.shape, exactly(memory).value.dtype), EXACT)
+            return Bounded(np.zeros(at.shape, exactly(memory).value.dtype))
         read = inside & open_
         found = self._read(u.src[0].arg[0], np.where(read, at, 0)).gated(read)
         astray = ~inside & open_
@@ -428,7 +428,7 @@ class KernelValues:
             parts.append(part_of(u.arg, u.dtype, x.moved(whole), axes, None if valid is None else whole(valid)))
         if not parts:
             identity = reduce_identity(u.arg, u.dtype)
-            return Bounded(np.full((1,) * (1 + len(self._axes)), identity, wide_dtype(u.dtype)), EXACT)
+            return Bounded(np.full((1,) * (1 + len(self._axes)), identity, wide_dtype(u.dtype)))
         return reduced(u.arg, u.dtype, reduce(partial(joined, u.arg, u.dtype), parts))
 
     def _blocks(self, ranges: Nodes, frame: _Frame) -> Iterator[_Frame]:
@@ -450,7 +450,7 @@ class KernelValues:
 
 def spread(a: Array, count: int) -> Array:
     """The values of so many points; all are one where there is one."""
-    return np.broadcast_to(a.reshape(-1), (count,))
+    return np.broadcast_to(a.ravel(), (count,))
 
 
 def _ranges(order: Nodes) -> list[UOp]:
@@ -478,7 +478,7 @@ def error_bounds(sink: UOp, memory: Sequence[Array], outputs: int, values: Sizes
     found = []
     for slot in range(outputs):
         errors, whole = np.zeros(memory[slot].size), True
-        drawn, read = np.zeros((2, errors.size), np.bool_)
+        drawn, read = np.zeros((2, errors.size), bool)
         for store in kernel.stores(slot):
             for piece, complete in kernel.stored(store, _DRAWN):
                 inside = (piece.places >= 0) & (piece.places < errors.size)

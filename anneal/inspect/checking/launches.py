@@ -18,10 +18,10 @@ from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
-from anneal.inspect.kernel_list import Line, lines_of, modules_of
+from anneal.inspect.kernel_list import Lines, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, compiled, new_outputs, seen
-from anneal.uop import Ints, Op, UOp
+from anneal.uop import Op, UOp
 
 
 def check_launch(
@@ -105,14 +105,12 @@ def _changed(r: CheckRun) -> Iterator[Difference]:
         if held is None or _bits(held.content) == _bits(before):
             continue
         changed = (_bytes(held.content) != _bytes(before)).any(axis=1)
-        at = int(np.argmax(changed))
         who = f"kernel {held.writer}" if held.writer is not None else "the program"
         blame = (
             f"it reads v{v}, which no longer holds what {who} wrote: the memory plan is at fault, or a kernel writes "
             "beyond its own memory"
         )
-        wrong = _Wrong(at, before[at], held.content[at], 0.0, int(changed.sum()), changed.size)
-        yield _difference(r, v, "memory", blame, wrong)
+        yield _difference(r, v, "memory", blame, _first_of(changed, before, held.content))
         return
 
 
@@ -133,15 +131,15 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
     elements are read (None: all).
     """
     kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
-    results: list[Compared] = []
-    expected: Expected = []
+    results = []
+    expected = []
     r.lives = []
     for slot, (v, before, after) in enumerate(zip(r.call.args, r.before, r.after)):
         stores = kernel.stores(slot)
         found = [x for store in stores for x in kernel.stored(store, r.limits.kernel, r.n)]
         whole = all(complete for _, complete in found)
         columns = [(p.places, p.value.value, p.value.whole(), p.live) for p, _ in found]
-        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_)
+        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, bool)
         index, value, error, alive = map(np.concatenate, zip(*(columns or [nothing])))
         inside = (index >= 0) & (index < after.size)
         read, places = alive & inside, np.where(inside, index, 0)
@@ -153,7 +151,7 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
         compared = beside(got, Bounded(value, error), read & once)
         results.append(compared)
         expected.append((index[read], value[read], error[read]))
-        live = None if alive.all() else np.zeros(after.size, np.bool_)
+        live = None if alive.all() else np.zeros(after.size, bool)
         if live is not None:
             for all_, here in [(index, read)] if whole else [x for store in stores for x in kernel.lives(store)]:
                 live[all_[here]] = True
@@ -168,10 +166,8 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
             stray = (_bytes(before) != _bytes(after)).any(axis=1)
             stray[index[inside]] = False
             if stray.any():
-                at = int(np.argmax(stray))
                 blame = f"the kernel wrote where none of its stores does: {_blame_kernel(r, expected)}"
-                wrong = _Wrong(at, after[at], before[at], 0.0, int(stray.sum()), after.size)
-                r.failed.append(_difference(r, v, "other elements", blame, wrong))
+                r.failed.append(_difference(r, v, "other elements", blame, _first_of(stray, after, before)))
     return results, expected
 
 
@@ -200,8 +196,8 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
     for held in [r.held[v] for v in sources]:
         if held.bounded is not None:
             r.tensors.known.update((base(r.program.nodes[at]), held.bounded) for at in held.places)
-    results: list[Compared] = []
-    made: dict[int, HeldValue] = {}
+    results = []
+    made = {}
     for w, content, live, kernels in zip(r.program.written[r.n], r.after, r.lives, own):
         if not w.places:
             made[w.value] = HeldValue(content, sources=sources, writer=r.n)
@@ -211,10 +207,10 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
         got = content
         if content.size != node.size:
             got, live = seen(content, node.shape), None
-        got = got.reshape(-1)
+        got = got.ravel()
         points, expected = _expected(r, w, node)
         if expected is not None:
-            mine: Any = slice(None) if points is None else points
+            mine = slice(None) if points is None else points
             compared = beside(got[mine], expected, None if live is None else live[mine])
             results.append(compared)
             if not compared.ok and kernels.ok:
@@ -224,7 +220,7 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
                     "kernel is wrong"
                 )
                 place = at if points is None else int(points[at])
-                want, bound = expected.value.reshape(-1)[at], expected.whole().reshape(-1)[at]
+                want, bound = expected.value.ravel()[at], expected.whole().ravel()[at]
                 wrong = _Wrong(place, got[mine][at], want, bound, compared.differ, compared.judged)
                 r.failed.append(_difference(r, w.value, "tensor graph", blame, wrong, node, suspects(r)))
         anchor = exactly(got)
@@ -265,7 +261,7 @@ def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bou
     """A value in memory, with the expected one where it is not read; anything, if that is unknown."""
     if expected is None:
         return Bounded(anchor.value, np.where(live, anchor.whole(), np.inf))
-    value, error = expected.value.reshape(-1), expected.whole().reshape(-1)
+    value, error = expected.value.ravel(), expected.whole().ravel()
     return Bounded(
         np.where(live, anchor.value, value).astype(anchor.value.dtype), np.where(live, anchor.whole(), error)
     )
@@ -282,6 +278,12 @@ class _Wrong(NamedTuple):
     compared: int
 
 
+def _first_of(differ: Array, got: Array, expected: Array) -> _Wrong:
+    """The first element that differs, of memory that is to be equal bit for bit."""
+    at = int(np.argmax(differ))
+    return _Wrong(at, got[at], expected[at], 0.0, int(differ.sum()), differ.size)
+
+
 def _difference(
     r: CheckRun,
     v: int,
@@ -294,7 +296,7 @@ def _difference(
     if node is None:
         node = next((r.program.nodes[w.places[0]] for w in r.program.written[r.n] if w.value == v and w.places), None)
     dtype = r.dtype(v)
-    shape: Ints = node.shape if node is not None else (r.plan.values[v].size,)
+    shape = node.shape if node is not None else (r.plan.values[v].size,)
     at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
     return Difference(
         **r.facts,
@@ -320,7 +322,7 @@ def _difference(
     )
 
 
-def _lines(r: CheckRun, node: UOp | None, against: str) -> tuple[Line, ...]:
+def _lines(r: CheckRun, node: UOp | None, against: str) -> Lines:
     """The lines of what the kernel computes; beside the graph as written, of all nodes between what it reads and what
     differs, those too that the passes left out.
     """
@@ -345,7 +347,7 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
         return
     alone = r.device.download_all(outputs)
     first = [(s.ensure(), s.size, s.dtype) for s in step.outputs]
-    runs: list[tuple[str, list[Array]]] = [("the program's own run", r.device.download_all(first))]
+    runs = [("the program's own run", r.device.download_all(first))]
     for turn in range(3):
         r.execution.run()
         runs.append((f"run {turn + 1} of all kernels as one batch", r.device.download_all(outputs)))
@@ -354,12 +356,10 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
             differ = (a != b) & ((a == a) | (b == b))
             if not differ.any():
                 continue
-            at = int(np.argmax(differ))
             r.n = max(n for n, c in enumerate(r.plan.calls) if v in c.args[: c.outputs])
             blame = (
                 f"{what} differs from its kernels run one by one: kernels that run side by side do not wait for each "
                 "other where they must, or one of them has a race"
             )
-            wrong = _Wrong(at, b[at], a[at], 0.0, int(differ.sum()), a.size)
-            r.report.differences.append(_difference(r, v, "one batch", blame, wrong))
+            r.report.differences.append(_difference(r, v, "one batch", blame, _first_of(differ, b, a)))
             return

@@ -14,9 +14,9 @@ import numpy as np
 from anneal.backend import get_device, numpy_dtype
 from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
-from anneal.frozen import frozen
+from anneal.frozen import Texts, frozen
 from anneal.inspect.checking.blame import CheckRun, Finding, again
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded, Compared, beside, shown, ulps
+from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, shown, ulps, unheard
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
@@ -59,23 +59,23 @@ def _written(call: Call, kind: str) -> bool:
     return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort((call.kernel.sink,)))
 
 
-@np.errstate(all="ignore")
+@unheard()
 def _kinds(a: Array) -> set[str]:
-    wide = a.astype(np.float64)
+    wide = a.astype(float)
     return {kind for kind, test in _TESTS.items() if test(wide).any()}
 
 
 def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
     content, live = r.after[slot], r.lives[slot]
-    with np.errstate(all="ignore"):
-        wrong = np.flatnonzero(_TESTS[kind](content.astype(np.float64)))
+    with unheard():
+        wrong = np.flatnonzero(_TESTS[kind](content.astype(float)))
     if live is not None:
         wrong = wrong[live[wrong]]
     if not wrong.size:
         return None
     element = int(wrong[0])
     written = r.program.written[r.n][slot : slot + 1]
-    births: list[tuple[UOp, int, tuple[str, ...], bool, str]] = []
+    births: list[tuple[UOp, int, Texts, bool, str]] = []
 
     def seen(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
         if births or u.op in _GIVEN:
@@ -83,7 +83,7 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
         odd = np.flatnonzero(~np.isfinite(value.value))
         if odd.size and all(np.isfinite(s.value).all() for s in sources):
             at = int(odd[0])
-            kind_here = "nan" if np.isnan(value.value.reshape(-1)[at]) else "inf"
+            kind_here = "nan" if np.isnan(value.value.ravel()[at]) else "inf"
             births.append((u, at, _told(u, at, sources), _overflows(u, at, sources), kind_here))
 
     if written and written[0].places:
@@ -94,8 +94,8 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
     lines, op, begins, overflow = lines_of(r.origins), "STORE", kind, False
     shape: Ints = (int(content.size),)
     at: Ints = (element,)
-    sources: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
+    sources: Texts = ()
+    inputs: Texts = ()
     if births:
         u, flat, sources, overflow, begins = births[0]
         inputs = _traced(r, u, flat)
@@ -125,31 +125,31 @@ def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
         return True
     wide = TensorValues({}, 1 << 40, plain=True)
     for s, x in zip(needed(u), sources, strict=True):
-        wide.known[base(s)] = Bounded(x.value.reshape(-1), EXACT)
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(wide.value(u).value.reshape(-1)[at]))
+        wide.known[base(s)] = Bounded(x.value.ravel())
+    with unheard():
+        return bool(np.isfinite(wide.value(u).value.ravel()[at]))
 
 
-def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> tuple[str, ...]:
+def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> Texts:
     """The elements of the sources that element `at` of `u` is made of; of a reduction its terms' extremes."""
     out = []
     for s in sources:
         if s.value.size == 1 or s.value.shape == u.shape:
-            out.append(f"{float(s.value.reshape(-1)[at if s.value.size > 1 else 0]):.9g}")
+            out.append(f"{float(s.value.ravel()[at if s.value.size > 1 else 0]):.9g}")
         elif s.value.size:
             out.append(f"terms from {float(np.nanmin(s.value)):.9g} to {float(np.nanmax(s.value)):.9g}")
     return tuple(out)
 
 
-def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
+def _traced(r: CheckRun, u: UOp, at: int) -> Texts:
     """The elements in memory that element `at` of a node is made of, the largest first; nothing where a sum or a
     choice of places lies between.
     """
     known = r.tensors.known
     named = {base(r.program.nodes[p]): w.value for some in r.program.written for w in some for p in w.places}
     numbers = {s: v for v, s in enumerate(r.tensors.leaves)}
-    found: dict[tuple[int, int], float] = {}
-    seen: set[tuple[UOp, int]] = set()
+    found = {}
+    seen = set()
     stack = [(u, at)]
     while stack:
         x, i = stack.pop()
@@ -172,13 +172,13 @@ def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
     return _largest(found)
 
 
-def _largest(found: dict[tuple[int, int], float]) -> tuple[str, ...]:
+def _largest(found: dict[tuple[int, int], float]) -> Texts:
     """The largest elements in memory, by the number of the value and the place in it."""
     ranked = sorted(found, key=lambda at: -abs(found[at]))[:_MOST]
     return tuple(f"v{v}[{i}] = {found[v, i]:.9g}" for v, i in ranked)
 
 
-def _inputs(r: CheckRun, slot: int, element: int) -> tuple[str, ...]:
+def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
     """The elements that the kernel reads for an element that it stores, the largest first."""
     kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
     for store in kernel.stores(slot):
@@ -187,9 +187,9 @@ def _inputs(r: CheckRun, slot: int, element: int) -> tuple[str, ...]:
             continue
         kernel.reads = []
         kernel.at(store, *kernel.points(store)[:2], np.array([point]))
-        found: dict[tuple[int, int], float] = {}
+        found = {}
         for load, index, value in kernel.reads:
-            which, of = [a.reshape(-1) for a in np.broadcast_arrays(index, value.value)]
+            which, of = [a.ravel() for a in np.broadcast_arrays(index, value.value)]
             for i in np.argsort(-np.abs(np.nan_to_num(of, nan=np.inf)), kind="stable")[:_MOST]:
                 if load.dtype.is_float and which[i] >= 0:
                     found[r.call.args[load.src[0].arg[0]], int(which[i])] = float(of[i])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from anneal.frozen import frozen
-from anneal.inspect.kernel_list import Line
+from anneal.frozen import Texts, frozen
+from anneal.inspect.kernel_list import Lines
+from anneal.uop import Ints
 
 
 @frozen
@@ -19,7 +20,7 @@ class Suspect:
     place: str
     pass_name: str
     example: str
-    lines: tuple[Line, ...] = ()
+    lines: Lines = ()
 
     def __str__(self) -> str:
         where = f" in {self.pass_name}" if self.pass_name else ""
@@ -48,17 +49,17 @@ class Difference:
     value: str  # the plan's number of it: "v12"
     op: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Ints
     element: int
-    at: tuple[int, ...]
+    at: Ints
     got: float | int | bool | str
     expected: float | int | bool | str
     bound: float
     ulps: float
     count: int
     compared: int
-    lines: tuple[Line, ...]
-    modules: tuple[str, ...]
+    lines: Lines
+    modules: Texts
     suspects: tuple[Suspect, ...] = ()
 
     def __str__(self) -> str:
@@ -93,11 +94,11 @@ class NotFinite:
     value: str
     element: int
     op: str
-    shape: tuple[int, ...]
-    at: tuple[int, ...]
-    sources: tuple[str, ...]  # "EXP [0, 3] = 0.0"
-    inputs: tuple[str, ...]  # the elements in memory that these come from
-    lines: tuple[Line, ...]
+    shape: Ints
+    at: Ints
+    sources: Texts  # "EXP [0, 3] = 0.0"
+    inputs: Texts  # the elements in memory that these come from
+    lines: Lines
     overflow: bool = False
     result: bool = False
 
@@ -145,8 +146,8 @@ class CheckedKernel:
     worst: float
     ok: bool
     note: str
-    lines: tuple[Line, ...]
-    modules: tuple[str, ...]
+    lines: Lines
+    modules: Texts
 
 
 @frozen
@@ -154,14 +155,14 @@ class GradientCheck:
     """The gradient of one leaf beside central differences in float64, along one direction or for one element."""
 
     name: str
-    shape: tuple[int, ...]
-    at: tuple[int, ...]
+    shape: Ints
+    at: Ints
     got: float
     expected: float
     bound: float
     ok: bool
     blame: str
-    lines: tuple[Line, ...]
+    lines: Lines
 
     def __str__(self) -> str:
         where = f" from {', '.join(map(str, self.lines[:3]))}" if self.lines else ""

@@ -13,7 +13,7 @@ import numpy as np
 from anneal.backend import MEANINGS
 from anneal.errors import CompilerError
 from anneal.inspect.checking import kernel_values as kv
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly, wide_dtype
+from anneal.inspect.checking.bounds import Array, Bounded, apply, exactly, unheard, wide_dtype
 from anneal.rewrite import value_of
 from anneal.uop import ALU, MOVEMENT, Ints, Op, Src, UOp, toposort
 
@@ -68,13 +68,13 @@ class TensorValues:
         if elements > self.most:
             raise TooLarge(elements)
         users = Counter(s for u in order if base(u) not in self.known for s in needed(u))
-        values: dict[UOp, Bounded] = {}
+        values = {}
         for u in order:
             if base(u) in self.known:
                 values[u] = _shaped(self.known[base(u)], u.shape)
                 continue
             found = self._one(u, values)
-            values[u] = found = Bounded(found.value, EXACT) if self.plain else found
+            values[u] = found = Bounded(found.value) if self.plain else found
             if found.value.shape != u.shape:
                 raise CompilerError(f"check: {u.op.name} gave shape {found.value.shape}, not {u.shape}", node=repr(u))
             below = needed(u)
@@ -90,15 +90,15 @@ class TensorValues:
         if u.op in ALU:
             sources = [_spread(values[s], u.shape) for s in u.src]
             if self.plain and u.dtype.is_float and u.op not in (Op.CAST, Op.BITCAST, Op.WHERE):
-                with np.errstate(all="ignore"):
-                    return Bounded(np.asarray(MEANINGS[u.op](*[s.value for s in sources])), EXACT)
+                with unheard():
+                    return Bounded(np.asarray(MEANINGS[u.op](*[s.value for s in sources])))
             found = apply(u.op, u.dtype, sources, [s.dtype for s in u.src])
             return found._replace(value=np.broadcast_to(found.value, u.shape))
         if u.op is Op.REDUCE_AXIS:
             return self._reduced(u, values)
         if u.op is Op.BUFFER:
             content = self.leaves[u.arg]
-            return Bounded(content, EXACT) if self.plain else exactly(content)
+            return Bounded(content) if self.plain else exactly(content)
         rule = _RULES.get(u.op)
         if rule is None:
             raise CompilerError(f"check: {u.op.name} does not belong in a tensor graph", node=repr(u))
@@ -115,7 +115,7 @@ class TensorValues:
                 parts.append(kv.part_of(op, u.dtype, values[term], axes))
         total = reduce(partial(kv.joined, op, u.dtype), parts)
         if self.plain and u.dtype.is_float:
-            return Bounded(total.value, EXACT)
+            return Bounded(total.value)
         return kv.reduced(op, u.dtype, total)
 
 
@@ -124,7 +124,7 @@ def _addends(u: UOp) -> list[UOp]:
     body = u.src[0]
     if u.arg[0] is not Op.ADD or not u.dtype.is_float or u.dtype.is_narrow:
         return [body]
-    found: list[UOp] = []
+    found = []
     stack = [body]
     while stack:
         x = stack.pop()
@@ -164,7 +164,7 @@ def _moved(u: UOp, src: list[Bounded]) -> Bounded:
 
 
 def _made(u: UOp, _: list[Bounded]) -> Bounded:
-    return Bounded(MEANINGS[u.op](u, (), wide_dtype(u.dtype)), EXACT)
+    return Bounded(MEANINGS[u.op](u, (), wide_dtype(u.dtype)))
 
 
 def _gather(u: UOp, src: list[Bounded]) -> Bounded:
@@ -248,9 +248,9 @@ class PointValues:
         if u.op is Op.BUFFER:
             return _taken(self._arrays.setdefault(u, exactly(self.whole.leaves[u.arg])), u, index, ndim)
         if u.op is Op.CONST:
-            return Bounded(np.full((1,) * ndim, u.arg, wide_dtype(u.dtype)), EXACT)
+            return Bounded(np.full((1,) * ndim, u.arg, wide_dtype(u.dtype)))
         if u.op is Op.IOTA:
-            return Bounded(index[0].astype(wide_dtype(u.dtype)), EXACT)
+            return Bounded(index[0].astype(wide_dtype(u.dtype)))
         if u.op in ALU:
             sources = [self._value(s, index if s.shape else (), ndim) for s in u.src]
             return apply(u.op, u.dtype, sources, [s.dtype for s in u.src])
@@ -294,7 +294,7 @@ class PointValues:
 
 
 def _place(index: Index, shape: Ints, ndim: int) -> Array:
-    out: Array = np.zeros((1,) * ndim, np.int64)
+    out = np.zeros((1,) * ndim, np.int64)
     for i, n in zip(index, shape, strict=True):
         out = out * n + i
     return out

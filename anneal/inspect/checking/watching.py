@@ -236,7 +236,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
 
 def _value(u: UOp, held: Mapping[Any, Array]) -> Array:
     """The value of a node in float64 without bounds, over leaves with these contents."""
-    return np.asarray(TensorValues(held, _MOST, plain=True).value(u).value, np.float64)
+    return np.asarray(TensorValues(held, _MOST, plain=True).value(u).value, float)
 
 
 def _storage(t: Any) -> Any:
@@ -248,12 +248,12 @@ def _storage(t: Any) -> Any:
 
 def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
     """The contents of the leaves below, floats as float64."""
-    held: dict[Any, Array] = {}
+    held = {}
     for u in toposort(tuple(roots)):
         if u.op is Op.BUFFER and u.arg not in held:
             s = u.arg
             content = s.host if s.host is not None else get_device(s.device).download(s.ensure(), s.size, s.dtype)
-            held[s] = content.reshape(-1).astype(np.float64) if u.dtype.is_float else content.reshape(-1)
+            held[s] = content.ravel().astype(float) if u.dtype.is_float else content.ravel()
     return held
 
 
@@ -288,11 +288,11 @@ def _one(
     signs = rng.choice([-1.0, 1.0], content.size)
 
     def moved(by: float) -> float:
-        return float(_value(root, {**held, storage: content + by * signs}).reshape(-1)[0])
+        return float(_value(root, {**held, storage: content + by * signs}).ravel()[0])
 
     scale = max(float(np.sqrt(np.mean(content**2))), 1e-3) / max(1.0, content.size**0.5) ** 0.5
     size = float(np.abs(gradient).sum()) / max(1.0, content.size**0.5)
-    return _checked(moved, scale, float((gradient.reshape(-1) * signs).sum()), (size,), name, t)
+    return _checked(moved, scale, float((gradient.ravel() * signs).sum()), (size,), name, t)
 
 
 # -- one node at a time -----------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def _one(
 
 def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np.random.Generator) -> None:
     """Put before the gradients the first rule of a derivative that is wrong by itself."""
-    seen: set[tuple[Any, ...]] = set()
+    seen = set()
     for u in told(toposort((loss.uop,)), "looking for the wrong derivative"):
         sources = _sources(u)
         if not sources or not u.dtype.is_float or u.op in (Op.DETACH, Op.BUFFER, Op.HOST_CALL):
@@ -352,7 +352,7 @@ def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Gene
     content = {**held, **_contents([u, *[t.uop for t in (*stand_ins, cotangent)]])}
     point = [_value(s, held) for s in sources]
     for t, x in zip(stand_ins, point, strict=True):
-        content[_storage(t)] = x.reshape(-1)
+        content[_storage(t)] = x.ravel()
     weights = rng.normal(size=u.size)
     content[_storage(cotangent)] = weights
     ways = [rng.normal(size=x.size) for x in point]
@@ -360,10 +360,10 @@ def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Gene
     def moved(by: float) -> float:
         there = dict(content)
         for t, x, d in zip(stand_ins, point, ways, strict=True):
-            there[_storage(t)] = x.reshape(-1) + by * d
-        return float((_value(result.uop, there).reshape(-1) * weights).sum())
+            there[_storage(t)] = x.ravel() + by * d
+        return float((_value(result.uop, there).ravel() * weights).sum())
 
-    parts = [float((_value(g.uop, content).reshape(-1) * d).sum()) for g, d in zip(pulled, ways, strict=True)]
+    parts = [float((_value(g.uop, content).ravel() * d).sum()) for g, d in zip(pulled, ways, strict=True)]
     rule = next((e for e in events if e.table == "gradient"), None)
     name = f"{u.op.name} {u.dtype.name}[{', '.join(map(str, u.shape))}] by its sources"
     blame = f"rule: {rule.rule}   [{rule.place}]" if rule is not None else ""
