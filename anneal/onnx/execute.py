@@ -567,7 +567,9 @@ class NodeCall:
                     return on_host(*given)
                 if not fit:
                     return on_host(*[self.host(v, "no device holds elements of this type") for v in given])
-        return function(*(given if as_it_is else [v if w else self.tensor(v) for v, w in zip(given, wanted)]))
+        moved = [not w and (not as_it_is or n in of.tensors) for n, w in zip(of.inputs, wanted)]
+        moved += moved[-1:] * (len(given) - len(moved))
+        return function(*[self.tensor(v) if m else v for v, m in zip(given, moved)])
 
 
 class _Running:

@@ -37,8 +37,8 @@ class Operator:
     - an `Array` is an input whose values decide shapes: it comes as a NumPy array, whatever it was;
     - `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
       `host=function` is another function, of the same inputs, for that case;
-    - a `Value`, or anything, is raw: every input that is no `Array` comes as it is then (sequences, control flow, what
-      looks at shapes alone); symbolic sizes (`Sizes`) come as tensors, unless `sizes=True`.
+    - a `Value`, or anything, is raw: it comes as it is (sequences, control flow, what looks at shapes alone); symbolic
+      sizes (`Sizes`) come as tensors, unless `sizes=True`.
 
     An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
     """
@@ -50,6 +50,7 @@ class Operator:
     on_host: Fun | None  # gets NumPy arrays alone
     values: frozenset[str]  # names of inputs that are wanted as NumPy arrays
     inputs: tuple[str, ...]  # names of the positional parameters; the last may take all that follow
+    tensors: frozenset[str]  # those that come as tensors, whatever the others do
     required: frozenset[str]  # those of them that are not optional, as far as types say it
     variadic: bool
     attributes: dict[str, Any]  # those that are read, with the parameter's own default, or None
@@ -96,7 +97,7 @@ def op(
     Args:
         host: the function for NumPy arrays, where all inputs are arrays; True if it is the same.
         values: names of its parameters that are wanted as NumPy arrays, whose types do not say it.
-        raw: every input that is no such array comes as it is, though no type says it.
+        raw: inputs without a type come as they are.
         was: the names that its last inputs had as attributes before `since`, "" for none: one function serves both.
         passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
@@ -122,6 +123,7 @@ def op(
             function if host is True else host or None,
             frozenset(values or [name for name, kind in inputs.items() if kind in _ARRAYS]),
             tuple(inputs),
+            frozenset(name for name, kind in inputs.items() if kind in ("MaybeTensor", "Tensor")),
             frozenset(name for name, kind in inputs.items() if kind in ("Array", "Tensor", "Value")),
             any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes,

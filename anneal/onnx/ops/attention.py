@@ -13,7 +13,7 @@ import numpy as np
 import anneal.tensor.functional as F
 from anneal.onnx.execute import node
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, Value, iota, plus
+from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, iota, plus
 from anneal.onnx.registry import op
 from anneal.onnx.values import border, element_name
 from anneal.tensor import Tensor, dtypes
@@ -318,8 +318,9 @@ def activations_of(how: Layer, default: Sequence[str], directions: int) -> list[
 
 @dataclass(frozen=True)
 class Cell:
-    """The weights of one direction: of the inputs and of the state, transposed, and their biases."""
+    """One direction: its activations, the weights of the inputs and of the state, transposed, and their biases."""
 
+    f: list[Function]
     inputs: Tensor  # (in, gates * hidden)
     state: Tensor  # (hidden, gates * hidden)
     input_bias: MaybeTensor
@@ -336,7 +337,7 @@ class Cell:
         return h.matmul(self.state)
 
 
-Step = Callable[[Tensor, Tensors, Cell, list[Function]], Tensors]
+Step = Callable[[Tensor, Tensors, Cell], Tensors]
 
 
 def _by_length(x: Tensor, lengths: Tensor) -> Tensor:
@@ -346,14 +347,12 @@ def _by_length(x: Tensor, lengths: Tensor) -> Tensor:
     return x.gather(0, index.unsqueeze(-1).expand(*x.shape))
 
 
-def _turns(
-    projected: Tensor, cell: Cell, states: Tensors, step: Step, functions: list[Function], lengths: MaybeTensor
-) -> tuple[Tensors, Tensor]:
+def _turns(projected: Tensor, cell: Cell, states: Tensors, step: Step, lengths: MaybeTensor) -> tuple[Tensors, Tensor]:
     """The last states, and all outputs; what is behind the end of a sequence is zeros."""
 
     def turn(states: Tensors, given: tuple[Tensor, MaybeTensor]) -> tuple[Tensors, Tensor]:
         now, going = given
-        new = step(now, states, cell, functions)
+        new = step(now, states, cell)
         if going is None:
             return new, new[0]
         kept = tuple(going.where(n, s) for n, s in zip(new, states))
@@ -372,13 +371,7 @@ def _turns(
 
 
 def run_layer(
-    x: Tensor,
-    cells: Sequence[Cell],
-    initial: list[MaybeTensor],
-    step: Step,
-    functions: list[list[Function]],
-    lengths: MaybeValue,
-    how: Layer,
+    x: Tensor, cells: Sequence[Cell], initial: list[MaybeTensor], step: Step, lengths: MaybeValue, how: Layer
 ) -> tuple[Tensor, ...]:
     """A layer in all its directions: Y (time, directions, batch, hidden), then each last state."""
     if how.layout:
@@ -395,7 +388,7 @@ def run_layer(
         def turned(y: Tensor, backward: bool = how.direction == "reverse" or d == 1) -> Tensor:
             return y if not backward else y.flip(0) if size is None else _by_length(y, size)
 
-        last, y = _turns(cell.from_inputs(turned(x)), cell, first, step, functions[d], size)
+        last, y = _turns(cell.from_inputs(turned(x)), cell, first, step, size)
         ys.append(turned(y))
         lasts.append(last)
     whole = Tensor.stack(ys, dim=1)
@@ -405,27 +398,29 @@ def run_layer(
     return whole, *ends
 
 
-def directions_of(how: Layer, r: Value) -> int:
+def directions_of(how: Layer, r: Tensor) -> int:
     """The number of directions; an error for a hidden_size that is not the weights'."""
     if how.hidden_size is not None and how.hidden_size != r.shape[-1]:
         raise node.fail(f"hidden_size is {how.hidden_size}, but the weights R have {r.shape[-1]}")
     return 2 if how.direction == "bidirectional" else 1
 
 
-def _cells(w: Tensor, r: Tensor, b: MaybeTensor, p: MaybeTensor, *, count: int, joined: bool) -> list[Cell]:
+def _cells(
+    functions: list[list[Function]], joined: bool, w: Tensor, r: Tensor, b: MaybeTensor, p: MaybeTensor
+) -> list[Cell]:
     """The weights of each direction; both biases in one, added to the inputs, unless the step needs them apart."""
     made = []
-    for d in range(count):
+    for d, f in enumerate(functions):
         first, second = (None, None) if b is None else b[d].chunk(2)
         if joined and first is not None and second is not None:
             first, second = first + second, None
-        made.append(Cell(w[d].T, r[d].T, first, second, None if p is None else p[d]))
+        made.append(Cell(f, w[d].T, r[d].T, first, second, None if p is None else p[d]))
     return made
 
 
-def _gru_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
+def _gru_step(x: Tensor, states: Tensors, cell: Cell) -> Tensors:
     """The reset gate before the product with the state."""
-    h = states[0]
+    (h,), f = states, cell.f
     n = h.shape[-1]
     gates = f[0](x[..., : 2 * n] + h.matmul(cell.state[:, : 2 * n]))
     update, reset = gates.chunk(2, -1)
@@ -433,9 +428,9 @@ def _gru_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tens
     return (new + update * (h - new),)
 
 
-def _gru_step_reset_after(x: Tensor, states: Tensors, cell: Cell, f: list[Function]) -> Tensors:
+def _gru_step_reset_after(x: Tensor, states: Tensors, cell: Cell) -> Tensors:
     """The reset gate behind the product with the state (linear_before_reset=1), as cuDNN has it."""
-    h = states[0]
+    (h,), f = states, cell.f
     n = h.shape[-1]
     hidden = plus(cell.from_state(h), cell.state_bias)
     update, reset = f[0](x[..., : 2 * n] + hidden[..., : 2 * n]).chunk(2, -1)
@@ -443,9 +438,9 @@ def _gru_step_reset_after(x: Tensor, states: Tensors, cell: Cell, f: list[Functi
     return (new + update * (h - new),)
 
 
-def lstm_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function], coupled: bool = False) -> Tensors:
+def lstm_step(x: Tensor, states: Tensors, cell: Cell, coupled: bool = False) -> Tensors:
     """Gates in the order input, output, forget, cell; peepholes weigh the cell's state for the first three."""
-    h, c = states
+    (h, c), f = states, cell.f
     into, out, forget, new = (x + cell.from_state(h)).chunk(4, -1)
     peeps = None if cell.peephole is None else cell.peephole.chunk(3)
     if peeps is not None:
@@ -460,7 +455,7 @@ def lstm_step(x: Tensor, states: Tensors, cell: Cell, f: list[Function], coupled
 
 # the step, and the activations that it has by default
 _STEPS: dict[str, tuple[Step, list[str]]] = {
-    "RNN": (lambda x, states, cell, f: (f[0](x + cell.from_state(states[0])),), ["Tanh"]),
+    "RNN": (lambda x, states, cell: (cell.f[0](x + cell.from_state(states[0])),), ["Tanh"]),
     "GRU": (_gru_step, ["Sigmoid", "Tanh"]),
     "LSTM": (lstm_step, ["Sigmoid", "Tanh", "Tanh"]),
 }
@@ -468,14 +463,14 @@ _STEPS: dict[str, tuple[Step, list[str]]] = {
 
 @op("RNN", "GRU", "LSTM")
 def recurrent(
-    x: Value,
-    w: Value,
-    r: Value,
-    b: MaybeValue,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: MaybeTensor,
     sequence_lens: MaybeValue,
-    initial_h: MaybeValue,
-    initial_c: MaybeValue,
-    p: MaybeValue,
+    initial_h: MaybeTensor,
+    initial_c: MaybeTensor,
+    p: MaybeTensor,
     *,
     how: Layer,
 ) -> Any:
@@ -486,13 +481,12 @@ def recurrent(
     nothing here: an output that is not wanted is not computed.
     """
     step, default = _STEPS[node.op]
-    count = directions_of(how, r)
-    functions = activations_of(how, default, count)
+    functions = activations_of(how, default, directions_of(how, r))
     after = node.op == "GRU" and how.linear_before_reset
-    cells = _cells(*node.tensor([w, r, b, p]), count=count, joined=not after)
+    cells = _cells(functions, not after, w, r, b, p)
     if after:
         step = _gru_step_reset_after
     elif node.op == "LSTM" and how.input_forget:
         step = partial(lstm_step, coupled=True)
-    states = node.tensor([initial_h, initial_c][: 2 if node.op == "LSTM" else 1])
-    return run_layer(node.tensor(x), cells, states, step, functions, sequence_lens, how)
+    states = [initial_h, initial_c][: 2 if node.op == "LSTM" else 1]
+    return run_layer(x, cells, states, step, sequence_lens, how)

@@ -42,7 +42,7 @@ def _inference(x: Tensor, scale: Value, bias: Value, mean: Value, var: Value, ep
 
 @op("BatchNormalization")
 def batch_normalization(
-    data: Value,
+    x: Tensor,
     scale: Value,
     bias: Value,
     mean: Value,
@@ -60,7 +60,6 @@ def batch_normalization(
     spatial=0, until version 7, has statistics for each place and not for each channel.
     """
     training = (node.version >= 7 or not is_test) and node.wants(1) if training_mode is None else training_mode
-    x = node.tensor(data)
     if spatial and not training:
         return _inference(x, scale, bias, mean, var, epsilon)
     rows = node.tensor([scale, bias, mean, var])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from anneal.onnx.execute import node
 from anneal.onnx.ops import quantised as main
 from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
-from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, Value, axis_of, plus, total_of
+from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, axis_of, plus, total_of
 from anneal.onnx.ops.microsoft import also, op
 from anneal.onnx.ops.microsoft.layers import Heads, embed_layer_normalization, self_attention
 from anneal.onnx.ops.windows import Windows, average_pool
@@ -205,38 +205,32 @@ class QuantisedCell(Cell):
 
 @op("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(
-    x: Value,
-    w: Value,
-    r: Value,
-    b: MaybeValue,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: MaybeTensor,
     sequence_lens: MaybeValue,
-    initial_h: MaybeValue,
-    initial_c: MaybeValue,
-    p: MaybeValue,
-    w_scale: MaybeValue,
-    w_zero: MaybeValue,
-    r_scale: MaybeValue,
-    r_zero: MaybeValue,
+    initial_h: MaybeTensor,
+    initial_c: MaybeTensor,
+    p: MaybeTensor,
+    w_scale: Tensor,
+    w_zero: MaybeTensor,
+    r_scale: Tensor,
+    r_zero: MaybeTensor,
     *,
     how: Layer,
 ) -> Any:
     """LSTM with quantised weights (directions, in, 4 * hidden); inputs and states are quantised as they come."""
-    if w_scale is None or r_scale is None:
-        raise node.fail("the scales of W and R are missing")
     if how.input_forget:
         raise node.fail("input_forget=1 is not computed")
-    weights, states, biases, peeps, less = node.tensor([w, r, b, p, r_zero])
-    count = directions_of(how, states[..., : states.shape[-1] // 4])
-    functions = activations_of(how, ["Sigmoid", "Tanh", "Tanh"], count)
-    scales = [s.reshape(count, -1) for s in node.tensor([w_scale, r_scale])]
-    less = None if less is None else less.reshape(count, -1)
-    inputs = main.weight_of(weights, node.tensor(w_zero), [1], (count, 1, -1))
-    narrow = main.is_narrow(states, node.of.constants.held(states), [1])
+    count = directions_of(how, r[..., : r.shape[-1] // 4])
+    scales = [None if s is None else s.reshape(count, -1) for s in (w_scale, r_scale, r_zero)]
+    inputs = main.weight_of(w, w_zero, [1], (count, 1, -1))
+    narrow = main.is_narrow(r, node.of.constants.held(r), [1])
     cells = []
-    for d in range(count):
-        bias = None if biases is None else total_of(biases[d].chunk(2))
-        peephole = None if peeps is None else peeps[d]
-        by, state_by, state_less = [None if t is None else main.for_columns(t[d]) for t in (*scales, less)]
-        cells.append(QuantisedCell(inputs[d], states[d], bias, None, peephole, by, state_by, state_less, narrow))
-    initial = node.tensor([initial_h, initial_c])
-    return run_layer(node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)
+    for d, f in enumerate(activations_of(how, ["Sigmoid", "Tanh", "Tanh"], count)):
+        bias = None if b is None else total_of(b[d].chunk(2))
+        by, state_by, less = [None if s is None else main.for_columns(s[d]) for s in scales]
+        peephole = None if p is None else p[d]
+        cells.append(QuantisedCell(f, inputs[d], r[d], bias, None, peephole, by, state_by, less, narrow))
+    return run_layer(x, cells, [initial_h, initial_c], lstm_step, sequence_lens, how)
