@@ -140,14 +140,14 @@ class GraphRun:
                 return
             values = [scope.find(x) if x else None for x in node.inputs]
             nodes = arena().here
-            before, outer = nodes.path, here.node
-            here.node = call
+            before = nodes.path, here.node, here.wraps
+            here.node, here.wraps = call, True
             label = node.name or f"{node.op}:{node.outputs[0] if node.outputs else ''}"
-            nodes.path = f"{before}/{label}" if before else label  # kernels tell which nodes they come from
+            nodes.path = f"{nodes.path}/{label}" if nodes.path else label  # kernels tell which nodes they come from
             try:
                 results = call.outcome(values)
             finally:
-                nodes.path, here.node = before, outer
+                nodes.path, here.node, here.wraps = before
             if call.of_file:
                 self.constants.results[key] = results
             elif all(map(self.is_fixed, results)):
@@ -541,11 +541,7 @@ class NodeCall:
         if of.record is not None:
             name, kind = of.record
             attributes[name] = kind(*[attributes.pop(f) for f in kind._fields])  # type: ignore[attr-defined]
-        before, here.wraps = here.wraps, True
-        try:
-            return self._given(of, values, attributes)
-        finally:
-            here.wraps = before
+        return self._given(of, values, attributes)
 
     def _given(self, of: Operator, values: Values, attributes: dict[str, Any]) -> Any:
         wanted = [of.wants_value(n) for n in range(len(values))]

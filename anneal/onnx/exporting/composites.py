@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Term, Values, broadcast, carrier
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, MaybeRecipe, Term, Values
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
 from anneal.schedule import pieces_of
@@ -20,10 +20,10 @@ _ONES = 4096  # the most ones that a norm without a weight is given as one
 
 Pairs = tuple[tuple[int, int], ...]
 # (call, what it is computed from, its arguments) -> the operator, if it fits
-Named = Callable[[UOp, Src, Any], ExportRecipe | None]
+Named = Callable[[UOp, Src, Any], MaybeRecipe]
 
 
-def composite(u: UOp, opset: int) -> ExportRecipe | None:
+def composite(u: UOp, opset: int) -> MaybeRecipe:
     """The one operator for a node and some of those below it; None if there is none."""
     if u.op is Op.CALL:
         name = u.arg[0].name
@@ -50,13 +50,13 @@ def _alone(op: str, x: UOp, **attributes: Any) -> ExportRecipe:
 # -- by name ----------------------------------------------------------------------------------------------------------
 
 
-def _gelu(u: UOp, given: Src, approximate: str) -> ExportRecipe | None:
+def _gelu(u: UOp, given: Src, approximate: str) -> MaybeRecipe:
     if u.dtype is not dtypes.float32:
         return None
     return _alone("Gelu", given[0], **({} if approximate == "none" else {"approximate": approximate}))
 
 
-def _sigmoid(u: UOp, given: Src, _: float) -> ExportRecipe | None:
+def _sigmoid(u: UOp, given: Src, _: float) -> MaybeRecipe:
     """1 / (1 + exp(-x))."""
     less = given[0]
     fits = u.dtype in _FLOATS and less.op is Op.NEG and u.src[0].op is Op.RECIP and _is(u.src[0].src[0].src[1], 1)
@@ -70,7 +70,7 @@ def _along(op: str) -> Named:
 def _place(op: str) -> Named:
     """The least position at which a value is the largest, or the least, along an axis."""
 
-    def made(u: UOp, given: Src, axis: int) -> ExportRecipe | None:
+    def made(u: UOp, given: Src, axis: int) -> MaybeRecipe:
         if given[0].dtype in (dtypes.bool_, dtypes.uint64):
             return None
 
@@ -82,7 +82,7 @@ def _place(op: str) -> Named:
     return made
 
 
-def _norm(u: UOp, given: Src, arguments: tuple[int, float] | float) -> ExportRecipe | None:
+def _norm(u: UOp, given: Src, arguments: tuple[int, float] | float) -> MaybeRecipe:
     """A LayerNormalization from an axis on, or a BatchNormalization."""
     if u.dtype not in _FLOATS or any(p.dtype is not u.dtype for p in given) or 0 in u.shape:
         return None
@@ -91,7 +91,7 @@ def _norm(u: UOp, given: Src, arguments: tuple[int, float] | float) -> ExportRec
     return one("BatchNormalization", given, epsilon=arguments)
 
 
-def _standardized(u: UOp, given: Src, axes: Ints) -> ExportRecipe | None:
+def _standardized(u: UOp, given: Src, axes: Ints) -> MaybeRecipe:
     """A LayerNormalization for a standardizing of the last axes, or an InstanceNormalization where a row is long."""
     x, r = given
     shape = u.shape
@@ -133,7 +133,7 @@ def _unpadded(x: UOp, sides: Pairs) -> tuple[UOp, Pairs]:
     return x, sides
 
 
-def _convolution(u: UOp, given: Src, arguments: tuple[Any, ...]) -> ExportRecipe | None:
+def _convolution(u: UOp, given: Src, arguments: tuple[Any, ...]) -> MaybeRecipe:
     sides, strides, dilations, groups = arguments
     x, sides = _unpadded(given[0], sides)
     if any(p.dtype is not dtypes.float32 or 0 in p.shape for p in (u, *given)) or not _plain(x.shape[2:], *sides):
@@ -149,7 +149,7 @@ def _plain(*sizes: Any) -> bool:
 def _pool(op: str) -> Named:
     """A MaxPool, or the mean or the sum of an AveragePool, over (batch, channels, ...), which other axes are made."""
 
-    def made(u: UOp, given: Src, arguments: tuple[Any, ...]) -> ExportRecipe | None:
+    def made(u: UOp, given: Src, arguments: tuple[Any, ...]) -> MaybeRecipe:
         kernel, strides, dilations, sides = arguments
         x, lead = given[0], len(u.shape) - len(kernel)
         # a border as wide as the kernel is none that runtimes take
@@ -196,12 +196,12 @@ _SINCE = {"gelu": 20}  # the first opset that has it, where that is not the firs
 # -- by nodes ---------------------------------------------------------------------------------------------------------
 
 
-def _max(u: UOp) -> ExportRecipe | None:
+def _max(u: UOp) -> MaybeRecipe:
     a, b = u.src
     return _alone("Relu", a) if u.dtype in _FLOATS and _is(b, 0) and a.shape else None
 
 
-def _add(u: UOp) -> ExportRecipe | None:
+def _add(u: UOp) -> MaybeRecipe:
     """A concatenation: parts with zeros around them, added up."""
     pieces = pieces_of(u) if u.src[1].op is Op.PAD else None
     if not pieces:
@@ -210,7 +210,7 @@ def _add(u: UOp) -> ExportRecipe | None:
     return one("Concat", tuple(p.src[0] for p in pieces), axis=axis)
 
 
-def _mean(u: UOp) -> ExportRecipe | None:
+def _mean(u: UOp) -> MaybeRecipe:
     """A sum times one over the number of what is summed."""
     if u.dtype not in _FLOATS or not u.shape:
         return None
@@ -240,7 +240,7 @@ def _is_share(u: UOp, many: Any) -> bool:
     return u.op is Op.RECIP and u.src[0].op is Op.CAST and u.src[0].src[0] is many
 
 
-_RULES: dict[Op, Callable[[UOp], ExportRecipe | None]] = {Op.MAX: _max, Op.MUL: _mean, Op.ADD: _add}
+_RULES: dict[Op, Callable[[UOp], MaybeRecipe]] = {Op.MAX: _max, Op.MUL: _mean, Op.ADD: _add}
 
 
 _BOOL, _INT32, _INT64 = dtypes.bool_, dtypes.int32, dtypes.int64
@@ -361,7 +361,7 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
     index = w.ranked(index, rank)
     inside = None
     if not sure:
-        at = Term(w, index.name, carrier(u.src[1].dtype))
+        at = Term(w, index.name, u.src[1].dtype)
         zero = at.number(0)
         last = Term(w, w.Sub(w.size(n), w.ints([1])), _INT64).cast(at.dtype)
         inside = ~((at < zero) | (last < at))
@@ -380,9 +380,9 @@ def gathered(w: GraphWriter, u: UOp, given: Values, sure: bool) -> GraphValue:
         name = w.GatherElements(x.name, w.whole(index, u.shape).name, axis=axis)
         shape = u.shape
     if inside is not None:
-        found = Term(w, name, carrier(u.dtype))
+        found = Term(w, name, u.dtype)
         name = (inside & found if u.dtype is _BOOL else inside.where(found, 0)).name
-        shape = broadcast([shape, index.shape])
+        shape = tuple(m if n == 1 else n for n, m in zip(shape, index.shape))
     return GraphValue(name, shape)
 
 
@@ -390,7 +390,7 @@ def scattered(w: GraphWriter, u: UOp, given: Values) -> str:
     """SCATTER_ADD: rows out of range go to one more row, which is cut off."""
     name, value = w.wholes(given, u.src)
     rows, columns = u.shape
-    index = Term(w, name, carrier(u.src[0].dtype))
+    index = Term(w, name, u.src[0].dtype)
     last = Term(w, w.size(rows), _INT64).cast(index.dtype)
     row = ((index < 0) | (last < index)).where(last, index).name
     place = w.Expand(w.Unsqueeze(row, w.ints([1])), w.shape(u.src[1].shape))
@@ -436,7 +436,7 @@ def updated(w: GraphWriter, u: UOp, given: Values) -> str:
 _ROLES = ((False, True, True), (False, True, False), (False, False, True), (True, True, True))
 
 
-def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
+def contraction(u: UOp, target: Shape) -> MaybeRecipe:
     """A MatMul for a sum of products, in the shape `target` that its one reader gives it; None if it is none."""
     if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype in (_BOOL, dtypes.uint64):
         return None

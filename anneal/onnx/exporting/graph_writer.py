@@ -24,7 +24,6 @@ _CARRIERS: dict[DType, DType] = {
     dtypes.uint64: dtypes.int64,
 }
 _SHARED = 1024  # constants of at most so many bytes are written once
-_SIZE_OPS = {Op.ADD: "Add", Op.SUB: "Sub", Op.MUL: "Mul", Op.IDIV: "Div", Op.MOD: "Mod", Op.MAX: "Max", Op.MIN: "Min"}
 
 
 def carrier(dtype: DType) -> DType:
@@ -167,17 +166,16 @@ class GraphWriter:
     def _size_node(self, x: UOp) -> str:
         if x.op is Op.CONST:
             return self.ints([x.arg])
+        if x.op is not Op.VARIABLE and x.op is not Op.BIND:
+            return self._of_sizes(_SIZE_OPS[x.op], *[self._sizes[s] for s in x.src])
+        name, axis = self.sources[x.arg[0]]
+        if axis is None:
+            return self._of_sizes("Reshape", name, self.ints([1]))
+        return self._of_sizes("Shape", name, start=axis, end=axis + 1)
+
+    def _of_sizes(self, op: str, *inputs: str, **attributes: int) -> str:
         path, self.path = self.path, "/sizes"
-        if x.op is Op.VARIABLE or x.op is Op.BIND:
-            name, axis = self.sources[x.arg[0]]
-            if axis is None:
-                found = self.node("Reshape", name, self.ints([1]))
-            else:
-                found = self.node("Shape", name, start=axis, end=axis + 1)
-        elif x.op is Op.NEG:
-            found = self.node("Neg", self._sizes[x.src[0]])
-        else:
-            found = self.node(_SIZE_OPS[x.op], *[self._sizes[s] for s in x.src])
+        found = self.node(op, *inputs, **attributes)
         self.path = path
         return found
 
@@ -187,9 +185,7 @@ class GraphWriter:
             return self.ints(shape)
         if shape not in self._sizes:
             parts = [self.size(n) for n in shape]
-            path, self.path = self.path, "/sizes"
-            self._sizes[shape] = self.node("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
-            self.path = path
+            self._sizes[shape] = self._of_sizes("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
         return self._sizes[shape]
 
     def reshape(self, name: str, shape: Shape) -> str:
@@ -238,6 +234,9 @@ class ExportRecipe(NamedTuple):
     emit: Callable[[GraphWriter, Values], GraphValue | str]
 
 
+MaybeRecipe = ExportRecipe | None
+
+
 # -- elementwise ops ---------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +246,7 @@ _ALIKE = (
     Op.SUB, Op.MUL, Op.DIV, Op.POW, Op.MAX, Op.MIN,
 )  # fmt: skip
 _PLAIN = {op: op.name.capitalize() for op in _ALIKE} | {Op.RECIP: "Reciprocal"}
+_SIZE_OPS = _PLAIN | {Op.IDIV: "Div", Op.MOD: "Mod"}
 _OF_BOOLS = {
     Op.ADD: "Or", Op.OR: "Or", Op.MAX: "Or", Op.MUL: "And", Op.AND: "And", Op.MIN: "And", Op.SUB: "Xor", Op.XOR: "Xor",
     Op.NE: "Xor", Op.EQ: "Equal",
@@ -276,12 +276,18 @@ def _of_two(op: str) -> Callable[[Term, Any], Term]:
 
 
 class Term:
-    """A carried value that is computed with: `a + b` and `a < 0` add a node to the graph, numbers are of its type."""
+    """A carried value that is computed with: `a + b` and `a < 0` add a node to the graph, numbers are of its type.
+
+    Args:
+        w: the graph.
+        name: of the value.
+        dtype: what it stands for; `Term.dtype` is that one's carrier.
+    """
 
     __slots__ = ("dtype", "name", "w")
 
     def __init__(self, w: GraphWriter, name: str, dtype: DType) -> None:
-        self.w, self.name, self.dtype = w, name, dtype
+        self.w, self.name, self.dtype = w, name, carrier(dtype)
 
     def number(self, number: Any) -> Term:
         """A number of the same type."""
@@ -322,7 +328,7 @@ class Term:
 
 def elementwise(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """An elementwise node; the shape is what its sources broadcast to."""
-    terms = [Term(w, v.name, carrier(s.dtype)) for v, s in zip(given, u.src)]
+    terms = [Term(w, v.name, s.dtype) for v, s in zip(given, u.src)]
     operand = u.src[-1].dtype
     if u.op is Op.CAST:
         made = cast(terms[0], u.src[0].dtype, u.dtype)

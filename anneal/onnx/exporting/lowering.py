@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal import progress
 from anneal.onnx.exporting import composites, graph_writer as forms
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Values, carrier
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, MaybeRecipe, Values, carrier
 from anneal.onnx.values import dtype_named
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import matched_axes, value_of
@@ -99,7 +99,7 @@ class GraphLowering:
             return ExportRecipe((), lambda w, _: constant.written(w))
         return composites.composite(u, self.writer.opset) or self._summed(u) or self._looked_up(u) or self._own(u)
 
-    def _summed(self, u: UOp) -> ExportRecipe | None:
+    def _summed(self, u: UOp) -> MaybeRecipe:
         """A sum of products, in the shape that a reshape of it gives it, if there is one."""
         total = u.src[0] if u.op is Op.RESHAPE else u
         if total.op is not Op.REDUCE_AXIS:
@@ -112,7 +112,7 @@ class GraphLowering:
             self._products[total] = u
         return recipe
 
-    def _looked_up(self, u: UOp) -> ExportRecipe | None:
+    def _looked_up(self, u: UOp) -> MaybeRecipe:
         """A look-up of slices by indices that are surely inside, in the shape that a reshape of it gives it."""
         found = u.src[0] if u.op is Op.RESHAPE else u
         if found.op is not Op.GATHER or found.arg != 0:
@@ -416,7 +416,7 @@ def same_bits(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     """BITCAST."""
     (v,), new = given, u.dtype
     old = u.src[0].dtype
-    x = forms.Term(w, v.name, carrier(old))
+    x = forms.Term(w, v.name, old)
     if old.is_int and new.is_int:
         made = forms.cast(x, old, new)
     elif old is new:

@@ -309,14 +309,13 @@ def constant_of_shape(shape: Array, *, value: MaybeArray) -> Value:
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
     if any(n < 0 for n in sizes):
         raise node.fail(f"a shape of {sizes}")
-    if any(isinstance(n, UOp) for n in sizes):
-        full = Tensor.full(
-            sizes, fill.item(), dtype="int32" if fill.dtype == np.int64 else fill.dtype.name, device=node.device
-        )
-        return counted(full) if fill.dtype == np.int64 else full
-    if math.prod(sizes) > SMALL and fits_device(fill.dtype):
-        return Tensor.full(sizes, fill.item(), dtype=fill.dtype.name, device=node.device)
-    return np.full(sizes, fill)
+    symbolic = any(isinstance(n, UOp) for n in sizes)
+    if not symbolic and (math.prod(sizes) <= SMALL or not fits_device(fill.dtype)):
+        return np.full(sizes, fill)
+    name = fill.dtype.name
+    narrow = symbolic and name == "int64"
+    full = Tensor.full(sizes, fill.item(), dtype="int32" if narrow else name, device=node.device)
+    return counted(full) if narrow else full
 
 
 @op("Range")
