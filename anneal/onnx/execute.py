@@ -576,3 +576,8 @@ class _Running:
 
 
 node: NodeCall = _Running()  # type: ignore[assignment]
+
+
+def fail(message: str, fix: str = "") -> OnnxError:
+    """The error with this fault of the node that runs: `raise fail("...")`."""
+    return node.fail(message, fix)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, iota, plus
 from anneal.onnx.registry import op
@@ -111,7 +111,7 @@ def _repeated(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
 def _float_name(code: int) -> str:
     name = element_name(code)
     if not name.startswith(("float", "bfloat")):
-        raise node.fail(f"softmax_precision {code} is no float type")
+        raise fail(f"softmax_precision {code} is no float type")
     return name
 
 
@@ -166,7 +166,7 @@ def attention(
     """
     if flat := q.ndim == 3:
         if not q_num_heads or not kv_num_heads:
-            raise node.fail("q_num_heads and kv_num_heads are missing, which inputs of three axes need")
+            raise fail("q_num_heads and kv_num_heads are missing, which inputs of three axes need")
         q, k, v = heads_of(q, q_num_heads), heads_of(k, kv_num_heads), heads_of(v, kv_num_heads)
     past = 0
     if past_key is not None and past_value is not None:
@@ -250,7 +250,7 @@ def rotary_embedding(
     """The first features of each head turned by the angles of their positions."""
     flat = x.ndim == 3
     if flat and not num_heads:
-        raise node.fail("num_heads is missing, which an input of three axes needs")
+        raise fail("num_heads is missing, which an input of three axes needs")
     data = heads_of(x, num_heads or 1) if flat else x
     if position_ids is not None:
         index = position_ids.int()
@@ -301,12 +301,12 @@ def activations_of(how: Layer, default: Sequence[str], directions: int) -> list[
     """The functions of each direction; alphas and betas go to those that have one, in order."""
     wanted = list(how.activations or list(default) * directions)
     if len(wanted) < len(default) * directions:
-        raise node.fail(f"{len(wanted)} activations; {len(default) * directions} are wanted")
+        raise fail(f"{len(wanted)} activations; {len(default) * directions} are wanted")
     alpha, beta = iter(how.activation_alpha or ()), iter(how.activation_beta or ())
     made: list[Any] = []
     for name in wanted[: len(default) * directions]:
         if name.lower() not in ACTIVATIONS:
-            raise node.fail(f"activation {name!r} is none of {', '.join(ACTIVATIONS)}")
+            raise fail(f"activation {name!r} is none of {', '.join(ACTIVATIONS)}")
         function, *defaults = ACTIVATIONS[name.lower()]
         arguments = [*map(next, (alpha, beta), defaults)]
         made.append(lambda x, f=function, a=arguments: f(x if how.clip is None else x.clamp(-how.clip, how.clip), *a))
@@ -401,7 +401,7 @@ def run_layer(
 def directions_of(how: Layer, r: Tensor) -> int:
     """The number of directions; an error for a hidden_size that is not the weights'."""
     if how.hidden_size is not None and how.hidden_size != r.shape[-1]:
-        raise node.fail(f"hidden_size is {how.hidden_size}, but the weights R have {r.shape[-1]}")
+        raise fail(f"hidden_size is {how.hidden_size}, but the weights R have {r.shape[-1]}")
     return 2 if how.direction == "bidirectional" else 1
 
 

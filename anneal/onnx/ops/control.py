@@ -12,7 +12,7 @@ import numpy as np
 import regex
 
 from anneal import transforms
-from anneal.onnx.execute import Values, node
+from anneal.onnx.execute import Values, fail, node
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, counted, ints
 from anneal.onnx.registry import op, rows
@@ -48,7 +48,7 @@ def constant(
         for found in given:
             if found is not None:
                 return found if dtype is None else np.asarray(found, dtype)
-    raise node.fail("has no value", "export the model with its weights")
+    raise fail("has no value", "export the model with its weights")
 
 
 rows({"Identity": lambda x: x}, sizes=True)
@@ -58,7 +58,7 @@ rows({"Identity": lambda x: x}, sizes=True)
 def if_(cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     """The results of one of two subgraphs."""
     if math.prod(cond.shape) != 1:
-        raise node.fail(f"its condition has {math.prod(cond.shape)} elements, not one")
+        raise fail(f"its condition has {math.prod(cond.shape)} elements, not one")
     if isinstance(cond, Tensor) and not node.of.is_fixed(cond):
         ways = [lambda graph=g: _tensors(node.run(graph)) for g in (then_branch, else_branch)]
         done = node.traced(1, lambda: transforms.cond(cond.reshape(()), *ways))
@@ -75,7 +75,7 @@ def loop(most: MaybeArray = None, cond: MaybeArray = None, *carried: Any, body: 
     """
     state = list(carried)
     if len(body.inputs) != 2 + len(state) or len(body.outputs) < 1 + len(state):
-        raise node.fail(
+        raise fail(
             f"carries {len(state)} values, but its body takes {len(body.inputs) - 2} and gives {len(body.outputs) - 1}"
         )
     rows: list[Values] = [[] for _ in body.outputs[1 + len(state) :]]
@@ -163,17 +163,17 @@ def _scanned(turn: Callable[..., Any], turns: Size, state: Values, xs: Callable[
 
 def _one(value: Any, what: str) -> Any:
     if not isinstance(numbers := objects(value), np.ndarray) or numbers.size != 1:
-        raise node.fail(f"its {what} is not one number")
+        raise fail(f"its {what} is not one number")
     return numbers.item()
 
 
 def _stacked(rows: Values, axis: int = 0) -> Any:
     """Values of one shape as rows of one value."""
     if any(r is None or isinstance(r, list) for r in rows):
-        raise node.fail("a turn gives no tensor to be stacked")
+        raise fail("a turn gives no tensor to be stacked")
     shapes = {tuple(r.shape) for r in rows}
     if len(shapes) > 1:
-        raise node.fail(f"its turns give rows of shapes {sorted(shapes)}, which cannot be stacked")
+        raise fail(f"its turns give rows of shapes {sorted(shapes)}, which cannot be stacked")
     if not any(isinstance(r, Tensor) for r in rows):
         return np.stack(rows, axis)
     tensors = [node.tensor(r) for r in rows]
@@ -208,20 +208,20 @@ def scan(
     """A subgraph run for each slice of its last inputs; what it carries goes from turn to turn."""
     n = num_scan_inputs
     if not 0 < n <= len(values):
-        raise node.fail(f"scans {n} of its {len(values)} inputs")
+        raise fail(f"scans {n} of its {len(values)} inputs")
     state, scanned = list(values[:-n]), values[-n:]
     axes, backward = _per_input(scan_input_axes, n), _per_input(scan_input_directions, n)
     lengths = set()
     for x, axis in zip(scanned, axes):
         if not -x.ndim <= axis < x.ndim:
-            raise node.fail(f"scans axis {axis} of an input of shape {list(x.shape)}")
+            raise fail(f"scans axis {axis} of an input of shape {list(x.shape)}")
         lengths.add(x.shape[axis])
     if len(lengths) != 1:
-        raise node.fail(f"its inputs have lengths {sorted(map(size_text, lengths))} along their axes, not one length")
+        raise fail(f"its inputs have lengths {sorted(map(size_text, lengths))} along their axes, not one length")
     length = lengths.pop()
     count = len(body.outputs) - len(state)
     if count < 0:
-        raise node.fail(f"carries {len(state)} values, but its body gives {len(body.outputs)}")
+        raise fail(f"carries {len(state)} values, but its body gives {len(body.outputs)}")
     out_axes, out_backward = _per_input(scan_output_axes, count), _per_input(scan_output_directions, count)
     if _are_many(body, length):
         done = _scanned_slices(body, length, state, list(zip(scanned, axes, backward)))
@@ -265,11 +265,11 @@ def scan_of_batches(lengths: Any, *values: Any, body: Graph, num_scan_inputs: in
     """The first version: a batch of sequences along axis 0, scanned along axis 1."""
     n = num_scan_inputs
     if not 0 < n <= len(values):
-        raise node.fail(f"scans {n} of its {len(values)} inputs")
+        raise fail(f"scans {n} of its {len(values)} inputs")
     if lengths is not None:
-        raise node.fail("has lengths of its sequences", "convert the model to opset 9 or newer")
+        raise fail("has lengths of its sequences", "convert the model to opset 9 or newer")
     if any(d for d in directions or ()):
-        raise node.fail("scans backward", "convert the model to opset 9 or newer")
+        raise fail("scans backward", "convert the model to opset 9 or newer")
     each = []
     for b in range(int(values[-1].shape[0])):
         parts = [x[b] for x in values]
@@ -282,7 +282,7 @@ def scan_of_batches(lengths: Any, *values: Any, body: Graph, num_scan_inputs: in
 def _per_input(given: Any, count: int) -> list[int]:
     each = list(given or [0] * count)
     if len(each) != count:
-        raise node.fail(f"has {len(each)} axes or directions for {count} values")
+        raise fail(f"has {len(each)} axes or directions for {count} values")
     return each
 
 
@@ -291,7 +291,7 @@ def gradient(*values: Any, xs: list[str], y: str, zs: Any) -> Any:
     """The derivatives of the value `y` of this graph by the values `xs`, where `zs` are held."""
     names = [*xs, *(zs or ())]
     if len(names) != len(values):
-        raise node.fail(f"names {len(names)} values, but takes {len(values)} inputs")
+        raise fail(f"names {len(names)} values, but takes {len(values)} inputs")
     given = [node.tensor(v) for v in values]
 
     def of(*moved: Tensor) -> Any:
@@ -305,9 +305,9 @@ def gradient(*values: Any, xs: list[str], y: str, zs: Any) -> Any:
 def sequence_map(sequence: Any, *others: Any, body: Graph) -> Any:
     """A subgraph run for each item of a sequence, and of other sequences; tensors among the inputs go to all turns."""
     if not isinstance(sequence, list):
-        raise node.fail("its first input is no sequence")
+        raise fail("its first input is no sequence")
     if any(isinstance(x, list) and len(x) != len(sequence) for x in others):
-        raise node.fail(f"its sequences have other lengths than the first, which has {len(sequence)} items")
+        raise fail(f"its sequences have other lengths than the first, which has {len(sequence)} items")
     turns, sizes = [], [0] * len(body.outputs)
     for n, item in enumerate(sequence):
         turns.append(node.run(body, item, *[x[n] if isinstance(x, list) else x for x in others]))
@@ -318,17 +318,17 @@ def sequence_map(sequence: Any, *others: Any, body: Graph) -> Any:
 
 def _sequence(x: Any) -> Values:
     if not isinstance(x, list):
-        raise node.fail("takes a sequence, not a tensor")
+        raise fail("takes a sequence, not a tensor")
     return x
 
 
 def _position(position: Any, count: int, *, end: bool = False) -> int:
     """A position in a sequence, from its end if it is negative."""
     if position.size != 1:
-        raise node.fail(f"its position has {position.size} elements, not one")
+        raise fail(f"its position has {position.size} elements, not one")
     at = int(position.item())
     if not -count <= at < count + end:
-        raise node.fail(f"position {at} is outside a sequence of {count}")
+        raise fail(f"position {at} is outside a sequence of {count}")
     return at + count if at < 0 else at
 
 
@@ -354,7 +354,7 @@ def sequence_erase(x: Any, position: MaybeArray) -> Any:
     """The sequence without one item, the last unless it is named."""
     items = _sequence(x)
     if not items:
-        raise node.fail("its sequence is empty")
+        raise fail("its sequence is empty")
     at = len(items) - 1 if position is None else _position(position, len(items))
     return node.sequence(items[:at] + items[at + 1 :], items)
 
@@ -372,7 +372,7 @@ def concat_from_sequence(x: Any, *, axis: int, new_axis: int) -> Any:
     """The items one after the other along an axis, or stacked along a new one."""
     items = _sequence(x)
     if not items:
-        raise node.fail("its sequence is empty, so the result has no shape")
+        raise fail("its sequence is empty, so the result has no shape")
     node.room(sum(size_of(i) for i in items))
     if any(isinstance(i, Tensor) for i in items):
         tensors = [node.tensor(i) for i in items]
@@ -384,7 +384,7 @@ def concat_from_sequence(x: Any, *, axis: int, new_axis: int) -> Any:
 def split_to_sequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) -> Any:
     """Pieces along an axis: of one size, of given sizes, or single slices, which may lose the axis."""
     if not -x.ndim <= axis < x.ndim:
-        raise node.fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
+        raise fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
     axis %= x.ndim
     size = int(x.shape[axis])
     if split is not None and split.ndim:
@@ -392,11 +392,11 @@ def split_to_sequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) ->
     else:
         step = 1 if split is None else int(split)
         if step <= 0:
-            raise node.fail(f"splits into pieces of {step}")
+            raise fail(f"splits into pieces of {step}")
         sizes = [min(step, size - at) for at in range(0, size, step)]
     node.room(len(sizes))
     if sum(sizes) != size or min(sizes, default=0) < 0:
-        raise node.fail(f"splits {size} elements into pieces of {sizes}")
+        raise fail(f"splits {size} elements into pieces of {sizes}")
     if split is None and not keepdims:
         return [taken(x, axis, at) for at in range(size)]
     ends = itertools.accumulate(sizes)
@@ -416,7 +416,7 @@ rows({"OptionalHasElement": lambda x=None: np.asarray(x is not None)}, since=15,
 def optional_get_element(x: Any) -> Any:
     """The value that there is."""
     if x is None:
-        raise node.fail("its optional is empty", "ask OptionalHasElement first")
+        raise fail("its optional is empty", "ask OptionalHasElement first")
     return x
 
 
@@ -426,7 +426,7 @@ PATIENCE = 1.0  # seconds that a pattern may take for one text; the file says th
 def text_of(x: Any) -> Array:
     """A value that is text."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "OUS":
-        raise node.fail("takes text, not numbers")
+        raise fail("takes text, not numbers")
     return x
 
 
@@ -470,7 +470,7 @@ def string_normalizer(
     """Texts without the stop words, in another case, whatever the locale; an empty text if none is left."""
     texts = text_of(x)
     if texts.ndim not in (1, 2) or (texts.ndim == 2 and texts.shape[0] != 1):
-        raise node.fail(f"takes texts of shape [n] or [1, n], not {list(texts.shape)}")
+        raise fail(f"takes texts of shape [n] or [1, n], not {list(texts.shape)}")
     changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
     change = changes[case_change_action]
     gone = set(stopwords or ()) if is_case_sensitive else {w.lower() for w in stopwords or ()}
@@ -487,9 +487,9 @@ def regex_full_match(x: Value, *, pattern: str) -> Array:
         compiled = regex.compile(pattern)
         found = [compiled.fullmatch(t, timeout=PATIENCE) is not None for t in texts.reshape(-1)]
     except regex.error as e:
-        raise node.fail(f"the pattern {pattern!r} is not valid: {e}") from e
+        raise fail(f"the pattern {pattern!r} is not valid: {e}") from e
     except TimeoutError:
-        raise node.fail(f"the pattern {pattern!r} takes more than {PATIENCE:g} s for a text", "simplify it") from None
+        raise fail(f"the pattern {pattern!r} takes more than {PATIENCE:g} s for a text", "simplify it") from None
     return np.array(found, bool).reshape(texts.shape)
 
 
@@ -533,7 +533,7 @@ def _columns(starts: Sequence[int], indexes: Sequence[int], pool: Values) -> dic
     for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         grams += [tuple(pool[i : i + n]) for i in range(begin, end - n + 1, n)]
     if len(grams) != len(indexes):
-        raise node.fail(f"ngram_indexes names {len(indexes)} columns for {len(grams)} sequences")
+        raise fail(f"ngram_indexes names {len(indexes)} columns for {len(grams)} sequences")
     return dict(zip(grams, indexes))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DTypeError
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import NpDType, Sizes, array_code, dtype_named, element_bits, element_name, fits_device, objects
 from anneal.runtime import Fun
@@ -81,7 +81,7 @@ def counted(x: Tensor) -> Tensor:
 def axis_of(axis: int, ndim: int) -> int:
     """An axis counted from 0; an error that names the node for one that does not exist."""
     if not -ndim <= axis < max(ndim, 1):
-        raise node.fail(f"axis {axis} of a value of {ndim} axes")
+        raise fail(f"axis {axis} of a value of {ndim} axes")
     return axis + ndim if axis < 0 else axis
 
 
@@ -325,7 +325,7 @@ def _read(x: Array, dtype: NpDType) -> Array:
         else:
             values = [float(v) for v in x.reshape(-1)]
     except (ValueError, OverflowError) as e:
-        raise node.fail(f"text that is no number: {e}") from e
+        raise fail(f"text that is no number: {e}") from e
     return np.array(values, np.float64 if dtype.kind not in "iu" else dtype).astype(dtype).reshape(x.shape)
 
 
@@ -350,7 +350,7 @@ def _power_of_two(x: Array, dtype: NpDType, saturate: int, round_mode: str) -> A
 def _named(code: int) -> NpDType:
     dtype = node.element(code)
     if dtype.kind == "c":
-        raise node.fail(f"there are no tensors of {element_name(code)}")
+        raise fail(f"there are no tensors of {element_name(code)}")
     return dtype
 
 
@@ -382,7 +382,7 @@ def bitcast(x: Value, *, to: int) -> Value:
     was = _array_dtype(x)
     had, has = [element_bits(array_code(d.name)) for d in (was, dtype)]
     if had != has:
-        raise node.fail(f"{was.name} has {had} bits and {dtype.name} {has}")
+        raise fail(f"{was.name} has {had} bits and {dtype.name} {has}")
     if isinstance(x, Tensor) and fits_device(dtype):
         if was == np.bool_ or dtype == np.bool_:
             through = x.byte() if was == np.bool_ else x.bitcast("uint8")

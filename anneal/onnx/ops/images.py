@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, axes_of, ints, iota
 from anneal.onnx.ops.indexing import picked
 from anneal.onnx.ops.windows import Windows, windows_of
@@ -135,7 +135,7 @@ def _resized(
         if n == m and math.isclose(scale, 1.0) and part == (0.0, 1.0):
             continue
         if scale <= 0:
-            raise node.fail(f"scale {scale} along axis {axis}")
+            raise fail(f"scale {scale} along axis {axis}")
         if isinstance(n, UOp) or isinstance(m, UOp):
             y = _repeated(y, axis, scale, coordinates, how.nearest_mode if mode == "nearest" else mode)
             continue
@@ -159,9 +159,7 @@ def _repeated(x: Tensor, axis: int, scale: float, coordinates: str, mode: str) -
         places = _nearest(_origins(coordinates, 8, 8 * times, scale, (0.0, 1.0)), mode)
         if (np.clip(places, 0, 7) == np.arange(8 * times) // times).all():
             return x.repeat_interleave(times, axis)
-    raise node.fail(
-        f"axis {axis} has the size {x.shape[axis]}, and its places follow from the size ({coordinates}, {mode})"
-    )
+    raise fail(f"axis {axis} has the size {x.shape[axis]}, and its places follow from the size ({coordinates}, {mode})")
 
 
 def _scaled(n: Any, scale: float) -> Any:
@@ -170,7 +168,7 @@ def _scaled(n: Any, scale: float) -> Any:
         return math.floor(n * scale)
     if scale == round(scale):
         return n * round(scale)
-    raise node.fail(f"the size {n} times {scale}")
+    raise fail(f"the size {n} times {scale}")
 
 
 def _factor(m: Any, n: Any) -> float:
@@ -179,7 +177,7 @@ def _factor(m: Any, n: Any) -> float:
         return float(m / max(n, 1))
     times = divided_size(m, n)
     if not isinstance(times, int):
-        raise node.fail(f"the size {n} becomes {m}")
+        raise fail(f"the size {n} becomes {m}")
     return float(times)
 
 
@@ -188,7 +186,7 @@ def _targets(x: Tensor, scales: Any, sizes: Any, axes: Numbers, policy: str) -> 
     which = axes_of(axes, x.ndim)
     given = sizes if sizes is not None and sizes.size else scales
     if given is None or given.size != len(which):
-        raise node.fail(f"scales or sizes name {0 if given is None else given.size} of {len(which)} axes")
+        raise fail(f"scales or sizes name {0 if given is None else given.size} of {len(which)} axes")
     by, to = [1.0] * x.ndim, list(x.shape)
     if given is sizes:
         wanted = ints(sizes)
@@ -238,7 +236,7 @@ def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, paddi
     """Images read at places from -1 to 1; of any number of axes since version 20, which renamed the modes."""
     kind = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     if kind not in SAMPLED or padding_mode not in OUTSIDE:
-        raise node.fail(f"mode {mode!r} with padding_mode {padding_mode!r}")
+        raise fail(f"mode {mode!r} with padding_mode {padding_mode!r}")
     places = []
     for i, n in enumerate(x.shape[2:]):
         at = grid[..., x.ndim - 3 - i].reshape(x.shape[0], -1)
@@ -375,7 +373,7 @@ def deform_conv(
 ) -> Tensor:
     """A convolution whose windows read each place of the kernel at an offset of its own, between elements."""
     if x.ndim != 4:
-        raise node.fail(f"a deformable convolution over {x.ndim - 2} axes; two are computed")
+        raise fail(f"a deformable convolution over {x.ndim - 2} axes; two are computed")
     w = windows_of(x, weight, how)
     (kh, kw), (oh, ow), n = w.kernel, w.out, x.shape[0]
     each = x.shape[1] // offset_group
@@ -405,7 +403,7 @@ def image_decoder(encoded: Array, *, pixel_format: str) -> Array:
     try:
         from PIL import Image
     except ImportError:
-        raise node.fail("Pillow, which decodes pictures, is not installed", "pip install Pillow") from None
+        raise fail("Pillow, which decodes pictures, is not installed", "pip install Pillow") from None
     with Image.open(io.BytesIO(np.ascontiguousarray(encoded).tobytes())) as picture:
         node.room(picture.width, picture.height, 3)
         array = np.array(picture.convert("L" if pixel_format == "Grayscale" else "RGB"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, single, whole
 from anneal.onnx.registry import op
 from anneal.onnx.values import fits_device, taken
@@ -34,10 +34,10 @@ def _known(index: Array, count: Any, axis: int) -> Array:
     """Positions that are on the host, checked and counted from 0."""
     if isinstance(count, UOp):
         if index.size and (index.min() < 0 or int(index.max()) >= least(count)):
-            raise node.fail(f"indices from {index.min()} to {index.max()} into axis {axis}, whose size is {count}")
+            raise fail(f"indices from {index.min()} to {index.max()} into axis {axis}, whose size is {count}")
         return index.astype(np.int32)
     if index.size and not (-count <= index.min() and index.max() < count):
-        raise node.fail(f"an index from {index.min()} to {index.max()} into {count} elements of axis {axis}")
+        raise fail(f"an index from {index.min()} to {index.max()} into {count} elements of axis {axis}")
     return np.where(index < 0, index + count, index).astype(np.int32)
 
 
@@ -96,7 +96,7 @@ def gather_nd(x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Elements, or slices, at positions along the first axes behind `batch_dims`, which version 12 brought."""
     k, b = index.shape[-1], batch_dims
     if k + b > x.ndim or x.shape[:b] != index.shape[:b]:
-        raise node.fail(f"indices of shape {index.shape} do not fit {x.shape} with {b} axes of a batch")
+        raise fail(f"indices of shape {index.shape} do not fit {x.shape} with {b} axes of a batch")
     batch, sizes, rest = math.prod(x.shape[:b]), x.shape[b : b + k], x.shape[b + k :]
     row = math.prod(sizes)
     place = _flat_places(index, sizes).reshape(batch, -1)
@@ -111,7 +111,7 @@ def one_hot(index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor
     """values[1] at the position that each index names along a new axis, values[0] elsewhere and for others."""
     count = whole(depth)
     if count < 0:
-        raise node.fail(f"depth is {count}")
+        raise fail(f"depth is {count}")
     axis = axis_of(axis, index.ndim + 1)
     place = wrapped(index, count).unsqueeze(axis)
     return (iota(index, count, axis, index.ndim + 1) == place).where(values[1], values[0])
@@ -138,7 +138,7 @@ def _put(x: Array, places: tuple[Array, ...], updates: Array, reduction: str) ->
     """x with what `updates` says at `places`, an array of positions for each of the first axes."""
     for place, count in zip(places, x.shape):
         if place.size and (place.min() < -count or place.max() >= count):
-            raise node.fail(f"an index from {place.min()} to {place.max()} into {count} elements")
+            raise fail(f"an index from {place.min()} to {place.max()} into {count} elements")
     out = x.copy()
     if reduction == "none":
         out[places] = updates

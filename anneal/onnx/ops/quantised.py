@@ -95,13 +95,7 @@ def quantize_linear(
 
 @op("DequantizeLinear")
 def dequantize_linear(
-    x: Value,
-    x_scale: Value,
-    x_zero_point: MaybeValue,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    x: Value, x_scale: Value, x_zero_point: MaybeValue, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Any:
     """(x - zero point) * scale: `axis` since version 13, blocks and 4 bits since 21, `output_dtype` since 23."""
     held = [v for v in (x, x_scale, x_zero_point) if isinstance(v, np.ndarray)]
@@ -252,13 +246,7 @@ def requantised(total: Tensor, factor: Tensor, zero_point: MaybeTensor, name: st
 
 @op("ConvInteger")
 def conv_integer(
-    x: Tensor,
-    weight: Tensor,
-    x_zero_point: MaybeTensor,
-    w_zero_point: MaybeTensor,
-    *,
-    group: int,
-    how: Windows,
+    x: Tensor, weight: Tensor, x_zero_point: MaybeTensor, w_zero_point: MaybeTensor, *, group: int, how: Windows
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
     return _exact_conv(integers(x, x_zero_point), weight, w_zero_point, windows_of(x, weight, how), group)

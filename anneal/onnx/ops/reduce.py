@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, whole
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import border
 from anneal.tensor import Tensor, host_call
 
 Axes = tuple[int, ...]
+Reduction = Callable[[Tensor, Axes, bool], Tensor]
 
 # -- reductions -------------------------------------------------------------------------------------------------------
 
@@ -43,7 +44,7 @@ def _extreme(x: Tensor, axes: Axes, keep: bool, largest: bool) -> Tensor:
     return x.amax(axes, keep) if largest else x.amin(axes, keep)
 
 
-def _as_float(function: Callable[[Tensor, Axes, bool], Tensor]) -> Callable[[Tensor, Axes, bool], Tensor]:
+def _as_float(function: Reduction) -> Reduction:
     """Integers go through float32 and are cut off again."""
 
     def computed(x: Tensor, axes: Axes, keep: bool) -> Tensor:
@@ -52,7 +53,7 @@ def _as_float(function: Callable[[Tensor, Axes, bool], Tensor]) -> Callable[[Ten
     return computed
 
 
-REDUCTIONS: dict[str, Callable[[Tensor, Axes, bool], Tensor]] = {
+REDUCTIONS: dict[str, Reduction] = {
     "ReduceL1": lambda x, a, k: _total(x.abs(), a, k),
     "ReduceL2": _as_float(lambda x, a, k: _total(x * x, a, k).sqrt()),
     "ReduceLogSum": _as_float(lambda x, a, k: _total(x, a, k).log()),
@@ -78,7 +79,7 @@ def _axes(ndim: int, given: MaybeArray, noop: int) -> Axes:
     return tuple(sorted({*axes_of(ints(given), ndim)}))
 
 
-def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> None:
+def _reduction(name: str, function: Reduction) -> None:
     """Register a reduction whose axes are an attribute at first, and an input later.
 
     The axes are an attribute before version 18 (ReduceSum: 13), and an input since; none at all means all, or with
@@ -117,7 +118,7 @@ def topk(x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
     count, axis = whole(k), axis_of(axis, x.ndim)
     if not 0 <= count <= x.shape[axis]:
-        raise node.fail(f"k is {count}, of {x.shape[axis]} elements along axis {axis}")
+        raise fail(f"k is {count}, of {x.shape[axis]} elements along axis {axis}")
     values, places = x.topk(count, axis, bool(largest))
     return values, counted(places)
 
@@ -182,15 +183,7 @@ rows(
 
 @op("Gemm")
 def gemm(
-    a: Tensor,
-    b: Tensor,
-    c: Tensor | None,
-    *,
-    alpha: float,
-    beta: float,
-    broadcast: int = 1,
-    transA: int,
-    transB: int,
+    a: Tensor, b: Tensor, c: Tensor | None, *, alpha: float, beta: float, broadcast: int = 1, transA: int, transB: int
 ) -> Tensor:
     """alpha * A @ B + beta * C; C broadcasts (before version 7 if `broadcast` is 1), and is optional since 11."""
     out = _scaled((a.T if transA else a) @ (b.T if transB else b), alpha)
@@ -254,7 +247,7 @@ def _transformed(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     from anneal import fft
 
     if n < 1:
-        raise node.fail(f"a transform of {n} elements")
+        raise fail(f"a transform of {n} elements")
     node.room(*x.shape[:-2], n, 2)
     if x.device != "cpu" and n <= LONGEST:
         return _by_products(x, n, inverse, onesided)
@@ -273,7 +266,7 @@ def dft(x: Tensor, dft_length: MaybeArray, axis: MaybeArray, *, inverse: int, on
     """
     at = axis_of(-2 if axis is None else whole(axis), x.ndim)
     if at == x.ndim - 1 or x.shape[-1] not in (1, 2):
-        raise node.fail(f"axis {at} of shape {tuple(x.shape)}; the last axis has the real and imaginary parts")
+        raise fail(f"axis {at} of shape {tuple(x.shape)}; the last axis has the real and imaginary parts")
     n = x.shape[at]
     n = whole(dft_length) if dft_length is not None else 2 * (n - 1) if inverse and onesided else n
     return _transformed(x.movedim(at, -2), n, bool(inverse), bool(onesided)).movedim(-2, at)
@@ -288,7 +281,7 @@ def stft(
     n = total if window is None else window.shape[0]
     n = n if frame_length is None else whole(frame_length)
     if step < 1 or not 0 < n <= total:
-        raise node.fail(f"frames of {n} elements, {step} apart, of a signal of {total}")
+        raise fail(f"frames of {n} elements, {step} apart, of a signal of {total}")
     signal = signal.unsqueeze(-1) if signal.ndim == 2 else signal
     frames = signal.unfold(1, n, step).transpose(-1, -2)
     if window is not None:

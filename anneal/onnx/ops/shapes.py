@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single, whole
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import Array, along, array_dtype, border, fits_device, host_value, taken
@@ -40,17 +40,17 @@ def reshape(x: Value, shape: Array, *, allowzero: int = 0) -> Value:
     """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
     given = ints(shape)
     if len(given) > 64:
-        raise node.fail(f"a shape of {len(given)} axes; 64 are the most")
+        raise fail(f"a shape of {len(given)} axes; 64 are the most")
     target = [n if n or allowzero or i >= x.ndim else x.shape[i] for i, n in enumerate(given)]
     if target.count(-1) > 1:
-        raise node.fail(f"shape {given} has more than one -1")
+        raise fail(f"shape {given} has more than one -1")
     if isinstance(x, Tensor) and any(isinstance(n, UOp) for n in (*target, *x.shape)):
         return x.reshape(tuple(target))
     if -1 in target:
         known, count = math.prod(n for n in target if n != -1), math.prod(x.shape)
         target[target.index(-1)] = count // known if known else 0
     if math.prod(target) != math.prod(x.shape):
-        raise node.fail(f"shape {tuple(x.shape)} does not become {given}: the numbers of elements differ")
+        raise fail(f"shape {tuple(x.shape)} does not become {given}: the numbers of elements differ")
     return x.reshape(tuple(target))
 
 
@@ -59,7 +59,7 @@ def flatten(x: Value, *, axis: int) -> Value:
     """A matrix: the axes before `axis` (which may be negative since version 11), and the others."""
     first = axis + x.ndim if axis < 0 else axis
     if not 0 <= first <= x.ndim:
-        raise node.fail(f"axis {axis} of a value of {x.ndim} axes")
+        raise fail(f"axis {axis} of a value of {x.ndim} axes")
     return x.reshape((math.prod(x.shape[:first]), math.prod(x.shape[first:])))
 
 
@@ -67,10 +67,10 @@ def flatten(x: Value, *, axis: int) -> Value:
 def squeeze(x: Value, axes: MaybeArray) -> Value:
     """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
-        raise node.fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
+        raise fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
     gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {*axes_of(ints(axes), x.ndim)}
     if any(x.shape[i] != 1 for i in gone):
-        raise node.fail(f"axes {sorted(gone)} of shape {tuple(x.shape)} are not all of size 1")
+        raise fail(f"axes {sorted(gone)} of shape {tuple(x.shape)} are not all of size 1")
     return x.reshape(tuple(n for i, n in enumerate(x.shape) if i not in gone))
 
 
@@ -81,7 +81,7 @@ def unsqueeze(x: Value, axes: Array) -> Value:
     ndim = x.ndim + len(named)
     new = {*axes_of(named, ndim)}
     if len(new) != len(named):
-        raise node.fail(f"axes {named} name an axis twice")
+        raise fail(f"axes {named} name an axis twice")
     rest = iter(x.shape)
     return x.reshape(tuple(1 if i in new else next(rest) for i in range(ndim)))
 
@@ -127,7 +127,7 @@ def split(x: Value, split: MaybeArray, *, axis: int = 0, num_outputs: int | None
     else:
         sizes = ints(split)
     if size_of(sum(sizes)) != size_of(n) or min(sizes, default=0) < 0:
-        raise node.fail(f"pieces of {sizes} do not make up the {n} elements of axis {axis}")
+        raise fail(f"pieces of {sizes} do not make up the {n} elements of axis {axis}")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return tuple(taken(x, axis, slice(e - s, e)) for s, e in zip(sizes, ends))
 
@@ -141,7 +141,7 @@ def slice_(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeA
     chosen = range(len(begins)) if axes is None else axes_of(ints(axes), x.ndim)
     for axis, begin, end, step in zip(chosen, begins, ints(ends), by, strict=True):
         if not step:
-            raise node.fail(f"step 0 along axis {axis}")
+            raise fail(f"step 0 along axis {axis}")
         n = x.shape[axis]
         begin, end = [min(max(p, -_FAR), _FAR) if isinstance(p, int) else p for p in (begin, end)]
         # Not Python's rule: a start before the first element is the first one when steps go backward, too.
@@ -210,15 +210,7 @@ def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) 
 
 
 @op("Pad", since=11, was=("pads", "value", ""))
-def pad(
-    x: Value,
-    pads: Value | None,
-    value: Any,
-    axes: Value | None,
-    *,
-    mode: str,
-    paddings: Numbers,
-) -> Value:
+def pad(x: Value, pads: Value | None, value: Any, axes: Value | None, *, mode: str, paddings: Numbers) -> Value:
     """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off.
 
     Before version 11 pads and number are attributes; in version 1 the pads are called `paddings`.
@@ -226,7 +218,7 @@ def pad(
     sides = ints(node.host(paddings if pads is None else pads))
     which = axes_of(None if axes is None else ints(node.host(axes)), x.ndim)
     if len(sides) != 2 * len(which):
-        raise node.fail(f"{len(sides)} pads for {len(which)} axes; two for each are wanted")
+        raise fail(f"{len(sides)} pads for {len(which)} axes; two for each are wanted")
     pairs = [(0, 0)] * x.ndim
     for i, axis in enumerate(which):
         pairs[axis] = (sides[i], sides[i + len(which)])
@@ -265,7 +257,7 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     n, c, h, w = x.shape
     b = blocksize
     if c % (b * b):
-        raise node.fail(f"{c} channels do not make blocks of {b} by {b}")
+        raise fail(f"{c} channels do not make blocks of {b} by {b}")
     if mode == "DCR":
         x = x.reshape(n, b * b, c // (b * b), h, w).transpose(1, 2).reshape(n, c, h, w)
     return x.pixel_shuffle(b)
@@ -277,7 +269,7 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     n, c, h, w = x.shape
     b = blocksize
     if h % b or w % b:
-        raise node.fail(f"images of {h} by {w} are not made of blocks of {b} by {b}")
+        raise fail(f"images of {h} by {w} are not made of blocks of {b} by {b}")
     x = x.pixel_unshuffle(b)
     if mode == "DCR":
         x = x.reshape(n, c, b * b, h // b, w // b).transpose(1, 2).reshape(x.shape)
@@ -308,7 +300,7 @@ def constant_of_shape(shape: Array, *, value: MaybeArray) -> Value:
     sizes = ints(shape)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
     if any(n < 0 for n in sizes):
-        raise node.fail(f"a shape of {sizes}")
+        raise fail(f"a shape of {sizes}")
     symbolic = any(isinstance(n, UOp) for n in sizes)
     if not symbolic and (math.prod(sizes) <= SMALL or not fits_device(fill.dtype)):
         return np.full(sizes, fill)
@@ -323,10 +315,10 @@ def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
     """start, start + delta, ... up to but without limit; floats of 16 bits through wider ones, whatever stash_type."""
     first, last, step = single(start), single(limit), single(delta)
     if not step:
-        raise node.fail("delta is 0")
+        raise fail("delta is 0")
     if any(isinstance(n, UOp) for n in (first, last, step)):
         if not isinstance(step, int) or step < 0 or range_of(last - first)[0] < 0:
-            raise node.fail(f"whether {first} to {last} by {step} has elements is not the same for all sizes")
+            raise fail(f"whether {first} to {last} by {step} has elements is not the same for all sizes")
         span = (last - first + step - 1) // step
         row = Tensor.arange(span, device=node.device)
         row = row if step == 1 else row * step

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import MaybeArray, MaybeValue, Tensors, Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.registry import op
 from anneal.onnx.values import dtype_named
@@ -66,7 +66,7 @@ def batch_normalization(
     if spatial:
         return _of_batch(x, rows, epsilon, momentum)[: node.outputs]
     if training:
-        raise node.fail("statistics of a batch with spatial=0 are not computed", "export with spatial=1")
+        raise fail("statistics of a batch with spatial=0 are not computed", "export with spatial=1")
     s, b, m, v = [r.reshape(1, *x.shape[1:]) for r in rows]
     return (x - m) * (s * (v + epsilon).rsqrt()) + b
 
@@ -189,7 +189,7 @@ PREVIEW = "ai.onnx.preview.training"
 def _each(tensors: Tensors, kinds: int, step: Callable[..., Tensors]) -> Any:
     """Inputs are all parameters, then all gradients, then all of each state; so are the outputs, without gradients."""
     if not tensors or len(tensors) % kinds:
-        raise node.fail(f"{len(tensors)} tensors; {kinds} for each parameter are wanted")
+        raise fail(f"{len(tensors)} tensors; {kinds} for each parameter are wanted")
     count = len(tensors) // kinds
     rows = [step(*tensors[i::count]) for i in range(count)]
     return tuple(row[k] for k in range(kinds - 1) for row in rows)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, counted, ints, iota, total_of
 from anneal.onnx.registry import op, rows
 from anneal.ops import overlapped
@@ -62,15 +62,15 @@ def window_of(sizes: Sequence[int], how: Windows, kernel: Numbers = None) -> Win
     """
     axes, kernel = len(sizes), how.kernel_shape if kernel is None else kernel
     if kernel is None:
-        raise node.fail("kernel_shape is missing")
+        raise fail("kernel_shape is missing")
     strides, dilations, pads = how.steps(axes)
     if not len(kernel) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
-        raise node.fail(f"kernel_shape, strides, dilations and pads do not all fit the {axes} axes of windows")
+        raise fail(f"kernel_shape, strides, dilations and pads do not all fit the {axes} axes of windows")
     if min((*kernel, *strides, *dilations), default=1) < 1:
-        raise node.fail("kernel_shape, strides and dilations are positive")
+        raise fail("kernel_shape, strides and dilations are positive")
     auto = how.auto_pad or "NOTSET"
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise node.fail(f"auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {auto!r}")
+        raise fail(f"auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {auto!r}")
     pairs, out = [], []
     for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations)):
         span = d * (k - 1) + 1
@@ -85,7 +85,7 @@ def window_of(sizes: Sequence[int], how: Windows, kernel: Numbers = None) -> Win
             if how.ceil_mode and (count - 1) * s >= n + pair[0]:
                 count -= 1
         if count < 1:
-            raise node.fail(f"a kernel of {tuple(kernel)} does not fit the axes {tuple(sizes)} with pads {pads}")
+            raise fail(f"a kernel of {tuple(kernel)} does not fit the axes {tuple(sizes)} with pads {pads}")
         pairs.append(pair)
         out.append(count)
     return Window(tuple(kernel), strides, dilations, tuple(pairs), tuple(out))
@@ -121,7 +121,7 @@ def convolved(x: Tensor, weight: Tensor, bias: MaybeTensor, w: Window, groups: i
     """The convolution of (batch, in, ...) and (out, in/groups, ...) over the windows."""
     axes = len(w.kernel)
     if axes not in _AXES:
-        raise node.fail(f"a convolution over {axes} axes; one to three are computed")
+        raise fail(f"a convolution over {axes} axes; one to three are computed")
     side = [b for b, _ in w.pads]
     if any(b != e for b, e in w.pads):
         x, side = _bordered(x, w.pads), [0] * axes
@@ -137,7 +137,7 @@ def kernel_of(weight: Tensor, how: Windows) -> Ints:
     """The sizes of the kernel; the attribute, if given, must agree."""
     kernel = tuple(weight.shape[2:])
     if how.kernel_shape and tuple(how.kernel_shape) != kernel:
-        raise node.fail(f"kernel_shape {tuple(how.kernel_shape)} is not that of the weight {tuple(weight.shape)}")
+        raise fail(f"kernel_shape {tuple(how.kernel_shape)} is not that of the weight {tuple(weight.shape)}")
     return kernel
 
 
@@ -161,7 +161,7 @@ def conv_transpose(
     """The gradient of Conv by its input, as an operator of its own; `output_shape`, if given, decides the padding."""
     axes, kernel, auto_pad = x.ndim - 2, kernel_of(weight, how), how.auto_pad or "NOTSET"
     if axes not in _AXES:
-        raise node.fail(f"a transposed convolution over {axes} axes; one to three are computed")
+        raise fail(f"a transposed convolution over {axes} axes; one to three are computed")
     steps, spread, given = how.steps(axes)
     extra = list(output_padding or [0] * axes)
     cut = []

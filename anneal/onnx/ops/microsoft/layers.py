@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops import attention as main
 from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together, visible
 from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, iota, plus, whole
@@ -61,7 +61,7 @@ def _activated(y: Tensor, activation: str, parameters: Sequence[float]) -> Tenso
         low, high = parameters or (None, None)
         return y.clamp(low, high)
     if activation.lower() not in ACTIVATIONS:
-        raise node.fail(f"activation {activation!r} is not known")
+        raise fail(f"activation {activation!r} is not known")
     function, *defaults = ACTIVATIONS[activation.lower()]
     given = list(parameters)[: len(defaults)]
     return function(y, *given, *defaults[len(given) :])  # type: ignore[no-any-return]
@@ -132,7 +132,7 @@ def fused_conv(
 def _of_sum(total: Tensor, norm: Callable[..., Tensor], *weights: Any) -> Any:
     """The norm of the rows of a sum; the sum is the fourth output."""
     if node.wants(1) or node.wants(2):
-        raise node.fail("the outputs mean and inv_std_var are not computed", "leave them off")
+        raise fail("the outputs mean and inv_std_var are not computed", "leave them off")
     return (norm(total, total.shape[-1], *weights), None, None, total)[: node.outputs]
 
 
@@ -274,7 +274,7 @@ def _hidden(mask: Tensor, q: Tensor, total: int) -> Tensor:
         return mask.unsqueeze(1) == 0
     if mask.ndim == 4:
         return mask[:, :, total - q.shape[2] : total, :total] == 0
-    raise node.fail(f"a mask of shape {tuple(mask.shape)}")
+    raise fail(f"a mask of shape {tuple(mask.shape)}")
 
 
 @op("Attention")
@@ -326,7 +326,7 @@ def multi_head_attention(
         q = heads_of(query, how.num_heads)
         k, v = [x if x.ndim == 4 else heads_of(x, how.num_heads) for x in (key, value)]
     else:
-        raise node.fail("the keys or the values are missing")
+        raise fail("the keys or the values are missing")
     if bias is not None:
         width = q.shape[1] * q.shape[3]
         rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
@@ -370,7 +370,7 @@ def group_query_attention(
     starts = ends.zeros_like() if first else ends + 1 - length
     if do_rotary:
         if cos_cache is None or sin_cache is None:
-            raise node.fail("do_rotary=1 without cos_cache and sin_cache")
+            raise fail("do_rotary=1 without cos_cache and sin_cache")
         places = starts.reshape(-1, 1) + iota(q, length, 1, 2) if position_ids is None else position_ids
         cos, sin = [cache.rows(places.int()).unsqueeze(1) for cache in (cos_cache, sin_cache)]
         q, k = [rotated(x, cos, sin, rotary_interleaved) for x in (q, k)]
@@ -411,7 +411,7 @@ def rotary_embedding(
 ) -> Any:
     """The first features of each head turned by the angles of their positions, which may be told by the first alone."""
     if is_packed_batching or scale != 1.0:
-        raise node.fail("packed batches and a scale are not computed")
+        raise fail("packed batches and a scale are not computed")
     flat, places, width = x.ndim == 3, position_ids.int(), 2 * cos_cache.shape[-1]
     if places.ndim == 1:
         length = x.shape[1 if flat else 2]

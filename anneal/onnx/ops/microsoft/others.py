@@ -9,7 +9,7 @@ import numpy as np
 import regex
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.control import PATIENCE, filled, text_of
 from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Texts, Value, ints, plus
 from anneal.onnx.ops.images import grid_sample
@@ -69,14 +69,7 @@ def crop_and_resize(
 
 @op("SkipGroupNorm", passes=group_norm)
 def skip_group_norm(
-    x: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    skip: Tensor,
-    bias: MaybeTensor,
-    *,
-    channels_last: int = 1,
-    **how: Any,
+    x: Tensor, gamma: Tensor, beta: Tensor, skip: Tensor, bias: MaybeTensor, *, channels_last: int = 1, **how: Any
 ) -> Any:
     """GroupNorm of a sum, which is the second output."""
     if skip.ndim == 2:
@@ -104,7 +97,7 @@ def ngram_repeat_block(ids: Value, scores: Value, *, ngram_size: int) -> Array:
     """Scores, minus infinity for each token that would repeat a sequence of `ngram_size` tokens."""
     rows, out = node.host(ids, "its tokens are compared"), np.array(node.host(scores, "its tokens are compared"))
     if ngram_size < 1:
-        raise node.fail(f"ngram_size is {ngram_size}")
+        raise fail(f"ngram_size is {ngram_size}")
     for row, line in zip(rows.tolist(), out, strict=True):
         last = row[len(row) - ngram_size + 1 :]
         for i in range(len(row) - ngram_size + 1):
@@ -162,7 +155,7 @@ def bias_dropout(
 ) -> Tensor:
     """x + bias + residual: nothing is dropped where nothing is trained."""
     if node.wants(1):
-        raise node.fail("its mask is not computed", "export the model for inference")
+        raise fail("its mask is not computed", "export the model for inference")
     return plus(x + bias, residual)
 
 
@@ -213,13 +206,13 @@ def tokenizer(
     """
     texts = text_of(x)
     if (tokenexp is None) == (separators is None):
-        raise node.fail("has separators or tokenexp, one of them")
+        raise fail("has separators or tokenexp, one of them")
     try:
         rows = [list(_words(t, separators, tokenexp, mincharnum)) for t in texts.reshape(-1)]
     except regex.error as e:
-        raise node.fail(f"its pattern is not valid: {e}") from e
+        raise fail(f"its pattern is not valid: {e}") from e
     except TimeoutError:
-        raise node.fail(f"its pattern takes more than {PATIENCE:g} s for a text", "simplify it") from None
+        raise fail(f"its pattern takes more than {PATIENCE:g} s for a text", "simplify it") from None
     if mark:
         rows = [["\x02", *row, "\x03"] for row in rows]
     return filled(rows, pad_value, texts.shape)

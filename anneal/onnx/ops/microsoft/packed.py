@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, axis_of, plus
 from anneal.onnx.ops.indexing import gather
 from anneal.onnx.ops.microsoft import op
@@ -35,7 +35,7 @@ def matmul_nbits(
     The matrix is unpacked on the host, once. `accuracy_level` would allow less precision; it is not used.
     """
     if bits not in (2, 4, 8) or weight_prepacked:
-        raise node.fail(f"{bits} bits with weight_prepacked={weight_prepacked}; 2, 4 and 8, not packed again, are read")
+        raise fail(f"{bits} bits with weight_prepacked={weight_prepacked}; 2, 4 and 8, not packed again, are read")
     node.room(N, K)
 
     def weight() -> Array:
@@ -86,7 +86,7 @@ def gather_block_quantized(
 ) -> Any:
     """Gather of a table of 2 to 8 bits with a scale for each block of an axis; unpacked once, on the host."""
     if data.dtype.name.startswith("float") or block_size < 1:
-        raise node.fail(f"a table of {data.dtype.name} with blocks of {block_size}; integers in blocks are read")
+        raise fail(f"a table of {data.dtype.name} with blocks of {block_size}; integers in blocks are read")
     packed, along = data.dtype == np.uint8, axis_of(quantize_axis, data.ndim)
 
     def table() -> Array:
@@ -141,7 +141,7 @@ def matmul_bnb4(
     them with its largest size; unpacked once, on the host.
     """
     if quant_type not in (0, 1) or block_size < 1:
-        raise node.fail(f"quant_type {quant_type} in blocks of {block_size}; 0 (FP4) and 1 (NF4) are read")
+        raise fail(f"quant_type {quant_type} in blocks of {block_size}; 0 (FP4) and 1 (NF4) are read")
     node.room(N, K)
 
     def weight() -> Array:
@@ -180,7 +180,7 @@ def _routed(router: Tensor, k: int, normalise: int) -> Any:
     scores = router.float()
     experts = scores.shape[1]
     if not 0 < k <= experts:
-        raise node.fail(f"k is {k}, of {experts} experts")
+        raise fail(f"k is {k}, of {experts} experts")
     _, place = scores.topk(k, 1)
     every = node.constant(np.arange(experts, dtype=np.int32).reshape(1, 1, -1))
     hits = place.int().unsqueeze(-1) == every
@@ -200,12 +200,12 @@ def _gated(h: Tensor, other: MaybeTensor, how: Mixture) -> Any:
         elif other is not None:
             gate, line = h, other
         else:
-            raise node.fail("swiglu_fusion=0 without weights of fc3")
+            raise fail("swiglu_fusion=0 without weights of fc3")
         if (limit := how.swiglu_limit) is not None:
             gate, line = gate.clamp(None, limit), line.clamp(-limit, limit)
         return gate * (gate * how.activation_alpha).sigmoid() * (line + how.activation_beta)
     if kind not in _GATES:
-        raise node.fail(f"activation_type is swiglu, {', '.join(_GATES)}, not {kind!r}")
+        raise fail(f"activation_type is swiglu, {', '.join(_GATES)}, not {kind!r}")
     y = _GATES[kind](h)
     return y if other is None else y * other
 
@@ -217,7 +217,7 @@ def _mixed(x: Tensor, router: Tensor, layers: list[tuple[Any, Any]], how: Mixtur
     fixed, and there is no host in between.
     """
     if how.use_sparse_mixer:
-        raise node.fail("use_sparse_mixer=1 is not computed")
+        raise fail("use_sparse_mixer=1 is not computed")
     rows = x.reshape(1, -1, x.shape[-1])
 
     def through(h: Tensor, weight: Tensor, bias: MaybeTensor) -> Tensor:
@@ -281,9 +281,7 @@ def qmoe(
     `accuracy_level` would allow less precision; it is not used.
     """
     if quant_type != "int" or expert_weight_bits not in (4, 8) or weights_prepacked > 0 or router_weights is not None:
-        raise node.fail(
-            f"{expert_weight_bits} bits of {quant_type!r}; integers of 4 and 8 bits, not packed again, are read"
-        )
+        raise fail(f"{expert_weight_bits} bits of {quant_type!r}; integers of 4 and 8 bits, not packed again, are read")
 
     def layer(w: MaybeArray, s: MaybeArray, z: MaybeArray) -> MaybeTensor:
         if w is None or s is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops import quantised as main
 from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
 from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, axis_of, plus, total_of
@@ -77,7 +77,7 @@ _through("QLinearAveragePool", _means)
 def qlinear_concat(y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
     """Quantised values, each with its scale and zero point behind it, one after the other."""
     if not inputs or len(inputs) % 3:
-        raise node.fail(f"{len(inputs)} inputs; each value has a scale and a zero point behind it")
+        raise fail(f"{len(inputs)} inputs; each value has a scale and a zero point behind it")
     parts = [_read(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
     return _written(Tensor.cat(parts, dim=axis_of(axis, parts[0].ndim)), inputs[0], y_scale, y_zero)
 
@@ -105,13 +105,7 @@ def dynamic_quantize_matmul(a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Maybe
 
 @op("MatMulIntegerToFloat")
 def matmul_integer_to_float(
-    a: Tensor,
-    b: Tensor,
-    a_scale: Tensor,
-    b_scale: Tensor,
-    a_zero: MaybeTensor,
-    b_zero: MaybeTensor,
-    bias: MaybeTensor,
+    a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor, a_zero: MaybeTensor, b_zero: MaybeTensor, bias: MaybeTensor
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
     total = main.exact_matmul(main.integers(a, _scalar(a_zero)), main.columns_of(a, b, b_zero))
@@ -222,7 +216,7 @@ def dynamic_quantize_lstm(
 ) -> Any:
     """LSTM with quantised weights (directions, in, 4 * hidden); inputs and states are quantised as they come."""
     if how.input_forget:
-        raise node.fail("input_forget=1 is not computed")
+        raise fail("input_forget=1 is not computed")
     count = directions_of(how, r[..., : r.shape[-1] // 4])
     scales = [None if s is None else s.reshape(count, -1) for s in (w_scale, r_scale, r_zero)]
     inputs = main.weight_of(w, w_zero, [1], (count, 1, -1))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, floats, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.values import Map
@@ -48,7 +48,7 @@ def imputer(
     values = imputed_value_floats if is_float(x) else imputed_value_int64s
     old = replaced_value_float if is_float(x) else replaced_value_int64
     if not values:
-        raise node.fail("the values to put in are missing")
+        raise fail("the values to put in are missing")
     new = node.constant(np.array(values, x.dtype.name))
     hit = x.isnan() if is_float(x) and math.isnan(old) else x == old
     return hit.where(new.reshape(()) if len(values) == 1 else new, x)
@@ -134,7 +134,7 @@ def label_encoder(
     keys: Any = None if keys_tensor is None else keys_tensor.reshape(-1).tolist()
     keys = keys or keys_floats or keys_int64s or keys_strings
     if not keys:
-        raise node.fail("the keys are missing")
+        raise fail("the keys are missing")
     if values_tensor is not None:
         usual = {"O": "_Unused", "i": -1}.get(values_tensor.dtype.kind, -0.0)
         default = usual if default_tensor is None else default_tensor.reshape(()).item()
@@ -146,7 +146,7 @@ def label_encoder(
     ):
         if values is not None:
             return _looked_up(node.host(x), keys, values, default, dtype)
-    raise node.fail("the values are missing")
+    raise fail("the values are missing")
 
 
 @op("OneHotEncoder")
@@ -156,7 +156,7 @@ def one_hot_encoder(x: Value, *, cats_int64s: Numbers, cats_strings: Texts, zero
     keys = cats_strings or cats_int64s or ()
     place = _looked_up(values if cats_strings else values.astype(np.int64), keys, range(len(keys)), -1, np.int64)
     if not zeros and (place < 0).any():
-        raise node.fail("an element is none of the categories", "set zeros=1 to let it be all zeros")
+        raise fail("an element is none of the categories", "set zeros=1 to let it be all zeros")
     return np.asarray(place[..., None] == np.arange(len(keys)), np.float32)
 
 
@@ -226,7 +226,7 @@ def zip_map(x: Value, *, classlabels_int64s: Numbers, classlabels_strings: Texts
     rows = node.host(x, "its results are maps")
     rows = rows.reshape(1, -1) if rows.ndim < 2 else rows
     if rows.ndim != 2 or rows.shape[1] != len(keys):
-        raise node.fail(f"has {len(keys)} class labels for a value of shape {list(rows.shape)}")
+        raise fail(f"has {len(keys)} class labels for a value of shape {list(rows.shape)}")
     return [Map(dict(zip(keys, row))) for row in rows.tolist()]
 
 
@@ -252,7 +252,7 @@ def cast_map(x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
         "TO_STRING": (lambda v: v if isinstance(v, str) else f"{v:f}", object, "0.f"),  # as onnxruntime has it
     }
     if cast_to not in forms or map_form not in ("DENSE", "SPARSE"):
-        raise node.fail(f"cast_to={cast_to!r} with map_form={map_form!r} is nothing that the standard has")
+        raise fail(f"cast_to={cast_to!r} with map_form={map_form!r} is nothing that the standard has")
     cast, dtype, blank = forms[cast_to]
     if map_form == "DENSE":
         values = [cast(entries[k]) for k in sorted(entries)]
@@ -261,14 +261,14 @@ def cast_map(x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
         values = [blank] * max_map
         for k, v in entries.items():
             if not 0 <= k < max_map:
-                raise node.fail(f"the map has the key {k}; max_map is {max_map}")
+                raise fail(f"the map has the key {k}; max_map is {max_map}")
             values[k] = cast(v)
     return _row(values, dtype).reshape(1, -1)
 
 
 def _entries(x: Any) -> Any:
     if not isinstance(x, Map):
-        raise node.fail("takes a map")
+        raise fail("takes a map")
     return x.entries
 
 
@@ -305,7 +305,7 @@ def _matrix(values: Floats, rows: int, what: str) -> Array:
     """(rows, n) float32 numbers of a list."""
     array = np.array(values or (), np.float32)
     if rows < 1 or not array.size or array.size % rows:
-        raise node.fail(f"{what} has {array.size} numbers for {rows} rows")
+        raise fail(f"{what} has {array.size} numbers for {rows} rows")
     return array.reshape(rows, -1)
 
 
@@ -379,10 +379,10 @@ def _decisions(x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Ten
     """(rows, pairs of classes): the decision between the two of each pair, without its shift."""
     total = sum(sizes)
     if len(sizes) != count or min(sizes) < 0:
-        raise node.fail(f"vectors_per_class has {len(sizes)} numbers for {count} classes, {list(sizes)}")
+        raise fail(f"vectors_per_class has {len(sizes)} numbers for {count} classes, {list(sizes)}")
     weights = _matrix(how.coefficients, count - 1, "coefficients")
     if weights.shape[1] != total:
-        raise node.fail(f"coefficients has {weights.size} numbers for {total} vectors and {count} classes")
+        raise fail(f"coefficients has {weights.size} numbers for {total} vectors and {count} classes")
     owner = np.repeat(np.arange(count), sizes)
     pairs = list(itertools.combinations(range(count), 2))
     node.room(total, len(pairs))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import node
+from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, floats
 from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import TRANSFORMED, known, labelled
@@ -52,7 +52,7 @@ def _depth(yes: Array, no: Array, roots: Array) -> int:
             return depth
         level, depth = np.unique(np.concatenate([yes[inner], no[inner]])), depth + 1
         if depth > len(yes):
-            raise node.fail("its trees lead in a circle")
+            raise fail("its trees lead in a circle")
 
 
 def _walked(x: Tensor, f: Forest, aggregate: str) -> Tensor:
@@ -165,7 +165,7 @@ def _forest(width: int, kind: str) -> Forest:
 
     yes, no = way("nodes_truenodeids"), way("nodes_falsenodeids")
     if unknown := set(a["nodes_modes"]) - _MODES.keys() - {"LEAF"}:
-        raise node.fail(f"nodes_modes has {', '.join(sorted(unknown))}")
+        raise fail(f"nodes_modes has {', '.join(sorted(unknown))}")
     modes = np.array([0 if m == "LEAF" else [*_MODES].index(m) for m in a["nodes_modes"]])
     weights = np.full((count, width), np.nan)
     given = _either(a, f"{kind}_weights")
