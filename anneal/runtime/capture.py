@@ -19,7 +19,7 @@ from anneal.runtime.nodes import buffer_leaf, memory_of, needed, storage_of
 from anneal.runtime.recording import CopyBack, Read, Recording, Staging, Written, in_turn, over
 from anneal.runtime.steps import Collective, HostCall, Launch, Step, Storages
 from anneal.runtime.turns import bound
-from anneal.schedule import Plan, Plans
+from anneal.schedule import Plans
 from anneal.uop import Op, Shape, UOp, Users
 from anneal.uop.sizes import Sizes, Values, bound_sizes, symbolic_arg, variables_of
 
@@ -202,9 +202,9 @@ class Capture:
         copies = []
         aside: dict[int, Storage] = {}  # new values of state, by its storage, that wait for readers of the old ones
         for n, step in enumerate(steps):
-            plan, in_place = (
-                (None, set()) if isinstance(step, HostCall) else self._donated(step, n, read_from, last_reader)
-            )
+            in_place: set[int] = set()
+            if isinstance(step, Launch):
+                step, in_place = self._donated(step, n, read_from, last_reader)
             inputs = [aside.get(id(s)) or carried.get(id(s)) or blanks.get(id(s), s) for s in step.inputs]
             outputs = [blanks.get(id(s), s) for s in step.outputs]
             for k, s in enumerate(step.outputs):
@@ -212,10 +212,7 @@ class Capture:
                 if source is not None and k not in in_place and (source in last_reader and last_reader[source] >= n):
                     outputs[k] = aside[id(s)] = Storage(s.size, s.dtype, s.device)
                     copies.append(CopyBack(self.device, self.state[id(s)], outputs[k]))
-            if plan is None:
-                placed.append(replace(step, inputs=inputs, outputs=outputs))
-            else:
-                placed.append(Launch(plan, inputs, outputs, step.values))
+            placed.append(replace(step, inputs=inputs, outputs=outputs))
         return [*placed, *copies]
 
     # -- its memory -----------------------------------------------------------------------------------------------
@@ -291,8 +288,8 @@ class Capture:
 
     def _donated(
         self, step: Launch, n: int, read_from: dict[int, int], last_reader: dict[int, int]
-    ) -> tuple[Plan, set[int]]:
-        """The plan of step number `n` in which outputs take the place of inputs, and the numbers of those outputs."""
+    ) -> tuple[Launch, set[int]]:
+        """Step number `n` with a plan in which outputs take the place of inputs, and the numbers of those outputs."""
         plan = step.plan
         wanted = {}
         for value, s in zip(plan.outputs, step.outputs, strict=True):
@@ -300,9 +297,9 @@ class Capture:
             if source is not None and last_reader[source] == n:
                 wanted[value] = max(i for i, x in enumerate(step.inputs) if id(x) == source)
         if not wanted:
-            return plan, set()
+            return step, set()
         plan, done = schedule.donate(plan, wanted, self.device.cost_model.concurrent)
-        return plan, {k for k, value in enumerate(plan.outputs) if value in done}
+        return replace(step, plan=plan), {k for k, value in enumerate(plan.outputs) if value in done}
 
     def plans(self) -> Plans:
         """The plans that a replay runs, each with where the nodes come from that it computes, by place."""

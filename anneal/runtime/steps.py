@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -404,7 +403,7 @@ class UnderWay:
 
     def start(self, *arrays: Array) -> list[Array]:
         """Start it with arrays that are there."""
-        self._wait = self._started((), arrays)
+        self._wait = self._begin(arrays, (), False)
         return []
 
     def later(self, reader: Reader) -> None:
@@ -412,13 +411,10 @@ class UnderWay:
         self._reader, self._wait = reader, None
         self._coming.append(self)
 
-    def _started(self, into: Arrays, arrays: Arrays) -> Wait:
-        return self._begin(arrays, into, False)
-
     def begin(self, into: Arrays = ()) -> None:
         """Wait for its arrays from the device, and start it."""
         assert self._reader
-        self._wait, self._reader = self._reader(partial(self._started, into)), None
+        self._wait, self._reader = self._reader(lambda arrays: self._begin(arrays, into, False)), None
 
     def finish(self, into: Arrays = ()) -> Arrays:
         """Wait for the results, which may be written `into` memory."""
@@ -436,7 +432,7 @@ class Exchange(HostFunction):
     One with `begin` may be started before kernels that do not need its results, and waited for after them.
     """
 
-    group: Group | None = field(default=None, compare=False)  # the key has it
+    group: Any = field(default=None, compare=False)  # a Group; the key has it
     begin: Begin | None = field(default=None, compare=False, repr=False)
     under_way: UnderWay | None = field(default=None, compare=False, repr=False)  # of the half that starts
     ending: UnderWay | None = field(default=None, compare=False, repr=False)  # of the half that waits
@@ -446,7 +442,6 @@ class Exchange(HostFunction):
     def halves(self) -> tuple[Exchange, Exchange]:
         """The exchange as two: one takes the arrays and starts it, the other waits for the results."""
         assert self.begin
-        assert self.group
         both = UnderWay(self.begin, self.group.coming)
         return replace(self, results=(), call=both.start, under_way=both), replace(self, call=both.finish, ending=both)
 
@@ -471,12 +466,13 @@ class Exchange(HostFunction):
 class Collective(HostCall):
     """An exchange between the participants of a group, of which every one makes the same."""
 
+    function: Exchange
+
     @property
     def group(self) -> Group:
         """This participant's view of the group."""
-        assert isinstance(self.function, Exchange)
-        assert self.function.group
-        return self.function.group
+        group: Group = self.function.group
+        return group
 
 
-Step = Launch | HostCall | Collective
+Step = Launch | HostCall

@@ -274,7 +274,7 @@ def test_a_step_with_a_number_that_changes_is_one_without(made: Callable[[], Ste
     work = Work(step, range(6, 10))
     assert (work.plans, work.misses) == (0, fixed.misses)
     assert work.nodes <= fixed.nodes + 2 * 4
-    assert work.calls <= 1.2 * fixed.calls
+    assert work.calls <= fixed.calls + 2 * 104  # of new memory for at most two numbers, whatever else a step does
 
 
 def test_a_dropout_of_nothing_is_a_part_of_its_models_call() -> None:
@@ -312,7 +312,7 @@ def test_a_loss_that_was_read_is_known_to_its_backward() -> None:
     work = Work(warm(perceptron(read)), range(4))
     assert (work.plans, work.misses) == (0, 0)
     assert work.nodes <= 2 * 6
-    assert work.calls <= 1.6 * Work(warm(perceptron()), range(4)).calls
+    assert work.calls <= Work(warm(perceptron()), range(4)).calls + 2 * 204  # of another launch, and a look behind it
 
 
 def test_values_behind_a_loss_that_was_read_get_their_gradients() -> None:
