@@ -77,8 +77,6 @@ class Analysis:
     """Dims, forms, masks and products of a kernel whose ranges all have constant extents."""
 
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
-        # of ranges that a run takes a part of: what says which
-        self.variables = variables or {}
         self.nodes = toposort((sink,))
         self.stores = sink.src
         self.dims = Dims()
@@ -92,7 +90,11 @@ class Analysis:
         self.rank: dict[int, int] = {}
         # reduces that are computed before the loops that want them, and where
         self.hoisted: dict[UOp, PlanValue] = {}
-        self._ranges()
+        for u in self.nodes:
+            if u.op is Op.RANGE:
+                number, kind = u.arg[:2]
+                taken = variables.get(number) if variables else None  # of ranges that a run takes a part of
+                self.dims.add(number, int(u.src[0].arg), taken, kind == "variable")
         self.empty_loop = any(u.op is Op.RANGE and u.arg[1] == "loop" and not u.src[0].arg for u in self.nodes)
         if self.empty_loop:
             return
@@ -102,14 +104,7 @@ class Analysis:
         self._order()
         self._merge()
 
-    # -- ranges, forms, masks ------------------------------------------------------------------------------------
-    def _ranges(self) -> None:
-        for u in self.nodes:
-            if u.op is Op.RANGE:
-                ident, kind = u.arg[:2]
-                point = self.variables.get(ident) if kind == "variable" else None
-                self.dims.add(ident, int(u.src[0].arg), self.variables.get(ident) if point is None else None, point)
-
+    # -- forms, masks ------------------------------------------------------------------------------------
     def _forms(self) -> None:
         """Linear forms of every index and predicate, splitting dims until they are as linear as they get."""
         indexed = [u for u in self.nodes if u.op in (Op.LOAD, Op.STORE)]
@@ -290,24 +285,15 @@ class Analysis:
     def _order(self) -> None:
         """Outermost first, as memory has them: each strided access votes, weighted by its size."""
         votes: Counter[tuple[int, int]] = Counter()
-
-        def vote(form: LinearIndex, weight: int) -> None:
+        direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
+        accesses = [(x.form, self.dims.count(bits(self.mask[u]))) for u, x in self.loads.items() if u not in direct]
+        stored = (*self.store_forms.values(), *self.moved.values())
+        for form, weight in (*accesses, *[(form, 4 * self.dims.count(form.dims)) for form in stored]):
             for (a, step), (b, other) in permutations(form.dims.items(), 2):
                 if abs(step) > abs(other):
                     votes[a, b] += weight
-
-        direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
-        for u, load in self.loads.items():
-            if u not in direct:
-                vote(load.form, self.dims.count(bits(self.mask[u])))
-        for form in (*self.store_forms.values(), *self.moved.values()):
-            vote(form, 4 * self.dims.count(form.dims))
         used = union([*self.mask.values(), *[mask_of(form.dims) for form in self.store_forms.values()]])
-
-        def compare(a: int, b: int) -> int:
-            return votes[b, a] - votes[a, b] or a - b
-
-        self.order = sorted(bits(used), key=cmp_to_key(compare))
+        self.order = sorted(bits(used), key=cmp_to_key(lambda a, b: votes[b, a] - votes[a, b] or a - b))
         if self.windows:
             largest = max(self.windows, key=lambda u: self.dims.count(bits(self.mask[u])))
             inner = self._innermost(largest, self.windows[largest])

@@ -54,15 +54,14 @@ class Dims:
         self.limits: dict[int, UOp] = {}
         self.points: dict[int, UOp] = {}
 
-    def add(self, range_id: int, extent: int, limit: UOp | None = None, point: UOp | None = None) -> None:
+    def add(self, range_id: int, extent: int, taken: UOp | None = None, point: bool = False) -> None:
+        """Add a range's dim, of which a run takes the first `taken` values, or, if it is a `point`, that one alone."""
         dim = len(self.extent)
         self.digits[range_id] = [(dim, 1)]
         self.top.append(extent - 1)
-        self.extent.append(extent if point is None else 1)
-        if limit is not None:
-            self.limits[dim] = limit
-        if point is not None:
-            self.points[dim] = point
+        self.extent.append(1 if point else extent)
+        if taken is not None:
+            (self.points if point else self.limits)[dim] = taken
 
     def count(self, some: Iterable[int]) -> int:
         """The number of combinations of values that these dims have."""
@@ -220,8 +219,7 @@ def box_of(predicate: UOp, dims: Dims) -> list[Bounds] | None:
             if (form.const < 0) == negated:
                 return [Bounds({}, 0, 0)]
             continue
-        upper, const = not negated, form.const
-        limit = -const  # sum < limit, or sum >= limit
+        upper, limit = not negated, -form.const  # sum < limit, or sum >= limit
         if terms[0][1] < 0:
             terms = [(s, -c) for s, c in terms]
             upper, limit = not upper, 1 - limit
@@ -230,12 +228,8 @@ def box_of(predicate: UOp, dims: Dims) -> list[Bounds] | None:
             b.high = min(b.high, limit)
         else:
             b.low = max(b.low, limit)
-    used: set[int] = set()
-    for b in found.values():
-        if used & b.dims.keys():
-            return None
-        used |= b.dims.keys()
-    return list(found.values())
+    used = [s for b in found.values() for s in b.dims]
+    return list(found.values()) if len(used) == len({*used}) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 from anneal.backend.arrays import MEANINGS, Array, NumpyDType, numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.ops import Build, EagerEmitter, Emitter, copy_cast, lower, negated
+from anneal.backend.cpu.ops import EAGER, Build, Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
     WORDS, BlockLoop, Instr, PlanValue, among, bits, fitting, mask_of, put, reduce_calls, scatter, take,
@@ -24,7 +24,6 @@ from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
 FIXED = 1 << 18
 
 _INDEX = np.dtype(np.int64)
-_EAGER = EagerEmitter()
 
 
 def _clamp(u: UOp) -> tuple[UOp, int, int]:
@@ -66,7 +65,7 @@ class LoopBuilder(Emitter[PlanValue]):
         if found is not None:
             return found
         if all(map(self.fixed, ins)) and math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
-            array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
+            array = EAGER.emit(name, build, [v.ref for v in ins], dtype)
             out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
         else:
             out = PlanValue("temp", dtype, mask)

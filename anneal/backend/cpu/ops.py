@@ -73,6 +73,9 @@ class EagerEmitter(Emitter[Array]):
         return value.ndim == 0 and not any(value.tobytes())
 
 
+EAGER = EagerEmitter()
+
+
 def copy_cast(ins: Sequence[Array], out: Array) -> list[Step]:
     return [(np.copyto, (out, ins[0], "unsafe"))]
 
