@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cmp_to_key
+from functools import cached_property, cmp_to_key
 from itertools import permutations
 
 from anneal.backend.arrays import NumpyDType, numpy_dtype
@@ -179,6 +179,11 @@ class Analysis:
                 self.dots.pop(u, None)
                 self.windows[u] = window
 
+    @cached_property
+    def readers(self) -> Counter[UOp]:
+        """The number of nodes that read each."""
+        return Counter([s for u in self.nodes for s in {*u.src}])
+
     def empty(self, u: UOp) -> bool:
         return any(r.src[0].arg == 0 for r in u.src[1:])
 
@@ -229,7 +234,7 @@ class Analysis:
         columns = self.dims.count(bits(over))
         if load.form.nodes or load.predicate is not None or load.box or min(rows, columns) < _VECTOR:
             return None
-        if sum(matrix in v.src for v in self.nodes) > 1 or sum(u.src[0] in v.src for v in self.nodes) > 1:
+        if max(self.readers[matrix], self.readers[u.src[0]]) > 1:
             return None
         return Dot([matrix], rest, post)
 
@@ -251,7 +256,7 @@ class Analysis:
         if any(f not in views and mask[f] & over for f in factors):
             return None
         main = next((f for f in views if overlaps(self.loads[f].form, over, extent)), None)
-        if main is None or (len(factors) > 1 and sum(u.src[0] in v.src for v in self.nodes) > 1):
+        if main is None or (len(factors) > 1 and self.readers[u.src[0]] > 1):
             return None
         if not all(map(self.dims.settled, self.loads[main].form.dims)):
             raise Unsettled  # it may be laid out anew: each size has a plan of its own
@@ -293,7 +298,11 @@ class Analysis:
                 if abs(step) > abs(other):
                     votes[a, b] += weight
         used = union([*self.mask.values(), *[mask_of(form.dims) for form in self.store_forms.values()]])
-        self.order = sorted(bits(used), key=cmp_to_key(lambda a, b: votes[b, a] - votes[a, b] or a - b))
+
+        def compare(a: int, b: int) -> int:
+            return votes[b, a] - votes[a, b] or a - b
+
+        self.order = sorted(bits(used), key=cmp_to_key(compare))
         if self.windows:
             largest = max(self.windows, key=lambda u: self.dims.count(bits(self.mask[u])))
             inner = self._innermost(largest, self.windows[largest])
