@@ -16,7 +16,7 @@ from itertools import permutations
 from anneal.backend.arrays import NumpyDType, numpy_dtype
 
 from anneal.backend.cpu.index import (  # isort: skip
-    LEAST, MOST, Access, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
+    LEAST, MOST, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
     forms_of, innermost, linear, overlaps,
 )  # fmt: skip
 from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, among, bits, mask_of, union
@@ -269,22 +269,17 @@ class Analysis:
 
     def _innermost(self, u: UOp, window: WindowReduce) -> int | None:
         """The dim to be laid out innermost while the windows of `u` are folded."""
-        extent, load = self.dims.extent, self.loads[window.main]
+        extent, form = self.dims.extent, self.loads[window.main].form
         forms = self._window_forms(window, u)
-        kept = [s for s in bits(self.mask[u]) if s in load.form.dims and extent[s] > 1]
+        kept = [s for s in among(self.order, self.mask[u]) if s in form.dims and extent[s] > 1]
         if forms is None or not kept:
             return None
-
-        def access(form: LinearIndex) -> Access:
-            return Access(form.dims, self.dims.count(form.dims))
-
         steps = {s: abs(c) for b in forms for s, c in b.dims.items()}
-        source = math.prod(extent[s] * steps.get(s, 1) for s in kept)
-        main = Access({s: load.form.dims[s] for s in kept}, source)
-        others = [access(x.form) for f, x in self.loads.items() if f is not window.main and not x.form.nodes]
-        others += map(access, self.store_forms.values())
-        others = [x for x in others if x.dims.keys() >= set(kept)]
-        return innermost(self.order, kept, window.taps, main, others, lambda s: steps.get(s, 1), extent)
+        source = {s: form.dims[s] for s in kept}, math.prod(extent[s] * steps.get(s, 1) for s in kept)
+        others = [x.form for f, x in self.loads.items() if f is not window.main and not x.form.nodes]
+        others = [x for x in (*others, *self.store_forms.values()) if x.dims.keys() >= {*kept}]
+        accesses = [source, *[(x.dims, self.dims.count(x.dims)) for x in others]]
+        return innermost(kept, window.taps, accesses, steps, extent)
 
     # -- dim order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:

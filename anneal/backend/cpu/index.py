@@ -8,7 +8,7 @@ several, most significant first, so that the index turns linear again: a range o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anneal.uop import Op, Src, UOp, toposort
@@ -260,19 +260,6 @@ class WindowReduce:
     taps: int
 
 
-@dataclass(slots=True)
-class Access:
-    """Memory as a kernel walks it: elements a step in each dim, and how many elements there are."""
-
-    dims: Mapping[int, int]
-    elements: int
-
-    @property
-    def inner(self) -> int:
-        """The dim with the smallest step."""
-        return min(self.dims, key=lambda s: abs(self.dims[s]))
-
-
 def factors_of(u: UOp) -> Src:
     """The factors that a reduce's body multiplies, if it adds products; else the body."""
     body = u.src[0]
@@ -311,26 +298,25 @@ def forms_of(form: LinearIndex, over: int, top: Sequence[int]) -> list[Bounds] |
 
 
 def innermost(
-    order: Sequence[int],
     kept: Sequence[int],
     taps: int,
-    main: Access,
-    others: Sequence[Access],
-    step: Callable[[int], int],
+    accesses: Sequence[tuple[Mapping[int, int], int]],
+    steps: Mapping[int, int],
     extent: Sequence[int],
 ) -> int:
     """The dim that lies innermost while windows are folded: rows of it should be long, and what is laid out otherwise
     has to be turned round.
 
-    `kept` are the dims of the outputs, `step(s)` how far neighbouring windows are apart along s, in elements.
+    `kept` are the dims of the outputs, outermost first; `accesses` are memory as the kernel walks it, the windows' own
+    among it: elements a step in each dim, and how many elements there are. `steps` say how far neighbouring windows are
+    apart, in elements.
     """
     elements = math.prod(extent[s] for s in kept)
 
     def nanoseconds(s: int) -> float:
         rows = _ROW_NS * taps * elements / extent[s]
-        steps = _STEP_NS * taps * elements * (step(s) > 1)
-        turned = main.elements * _ASTRAY_NS * (main.inner != s)
-        return rows + steps + turned + sum([_ASTRAY_NS * x.elements for x in others if x.inner != s])
+        strided = _STEP_NS * taps * elements * (steps.get(s, 1) > 1)
+        turned = [n for dims, n in accesses if min(dims, key=lambda t: abs(dims[t])) != s]
+        return rows + strided + _ASTRAY_NS * sum(turned)
 
-    last = [s for s in order if s in kept]
-    return min(reversed(last), key=nanoseconds)
+    return min(reversed(kept), key=nanoseconds)
