@@ -193,11 +193,9 @@ class Idle(Protocol):
 
     def let_go(self) -> bool:
         """Free the memory if it is unused; True if it was freed."""
-        ...
 
     def forget(self) -> None:
         """Keep the memory no longer: it goes with its last user."""
-        ...
 
 
 class Device(ABC, Generic[Buffer]):

@@ -13,12 +13,7 @@ from anneal.backend.device import OpaqueBuffer
 from anneal.backend.registry import DEVICES, get_device
 from anneal.uop import DType, UOp
 
-
-class _Gone:
-    """An object that is not there any more."""
-
-
-nothing: weakref.ref[Any] = weakref.ref(_Gone())  # the reference to something that is not there
+nothing: weakref.ref[Any] = weakref.ref(set())  # the reference to something that is not there
 
 
 class Storage:

@@ -10,13 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cmp_to_key
+from functools import cached_property, cmp_to_key
 from itertools import permutations
 
 from anneal.backend.arrays import NumpyDType, numpy_dtype
 
 from anneal.backend.cpu.index import (  # isort: skip
-    LEAST, MOST, Access, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
+    LEAST, MOST, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
     forms_of, innermost, linear, overlaps,
 )  # fmt: skip
 from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, among, bits, mask_of, union
@@ -77,8 +77,6 @@ class Analysis:
     """Dims, forms, masks and products of a kernel whose ranges all have constant extents."""
 
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
-        # of ranges that a run takes a part of: what says which
-        self.variables = variables or {}
         self.nodes = toposort((sink,))
         self.stores = sink.src
         self.dims = Dims()
@@ -92,7 +90,11 @@ class Analysis:
         self.rank: dict[int, int] = {}
         # reduces that are computed before the loops that want them, and where
         self.hoisted: dict[UOp, PlanValue] = {}
-        self._ranges()
+        for u in self.nodes:
+            if u.op is Op.RANGE:
+                number, kind = u.arg[:2]
+                taken = variables.get(number) if variables else None  # of ranges that a run takes a part of
+                self.dims.add(number, int(u.src[0].arg), taken, kind == "variable")
         self.empty_loop = any(u.op is Op.RANGE and u.arg[1] == "loop" and not u.src[0].arg for u in self.nodes)
         if self.empty_loop:
             return
@@ -102,14 +104,7 @@ class Analysis:
         self._order()
         self._merge()
 
-    # -- ranges, forms, masks ------------------------------------------------------------------------------------
-    def _ranges(self) -> None:
-        for u in self.nodes:
-            if u.op is Op.RANGE:
-                ident, kind = u.arg[:2]
-                point = self.variables.get(ident) if kind == "variable" else None
-                self.dims.add(ident, int(u.src[0].arg), self.variables.get(ident) if point is None else None, point)
-
+    # -- forms, masks ------------------------------------------------------------------------------------
     def _forms(self) -> None:
         """Linear forms of every index and predicate, splitting dims until they are as linear as they get."""
         indexed = [u for u in self.nodes if u.op in (Op.LOAD, Op.STORE)]
@@ -184,6 +179,11 @@ class Analysis:
                 self.dots.pop(u, None)
                 self.windows[u] = window
 
+    @cached_property
+    def readers(self) -> Counter[UOp]:
+        """The number of nodes that read each."""
+        return Counter([s for u in self.nodes for s in {*u.src}])
+
     def empty(self, u: UOp) -> bool:
         return any(r.src[0].arg == 0 for r in u.src[1:])
 
@@ -234,7 +234,7 @@ class Analysis:
         columns = self.dims.count(bits(over))
         if load.form.nodes or load.predicate is not None or load.box or min(rows, columns) < _VECTOR:
             return None
-        if sum(matrix in v.src for v in self.nodes) > 1 or sum(u.src[0] in v.src for v in self.nodes) > 1:
+        if max(self.readers[matrix], self.readers[u.src[0]]) > 1:
             return None
         return Dot([matrix], rest, post)
 
@@ -256,7 +256,7 @@ class Analysis:
         if any(f not in views and mask[f] & over for f in factors):
             return None
         main = next((f for f in views if overlaps(self.loads[f].form, over, extent)), None)
-        if main is None or (len(factors) > 1 and sum(u.src[0] in v.src for v in self.nodes) > 1):
+        if main is None or (len(factors) > 1 and self.readers[u.src[0]] > 1):
             return None
         if not all(map(self.dims.settled, self.loads[main].form.dims)):
             raise Unsettled  # it may be laid out anew: each size has a plan of its own
@@ -269,39 +269,29 @@ class Analysis:
 
     def _innermost(self, u: UOp, window: WindowReduce) -> int | None:
         """The dim to be laid out innermost while the windows of `u` are folded."""
-        extent, load = self.dims.extent, self.loads[window.main]
+        extent, form = self.dims.extent, self.loads[window.main].form
         forms = self._window_forms(window, u)
-        kept = [s for s in bits(self.mask[u]) if s in load.form.dims and extent[s] > 1]
+        kept = [s for s in among(self.order, self.mask[u]) if s in form.dims and extent[s] > 1]
         if forms is None or not kept:
             return None
-
-        def access(form: LinearIndex) -> Access:
-            return Access(form.dims, self.dims.count(form.dims))
-
         steps = {s: abs(c) for b in forms for s, c in b.dims.items()}
-        source = math.prod(extent[s] * steps.get(s, 1) for s in kept)
-        main = Access({s: load.form.dims[s] for s in kept}, source)
-        others = [access(x.form) for f, x in self.loads.items() if f is not window.main and not x.form.nodes]
-        others += map(access, self.store_forms.values())
-        others = [x for x in others if x.dims.keys() >= set(kept)]
-        return innermost(self.order, kept, window.taps, main, others, lambda s: steps.get(s, 1), extent)
+        source = {s: form.dims[s] for s in kept}, math.prod(extent[s] * steps.get(s, 1) for s in kept)
+        others = [x.form for f, x in self.loads.items() if f is not window.main and not x.form.nodes]
+        others = [x for x in (*others, *self.store_forms.values()) if x.dims.keys() >= {*kept}]
+        accesses = [source, *[(x.dims, self.dims.count(x.dims)) for x in others]]
+        return innermost(kept, window.taps, accesses, steps, extent)
 
     # -- dim order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:
         """Outermost first, as memory has them: each strided access votes, weighted by its size."""
         votes: Counter[tuple[int, int]] = Counter()
-
-        def vote(form: LinearIndex, weight: int) -> None:
+        direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
+        accesses = [(x.form, self.dims.count(bits(self.mask[u]))) for u, x in self.loads.items() if u not in direct]
+        stored = (*self.store_forms.values(), *self.moved.values())
+        for form, weight in (*accesses, *[(form, 4 * self.dims.count(form.dims)) for form in stored]):
             for (a, step), (b, other) in permutations(form.dims.items(), 2):
                 if abs(step) > abs(other):
                     votes[a, b] += weight
-
-        direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
-        for u, load in self.loads.items():
-            if u not in direct:
-                vote(load.form, self.dims.count(bits(self.mask[u])))
-        for form in (*self.store_forms.values(), *self.moved.values()):
-            vote(form, 4 * self.dims.count(form.dims))
         used = union([*self.mask.values(), *[mask_of(form.dims) for form in self.store_forms.values()]])
 
         def compare(a: int, b: int) -> int:

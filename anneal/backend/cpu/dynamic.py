@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import MEANINGS, Array, numpy_dtype
-from anneal.backend.cpu.ops import EagerEmitter, Step, lower
+from anneal.backend.cpu.ops import EAGER, Step, lower
 from anneal.backend.cpu.primitives import fitting
 from anneal.errors import CompilerError
 from anneal.rewrite import Sum
 from anneal.uop import FITS, Op, Src, UOp, reduce_identity, toposort
 from anneal.uop.sizes import is_symbolic
 
-_EAGER = EagerEmitter()
 _WHOLE = (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD)
 _FEW = 8  # of that many times as many the first ones are parted before they are sorted
 _WIDE = 64  # columns from which on a call for each row is faster
@@ -149,9 +148,9 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
         elif u.op is Op.REDUCE:
             memo[u] = _reduce(u, env, buffers)
         elif u.op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
-            memo[u] = _EAGER.emit("fits", partial(fitting, u.tag), (memo[u.src[0]],), numpy_dtype(u.dtype))
+            memo[u] = EAGER.emit("fits", partial(fitting, u.tag), (memo[u.src[0]],), numpy_dtype(u.dtype))
         else:
-            memo[u] = lower(_EAGER, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
+            memo[u] = lower(EAGER, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
     return memo[root]
 
 

@@ -8,7 +8,7 @@ several, most significant first, so that the index turns linear again: a range o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anneal.uop import Op, Src, UOp, toposort
@@ -54,15 +54,14 @@ class Dims:
         self.limits: dict[int, UOp] = {}
         self.points: dict[int, UOp] = {}
 
-    def add(self, range_id: int, extent: int, limit: UOp | None = None, point: UOp | None = None) -> None:
+    def add(self, range_id: int, extent: int, taken: UOp | None = None, point: bool = False) -> None:
+        """Add a range's dim, of which a run takes the first `taken` values, or, if it is a `point`, that one alone."""
         dim = len(self.extent)
         self.digits[range_id] = [(dim, 1)]
         self.top.append(extent - 1)
-        self.extent.append(extent if point is None else 1)
-        if limit is not None:
-            self.limits[dim] = limit
-        if point is not None:
-            self.points[dim] = point
+        self.extent.append(1 if point else extent)
+        if taken is not None:
+            (self.points if point else self.limits)[dim] = taken
 
     def count(self, some: Iterable[int]) -> int:
         """The number of combinations of values that these dims have."""
@@ -220,8 +219,7 @@ def box_of(predicate: UOp, dims: Dims) -> list[Bounds] | None:
             if (form.const < 0) == negated:
                 return [Bounds({}, 0, 0)]
             continue
-        upper, const = not negated, form.const
-        limit = -const  # sum < limit, or sum >= limit
+        upper, limit = not negated, -form.const  # sum < limit, or sum >= limit
         if terms[0][1] < 0:
             terms = [(s, -c) for s, c in terms]
             upper, limit = not upper, 1 - limit
@@ -230,12 +228,8 @@ def box_of(predicate: UOp, dims: Dims) -> list[Bounds] | None:
             b.high = min(b.high, limit)
         else:
             b.low = max(b.low, limit)
-    used: set[int] = set()
-    for b in found.values():
-        if used & b.dims.keys():
-            return None
-        used |= b.dims.keys()
-    return list(found.values())
+    used = [s for b in found.values() for s in b.dims]
+    return list(found.values()) if len(used) == len({*used}) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -264,19 +258,6 @@ class WindowReduce:
     factors: Src
     main: UOp
     taps: int
-
-
-@dataclass(slots=True)
-class Access:
-    """Memory as a kernel walks it: elements a step in each dim, and how many elements there are."""
-
-    dims: Mapping[int, int]
-    elements: int
-
-    @property
-    def inner(self) -> int:
-        """The dim with the smallest step."""
-        return min(self.dims, key=lambda s: abs(self.dims[s]))
 
 
 def factors_of(u: UOp) -> Src:
@@ -317,26 +298,25 @@ def forms_of(form: LinearIndex, over: int, top: Sequence[int]) -> list[Bounds] |
 
 
 def innermost(
-    order: Sequence[int],
     kept: Sequence[int],
     taps: int,
-    main: Access,
-    others: Sequence[Access],
-    step: Callable[[int], int],
+    accesses: Sequence[tuple[Mapping[int, int], int]],
+    steps: Mapping[int, int],
     extent: Sequence[int],
 ) -> int:
     """The dim that lies innermost while windows are folded: rows of it should be long, and what is laid out otherwise
     has to be turned round.
 
-    `kept` are the dims of the outputs, `step(s)` how far neighbouring windows are apart along s, in elements.
+    `kept` are the dims of the outputs, outermost first; `accesses` are memory as the kernel walks it, the windows' own
+    among it: elements a step in each dim, and how many elements there are. `steps` say how far neighbouring windows are
+    apart, in elements.
     """
     elements = math.prod(extent[s] for s in kept)
 
     def nanoseconds(s: int) -> float:
         rows = _ROW_NS * taps * elements / extent[s]
-        steps = _STEP_NS * taps * elements * (step(s) > 1)
-        turned = main.elements * _ASTRAY_NS * (main.inner != s)
-        return rows + steps + turned + sum([_ASTRAY_NS * x.elements for x in others if x.inner != s])
+        strided = _STEP_NS * taps * elements * (steps.get(s, 1) > 1)
+        turned = [n for dims, n in accesses if min(dims, key=lambda t: abs(dims[t])) != s]
+        return rows + strided + _ASTRAY_NS * sum(turned)
 
-    last = [s for s in order if s in kept]
-    return min(reversed(last), key=nanoseconds)
+    return min(reversed(kept), key=nanoseconds)

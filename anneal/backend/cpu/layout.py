@@ -258,7 +258,6 @@ class CpuProgram(Program):
     def __init__(self, sink: UOp, name: str, workers: int = 1, names: Sequence[str] = ()) -> None:
         self.name, self.workers, self.names = name, workers, names
         self.sink = sink = legalised(sink, FLOATS)
-        self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.dynamic = is_dynamic(sink)  # it is run whole
         self.parts: list[tuple[CpuPlan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every worker

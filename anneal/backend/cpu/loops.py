@@ -12,7 +12,7 @@ import numpy as np
 from anneal.backend.arrays import MEANINGS, Array, NumpyDType, numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.ops import Build, EagerEmitter, Emitter, copy_cast, lower, negated
+from anneal.backend.cpu.ops import EAGER, Build, Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
     WORDS, BlockLoop, Instr, PlanValue, among, bits, fitting, mask_of, put, reduce_calls, scatter, take,
@@ -24,7 +24,6 @@ from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
 FIXED = 1 << 18
 
 _INDEX = np.dtype(np.int64)
-_EAGER = EagerEmitter()
 
 
 def _clamp(u: UOp) -> tuple[UOp, int, int]:
@@ -66,7 +65,7 @@ class LoopBuilder(Emitter[PlanValue]):
         if found is not None:
             return found
         if all(map(self.fixed, ins)) and math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
-            array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
+            array = EAGER.emit(name, build, [v.ref for v in ins], dtype)
             out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
         else:
             out = PlanValue("temp", dtype, mask)
@@ -134,7 +133,7 @@ class LoopBuilder(Emitter[PlanValue]):
         if op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
             x = memo[u.src[0]]
             out = PlanValue("temp", numpy_dtype(u.dtype), x.mask)  # in each run: also of what is known while compiling
-            self.instrs.append(Instr("fits", partial(fitting, u.tag), [x], out, False))
+            self.instrs.append(Instr("fits", partial(fitting, u.tag), [x], out))
             return out
         return lower(self, op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
 
@@ -188,7 +187,7 @@ class LoopBuilder(Emitter[PlanValue]):
             index = self.cast(self.memo[node], _INDEX)
             self.whole |= mask_of(form.dims)
             out = PlanValue("temp", dtype, index.mask | mask_of(form.dims))
-            self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out, False))
+            self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out))
             return out
         terms = []
         for node, c in form.nodes.items():
@@ -201,7 +200,7 @@ class LoopBuilder(Emitter[PlanValue]):
             terms.append(self.const(_INDEX, form.const))
         total = reduce(partial(self.call, np.add, _INDEX), terms)
         out = PlanValue("temp", dtype, total.mask)
-        self.instrs.append(Instr("take", take, [flat, total], out, False))
+        self.instrs.append(Instr("take", take, [flat, total], out))
         return out
 
     def _rows(self, form: LinearIndex, size: int) -> tuple[UOp, int] | None:
@@ -281,7 +280,7 @@ class LoopBuilder(Emitter[PlanValue]):
         axes = tuple([p.rank[s] for s in among(p.order, over)])
         passes = 2 * p.windows[u].taps if len(ins) > 1 else p.windows[u].taps
         name = f"taps_{u.arg.name.lower()}"
-        self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, False, passes=passes))
+        self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, passes=passes))
         return out
 
     def store(self, s: UOp) -> None:
@@ -302,7 +301,7 @@ class LoopBuilder(Emitter[PlanValue]):
         ins = [self.value(s.src[1]), value]
         if len(s.src) > 3:
             ins.append(self.value(s.src[3]))
-        self.instrs.append(Instr("scatter", scatter, ins, _flat(s), False))
+        self.instrs.append(Instr("scatter", scatter, ins, _flat(s)))
 
     def _put(self, s: UOp, value: PlanValue) -> bool:
         """Store into a strided view that begins where a number says, if that is all that is looked up."""
@@ -316,7 +315,7 @@ class LoopBuilder(Emitter[PlanValue]):
         steps = tuple([form.dims.get(dim, 0) for dim in p.order])
         terms = [(low, high, c) for _, low, high, c in clamped]
         numbers = [self.value(node) for node, *_ in clamped]
-        self.instrs.append(Instr("put", partial(put, steps, form.const, terms), [value, *numbers], flat, False))
+        self.instrs.append(Instr("put", partial(put, steps, form.const, terms), [value, *numbers], flat))
         return True
 
     def put(self, value: PlanValue, target: PlanValue) -> None:
@@ -336,7 +335,7 @@ class LoopBuilder(Emitter[PlanValue]):
                 root.kind, root.strides, root.offset = target.kind, target.strides, target.offset
                 root.ref = target.ref if target.kind == "param" else target
                 return
-        self.instrs.append(Instr("copy", copy_cast, [value], target, False))
+        self.instrs.append(Instr("copy", copy_cast, [value], target))
 
     def finish(self) -> None:
         if self.instrs:

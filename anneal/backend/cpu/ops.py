@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,28 +19,23 @@ Build = Callable[[Sequence[Array], Array], list[Step]]
 V = TypeVar("V")
 
 
-class Emitter(Generic[V]):
+class Emitter(Protocol[V]):
     """The receiver of primitive calls of `lower`. A value `V` stands for an array, or will when the kernel is bound."""
 
     def emit(self, name: str, build: Build, ins: Sequence[V], dtype: NumpyDType, inplace: bool = True) -> V:
         """A new value of the broadcast shape of `ins`. `inplace`: the output may lie on an input of its own size."""
-        raise NotImplementedError
 
     def const(self, dtype: NumpyDType, value: Any) -> V:
         """A scalar value."""
-        raise NotImplementedError
 
     def bits(self, value: V, dtype: NumpyDType) -> V:
         """The same memory under another dtype of equal size."""
-        raise NotImplementedError
 
     def fixed(self, value: V) -> bool:
         """True when the value is known while compiling, so that work on it alone costs nothing at run time."""
-        raise NotImplementedError
 
     def zero(self, value: V) -> bool:
         """True when the value is the scalar whose bits are all zero."""
-        raise NotImplementedError
 
     def call(self, f: Callable[..., Any], dtype: NumpyDType, *ins: V) -> V:
         """One ufunc that takes its output as the last positional argument."""
@@ -71,6 +66,9 @@ class EagerEmitter(Emitter[Array]):
 
     def zero(self, value: Array) -> bool:
         return value.ndim == 0 and not any(value.tobytes())
+
+
+EAGER = EagerEmitter()
 
 
 def copy_cast(ins: Sequence[Array], out: Array) -> list[Step]:

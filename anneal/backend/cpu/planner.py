@@ -133,8 +133,7 @@ class Planner(Arrays):
                 self._accumulate(key, group)
             for u, dot in products:
                 self._product(u, dot, operands)
-            if level == last:
-                self._store_loop()
+        self._store_loop()
 
     def _reach(self, root: UOp) -> int:
         """Dims of everything evaluated to get `root`, up to hoisted values."""

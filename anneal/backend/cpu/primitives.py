@@ -59,7 +59,7 @@ class Instr:
     build: Build
     ins: list[PlanValue]
     out: PlanValue
-    inplace: bool = True
+    inplace: bool = False
     fold: Callable[..., Any] | None = None
     over: int = 0
     passes: int = 1

@@ -37,7 +37,7 @@ class SymbolicProgram(Program):
     """
 
     def __init__(self, sink: UOp, name: str, variables: Nodes, workers: int) -> None:
-        self.sink, self.name, self.source, self.workers = sink, name, "", workers
+        self.name, self.source, self.workers = name, "", workers
         self.names = [v.arg[0] for v in variables]
         self.order = toposort((sink,))
         self.whole: PartialProgram | None = None

@@ -346,11 +346,7 @@ class OpenAdapter(Device[DeviceBuffer]):
         return {
             **super().describe(),
             "adapter": self.info.name,
-            "backend": self.info.backend,
-            "kind": self.info.kind,
-            "driver": self.info.driver,
-            "vendor": self.info.vendor,
-            "software": self.info.software,
+            **{fact: getattr(self.info, fact) for fact in ("backend", "kind", "driver", "vendor", "software")},
             "shader_f16": self.target.f16,
             "timestamps": "timestamp-query" in self.features,
             "trusted_shaders": self.trusted,

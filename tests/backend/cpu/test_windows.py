@@ -10,7 +10,6 @@ import pytest
 
 from anneal.backend.cpu import index, primitives
 from anneal.backend.cpu.analysis import Analysis, share_ranges
-from anneal.backend.cpu.index import Access
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.planner import make_plan
 from anneal.backend.cpu.primitives import BlockLoop, CpuPlan, Pad
@@ -180,9 +179,9 @@ def test_the_innermost_dim_is_the_cheapest(step: int, turned: bool, chosen: int)
     """Of 60 channels (dim 0) and rows of 64 (dim 1): the rows, unless they are read in steps or all else lies so."""
     extent = [60, 64]
     dims = {0: 1, 1: 60} if turned else {0: 64, 1: 1}
-    accesses = [Access(dims, 3840)]
+    accesses = [(dims, 3840)] * 2
     steps = {0: 1, 1: step}
-    found = index.innermost([0, 1], [0, 1], 9, Access(dims, 3840), accesses, steps.__getitem__, extent)
+    found = index.innermost([0, 1], 9, accesses, steps, extent)
     assert found == chosen
 
 
