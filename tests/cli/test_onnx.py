@@ -150,7 +150,7 @@ def test_check_compares_each_node(
 
     relu = registry.find("Relu", "", 18)
     assert relu is not None
-    monkeypatch.setattr(relu, "function", lambda node, x: x)
+    monkeypatch.setattr(relu, "function", lambda x: x)
     found = run(capsys, "onnx", "check", file, "--device", "cpu")
     assert found.code == 1
     assert "the first that differs: Relu" in found.err
