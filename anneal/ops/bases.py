@@ -443,8 +443,8 @@ def _probed(op: Fun, base: Any, args: Args, options: Options, n: int) -> tuple[S
 
 
 def _named_unfold(x: Any, dim: int = 0, size: int = 1, step: int = 1, dimension: int | None = None) -> tuple[Step, ...]:
-    at = (dim if dimension is None else dimension) % max(x.ndim, 1)
-    return (("unfold", (at, size, step)),) if x.ndim else ((Op.RESHAPE, (1,)),)
+    at = int(dim if dimension is None else dimension) % max(x.ndim, 1)
+    return (("unfold", (at, int(size), int(step))),) if x.ndim else ((Op.RESHAPE, (1,)),)
 
 
 def _keeps_axes(formula: Any, *operands: Any) -> bool:
