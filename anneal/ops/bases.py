@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -111,7 +112,7 @@ class ViewRecipe:
 
     def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
         self.shape, self.steps = shape, steps
-        ops = [op for op, _ in steps]
+        ops = list(map(itemgetter(0), steps))
         self.detached = Op.DETACH in ops
         self.whole = ops.count(Op.DETACH) == len(ops)
         self.index: Any = None  # by which a program made it
@@ -326,7 +327,7 @@ class Placement(NamedTuple):
 def link_part(part: Handle, base: Handle, bounds: Pairs, shape: Shape, index: Any, placement: Any) -> None:
     """Note of a tensor that it is what `base` has within `bounds`, in this shape: at an index, and by a `Placement`."""
     steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
-    if shape != tuple([e - b for b, e in bounds]):
+    if len(shape) < len(bounds):  # axes of one place
         steps = (*steps, (Op.RESHAPE, shape))
     if base._wants and not here.grad:
         steps = (*steps, (Op.DETACH, None))

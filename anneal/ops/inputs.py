@@ -94,20 +94,23 @@ def along(x: Any, dim: int, item: Any) -> Any:
 
 def _filled(varies: Varies, again: Again, args: Args, options: Options, whole: bool = False) -> Made:
     """The result with memory for numbers that vary; None where none does. With `whole` integers are taken too."""
-    tensors = [t for t in (*args, *options.values()) if isinstance(t, Handle)]
-    looks = [u for t in tensors if (u := t._looks).dtype.kind != "bool"]
-    # what is added to an exponential is a part of how its quotient's gradient stays finite
-    if not looks or any(u.dtype is not looks[0].dtype or u.op is Op.EXP for u in looks):
+    dtype = first = None
+    for t in (*args, *options.values()):
+        if isinstance(t, Handle):
+            first, u = t if first is None else first, t._looks
+            if u.dtype.kind != "bool":
+                # what is added to an exponential is a part of how its quotient's gradient stays finite
+                if u.op is Op.EXP or (dtype is not None and dtype is not u.dtype):
+                    return None
+                dtype = u.dtype
+    if dtype is None:
         return None
-    dtype, first = looks[0].dtype, tensors[0]
-
-    def filled(slot: Any, x: Any) -> Any:
-        return _memory(x, dtype, first) if _fits(x, dtype, whole) and varies(slot, x) else x
-
-    given = tuple([filled(n, x) for n, x in enumerate(args)])
-    named = {k: filled(k, x) for k, x in options.items()}
-    same = all(a is b for a, b in zip((*given, *named.values()), (*args, *options.values())))
-    return None if same else (again(given, named),)
+    given, named, same = list(args), dict(options), True
+    for slots, row in ((enumerate(args), given), (options.items(), named)):
+        for slot, x in slots:
+            if _fits(x, dtype, whole) and varies(slot, x):
+                row[slot], same = _memory(x, dtype, first), False  # type: ignore[index]
+    return None if same else (again(tuple(given), named),)
 
 
 def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> Made:

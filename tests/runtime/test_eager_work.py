@@ -257,24 +257,30 @@ TABLE = Tensor(np.linspace(0, 1, 64, dtype=np.float32)).realize()
 
 
 @pytest.mark.parametrize(
-    ("made", "like"),
+    ("made", "like", "added"),  # calls of two steps, for new memory: a bound that does not grow with what a step does
     [
-        (lambda: perceptron(lambda loss, n: loss * ((n + 1) / 1000)), lambda: perceptron(lambda loss, n: loss * 0.25)),
-        (lambda: perceptron(lambda loss, n: loss * (n + 1)), lambda: perceptron(lambda loss, n: loss * 2)),
-        (lambda: perceptron(lambda loss, n: loss / (1 + n / 7)), lambda: perceptron(lambda loss, n: loss / 3)),
-        (lambda: perceptron(lambda loss, n: loss * TABLE[n]), lambda: perceptron(lambda loss, n: loss * TABLE[5])),
-        (a_rate_of_the_optimiser, lambda: a_rate_of_the_optimiser(False)),
-        (a_chance, lambda: perceptron(lambda loss, n: loss, nn.Dropout(0.5))),
+        (
+            lambda: perceptron(lambda loss, n: loss * ((n + 1) / 1000)),
+            lambda: perceptron(lambda loss, n: loss * 0.25),
+            112,
+        ),
+        (lambda: perceptron(lambda loss, n: loss * (n + 1)), lambda: perceptron(lambda loss, n: loss * 2), 112),
+        (lambda: perceptron(lambda loss, n: loss / (1 + n / 7)), lambda: perceptron(lambda loss, n: loss / 3), 112),
+        (lambda: perceptron(lambda loss, n: loss * TABLE[n]), lambda: perceptron(lambda loss, n: loss * TABLE[5]), 138),
+        (a_rate_of_the_optimiser, lambda: a_rate_of_the_optimiser(False), 112),
+        (a_chance, lambda: perceptron(lambda loss, n: loss, nn.Dropout(0.5)), 196),
     ],
     ids=["factor", "whole factor", "temperature", "index", "rate", "chance"],
 )
-def test_a_step_with_a_number_that_changes_is_one_without(made: Callable[[], Step], like: Callable[[], Step]) -> None:
+def test_a_step_with_a_number_that_changes_is_one_without(
+    made: Callable[[], Step], like: Callable[[], Step], added: int
+) -> None:
     fixed, step = Work(warm(like()), range(6, 10)), made()
     assert not Work(warm(step, 3), range(3, 6)).plans
     work = Work(step, range(6, 10))
     assert (work.plans, work.misses) == (0, fixed.misses)
     assert work.nodes <= fixed.nodes + 2 * 4
-    assert work.calls <= fixed.calls + 2 * 104  # of new memory for at most two numbers, whatever else a step does
+    assert work.calls <= fixed.calls + added
 
 
 def test_a_dropout_of_nothing_is_a_part_of_its_models_call() -> None:
@@ -312,7 +318,7 @@ def test_a_loss_that_was_read_is_known_to_its_backward() -> None:
     work = Work(warm(perceptron(read)), range(4))
     assert (work.plans, work.misses) == (0, 0)
     assert work.nodes <= 2 * 6
-    assert work.calls <= Work(warm(perceptron()), range(4)).calls + 2 * 204  # of another launch, and a look behind it
+    assert work.calls <= Work(warm(perceptron()), range(4)).calls + 2 * 200  # of another launch, and a look behind it
 
 
 def test_values_behind_a_loss_that_was_read_get_their_gradients() -> None:
