@@ -21,19 +21,11 @@ from anneal.rewrite import HERE
 from anneal.uop import ALU, DType, Op, UOp, covering, dtypes
 
 # Ops that every dialect so far writes alike, on values of any dtype.
-ARITHMETIC: dict[Op, str] = {
-    Op.ADD: "({0} + {1})",
-    Op.SUB: "({0} - {1})",
-    Op.MUL: "({0} * {1})",
-    Op.DIV: "({0} / {1})",
-    Op.LT: "({0} < {1})",
-    Op.EQ: "({0} == {1})",
-    Op.NE: "({0} != {1})",
-    Op.AND: "({0} & {1})",
-    Op.OR: "({0} | {1})",
-    Op.XOR: "({0} ^ {1})",
-    Op.NEG: "(-{0})",
-}
+_SIGNS = {
+    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.NE: "!=", Op.AND: "&", Op.OR: "|",
+    Op.XOR: "^",
+}  # fmt: skip
+ARITHMETIC = {Op.NEG: "(-{0})"} | {op: f"({{0}} {sign} {{1}})" for op, sign in _SIGNS.items()}
 _BINDING = re.compile(r"\bp(\d+)(?=\b|_)")
 _LINE = 110  # characters of an expression before it gets a name of its own
 
