@@ -406,7 +406,7 @@ CostModel""",
         "fusion": """
 Reason pieces_of""",
         "masks": """
-dead_side read_elements""",
+dead_side read_elements wishes""",
         "memory": """
 nbytes""",
         "passes": """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.ranges import extent, form, mask_of, with_sources
+from anneal.codegen.ranges import extent, form, mask_of, merged, with_sources
 from anneal.rewrite import linear, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
@@ -136,27 +136,9 @@ def merge_rows(sink: UOp) -> UOp:
     groups = {row, *[u.src[1:] for u in reduces]}
     if all(len(g) == 1 for g in groups) or len({r for g in groups for r in g}) < sum(map(len, groups)):
         return sink
-    new: Known = {}
-    wholes: dict[Src, UOp] = {}
-    for group in groups:
-        if len(group) > 1:
-            inner = math.prod([extent(r) for r in group])
-            whole = ranged(inner, group[-1].arg)
-            for i, r in enumerate(group):
-                inner //= extent(r)
-                new[r] = whole // inner % extent(r) if i else whole // inner
-            wholes[group] = whole
-        else:
-            wholes[group] = group[0]
-
-    def visit(u: UOp, src: Src) -> UOp:
-        if u.op is Op.REDUCE:
-            return u.replace(src=(src[0], wholes[u.src[1:]]))
-        return with_sources(u, src)
-
-    merged = rebuild(sink, visit, new)
-    joined = fusible_reduces([u for u in toposort((merged,)) if u.op is Op.REDUCE], wholes[row])
-    return merged if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink
+    one, wholes = merged(sink, groups)
+    joined = fusible_reduces([u for u in toposort((one,)) if u.op is Op.REDUCE], wholes[row])
+    return one if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink
 
 
 def fusible_reduces(reduces: Nodes, row: UOp) -> set[UOp]:

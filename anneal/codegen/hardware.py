@@ -13,9 +13,9 @@ from anneal.codegen.ranges import SERIAL, extent, mask_of, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.rewrite import rebuild
+from anneal.rewrite import rebuild, unflatten
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
-from anneal.uop.sizes import Size, most, product, size
+from anneal.uop.sizes import most, product, size
 
 _I32 = dtypes.int32
 
@@ -98,11 +98,7 @@ def _mixed_radix(name: str, ranges: list[UOp], table: Known) -> int:
     sizes = [size(r.src[0]) for r in ranges]
     total = math.prod(map(most, sizes))
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
-    stride: Size = 1
-    for r, here in zip(ranges, sizes):
-        digit = whole // stride
-        table[r] = digit if r is ranges[-1] and total > 1 else digit % here
-        stride = product([stride, here])
+    table.update(zip(ranges[::-1], unflatten(whole, sizes[::-1]), strict=True))
     return total
 
 

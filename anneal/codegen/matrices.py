@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, conjunction, extent, form, mask_of, reads_stored, with_sources
-from anneal.codegen.stage import Remade, rows_apart
+from anneal.codegen.ranges import SUBGROUP, conjunction, extent, mask_of, merged, reads_stored
+from anneal.codegen.stage import Remade, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.rewrite import rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _ZERO = const(_I32, 0)
@@ -57,24 +56,12 @@ def product_of(stores: Nodes, order: Nodes, i: UOp, j: UOp) -> _Product | None:
     return None
 
 
-def merged(sink: UOp) -> UOp:
-    """The kernel with the ranges of its reduce as digits of one; as it is if it has not one reduce of several."""
-    order = toposort((sink,))
-    ranges = [u.src[1:] for u in order if u.op is Op.REDUCE]
-    if len(ranges) != 1 or len(ranges[0]) < 2 or any(r.src[0].op is not Op.CONST for r in ranges[0]):
+def over_one(sink: UOp) -> UOp:
+    """The kernel with one range for those of its reduce; as it is if it has not one reduce of several."""
+    ranges = [u.src[1:] for u in toposort((sink,)) if u.op is Op.REDUCE]
+    if len(ranges) != 1 or len(ranges[0]) < 2 or not all(r.src[0].is_const for r in ranges[0]):
         return sink
-    sizes = [extent(r) for r in ranges[0]]
-    first = ranges[0][0]
-    whole = ranged(math.prod(sizes), first.arg)
-    table, rest = {}, whole
-    for r, n in zip(reversed(ranges[0][1:]), reversed(sizes[1:]), strict=True):
-        table[r], rest = rest % n, rest // n
-    table[first] = rest
-
-    def visit(u: UOp, src: Src) -> UOp:
-        return u.replace(src=(src[0], whole)) if u.op is Op.REDUCE else with_sources(u, src)
-
-    return rebuild(sink, visit, dict(table))
+    return merged(sink, ranges)[0]
 
 
 def _is_free(stores: Nodes, order: Nodes, loops: int) -> bool:
@@ -179,7 +166,7 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
     """
     splits = _splits(opts)
     if any(o.kind == "MERGE" for o in opts):
-        sink = merged(sink)
+        sink = over_one(sink)
     axes = axes_of(sink)
     if any(not 0 <= n < len(axes) for n in splits):
         raise _refused("it names an axis that the kernel has not")
@@ -251,10 +238,7 @@ class _Multiplication(Remade):
         left = self.factor(self.product.left, self.rows, self.down, self.row_, True)
         right = self.factor(self.product.right, self.columns, self.across, self.column_, False)
         loops = self.loops(self.step, self.part)
-        return [
-            [UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops, self.inner), Op.ADD) for b in right]
-            for a in left
-        ]
+        return [[multiplied(a, b, (*loops, self.inner)) for b in right] for a in left]
 
     def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> list[UOp]:
         """The matrices of a factor, read from its part in workgroup memory."""
@@ -267,10 +251,8 @@ class _Multiplication(Remade):
         out = []
         for n in range(split.matrices):
             place = first + layout.position([subgroup * split.mine + n * split.matrix, self.part * self.depth.matrix])
-            ranges, steps = (
-                ((wide, self.inner), layout.strides) if is_left else ((self.inner, wide), layout.strides[::-1])
-            )
-            out.append(UOp(Op.LOAD, _F16, (tile, self.matrix(place, ranges, steps, _F16))))
+            order = 1 if is_left else -1
+            out.append(self.matrix(tile, place, (wide, self.inner)[::order], layout.strides[::order]))
         return out
 
     def stores_whole(self) -> bool:
@@ -281,26 +263,18 @@ class _Multiplication(Remade):
             return False
         if memory.dtype is not _F32 or memory.arg[1][0] * memory.dtype.itemsize > _MOST_WHOLE:
             return False
-        return 1 in self.steps(store.src[1])
-
-    def steps(self, index: UOp) -> tuple[int, int]:
-        """Elements between two rows and two columns of the results; (0, 0) if they have no one distance."""
-        p, (terms, _) = self.product, form(index)
-        loops = mask_of((p.i, p.j))
-        if any(t.ranges & loops for t in terms if t not in (p.i, p.j)):
-            return 0, 0
-        return terms.get(p.i, 0), terms.get(p.j, 0)
+        return 1 in (steps_between(store.src[1], self.product.i, self.product.j) or ())
 
     def whole(self, store: UOp, sums: list[list[UOp]]) -> list[UOp]:
         """Stores of whole matrices."""
-        steps = self.steps(store.src[1])
+        steps = steps_between(store.src[1], self.product.i, self.product.j)
+        assert steps is not None
         out = []
         for u, row in enumerate(sums):
             for v, value in enumerate(row):
                 i = self.i + self.down * self.rows.mine + u * self.rows.matrix
                 j = self.j + self.across * self.columns.mine + v * self.columns.matrix
-                index = self.matrix(self.placed(store.src[1], i, j), (self.row_, self.column_), steps, _F32)
-                out.append(UOp(Op.STORE, store.dtype, (store.src[0], index, value)))
+                out.append(self.put_matrix(store.src[0], self.placed(store.src[1], i, j), steps, value))
         return out
 
     def piece(self, u: int, v: int, value: UOp) -> list[UOp]:

@@ -8,11 +8,12 @@ and share the sum between registers that differ in the constant alone.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from anneal.rewrite import Sum, joined, linear, rebuild, tell
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.rewrite import Sum, joined, linear, rebuild, tell, unflatten
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, least, size
 
 _I32 = dtypes.int32
@@ -226,6 +227,24 @@ class Substitution:
 
 
 _VISITED = frozenset((Op.SINK, Op.STORE, Op.REDUCE))  # their `ranges` do not tell what is below
+
+
+def merged(sink: UOp, groups: Iterable[Src]) -> tuple[UOp, dict[Src, UOp]]:
+    """The kernel with one range for each group of ranges, which become its digits; and those ranges by group. Each
+    reduce runs over a group."""
+    table: Known = {}
+    wholes: dict[Src, UOp] = {}
+    for group in groups:
+        sizes = [extent(r) for r in group]
+        wholes[group] = group[0]
+        if len(group) > 1:
+            wholes[group] = whole = ranged(math.prod(sizes), group[-1].arg)
+            table.update(zip(group, unflatten(whole, sizes), strict=True))
+
+    def visit(u: UOp, src: Src) -> UOp:
+        return u.replace(src=(src[0], wholes[u.src[1:]])) if u.op is Op.REDUCE else with_sources(u, src)
+
+    return rebuild(sink, visit, table), wholes
 
 
 def substituted(sink: UOp, table: Mapping[UOp, UOp]) -> UOp:

@@ -6,9 +6,9 @@ import functools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 
-from anneal.codegen.ranges import conjunction, extent, form, mask_of, substituted, unform, with_sources
+from anneal.codegen.ranges import conjunction, extent, form, substituted, unform, with_sources
 from anneal.rewrite import rebuild
-from anneal.schedule import dead_side
+from anneal.schedule import dead_side, wishes
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
@@ -71,14 +71,14 @@ def cut_iterations(sink: UOp) -> UOp:
 
     A term is zero where a factor is the zero of a `where` on indices; the other factor is not asked.
     """
-    zeros: dict[UOp, list[Choice]] = {}
+    known: dict[UOp, list[Choice]] = {}
     fresh: Known = {}
     moved: Known = {}
     for r, over in _loops(toposort((sink,)), None).items():
         for u in over:
-            if u not in zeros:
-                zeros[u] = list(_zeros(u.src[0])) if u.arg is Op.ADD else []
-        found = {_needed(zeros[u], r) for u in over}
+            if u not in known:
+                known[u] = list(zeros(u.src[0])) if u.arg is Op.ADD else []
+        found = {_needed(known[u], r) for u in over}
         if len(found) != 1:
             continue
         start, end = found.pop()
@@ -102,14 +102,14 @@ def _loops(order: Nodes, end: int | None) -> dict[UOp, list[UOp]]:
     return found
 
 
-def _zeros(value: UOp) -> Iterator[Choice]:
+def zeros(value: UOp) -> Iterator[Choice]:
     """Comparisons any one of which makes a term zero. In a tile they are those of the tile's elements."""
     stack = [value]
     while stack:
         u = stack.pop()
         if u.op is Op.MUL:
             stack += u.src
-        elif u.op in (Op.CAST, Op.NEG):
+        elif u.op in (Op.CAST, Op.NEG, Op.BITCAST) or u.op is Op.AND and u.src[1].is_const:
             stack.append(u.src[0])
         elif u.op is Op.LOAD and u.src[0].op is Op.BUFFERIZE:
             stack.append(u.src[0].src[0])
@@ -120,11 +120,11 @@ def _zeros(value: UOp) -> Iterator[Choice]:
                     stack.append(u.src[3 - at])
 
 
-def _needed(zeros: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
+def _needed(without: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
     """The first iteration of `r` that is not zero for the whole workgroup, and the one after the last."""
     count = extent(r)
     start, end = const(_I32, 0), const(_I32, count)
-    for comparison, value in zeros:
+    for comparison, value in without:
         found = extreme(comparison.src[0] - comparison.src[1], value, (r,))
         if found is None:
             continue
@@ -224,11 +224,11 @@ def _without_loads(sink: UOp) -> UOp:
     order = toposort((sink,))
     if any(u.op is Op.BUFFERIZE for u in order):
         return sink
-    wishes = _wishes(order)
+    known = wishes(order)
     table: Known = {}
     for u in order:
-        if u.op is Op.LOAD and wishes[u]:
-            others = [x for c, v in wishes[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
+        if u.op is Op.LOAD and known[u]:
+            others = [x for c, v in known[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
             dead = _always(others, _each_vector(u))
             if dead is not None and not dead.is_const:
                 table[u] = u.replace(src=(*u.src[:2], *conjunction([Op.NOT(dead), *u.src[2:]])))
@@ -250,11 +250,11 @@ def _without_loops(sink: UOp) -> UOp:
     if not loops:
         return sink
     comparisons = [(u, value) for u in order if u.op is Op.LT and u.src[0].dtype is _I32 for value in (True, False)]
-    wishes = _wishes(order)
+    known = wishes(order)
     table: Known = {}
     for r, reduces in loops.items():
         unused = [
-            x for u in reduces if (x := _always((c, not v) for c, v in comparisons if (c, v) in wishes[u])) is not None
+            x for u in reduces if (x := _always((c, not v) for c, v in comparisons if (c, v) in known[u])) is not None
         ]
         if len(unused) < len(reduces):
             continue
@@ -263,31 +263,3 @@ def _without_loops(sink: UOp) -> UOp:
             iterations = never.where(const(_I32, 0), r.src[0])
             table[r] = ranged(iterations, r.arg)
     return substituted(sink, table) if table else sink
-
-
-def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Choice]]:
-    """The conditions that hold wherever each value is looked at."""
-    out: dict[UOp, frozenset[Choice]] = {}
-
-    def note(u: UOp, wanted: frozenset[Choice]) -> None:
-        known = out.get(u)
-        out[u] = wanted if known is None else known & wanted
-
-    for u in reversed(order):
-        mine = out.setdefault(u, frozenset())
-        if u.op is Op.WHERE:
-            condition, a, b = u.src
-            note(condition, mine)
-            note(a, mine | {(condition, True)})
-            note(b, mine | {(condition, False)})
-        elif u.op is Op.RANGE:
-            for s in u.src:
-                note(s, frozenset())
-        else:
-            if u.op is Op.REDUCE and mine:
-                # below it its ranges take all their values: a condition on one of them outside says nothing there
-                closed = mask_of(u.src[1:])
-                mine = frozenset([w for w in mine if not w[0].ranges & closed])
-            for s in u.src:
-                note(s, mine)
-    return out

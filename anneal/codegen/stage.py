@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 
 from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, substituted
 from anneal.frozen import frozen
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, size
 
-_I32 = dtypes.int32
+_I32, _F32 = dtypes.int32, dtypes.float32
+Steps = tuple[int, ...]
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
 
 
@@ -64,22 +65,60 @@ class Remade:
         table = {**self.table, **table}
         return Substitution(table, mask_of([x for x in table if x.op is Op.RANGE]))(value)
 
-    def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: tuple[int, ...], dtype: DType) -> UOp:
-        """The index of a matrix whose first element is at `first`."""
-        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, steps))
+    def matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Steps) -> UOp:
+        """The matrix in memory whose first element is at `first`."""
+        return load(memory, self.of_matrix(memory, first, ranges, steps))
+
+    def put_matrix(self, memory: UOp, first: UOp, steps: Steps, value: UOp) -> UOp:
+        """The store of a matrix of sums there."""
+        return store(memory, self.of_matrix(memory, first, (self.row_, self.column_), steps), value)
+
+    def of_matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Steps) -> UOp:
+        """The index of a matrix."""
+        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (memory.dtype, steps))
 
     def by_threads(self, memory: UOp, mine: UOp, value: UOp, place: tuple[int, ...]) -> Iterator[tuple[UOp, UOp, UOp]]:
         """The vectors of a matrix of sums that a thread takes from the workgroup memory that all matrices share: row,
         column and value. The matrix begins at `mine` there; `place` tells it from others."""
         m, n = extent(self.row_), extent(self.column_)
-        held = (self.row_, self.column_)
-        put = UOp(Op.STORE, memory.dtype, (memory, self.matrix(mine, held, (n, 1), memory.dtype), value))
-        whole = UOp(Op.SINK, memory.dtype, (put,))
-        tile = UOp(Op.BUFFERIZE, memory.dtype, (whole, *held), ("matrices", *place))
+        put = self.put_matrix(memory, mine, (n, 1), value)
+        tile = filled((put,), (self.row_, self.column_), ("matrices", *place))
         for at in range(0, m * n // _ROWS, SUBGROUP):
             quad = self.lane + at
             r, c = quad // (n // _ROWS), quad % (n // _ROWS) * _ROWS + self.vector
-            yield r, c, UOp(Op.LOAD, memory.dtype, (tile, mine + r * n + c))
+            yield r, c, load(tile, mine + r * n + c)
+
+
+def steps_between(index: UOp, across: UOp, down: UOp) -> Steps | None:
+    """Elements between the neighbours along two ranges, 0 where one does not move the index; None where they have no
+    one distance."""
+    terms, _ = form(index)
+    bits = mask_of((across, down))
+    if any(t.ranges & bits for t in terms if t not in (across, down)):
+        return None
+    return terms.get(across, 0), terms.get(down, 0)
+
+
+# -- nodes that read, store and multiply -------------------------------------------------------------------------------
+
+
+def load(memory: UOp, index: UOp) -> UOp:
+    return UOp(Op.LOAD, memory.dtype, (memory, index))
+
+
+def store(memory: UOp, index: UOp, value: UOp) -> UOp:
+    return UOp(Op.STORE, memory.dtype, (memory, index, value))
+
+
+def filled(put: Nodes, ends: Nodes = (), how: tuple[object, ...] = ("stored", False, False)) -> UOp:
+    """Workgroup memory after these stores into it, which end some ranges."""
+    dtype = put[0].dtype
+    return UOp(Op.BUFFERIZE, dtype, (UOp(Op.SINK, dtype, tuple(put)), *ends), how)
+
+
+def multiplied(a: UOp, b: UOp, loops: Nodes) -> UOp:
+    """The sum of products over loops, in float32."""
+    return UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops), Op.ADD)
 
 
 def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
@@ -150,7 +189,7 @@ def _tile(part: UOp, threads: Nodes, depth: Nodes, fresh: int, buffers: int, loo
     position = layout.position((*wide, *deep))
     if which is not None:
         position = position + which % 2 * tile.arg[2]
-    return UOp(Op.LOAD, part.dtype, (tile, position))
+    return load(tile, position)
 
 
 def tile_over(
@@ -256,13 +295,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
         position = normalise(position if loop is None else position + loop % 2 * size)
         src = (memory, position, Substitution(table, mask_of(ranges))(value))
         stores.append(UOp(Op.STORE, tile.dtype, src if predicate is None or predicate.is_const else (*src, predicate)))
-    ended = (lanes,) if width > 1 else ()
-    return UOp(
-        Op.BUFFERIZE,
-        tile.dtype,
-        (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended),
-        ("workgroup", prefetched, loop is not None),
-    )
+    return filled(stores, (lanes,) if width > 1 else (), ("workgroup", prefetched, loop is not None))
 
 
 def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.matrices import merged, product_of, room
+from anneal.codegen.matrices import over_one, product_of, room
 from anneal.codegen.opts import Axis, Opt, Opts
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, reads_stored
 from anneal.codegen.target import HALVES, Target
@@ -94,7 +94,7 @@ def matrices(facts: Facts, target: Target) -> Opts | None:
     loops = [a.range for a in facts.axes if a.is_loop]
     if not _is_rounded(facts) and not _is_piece(facts, loops):
         return None
-    stores = merged(UOp(Op.SINK, dtypes.float32, facts.stores)).src
+    stores = over_one(UOp(Op.SINK, dtypes.float32, facts.stores)).src
     order = toposort(stores)
     # The loop that varies fastest in memory becomes the columns; of the others the longest the rows.
     for j in reversed(loops):

@@ -10,7 +10,7 @@ from anneal.codegen.heuristics.matmul import matmul, matrices, registers
 from anneal.codegen.heuristics.reduces import fused_reduces, shared_reduce
 from anneal.codegen.opts import Opt, Opts, axes_of
 from anneal.codegen.ranges import SUBGROUP, extent, form
-from anneal.codegen.target import MatrixShape, Target
+from anneal.codegen.target import HALVES, Target
 from anneal.uop import Op, UOp, dtypes, toposort
 
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
@@ -25,7 +25,7 @@ _NODES = 512
 
 def transposed(facts: Facts, target: Target) -> Opts | None:
     """Values read along one axis and stored along another: blocks of registers, read and stored by whole vectors."""
-    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
+    loops = [i for i, _ in facts.loops]
     if len(loops) < 2 or facts.reduces or facts.outputs < _ENOUGH_WORDS:
         return None
     j = facts.axes[loops[-1]]
@@ -45,7 +45,7 @@ def flat(facts: Facts, target: Target) -> Opts:
     """A flat index over the outputs; with many outputs, several words for a thread: as the lanes of a vector where
     memory allows, else from several rows.
     """
-    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
+    loops = [i for i, _ in facts.loops]
     if not loops:
         return ()
     opts = []
@@ -130,7 +130,6 @@ def choose(sink: UOp, target: Target) -> Opts:
 # factors less often; the memory decides how many workgroups run side by side.
 
 
-_SHAPE = MatrixShape("float16", "float32", 16, 16, 16)
 # On an H200, of 4 x 16 heads of 4096 x 64, causal, ms with 4 subgroups and with 8: maximum 0.69 and 0.60, sum 0.71 and
 # 0.65, one score and a product 1.23 and 0.98, two scores and one product (64 rows, 4 subgroups) 1.99 and 1.65, and two
 # 2.79 and 2.58. 256 rows or 32 columns at a time were slower.
@@ -148,7 +147,7 @@ def chains(facts: Facts, target: Target) -> Opts | None:
         return None
     axes: list[UOp] = [a.range for a in facts.axes]
     threads = _THREADS if chain.d is not None else (_STATISTICS, *_THREADS)
-    by_matrices = _SHAPE in target.matrices and target.subgroup == SUBGROUP and _is_narrow(chain)
+    by_matrices = HALVES in target.matrices and target.subgroup == SUBGROUP and _is_narrow(chain)
     matrices = _MATRICES if by_matrices else ()
     for split in (*matrices, *threads):
         count = split.down * (SUBGROUP if split.by_matrices else split.across)

@@ -8,8 +8,7 @@ import math
 import operator
 from collections.abc import Sequence
 
-from anneal.codegen.coalesce import fusible_reduces
-from anneal.codegen.heuristics.facts import power_of_two
+from anneal.codegen.heuristics.facts import loops_of, power_of_two, row_of
 from anneal.codegen.opts import Axis, Opt, Opts, axes_of
 from anneal.codegen.ranges import form, mask_of, reads_stored
 from anneal.codegen.target import Target
@@ -52,9 +51,6 @@ class _Kernel:
     lanes: int
     in_place: bool
     work: int  # nodes that compute or load
-
-    def loops(self) -> list[tuple[int, Axis]]:
-        return [(i, a) for i, a in enumerate(self.axes) if a.is_loop]
 
     def lanes_along(self, a: Axis) -> int:
         """Lanes of vectors along `a`: some are idle where it ends within one."""
@@ -112,26 +108,25 @@ def _access(u: UOp, condition: Nodes, is_large: bool, last: int) -> _Access:
 
 
 def _rows(k: _Kernel) -> Opts:
-    for number, axis in reversed(k.loops()):
-        joined = fusible_reduces(k.reduces, axis.range)
-        if axis.count < 2 or not joined or not all(joined.issuperset(u.src[1:]) for u in k.reduces):
-            continue
+    row = row_of(k.axes, k.reduces)
+    if row is None:
+        return ()
+    number, axis, joined = row
 
-        def whole(*ranges: UOp) -> int:
-            """Accesses that are whole vectors, or one number, along the ranges."""
-            bits = mask_of(ranges)
-            return sum([not a.moved & bits or any(a.steps.get(r) == 1 for r in ranges) for a in (*k.loads, *k.stores)])
+    def whole(*ranges: UOp) -> int:
+        """Accesses that are whole vectors, or one number, along the ranges."""
+        bits = mask_of(ranges)
+        return sum([not a.moved & bits or any(a.steps.get(r) == 1 for r in ranges) for a in (*k.loads, *k.stores)])
 
-        others = [(i, a) for i, a in k.loops() if i != number]
-        least = whole(axis.range, *joined)
-        at, v = [(number, axis), *[(i, a) for i, a in others if whole(a.range) > least and a.count > 1]][-1]
-        lanes = k.lanes_along(v)
-        opts = [Opt("FUSE_REDUCE", number, 1), Opt("VECTORIZE", at, lanes)]
-        left = -(-axis.count // (lanes if at == number else 1))
-        if 1 < left <= _WHOLE_ROW and left * k.work <= _NODES:
-            opts.append(Opt("UNROLL", number, left))
-        return (*opts, *_looped([(i, a) for i, a in others if i != at], _ELEMENTS // axis.count))
-    return ()
+    others = [(i, a) for i, a in loops_of(k.axes) if i != number]
+    least = whole(axis.range, *joined)
+    at, v = [(number, axis), *[(i, a) for i, a in others if whole(a.range) > least and a.count > 1]][-1]
+    lanes = k.lanes_along(v)
+    opts = [Opt("FUSE_REDUCE", number, 1), Opt("VECTORIZE", at, lanes)]
+    left = -(-axis.count // (lanes if at == number else 1))
+    if 1 < left <= _WHOLE_ROW and left * k.work <= _NODES:
+        opts.append(Opt("UNROLL", number, left))
+    return (*opts, *_looped([(i, a) for i, a in others if i != at], _ELEMENTS // axis.count))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -155,7 +150,7 @@ def _reduced(k: _Kernel, fixed: int) -> Opts:
         return tuple(opts)
     taken = lanes * blocks.get(at, 1)
     rest = [(at, Axis(v.range, -(-v.count // taken), v.size))] if v.is_loop else []
-    others = [(i, a) for i, a in k.loops() if i != at]
+    others = [(i, a) for i, a in loops_of(k.axes) if i != at]
     return (*opts, *_looped([*others, *rest], min(_ELEMENTS, _OPERATIONS // (1 + k.work)) // taken))
 
 
@@ -186,7 +181,7 @@ def _blocks(k: _Kernel, at: int, v: Axis) -> tuple[float, int, int, dict[int, in
     costs = [(a, k.cost(a, v, lanes)) for a in k.loads]
     sizes = {}
     if k.reduces:
-        left = {i: a.count // (lanes if i == at else 1) for i, a in k.loops()}
+        left = {i: a.count // (lanes if i == at else 1) for i, a in loops_of(k.axes)}
         sizes = {
             i: [n for n in _BLOCKS if n <= size and not (k.in_place and size % n)] or [1] for i, size in left.items()
         }

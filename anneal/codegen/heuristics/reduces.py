@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.coalesce import fusible_reduces
-from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
+from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two, row_of
 from anneal.codegen.opts import Axis, Opt, Opts
 from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import Target
-from anneal.uop import Op, Src, UOp, toposort
+from anneal.uop import Op, Src, toposort
 
 _IN_FLIGHT = 16  # loads of a thread that are under way at once
 _COLUMNS, _FEWEST_COLUMNS = 32, 4  # neighbouring threads that go down columns side by side
@@ -41,7 +40,7 @@ def shared_reduce(facts: Facts, target: Target) -> Opts | None:
     if extent < 16:
         return None
     indices = [form(u.src[1])[0] for u in facts.loads]
-    loops = [a.range for a in facts.axes if a.is_loop]
+    loops = [a.range for _, a in facts.loops]
     # A load whose neighbours in memory are neighbouring outputs wants them on neighbouring threads; a load that only
     # the reduce range moves is small beside it.
     down_columns = bool(loops) and any(i.get(loops[-1]) == 1 and main[-1] in i for i in indices)
@@ -65,12 +64,12 @@ def _read_over(facts: Facts, ranges: Src) -> int:
 
 def _vector_by_columns(facts: Facts, tuples: dict[Src, int], extent: int, target: Target) -> Opts | None:
     """A vector times a matrix that is read down its columns: large workgroups, a few neighbouring columns each."""
-    number = max(i for i, a in enumerate(facts.axes) if a.is_loop)
+    number, axis = facts.loops[-1]
     columns = _COLUMNS
     while columns > _FEWEST_COLUMNS * 2 and facts.outputs < columns * _ENOUGH_PRODUCTS:
         columns //= 2
-    columns = min(columns, power_of_two(facts.axes[number].count))
-    wide = min(facts.lanes([facts.axes[number].range]), 2 if columns > 8 else 4, columns)
+    columns = min(columns, power_of_two(axis.count))
+    wide = min(facts.lanes([axis.range]), 2 if columns > 8 else 4, columns)
     local = columns // wide
     room = target.workgroup_bytes // (4 * columns * len(facts.reduces))
     threads = min(_PRODUCT_THREADS, target.max_threads)
@@ -93,29 +92,25 @@ def _along_rows(facts: Facts, tuples: dict[Src, int], extent: int, most: int) ->
     wide = min(facts.lanes([ranges[-1]]) for ranges in tuples)
     threads = threads_of_row(extent, facts.outputs, len(facts.loads), most, wide)
     opts = [opt for ranges in tuples for opt in _shared(facts, ranges, threads, facts.lanes([ranges[-1]]))]
-    loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
-    if not loops:
-        return tuple(opts)
-    opts += several_rows(loops[-1], threads, facts.outputs)
-    if len(facts.reduces) > 1 and facts.outputs // 2 * threads >= ENOUGH_THREADS and loops[-1][1].count % 2 == 0:
-        if any(not u.ranges for u in facts.reduces):
-            opts.append(Opt("UPCAST", loops[-1][0], 2))  # what all rows need is computed once for two of them
+    for number, axis in facts.loops[-1:]:
+        opts += several_rows((number, axis), threads, facts.outputs)
+        if len(facts.reduces) > 1 and facts.outputs // 2 * threads >= ENOUGH_THREADS and axis.count % 2 == 0:
+            if any(not u.ranges for u in facts.reduces):
+                opts.append(Opt("UPCAST", number, 2))  # what all rows need is computed once for two of them
     return tuple(opts)
 
 
 def _along_columns(facts: Facts, tuples: dict[Src, int], extent: int, most: int) -> Opts | None:
     if facts.outputs >= (4 if extent >= _TALL else 1) * ENOUGH_THREADS:
         return None
-    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
     wide = local = group = 1
     opts: list[Opt] = []
-    if loops:
-        columns = facts.axes[loops[-1]]
+    for number, columns in facts.loops[-1:]:
         wide = facts.lanes([columns.range])
         while wide > 1 and facts.outputs < _COLUMNS * wide * 2 * ENOUGH_GROUPS:
             wide //= 2
         if wide > 1:
-            opts.append(Opt("VECTORIZE", loops[-1], wide))
+            opts.append(Opt("VECTORIZE", number, wide))
         while local < _COLUMNS and local * wide < columns.count:
             local *= 2
         # Of few columns fewer to a workgroup: more workgroups, and less for each thread to do.
@@ -123,7 +118,7 @@ def _along_columns(facts: Facts, tuples: dict[Src, int], extent: int, most: int)
         while local > _FEWEST_COLUMNS and facts.outputs < local * wide * ENOUGH_GROUPS and local * tall > _THREADS:
             local //= 2
         if local > 1:
-            opts.append(Opt("LOCAL", loops[-1], local))
+            opts.append(Opt("LOCAL", number, local))
     while group * 2 * local * wide <= most and group * 2 * local <= 256 and extent >= group * 8:
         if facts.outputs // wide * group >= 4 * ENOUGH_THREADS:
             break
@@ -137,7 +132,7 @@ def _along_columns(facts: Facts, tuples: dict[Src, int], extent: int, most: int)
 
 def _over_the_same(facts: Facts, tuples: dict[Src, int]) -> Opts | None:
     """Many results of the same elements (ranks): what a thread loads is for several of them."""
-    loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
+    loops = facts.loops
     ends = mask_of([r for ranges in tuples for r in ranges])
     outer = mask_of([a.range for _, a in loops])
     if len(tuples) != 1 or not loops or any(u.ranges & ends and u.ranges & outer for u in facts.loads):
@@ -190,18 +185,10 @@ _SEVERAL_ROWS = 1024
 
 def fused_reduces(facts: Facts, target: Target) -> Opts | None:
     """Reduces over an axis of the output: a thread keeps its part of a row in registers from the first load on."""
-    for number in reversed(range(len(facts.axes))):
-        axis = facts.axes[number]
-        if not axis.is_loop or not facts.reduces or axis.count < 2:
-            continue
-        joined = fusible_reduces(facts.reduces, axis.range)
-        if joined and all(joined.issuperset(u.src[1:]) for u in facts.reduces):
-            return _plan(facts, target, number, joined)
-    return None
-
-
-def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> Opts:
-    axis = facts.axes[number]
+    row = row_of(facts.axes, facts.reduces)
+    if row is None:
+        return None
+    number, axis, joined = row
     extent = axis.count
     over = {axis.range, *joined}
     whole = wide = facts.lanes(over)
@@ -211,7 +198,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> Opts:
     loads = {(u.src[0], tuple(sorted(t.arg[0] for t in form(u.src[1])[0] if t.op.name == "RANGE" and t not in over)))
              for u in facts.loads if any(u.varies_over(r) for r in over)}  # fmt: skip
     across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.varies_over(r)]
-    others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and a.count > 1]
+    others = [(i, a) for i, a in facts.loops if i != number and a.count > 1]
     rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
     opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
     beside = 1

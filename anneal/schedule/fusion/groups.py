@@ -62,7 +62,7 @@ class FusionGroup:
 
 
 def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> FusionGroup:
-    concatenates = cost_model.horizontal_fusion and bool(pieces_of(root, materialised))
+    concatenates = bool(pieces_of(root, materialised))
     # a copy is alone, so that it can be left out where the update may overwrite what it copies
     opaque = (
         concatenates or is_copy(root) or root.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM, Op.UPDATE)
@@ -121,6 +121,16 @@ class Groups:
         for g in groups:
             for i in g.inputs:
                 self.readers.setdefault(i, {})[g] = None
+
+    def reads_instead(self, h: FusionGroup, g: FusionGroup, inputs: Iterable[UOp]) -> None:
+        """Let h be a reader of `inputs` in the place of g."""
+        for i in inputs:
+            self.readers[i].pop(g, None)
+            self.readers[i][h] = None
+
+    def level_above(self, inputs: Iterable[UOp], least: int, but: FusionGroup | None = None) -> int:
+        """The lowest level, from `least` on, above those of the groups that make `inputs`."""
+        return max([least, *[q.level + 1 for i in inputs if (q := self.owner.get(i)) not in (None, but)]])
 
     def put_behind(self, g: FusionGroup, level: int) -> None:
         """Raise g, and with it all that depends on it, above `level`."""
@@ -237,7 +247,7 @@ class _Waiting:
         size, ranges = extent(g), _ranges(g)
         near = _NEAR if size > _SMALL else 4 * _NEAR
         keys: list[Any] = [(ranges, i) for i in g.inputs if g.vector or i.size * 2 > size]
-        if g.sums_columns and self._cost_model.horizontal_fusion:
+        if g.sums_columns:
             keys.append((ranges, None))
         found: dict[FusionGroup, None] = {}
         for key in keys:
@@ -278,7 +288,7 @@ def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:
     level = max(g.level, h.level)
     readers = [r for root in (*g.roots, *h.roots) for r in at.readers.get(root, ()) if r.level <= level]
     if g.level != h.level or h.members or not _shares(g, h):
-        if not (at.cost_model.horizontal_fusion and g.sums_columns and h.sums_columns):
+        if not (g.sums_columns and h.sums_columns):
             return False
         if g in readers or h in readers or depends((g, h), {*readers}, at.owner):
             return False
@@ -292,9 +302,7 @@ def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:
     h.inputs, h.level = {**h.inputs, **g.inputs}, level
     for root in g.roots:
         at.owner[root] = h
-    for i in g.inputs:
-        at.readers[i].pop(g, None)
-        at.readers[i][h] = None
+    at.reads_instead(h, g, g.inputs)
     for r in readers:
         at.put_behind(r, level)
     return True

@@ -80,8 +80,6 @@ def group_kernels(s: Schedule) -> list[FusionGroup]:
     groups = by_level(siblings(joining, groups, overwriting), owner)
     joining.groups = groups
     groups = by_level(joining.take_placed(), owner)
-    if not cost_model.horizontal_fusion:
-        return groups
     return by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
 
 

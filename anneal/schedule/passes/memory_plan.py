@@ -214,10 +214,7 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
         after = max([reader.get(wanted[v], -1) for v in c.args[: c.outputs] if v in wanted], default=-1)
         when.append((after, True) if n < after < needed[n] else (n, False))
     order = [plan.calls[n] for n in sorted(range(len(when)), key=when.__getitem__)]
-    final_reader: dict[int, int] = {}
-    for n, c in enumerate(order):
-        for v in c.args[c.outputs :]:
-            final_reader[v] = n
+    final_reader = {v: n for n, c in enumerate(order) for v in c.args[c.outputs :]}
     updated = _updated(order, wanted)
     accepted: dict[int, int] = {v: source for v, (source, _) in updated.items() if source is not None}
     calls: list[Call] = []

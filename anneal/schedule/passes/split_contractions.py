@@ -15,16 +15,16 @@ _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
 def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
-    """The graph with such products in pieces, where `cost_model` fuses horizontally and computes rows again.
+    """The graph with such products in pieces, where `cost_model` computes rows again.
 
         SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
 
     Queries, keys and values come from one product, and each goes its own way: keys and values straight into the memory
     that keeps them. The pieces share a launch again (`groups.py`), as do products that were written one by one.
     """
-    if not cost_model.horizontal_fusion or not cost_model.repeated_rows:
-        return sink
     most = cost_model.repeated_rows
+    if not most:
+        return sink
     products = [u for u in order if u.op is Op.REDUCE_AXIS and u.src[0].size <= most and is_vector_product(u)]
     if not products:
         return sink
