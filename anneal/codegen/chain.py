@@ -6,11 +6,10 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from anneal.codegen.opts import Opt, Opts, identity
+from anneal.codegen.opts import Opt, Opts, identity, refused
 from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mask_of, unform
 from anneal.codegen.skip import Choice, choices, zeros
 from anneal.codegen.stage import Remade
-from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes
 from anneal.uop.sizes import Size, content, is_symbolic, size
@@ -18,10 +17,6 @@ from anneal.uop.sizes import Size, content, is_symbolic, size
 LANES = 4
 SIDE = 16  # rows and columns of a subgroup matrix
 GAP = 8  # elements of float16 between two rows in workgroup memory
-
-
-def refused(why: str, node: UOp | None = None) -> CompilerError:
-    return CompilerError(f"CHAIN: {why}", stage="apply_opts", node=node)
 
 
 @frozen
@@ -105,7 +100,7 @@ def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: list
         return None
     d = wide[0] if wide else None
     chain = Chain(reductions, scores, r, c, d)
-    if any(x.src[0].op is not Op.CONST for x in (*wide, *chain.depths)):
+    if any(not x.src[0].is_const for x in (*wide, *chain.depths)):
         return None
     bits = mask_of([r, *wide])
     if any(s.ranges & bits != bits or s.src[1].ranges & bits != bits for s in stores):
@@ -177,15 +172,15 @@ def split_of(opts: Sequence[Opt], chain: Chain, axes: Nodes) -> Split:
     across = 1 if by_matrices else amounts.get(("LOCAL", c), 0)
     s = Split(rows, columns, depth, amounts.get(("LOCAL", r), 0), across, by_matrices)
     if len(amounts) != len(opts) or {*s.opts(chain, axes)} != {*opts}:
-        raise refused("it takes the axes of rows, columns and depth, with a LOCAL of rows and columns")
+        raise refused("CHAIN: it takes the axes of rows, columns and depth, with a LOCAL of rows and columns")
     if by_matrices:
         if s.rows % (s.down * SIDE) or s.columns % SIDE:
-            raise refused(f"{s} does not divide into matrices")
+            raise refused(f"CHAIN: {s} does not divide into matrices")
         return s
     if min(amounts.values()) < 1 or s.rows % (s.across * LANES) or s.rows % s.down or s.columns % s.down:
-        raise refused(f"{s} does not divide into threads")
+        raise refused(f"CHAIN: {s} does not divide into threads")
     if s.depth % LANES or s.columns % s.depth:
-        raise refused(f"{s.columns} columns are no multiple of a depth of {s.depth}, or that not of {LANES}")
+        raise refused(f"CHAIN: {s.columns} columns are no multiple of a depth of {s.depth}, or that not of {LANES}")
     return s
 
 
@@ -356,4 +351,4 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
 def _sized(value: UOp) -> UOp | None:
     """The size that `value` is as far as it is finite, so that no element is below 0; None for another value."""
     is_size = value.op is Op.WHERE and value.src[0].op is Op.LT and value.src[0].src[0] is value.src[1]
-    return value.src[1] if is_size and value.src[2].op is Op.CONST and value.src[2].arg == 0 else None
+    return value.src[1] if is_size and value.src[2].is_const and value.src[2].arg == 0 else None

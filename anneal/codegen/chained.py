@@ -6,8 +6,8 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Split, chain_of, refused, scaled, split_of
-from anneal.codegen.opts import Opt, axes_of
+from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Split, chain_of, scaled, split_of
+from anneal.codegen.opts import Opt, axes_of, refused
 from anneal.codegen.ranges import SUBGROUP, extent
 from anneal.codegen.stage import Layout, Steps, filled, load, multiplied, rows_apart, steps_between, store, tile_over
 from anneal.rewrite import over, rebuild
@@ -19,7 +19,7 @@ def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
     """The kernel with `opts`, which ask for CHAIN. Raises CompilerError if they do not fit it."""
     chain = chain_of(sink.src, toposort((sink,)))
     if chain is None:
-        raise refused("the kernel is no chain of products")
+        raise refused("CHAIN: the kernel is no chain of products")
     split = split_of(opts, chain, [a.range for a in axes_of(sink)])
     return (Matrices if split.by_matrices else Threads)(sink, chain, split).kernel()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
+from functools import cache
 from typing import Any
 
-from anneal.codegen.dialects import DIALECTS, merged_bytes, merged_variables
+from anneal.codegen.dialects import DIALECTS, merged
 from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.linear import Param
 from anneal.codegen.opts import KINDS, Opt, Opts
@@ -104,7 +106,7 @@ def _bodies_of(
         for n, b in enumerate(bodies):
             before = [x.text for x in bodies[:n]]
             if b.text.synchronises and (
-                b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes
+                b.launch.threads < threads or merged([*before, b.text]).shared_bytes > target.workgroup_bytes
             ):
                 bodies[n], settled = _body(kernels[n], target, _flat(target)), False
     return _alike(bodies, kernels, slots, target), slots
@@ -114,16 +116,15 @@ def _merged(parts: Nodes, target: Target) -> GeneratedKernel:
     """A kernel in parts: each gets its own opts."""
     bodies, places = _bodies_of(parts, target, _known_body)
     launch = LaunchConfig(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
-    params: dict[int, Param] = {}
-    for b, slots in zip(bodies, places, strict=True):
-        for x in b.program.params:
-            slot = slots[x.slot]
-            written = x.written or (slot in params and params[slot].written)
-            params[slot] = Param(slot, UOp(Op.PARAM, x.node.dtype, (), (slot, x.node.arg[1])), written)
+    nodes = {slots[x.slot]: x.node for b, slots in zip(bodies, places, strict=True) for x in b.program.params}
     size = grid(launch.workgroups, target.max_workgroups)
     texts = [b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)]
-    source = DIALECTS[target.dialect].module(texts, target)
-    bound, names = _with_variables([params[k] for k in sorted(params)], merged_variables(texts))
+    source, whole = DIALECTS[target.dialect].module(texts, target), merged(texts)
+    params = [
+        Param(n, UOp(Op.PARAM, node.dtype, (), (n, node.arg[1])), whole.bindings[n][1])
+        for n, node in sorted(nodes.items())
+    ]
+    bound, names = _with_variables(params, whole.variables)
     return GeneratedKernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts or ()]), names)
 
 
@@ -236,17 +237,10 @@ def kernel_info(sink: UOp) -> KernelInfo:
     """Estimates for the kernel graph `sink`. A range whose extent depends on data counts with its upper bound, or 1."""
     order = toposort((sink,))
     extents = {u.arg[0]: _extent(u) for u in order if u.op is Op.RANGE}
-    counts: dict[int, int] = {}
 
+    @cache
     def times(mask: int) -> int:
-        found = counts.get(mask)
-        if found is None:
-            found = 1
-            for ident, extent in extents.items():
-                if mask >> ident & 1:
-                    found *= extent
-            counts[mask] = found
-        return found
+        return math.prod([extent for ident, extent in extents.items() if mask >> ident & 1])
 
     flops = 0
     touched: dict[tuple[UOp, bool], int] = {}
@@ -270,7 +264,7 @@ def kernel_info(sink: UOp) -> KernelInfo:
 
 def _extent(r: UOp) -> int:
     e = r.src[0]
-    if e.op is Op.CONST:
+    if e.is_const:
         return int(e.arg)
     return int(e.vmax) if e.vmax is not None and e.vmax < 2**31 - 1 else 1
 

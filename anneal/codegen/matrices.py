@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.codegen.opts import Opt, axes_of
+from anneal.codegen.opts import Opt, axes_of, refused
 from anneal.codegen.ranges import SUBGROUP, conjunction, extent, mask_of, merged, reads_stored
 from anneal.codegen.stage import Remade, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
-from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, toposort
 
@@ -19,10 +18,6 @@ _GAP = 8  # elements between two rows in workgroup memory
 _LANES = 4
 _MOST_WHOLE = 1 << 27  # bytes that every device binds as one, as a store of a whole matrix needs it
 _RESULTS = 2  # the number of the workgroup memory for sums; 0 and 1 are the factors'
-
-
-def _refused(why: str, node: UOp | None = None) -> CompilerError:
-    return CompilerError(f"MATRIX: {why}", stage="apply_opts", node=node)
 
 
 @frozen
@@ -50,7 +45,7 @@ def product_of(stores: Nodes, order: Nodes, i: UOp, j: UOp) -> _Product | None:
         left, right = a.src[0], b.src[0]
         if left.ranges & bits == mask_of((i,)) and right.ranges & bits == mask_of((j,)):
             deep = left.ranges & right.ranges
-            whole = all(r.src[0].op is Op.CONST for r in (i, j, k))
+            whole = all(r.src[0].is_const for r in (i, j, k))
             if whole and deep >> k.arg[0] & 1 and _is_free(stores, order, bits):
                 return _Product(sums[0], left, right, i, j)
     return None
@@ -76,7 +71,7 @@ def _is_free(stores: Nodes, order: Nodes, loops: int) -> bool:
             return False
         if where and u.op is Op.LT and u.src[0].dtype is _I32:
             return False  # a mask, with blocks that nobody needs
-        if u.op is Op.RANGE and u.src[0].op is not Op.CONST:
+        if u.op is Op.RANGE and not u.src[0].is_const:
             return False
     return True
 
@@ -112,14 +107,14 @@ def _splits(opts: Sequence[Opt]) -> dict[int, _Split]:
         if o.kind == "MERGE":
             continue
         if o.kind not in ("MATRIX", "LOCAL", "UPCAST", "UNROLL", "TILE", "PREFETCH") or (o.kind, o.axis) in amounts:
-            raise _refused(f"{o} does not go with it")
+            raise refused(f"MATRIX: {o} does not go with it")
         amounts[o.kind, o.axis] = o.amount
     axes = [axis for kind, axis in amounts if kind == "MATRIX"]
     if len(axes) != 3 or any(axis not in axes for _, axis in amounts) or amounts.get(("TILE", axes[2])) != 1:
-        raise _refused("it takes the axes of rows, of columns and of the reduce, with a TILE of 1")
+        raise refused("MATRIX: it takes the axes of rows, of columns and of the reduce, with a TILE of 1")
     for kind, axis in amounts:
         if kind not in (("MATRIX", "UNROLL", "TILE", "PREFETCH") if axis == axes[2] else ("MATRIX", "LOCAL", "UPCAST")):
-            raise _refused(f"no {kind} of axis {axis} goes with it")
+            raise refused(f"MATRIX: no {kind} of axis {axis} goes with it")
     return {
         axis: _Split(
             amounts["MATRIX", axis],
@@ -139,7 +134,7 @@ def check_matrices(opts: Sequence[Opt], target: Target) -> None:
     m, n, k = (16, 16, 16) if "CHAIN" in kinds else [s.matrix for s in _splits(opts).values()]
     shape = MatrixShape("float16", "float32", m, n, k)
     if target.subgroup != SUBGROUP or shape not in target.matrices:
-        raise _refused("the target has no subgroup matrices of this shape")
+        raise refused("MATRIX: the target has no subgroup matrices of this shape")
 
 
 # -- the kernel -------------------------------------------------------------------------------------------------------
@@ -169,17 +164,17 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
         sink = over_one(sink)
     axes = axes_of(sink)
     if any(not 0 <= n < len(axes) for n in splits):
-        raise _refused("it names an axis that the kernel has not")
+        raise refused("MATRIX: it names an axis that the kernel has not")
     i, j, k = (axes[n].range for n in splits)
     product = product_of(sink.src, toposort((sink,)), i, j)
     if product is None or product.sum.src[1] is not k:
-        raise _refused("the kernel is no product of float16 numbers over these axes")
+        raise refused("MATRIX: the kernel is no product of float16 numbers over these axes")
     for r, s in zip((i, j, k), splits.values(), strict=True):
         if min(s.matrix, s.matrices, s.subgroups) < 1 or extent(r) < s.block:
-            raise _refused(f"a block of {s.block} is longer than a range of {extent(r)}")
+            raise refused(f"MATRIX: a block of {s.block} is longer than a range of {extent(r)}")
     ragged = any(extent(r) % s.block for r, s in zip((i, j), splits.values()))
     if ragged and reads_stored(sink.src):
-        raise _refused("blocks overlap, and what one reads another may have changed")
+        raise refused("MATRIX: blocks overlap, and what one reads another may have changed")
     return _Multiplication(sink, product, *splits.values()).kernel()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from anneal.codegen.apply import apply_opts
@@ -20,7 +21,7 @@ from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
 from anneal.codegen.opts import Opt, Opts, opts_text
-from anneal.codegen.ranges import SERIAL, form, mask_of, normalise, unform, with_sources
+from anneal.codegen.ranges import SERIAL, extent, form, mask_of, normalise, unform, with_sources
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
@@ -42,27 +43,20 @@ _Dims = Ints  # which ranges, by their number in the list
 class _Copies:
     def __init__(self, ranges: Nodes, serial: int) -> None:
         self.ranges, self.serial = list(ranges), serial
-        self.extents = [int(r.src[0].arg) for r in ranges]
         self.mask = mask_of(ranges)
         self.copies: dict[UOp, tuple[_Dims, list[UOp]]] = {}
-        self.dims_of: dict[int, _Dims] = {}
-        self.points_of: dict[_Dims, list[Ints]] = {}
         self.paths: dict[tuple[_Dims, _Dims], list[int]] = {}
 
-    def dims(self, bits: int) -> _Dims:
-        bits &= self.mask
-        found = self.dims_of.get(bits)
-        if found is None:
-            found = tuple([i for i, r in enumerate(self.ranges) if bits >> r.arg[0] & 1])
-            self.dims_of[bits] = found
-        return found
+        @cache
+        def of_bits(bits: int) -> _Dims:
+            return tuple([i for i, r in enumerate(ranges) if bits >> r.arg[0] & 1])
 
-    def points(self, dims: _Dims) -> list[Ints]:
-        """The values of the ranges, the last fastest."""
-        found = self.points_of.get(dims)
-        if found is None:
-            found = self.points_of[dims] = list(itertools.product(*[range(self.extents[d]) for d in dims]))
-        return found
+        @cache
+        def points(dims: _Dims) -> list[Ints]:
+            return list(itertools.product(*[range(extent(ranges[d])) for d in dims]))
+
+        self.dims = of_bits
+        self.points = points  # the values of the ranges, the last fastest
 
     def seen_from(self, u: UOp, dims: _Dims) -> list[UOp]:
         """The copy of `u` that belongs to each point of `dims`."""
@@ -82,7 +76,7 @@ class _Copies:
         op = u.op
         if op is Op.RANGE and u in self.ranges:
             n = self.ranges.index(u)
-            self.copies[u] = (n,), [const(_I32, i) for i in range(self.extents[n])]
+            self.copies[u] = (n,), [const(_I32, i) for i in range(extent(u))]
         elif op is Op.REDUCE:
             self.copies[u] = self.reduce(u)
         elif not u.ranges & self.mask:

@@ -46,12 +46,12 @@ def extreme(u: UOp, largest: bool, free: Nodes = ()) -> UOp | None:
     work = list(terms.items())
     while work:
         t, k = work.pop()
-        if t.op is Op.MIN and t.src[1].op is Op.CONST and (k > 0) is largest:
+        if t.op is Op.MIN and t.src[1].is_const and (k > 0) is largest:
             inner, more = form(t.src[0])  # an index held within its extent
             constant += k * more
             work += [(x, k * n) for x, n in inner.items()]
         elif t.op is Op.RANGE and t.arg[1] != "workgroup" and t not in free:
-            if t.src[0].op is not Op.CONST:
+            if not t.src[0].is_const:
                 return None
             if (k > 0) is largest:
                 constant += k * (extent(t) - 1)
@@ -97,7 +97,7 @@ def _loops(order: Nodes, end: int | None) -> dict[UOp, list[UOp]]:
     found: dict[UOp, list[UOp]] = {}
     for u in order:
         for r in u.src[1:end] if u.op is Op.REDUCE else ():
-            if r.arg[1] == "reduce" and r.src[0].op is Op.CONST and not stored >> r.arg[0] & 1:
+            if r.arg[1] == "reduce" and r.src[0].is_const and not stored >> r.arg[0] & 1:
                 found.setdefault(r, []).append(u)
     return found
 
@@ -115,7 +115,7 @@ def zeros(value: UOp) -> Iterator[Choice]:
             stack.append(u.src[0].src[0])
         elif u.op is Op.WHERE:
             for at in (1, 2):
-                if u.src[at].op is Op.CONST and u.src[at].arg == 0:
+                if u.src[at].is_const and u.src[at].arg == 0:
                     yield from choices(u.src[0], at == 1)
                     stack.append(u.src[3 - at])
 
@@ -228,7 +228,7 @@ def _without_loads(sink: UOp) -> UOp:
     table: Known = {}
     for u in order:
         if u.op is Op.LOAD and known[u]:
-            others = [x for c, v in known[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
+            others = [x for c, v in known[u] for x in choices(c, not v) if all(not s.is_const for s in x[0].src)]
             dead = _always(others, _each_vector(u))
             if dead is not None and not dead.is_const:
                 table[u] = u.replace(src=(*u.src[:2], *conjunction([Op.NOT(dead), *u.src[2:]])))

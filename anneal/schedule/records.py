@@ -163,16 +163,20 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
     slots = [*written, *dict.fromkeys([u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written])]
     number = {slot: n for n, slot in enumerate(slots)}
     ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] != "loop", r.arg[0]))
-    ids = {r: n for n, r in enumerate(ranges)}
+    return renumbered(order, number, {r: n for n, r in enumerate(ranges)}), slots
+
+
+def renumbered(order: Nodes, slots: Mapping[int, int], ids: Mapping[UOp, int]) -> UOp:
+    """A kernel, the last of its nodes, with other slots for its memory and other numbers for its ranges."""
 
     def visit(u: UOp, src: Src) -> UOp:
-        if u.op is Op.PARAM:
-            return UOp(Op.PARAM, u.dtype, (), (number[u.arg[0]], u.arg[1]))
-        if u.op is Op.RANGE:
+        if u.op is Op.PARAM and u.arg[0] in slots:
+            return UOp(Op.PARAM, u.dtype, (), (slots[u.arg[0]], u.arg[1]))
+        if u.op is Op.RANGE and u in ids:
             return UOp(Op.RANGE, u.dtype, src, (ids[u], u.arg[1]))
         return over(u, src)
 
-    return rebuild(member, visit, order=order), slots
+    return rebuild(order[-1], visit, order=order)
 
 
 # -- places: the nodes of the user's graph that a kernel computes ------------------------------------------------------

@@ -74,6 +74,11 @@ class Shared(NamedTuple):
     length: int
     nbytes: int
 
+    @property
+    def merged_name(self) -> str:
+        """Its name beside arrays of other programs."""
+        return self.name + "".join(c for c in self.element if c.isalnum())
+
 
 class Text(NamedTuple):
     """A program's statements as text, and what they need around them."""
@@ -87,6 +92,10 @@ class Text(NamedTuple):
     def uses(self, index: str) -> bool:
         """True if a line names the hardware index."""
         return any(re.search(rf"\b{index}\b", line) for line in self.lines)
+
+    @property
+    def shared_bytes(self) -> int:
+        return sum(x.nbytes for x in self.shared)
 
     @property
     def synchronises(self) -> bool:
@@ -108,38 +117,19 @@ def in_text(texts: Sequence[Text]) -> list[Text]:
     return sorted(texts, key=lambda t: not t.synchronises)
 
 
-def merged_variables(texts: Sequence[Text]) -> tuple[str, ...]:
-    """The names of the variables of several programs, as they follow each other in the last binding."""
-    return tuple(sorted({n for t in texts for n in t.variables}))
-
-
-def merged_bindings(texts: Sequence[Text]) -> dict[int, tuple[str, bool, int]]:
-    """The bindings of several programs."""
-    found: dict[int, tuple[str, bool, int]] = {}
-    for t in texts:
-        for slot, (element, written, nbytes) in t.bindings.items():
-            found[slot] = element, written or (slot in found and found[slot][1]), nbytes
-    return found
-
-
-def merged_name(x: Shared) -> str:
-    return x.name + "".join(c for c in x.element if c.isalnum())
-
-
-def merged_memory(texts: Sequence[Text]) -> tuple[Shared, ...]:
-    """Workgroup memory for any one of several programs: the largest array of each name and type."""
+def merged(texts: Sequence[Text]) -> Text:
+    """What several programs need around them: the bindings of all, the names of variables as they follow each other in
+    the last one, and workgroup memory for any one program, the largest array of each name and type."""
+    bindings: dict[int, tuple[str, bool, int]] = {}
     largest: dict[str, Shared] = {}
     for t in texts:
+        for slot, (element, written, nbytes) in t.bindings.items():
+            bindings[slot] = element, written or (slot in bindings and bindings[slot][1]), nbytes
         for x in t.shared:
-            name = merged_name(x)
-            if name not in largest or largest[name].length < x.length:
-                largest[name] = x._replace(name=name)
-    return tuple(largest.values())
-
-
-def merged_bytes(texts: Sequence[Text]) -> int:
-    """Workgroup memory that the merged module of `texts` needs."""
-    return sum(x.nbytes for x in merged_memory(texts))
+            if x.merged_name not in largest or largest[x.merged_name].length < x.length:
+                largest[x.merged_name] = x._replace(name=x.merged_name)
+    variables = tuple(sorted({n for t in texts for n in t.variables}))
+    return Text(bindings, tuple(largest.values()), (), texts[0].launch, variables)
 
 
 class WrittenText(NamedTuple):

@@ -116,7 +116,7 @@ def _is_rounded(facts: Facts) -> bool:
 def _is_piece(facts: Facts, loops: list[UOp]) -> bool:
     """Is each sum a piece of a longer one? Then a loop goes on in every factor at the end of a range of the reduce."""
     ranges = facts.reduces[0].src[1:]
-    if any(s.src[2] is not facts.reduces[0] for s in facts.stores) or any(r.src[0].op is not Op.CONST for r in ranges):
+    if any(s.src[2] is not facts.reduces[0] for s in facts.stores) or any(not r.src[0].is_const for r in ranges):
         return False
     forms = [form(u.src[1])[0] for u in facts.loads]
     return any(all(f.get(z, 0) == extent(r) * f.get(r, 0) != 0 for f in forms) for z in loops for r in ranges)

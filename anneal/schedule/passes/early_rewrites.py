@@ -59,15 +59,8 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
             out = _distinct_outputs(u, src)
         elif op is Op.CALL and u.arg[0].results:
             out = rebuild(applied(u.arg[0], src)[u.arg[1]], visit, {s: s for s in src})
-        elif serial and op is Op.CALL and u.arg[0].name == "running" and helpers.is_sized(u):
-            out = UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), u.arg[0].arguments)
-        elif serial and op is Op.CALL and u.arg[0].name == "sorted" and helpers.is_sized(src[1]):
-            keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
-            out = UOp(Op.ARGSORT, u.dtype, (keys,), u.arg[0].arguments).then(Op.RESHAPE, u.shape)
-        elif serial and op is Op.CALL and u.arg[0].name == "largest" and helpers.is_sized(u) and 0 not in src[1].shape:
-            out = UOp(Op.SCATTER_ADD, u.dtype, tuple(map(helpers.materialised, src[1:])), (u.shape[0], Op.MAX))
-        elif masks and op is Op.CALL and u.arg[0].name == "exp":
-            out = src[2].where(const(u.dtype, 0), src[0])
+        elif op is Op.CALL and (serial or masks):
+            out = _called(u, src, serial, masks) or unfolded(u, src)
         elif op is Op.UPDATE:
             if u not in in_place:
                 copies += 1
@@ -84,6 +77,19 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
         return rewritten(out, EARLY)
 
     return rebuild(sink, visit, order=order)
+
+
+def _called(u: UOp, src: Src, serial: bool, masks: bool) -> UOp | None:
+    """The one op that a call of a rule's name is on such a device."""
+    name, arguments = u.arg[0].name, u.arg[0].arguments
+    if serial and name == "running" and helpers.is_sized(u):
+        return UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), arguments)
+    if serial and name == "sorted" and helpers.is_sized(src[1]):
+        keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
+        return UOp(Op.ARGSORT, u.dtype, (keys,), arguments).then(Op.RESHAPE, u.shape)
+    if serial and name == "largest" and helpers.is_sized(u) and 0 not in src[1].shape:
+        return UOp(Op.SCATTER_ADD, u.dtype, tuple(map(helpers.materialised, src[1:])), (u.shape[0], Op.MAX))
+    return src[2].where(const(u.dtype, 0), src[0]) if masks and name == "exp" else None
 
 
 _FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where they take from no elements

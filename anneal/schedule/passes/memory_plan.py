@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anneal.errors import ShapeError
-from anneal.rewrite import over, rebuild, substitute
+from anneal.rewrite import substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
-from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of
+from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
 from anneal.uop import SYMBOLIC, Op, Recent, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
@@ -23,28 +23,17 @@ def run(s: Schedule) -> Schedule:
     values = [Value(0, dtypes.float32, "input") if u is None else Value(int(u.size), u.dtype, "input") for u in given]
     wanted = set(s.sink.src)
 
-    def numbered(r: UOp) -> None:
-        kind = "output" if r in wanted else "temp"
-        if r.op is Op.UPDATE:  # in the memory that it changes
+    second: dict[UOp, int] = {}  # of what is computed again
+    empty = [u for u in s.order if u in s.materialised and not u.size]  # no kernel computes it
+    for r, again in [*[(u, False) for u in empty], *[(r, g.again) for g in s.groups for r in g.roots]]:
+        value = Value(int(r.size), r.dtype, "output" if r in wanted and not again else "temp")
+        if r.op is Op.UPDATE and not again:  # in the memory that it changes
             number[r] = number[r.src[0]]
             if r in wanted:
-                values[number[r]] = Value(int(r.size), r.dtype, kind)
-            return
-        number[r] = len(values)
-        values.append(Value(int(r.size), r.dtype, kind))
-
-    for u in s.order:
-        if u in s.materialised and not u.size:  # no kernel computes it
-            numbered(u)
-    second: dict[UOp, int] = {}
-    for g in s.groups:
-        if g.again:
-            for r in g.roots:
-                second[r] = len(values)
-                values.append(Value(int(r.size), r.dtype, "temp"))
-            continue
-        for r in g.roots:
-            numbered(r)
+                values[number[r]] = value
+        else:
+            (second if again else number)[r] = len(values)
+            values.append(value)
     calls = []
     for (_, inputs, group, places), kernel in zip(s.cuts, s.kernels, strict=True):
         results = [(second if group.again else number)[r] for r in group.roots]
@@ -179,14 +168,8 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
     kernel = _merged[key]
     if kernel is None:
         number = {s: n for n, s in enumerate(keep)}
-
-        def visit(u: UOp, src: Src) -> UOp:
-            if u.op is not Op.PARAM:
-                return over(u, src)
-            slot, shape = u.arg
-            return UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
-
-        sink = rebuild(call.kernel.sink, visit)
+        number.update({s: number[other] for s, other in pairs.items()})
+        sink = renumbered(toposort((call.kernel.sink,)), number, {})
         kernel = _merged[key] = Kernel(sink, name_of(sink))
     return call._replace(kernel=kernel, args=tuple([call.args[s] for s in keep]))
 

@@ -13,7 +13,7 @@ from anneal.errors import CompilerError
 from anneal.rewrite import HERE, both, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
-from anneal.schedule.records import Kernel, Schedule, members_of, name_of
+from anneal.schedule.records import Kernel, Schedule, members_of, name_of, renumbered
 from anneal.schedule.shared import WITH_PLANS
 from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
@@ -391,11 +391,7 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
     def visit(u: UOp, src: Src) -> UOp:
         parts = mapping.get(u)
         if parts is not None:
-            total, stride = parts[-1], parts[-1].src[0].arg
-            for p in reversed(parts[:-1]):
-                total = p * size_node(stride) + total
-                stride *= p.src[0].arg
-            return total
+            return linear_index(parts, [p.src[0].arg for p in parts])
         if u.op is Op.REDUCE:
             ranges: list[UOp] = []
             for r, again in zip(u.src[1:], src[1:], strict=True):
@@ -420,13 +416,7 @@ def renumber(sink: UOp) -> UOp:
                 rank[r] = (n, -strides.get(r, 0))
     loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
     number = {r: n for n, r in enumerate([*loops, *[r for r in ranges if r.arg[1] != "loop"]])}
-    if all(r.arg[0] == n for r, n in number.items()):
-        return sink
-
-    def visit(u: UOp, src: Src) -> UOp:
-        return UOp(Op.RANGE, u.dtype, src, (number[u], u.arg[1])) if u.op is Op.RANGE else over(u, src)
-
-    return rebuild(sink, visit, order=order)
+    return sink if all(r.arg[0] == n for r, n in number.items()) else renumbered(order, {}, number)
 
 
 def _strides(position: UOp) -> dict[UOp, int]:
