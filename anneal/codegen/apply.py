@@ -12,11 +12,11 @@ from anneal.codegen.matrices import multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity, refused
 from anneal.codegen.ranges import (
     ceil_div,
-    conjunction,
     conjuncts,
     extent,
     held,
     mask_of,
+    only_if,
     reads_stored,
     substituted,
     with_sources,
@@ -245,7 +245,7 @@ class _Splitting:
             visit.predicates.append(inside)
             if clamp:
                 flat = held(flat, total)
-        heads: Known = {}
+        heads = {}
         stride: Size = 1
         for i, s in enumerate(reversed(loops)):
             digit = flat // stride if stride != 1 else flat
@@ -344,18 +344,17 @@ class _Rewrite:
             return self.reduce(u, src)
         if u.op is Op.LOAD and self.unaligned:
             # Beyond the end nothing is read: the index is not held, so that neighbours stay neighbours.
-            beyond = [c for r, c in self.asked.items() if u.varies_over(r)]
-            return with_sources(u, (*src[:2], *conjunction([*beyond, *src[2:]])))
+            return only_if([c for r, c in self.asked.items() if u.varies_over(r)], with_sources(u, src))
         if u.op is Op.STORE:
             fused = [c for r, c in self.asked.items() if r in self.serial and u.varies_over(r)]
-            return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
+            return only_if([*self.predicates, *fused], with_sources(u, src))
         return with_sources(u, src)
 
     def reduce(self, u: UOp, src: Src) -> UOp:
         """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that
         share it."""
         value = src[0]
-        pieces: list[UOp] = []
+        pieces = []
         for old, new in zip(u.src[1:], src[1:], strict=True):
             pieces += self.serial.get(old, [new])
             if old in self.asked:

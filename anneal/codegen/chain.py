@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from anneal.codegen.opts import Opt, Opts, identity, refused
-from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mask_of, unform
+from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mask_of, only_if, unform
 from anneal.codegen.skip import Choice, choices, zeros
 from anneal.codegen.stage import Remade
 from anneal.frozen import frozen
@@ -105,7 +105,9 @@ def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: list
     bits = mask_of([r, *wide])
     if any(s.ranges & bits != bits or s.src[1].ranges & bits != bits for s in stores):
         return None
-    for u in reductions if d is not None else ():
+    if d is None:
+        return chain
+    for u in reductions:
         if u.arg is not Op.ADD or u.src[0].op is not Op.MUL:
             return None
         f, x = chain.product(u)
@@ -279,7 +281,7 @@ class ChainedKernel(Remade):
 
     def block(self, value: UOp, ranges: Nodes, own: Nodes, first: Nodes, sizes: Sequence[int]) -> tuple[UOp, bool]:
         """An operand at the places `own` of a block from `first` on, and whether it has zeros past ranges' ends."""
-        table: Known = {}
+        table = {}
         conditions: list[UOp] = []
         for x, at, begin, n in zip(ranges, own, first, sizes, strict=True):
             table[x], inside = self.inside(begin + at, size(x.src[0]), n)
@@ -315,13 +317,11 @@ class ChainedKernel(Remade):
         """Some of the kernel's stores at a row and a place of its width, with `values` for the reductions."""
         rows, inside = self.inside(row, self.high, self.split.rows)
         table = {self.chain.r: rows}
-        asked = [*conditions, *inside]
         if self.chain.d is not None and wide is not None:
             table[self.chain.d] = wide
         out = []
         for u in stores:
-            made = self.at(u, {**table, **values})
-            out.append(made.replace(src=(*made.src[:3], *conjunction([*asked, *made.src[3:]]))))
+            out.append(only_if([*conditions, *inside], self.at(u, {**table, **values})))
         return out
 
 

@@ -178,7 +178,7 @@ class Matrices(ChainedKernel):
         part = self.range(s.columns // SIDE, "written")
         loops = self.loops(self.column, part)
         stride = s.columns + GAP
-        out: list[UOp] = []
+        out = []
         for n, u in enumerate(chain.reductions):
             f, x = chain.product(u)
             assert x is not None
@@ -207,7 +207,7 @@ class Matrices(ChainedKernel):
         chain = self.chain
         assert chain.d is not None
         stores = [x for x in self.sink.src if chain.reductions[n] in toposort((x,))]
-        out: list[UOp] = []
+        out = []
         for r, c, found in self.by_threads(self.tile_memory, self.down * SIDE * SIDE, value, (n, i, v)):
             held, inside = self.inside(v + c, extent(chain.d), SIDE)
             row = self.row + self.down * self.mine + i + r

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from anneal.codegen.ranges import SERIAL, extent, mask_of, with_sources
+from anneal.codegen.ranges import SERIAL, extent, mask_of, only_if, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
@@ -121,6 +121,5 @@ class _Mapping:
         if u.op is Op.BUFFERIZE and u.arg[0] == "workgroup":
             return fill(u, src[0], self.lid, self.threads, next(self.tiles), self.lanes)
         if u.op is Op.STORE and self.first is not None and not u.ranges & self.groups:
-            predicate = self.first if len(src) == 3 else self.first & src[3]
-            return with_sources(u, (*src[:3], predicate), self.serial)
+            return only_if((self.first,), with_sources(u, src, self.serial))
         return with_sources(u, src, self.serial)

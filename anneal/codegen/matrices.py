@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from anneal.codegen.opts import Opt, axes_of, refused
-from anneal.codegen.ranges import SUBGROUP, conjunction, extent, mask_of, merged, reads_stored
+from anneal.codegen.ranges import SUBGROUP, extent, mask_of, merged, only_if, reads_stored
 from anneal.codegen.stage import Remade, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
 from anneal.frozen import frozen
@@ -102,7 +102,7 @@ class _Split:
 
 def _splits(opts: Sequence[Opt]) -> dict[int, _Split]:
     """The splits by axis, rows first, then columns, then the depth."""
-    amounts: dict[tuple[str, int], int] = {}
+    amounts = {}
     for o in opts:
         if o.kind == "MERGE":
             continue
@@ -285,6 +285,5 @@ class _Multiplication(Remade):
             j = self.j + self.across * self.columns.mine + v * n + c
             new = [x < at + 1 for x, at in ((self.new_i, i), (self.new_j, j)) if x is not None]
             for s in self.sink.src:
-                made = self.placed(s, i, j, others={self.product.sum: found})
-                out.append(made.replace(src=(*made.src[:3], *conjunction([*new, *made.src[3:]]))))
+                out.append(only_if(new, self.placed(s, i, j, others={self.product.sum: found})))
         return out

@@ -65,6 +65,11 @@ def refused(why: str, node: UOp | None = None) -> CompilerError:
     return CompilerError(why, stage="apply_opts", node=node)
 
 
+def split(kind: str, axis: int, amount: int) -> list[Opt]:
+    """The opt that splits an axis; none for an amount of 1."""
+    return [Opt(kind, axis, amount)] if amount > 1 else []
+
+
 def opts_text(opts: Iterable[Opt]) -> str:
     """Opts on one line.
 

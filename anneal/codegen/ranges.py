@@ -132,6 +132,21 @@ def conjunction(conditions: Nodes) -> Src:
     return (functools.reduce(operator.and_, conditions),) if conditions else ()
 
 
+def predicate_of(access: UOp) -> Src:
+    """The predicate of a load or a store, if it has one."""
+    return access.src[2 if access.op is Op.LOAD else 3 :]
+
+
+def only_if(conditions: Nodes, access: UOp) -> UOp:
+    """A load or a store that is made under these conditions, too."""
+    if not conditions:
+        return access
+    predicate = predicate_of(access)
+    return access.replace(
+        src=(*access.src[: len(access.src) - len(predicate)], *conjunction([*conditions, *predicate]))
+    )
+
+
 def conjuncts(predicate: UOp) -> list[UOp]:
     """The conditions that a predicate asks for, from left to right."""
     out, stack = [], [predicate]
@@ -233,7 +248,7 @@ def merged(sink: UOp, groups: Iterable[Src]) -> tuple[UOp, dict[Src, UOp]]:
     """The kernel with one range for each group of ranges, which become its digits; and those ranges by group. Each
     reduce runs over a group."""
     table: Known = {}
-    wholes: dict[Src, UOp] = {}
+    wholes = {}
     for group in groups:
         sizes = [extent(r) for r in group]
         wholes[group] = group[0]

@@ -6,7 +6,7 @@ import functools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 
-from anneal.codegen.ranges import conjunction, extent, form, substituted, unform, with_sources
+from anneal.codegen.ranges import conjunction, extent, form, only_if, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side, wishes
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
@@ -71,9 +71,9 @@ def cut_iterations(sink: UOp) -> UOp:
 
     A term is zero where a factor is the zero of a `where` on indices; the other factor is not asked.
     """
-    known: dict[UOp, list[Choice]] = {}
-    fresh: Known = {}
-    moved: Known = {}
+    known = {}
+    fresh = {}
+    moved = {}
     for r, over in _loops(toposort((sink,)), None).items():
         for u in over:
             if u not in known:
@@ -196,7 +196,7 @@ def _without_stores(sink: UOp) -> UOp:
         free = () if staged else _each_vector(s)
         masked = [_always(choices(value.src[0], dead == 1), f) for f in ((), free)]
         predicates = [Op.NOT(u) for u in dict.fromkeys(masked) if u is not None]
-        stores.append(with_sources(s, (*s.src[:2], given, *conjunction([*predicates, *s.src[3:]]))))
+        stores.append(only_if(predicates, with_sources(s, (*s.src[:2], given, *s.src[3:]))))
     return sink.replace(src=tuple(stores))
 
 
@@ -225,13 +225,13 @@ def _without_loads(sink: UOp) -> UOp:
     if any(u.op is Op.BUFFERIZE for u in order):
         return sink
     known = wishes(order)
-    table: Known = {}
+    table = {}
     for u in order:
         if u.op is Op.LOAD and known[u]:
             others = [x for c, v in known[u] for x in choices(c, not v) if all(not s.is_const for s in x[0].src)]
             dead = _always(others, _each_vector(u))
             if dead is not None and not dead.is_const:
-                table[u] = u.replace(src=(*u.src[:2], *conjunction([Op.NOT(dead), *u.src[2:]])))
+                table[u] = only_if([Op.NOT(dead)], u)
     return substituted(sink, table) if table else sink
 
 
@@ -251,7 +251,7 @@ def _without_loops(sink: UOp) -> UOp:
         return sink
     comparisons = [(u, value) for u in order if u.op is Op.LT and u.src[0].dtype is _I32 for value in (True, False)]
     known = wishes(order)
-    table: Known = {}
+    table = {}
     for r, reduces in loops.items():
         unused = [
             x for u in reduces if (x := _always((c, not v) for c, v in comparisons if (c, v) in known[u])) is not None

@@ -140,7 +140,7 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
     order = toposort((sink,))
     fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
     inner = mask_of(depth)
-    staged: Known = {}
+    staged = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
             loops = [r for r in u.src[1:] if r.arg[1] == "reduce" and r not in depth]
@@ -153,9 +153,9 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
 
 
 def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
-    found: list[UOp] = []
-    reads: set[UOp] = set()
-    reduced: set[UOp] = set()
+    found = []
+    reads = set()
+    reduced = set()
     for u in toposort((value,)):
         if u.op is Op.LOAD or any(x in reads for x in u.src):
             reads.add(u)
@@ -199,7 +199,7 @@ def tile_over(
     which. `fresh` is the number of a range that is not there yet."""
     source = _walk(value, (*wide, *deep))
     across = bool(wide) and bool(source) and source[0] in deep
-    strides: list[int] = []
+    strides = []
     size = 1
     for r in wide:
         strides.append(size)
@@ -282,7 +282,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
         if first + threads > total:
             predicate = at < total
             at = Op.MIN(at, const(_I32, total - 1))
-        table: Known = {}
+        table = {}
         step = 1
         for i, r in enumerate(walk):
             count = extent(r) // width if i == 0 else extent(r)

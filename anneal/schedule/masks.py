@@ -157,7 +157,7 @@ def nested(sink: UOp) -> UOp:
     """
     order = toposort((sink,))
     times: dict[UOp, int] = {}
-    chosen: set[UOp] = set()
+    chosen = set()
     for u in order:
         if u.op is Op.WHERE or any(s in chosen for s in u.src):
             if u.op is Op.REDUCE:

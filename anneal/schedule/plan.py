@@ -143,7 +143,7 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
 
     Bound variables become VARIABLEs; `values` takes what they are bound to.
     """
-    storages: list[Any] = []
+    storages = []
     if SYMBOLIC.seen:
         sink = _unbound(sink, {} if values is None else values)
 
@@ -231,14 +231,14 @@ def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
     with BUILDING, arena().untracked(), refusals() as found:
         s = run_passes(parametrise(sink)[0], cost_model)
     assert s.plan is not None
-    stores: dict[int, int] = {}  # place -> the call that stores it
+    stores = {}  # place -> the call that stores it
     wrote: dict[int, int] = {}  # value -> the call that wrote it last
     neighbours: set[tuple[int | None, int | None]] = set()
     for n, c in enumerate(s.plan.calls):
         neighbours.update((wrote[v], n) for v in c.args[c.outputs :] if v in wrote)
         stores.update(dict.fromkeys(c.places[: c.outputs], n))
         wrote.update(dict.fromkeys(c.args[: c.outputs], n))
-    reasons: dict[tuple[int, int], str] = {}
+    reasons = {}
     for r in found:
         producers, readers = ({stores.get(s.places.get(u, -1)) for u in roots} for roots in r[:2])
         for a, b in neighbours.intersection((p, g) for p in producers for g in readers):
@@ -324,7 +324,7 @@ def stages(plan: Plan) -> list[Stage]:
         return []
     piece = dict(plan.memory)
     first: dict[tuple[str, int], int] = {}
-    last: dict[tuple[str, int], int] = {}
+    last = {}
     for n, c in enumerate(plan.calls):
         for v in c.args:
             what = ("temp", piece[v]) if v in piece else ("output", v)

@@ -6,8 +6,10 @@ it is used.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -185,7 +187,7 @@ class Writer:
         self.rest: dict[int, str] = {}  # of an index counted in vectors: the lane
         self.lines: list[str] = []
         self.shared: list[Shared] = []
-        self.counters: dict[str, int] = {}
+        self.counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self.open: list[tuple[UOp, str, int]] = []  # loops: the range, its variable, its first line
         self.inline = self._used_once()
         self.is_typed = "{type}" in dialect.lines["let"]
@@ -195,22 +197,13 @@ class Writer:
 
     def _used_once(self) -> set[int]:
         """Statements whose value is used once, in the block that makes it."""
-        depth: dict[int, int] = {}
-        uses: dict[int, int] = {}
-        same: set[int] = set()
-        for s in self.program.stmts:
-            depth[s.number] = s.depth
-            for o in s.src:
-                if isinstance(o, int):
-                    uses[o] = uses.get(o, 0) + 1
-                    if depth[o] == s.depth and s.kind not in ("for", "share"):
-                        same.add(o)
-        return {n for n in same if uses[n] == 1}
+        depth = {s.number: s.depth for s in self.program.stmts}
+        read = [(o, s) for s in self.program.stmts for o in s.src if isinstance(o, int)]
+        uses = Counter([o for o, _ in read])
+        return {o for o, s in read if uses[o] == 1 and depth[o] == s.depth and s.kind not in ("for", "share")}
 
     def name(self, prefix: str) -> str:
-        n = self.counters.get(prefix, 0)
-        self.counters[prefix] = n + 1
-        return f"{prefix}{n}"
+        return f"{prefix}{next(self.counters[prefix])}"
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("  " * (depth + 1) + text)

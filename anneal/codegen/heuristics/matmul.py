@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.matrices import over_one, product_of, room
-from anneal.codegen.opts import Axis, Opt, Opts
+from anneal.codegen.opts import Axis, Opt, Opts, split
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, reads_stored
 from anneal.codegen.target import HALVES, Target
 from anneal.frozen import frozen
@@ -302,13 +302,12 @@ def registers(facts: Facts, target: Target) -> Opts | None:
     k = facts.reduces[0].src[1]
     product = _product(facts)
     deep = facts.lanes([k]) if k.src[0].is_const else 1
-    opts = [Opt("VECTORIZE", facts.number(k), deep)] if deep > 1 else []
+    opts = split("VECTORIZE", facts.number(k), deep)
     tile = [] if product is None else [(product.m, 4), (product.n, 4 if deep > 1 else 1)]
-    if product is not None and deep == 1 and (wide := facts.lanes([product.n.range])) > 1:
-        opts = [Opt("VECTORIZE", facts.number(product.n.range), wide)]
+    if product is not None and deep == 1:
+        opts = split("VECTORIZE", facts.number(product.n.range), facts.lanes([product.n.range]))
     for axis, most in tile:
-        amount = math.gcd(axis.count, most)
-        opts += [Opt("UPCAST", facts.number(axis.range), amount)] if amount > 1 else []
+        opts += split("UPCAST", facts.number(axis.range), math.gcd(axis.count, most))
     return (*opts, Opt("FLAT", 0, min(64, target.max_threads))) if opts else None
 
 

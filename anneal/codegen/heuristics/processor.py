@@ -9,11 +9,11 @@ import operator
 from collections.abc import Sequence
 
 from anneal.codegen.heuristics.facts import loops_of, power_of_two, row_of
-from anneal.codegen.opts import Axis, Opt, Opts, axes_of
-from anneal.codegen.ranges import form, mask_of, reads_stored
+from anneal.codegen.opts import Axis, Opt, Opts, axes_of, split
+from anneal.codegen.ranges import form, mask_of, predicate_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.frozen import frozen
-from anneal.uop import ALU, Nodes, Op, UOp, dtypes, toposort
+from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 _NODES = 1500  # that compute or load, when registers and unrolled iterations are written out
@@ -86,8 +86,8 @@ def choose(sink: UOp, target: Target) -> Opts:
     k = _Kernel(
         axes,
         reduces,
-        [_access(u, u.src[2:], math.prod(u.src[0].arg[1]) * u.dtype.itemsize > _CACHE, last) for u in inner],
-        [_access(u, u.src[3:], False, last) for u in sink.src],
+        [_access(u, math.prod(u.src[0].arg[1]) * u.dtype.itemsize > _CACHE, last) for u in inner],
+        [_access(u, False, last) for u in sink.src],
         target,
         target.lanes * 32 // max([32, *[u.dtype.bits for u in order if u.op is not Op.SINK]]),
         reads_stored(sink.src),
@@ -97,9 +97,9 @@ def choose(sink: UOp, target: Target) -> Opts:
     return _rows(k) or _reduced(k, functools.reduce(operator.or_, fixed, 0))
 
 
-def _access(u: UOp, condition: Nodes, is_large: bool, last: int) -> _Access:
-    moved = u.src[1].ranges
-    asked = condition[0].ranges if condition else 0
+def _access(u: UOp, is_large: bool, last: int) -> _Access:
+    moved, predicate = u.src[1].ranges, predicate_of(u)
+    asked = predicate[0].ranges if predicate else 0
     return _Access(moved, form(u.src[1])[0], asked, is_large and bool(moved >> last & 1))
 
 
@@ -139,7 +139,7 @@ def _reduced(k: _Kernel, fixed: int) -> Opts:
     if not plans:
         return ()
     _, at, lanes, blocks = min(plans, key=lambda p: p[0])
-    opts = [Opt("VECTORIZE", at, lanes), *[Opt("UPCAST", i, n) for i, n in blocks.items() if n > 1]]
+    opts = [Opt("VECTORIZE", at, lanes), *[o for i, n in blocks.items() for o in split("UPCAST", i, n)]]
     v = k.axes[at]
     if k.reduces:
         copies = k.work * math.prod(blocks.values())
@@ -156,7 +156,7 @@ def _reduced(k: _Kernel, fixed: int) -> Opts:
 
 def _window(k: _Kernel, at: int) -> list[tuple[int, int]]:
     """The short loops that are written out, innermost first: all of a convolution's window, if it has few elements."""
-    found: list[tuple[int, int]] = []
+    found = []
     left = _WINDOW if _is_product(k, at) else _SHORT
     for i, a in reversed([*enumerate(k.axes)]):
         if i == at or a.is_loop or not 1 < a.count <= left:
@@ -220,8 +220,7 @@ def _looped(axes: Sequence[tuple[int, Axis]], elements: int) -> list[Opt]:
         if isinstance(a.size, UOp):
             break
         count = max([n for n in range(1, min(a.count, elements) + 1) if a.count % n == 0], default=1)
-        if count > 1:
-            opts.append(Opt("LOCAL", i, count))
+        opts += split("LOCAL", i, count)
         elements //= count
         if count < a.count:
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two, row_of
-from anneal.codegen.opts import Axis, Opt, Opts
+from anneal.codegen.opts import Axis, Opt, Opts, split
 from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import Target
 from anneal.uop import Op, Src, toposort
@@ -23,7 +23,7 @@ _TALL = 256  # rows that are worth several threads even where there are columns 
 def shared_reduce(facts: Facts, target: Target) -> Opts | None:
     """Long reduces for few outputs, or along contiguous memory: the elements go round the threads of a workgroup."""
     axes_by_range = {a.range: a for a in facts.axes}
-    tuples: dict[Src, int] = {}
+    tuples = {}
     closed = 0
     for u in facts.reduces:
         axes = [axes_by_range[r] for r in u.src[1:]]
@@ -76,9 +76,7 @@ def _vector_by_columns(facts: Facts, tuples: dict[Src, int], extent: int, target
     group = power_of_two(min(room, threads // local, extent // 4))
     if group == 1:
         return None
-    opts = [Opt("VECTORIZE", number, wide)] if wide > 1 else []
-    if local > 1:
-        opts.append(Opt("LOCAL", number, local))
+    opts = split("VECTORIZE", number, wide) + split("LOCAL", number, local)
     for ranges in tuples:
         opts += _shared(facts, ranges, group, 1, wide)
     return tuple(opts)
@@ -104,21 +102,19 @@ def _along_columns(facts: Facts, tuples: dict[Src, int], extent: int, most: int)
     if facts.outputs >= (4 if extent >= _TALL else 1) * ENOUGH_THREADS:
         return None
     wide = local = group = 1
-    opts: list[Opt] = []
+    opts = []
     for number, columns in facts.loops[-1:]:
         wide = facts.lanes([columns.range])
         while wide > 1 and facts.outputs < _COLUMNS * wide * 2 * ENOUGH_GROUPS:
             wide //= 2
-        if wide > 1:
-            opts.append(Opt("VECTORIZE", number, wide))
+        opts += split("VECTORIZE", number, wide)
         while local < _COLUMNS and local * wide < columns.count:
             local *= 2
         # Of few columns fewer to a workgroup: more workgroups, and less for each thread to do.
         tall = power_of_two(extent // 4)
         while local > _FEWEST_COLUMNS and facts.outputs < local * wide * ENOUGH_GROUPS and local * tall > _THREADS:
             local //= 2
-        if local > 1:
-            opts.append(Opt("LOCAL", number, local))
+        opts += split("LOCAL", number, local)
     while group * 2 * local * wide <= most and group * 2 * local <= 256 and extent >= group * 8:
         if facts.outputs // wide * group >= 4 * ENOUGH_THREADS:
             break
@@ -160,8 +156,7 @@ def _shared(facts: Facts, ranges: Src, threads: int, wide: int, words: int = 1) 
     if wide > 1 and inner >= wide * power_of_two(threads):
         opts.append(Opt("VECTORIZE", last, wide))
         inner //= wide
-    if threads > 1:
-        opts.append(Opt("GROUP", last, threads))
+    opts += split("GROUP", last, threads)
     # A reduce that needs another reads what is in registers by then; others need no more than enough loads under way.
     again = any(v.op is Op.REDUCE for u in facts.reduces for v in toposort((u.src[0],)))
     left = -(-inner // threads)
@@ -200,7 +195,7 @@ def fused_reduces(facts: Facts, target: Target) -> Opts | None:
     across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.varies_over(r)]
     others = [(i, a) for i, a in facts.loops if i != number and a.count > 1]
     rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
-    opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
+    opts = [Opt("FUSE_REDUCE", number, 1), *split("VECTORIZE", number, wide)]
     beside = 1
     if whole == 1 and across and 1 not in across and others:
         # Neighbours in memory are other rows: neighbouring threads take those.
@@ -215,8 +210,7 @@ def fused_reduces(facts: Facts, target: Target) -> Opts | None:
     several = len(facts.reduces) > 2
     if several and threads > _SEVERAL_THREADS * 2 and rows >= _SEVERAL_ROWS:
         threads = _SEVERAL_THREADS
-    if threads > 1:
-        opts.append(Opt("GROUP", number, threads))
+    opts += split("GROUP", number, threads)
     left = -(-units // threads)
     opts += [Opt("UNROLL", number, 2)] if several and left * wide > _WRITTEN else unrolled(facts, number, left)
     if beside == 1 and others:
@@ -249,10 +243,8 @@ def _without_waste(units: int, threads: int) -> int:
 
 def unrolled(facts: Facts, number: int, left: int, most: int = _WRITTEN) -> list[Opt]:
     """A thread's part of a row unrolled: all of it, so that it stays in registers, or some iterations of a loop."""
-    if left <= 1:
-        return []
-    if left <= most and left * facts.nodes <= _NODES:
-        return [Opt("UNROLL", number, left)]
+    if left <= 1 or left <= most and left * facts.nodes <= _NODES:
+        return split("UNROLL", number, left)
     several = (n for n in (16, 12, 8, 6, 5) if n <= most and left % n == 0 and n * facts.nodes <= _NODES // 2)
     amount = next(several, 4)
     return [Opt("UNROLL", number, amount)] if facts.nodes * amount <= _NODES else []
@@ -263,4 +255,4 @@ def several_rows(other: tuple[int, Axis], threads: int, rows: int) -> list[Opt]:
     together = 1
     while threads * together < (_ROW_THREADS if rows // together > ENOUGH_GROUPS else 32) and together < (axis.count):
         together *= 2
-    return [Opt("LOCAL", number, together)] if together > 1 else []
+    return split("LOCAL", number, together)

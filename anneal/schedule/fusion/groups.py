@@ -147,7 +147,7 @@ def depends(groups: Iterable[FusionGroup], on: Collection[FusionGroup], owner: d
     if not on:
         return False
     lowest = min([g.level for g in on])
-    seen: set[FusionGroup] = set()
+    seen = set()
     stack = [*groups]
     while stack:
         for i in stack.pop().inputs:
@@ -178,8 +178,8 @@ def as_late_as_possible(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]
 
 def by_level(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[FusionGroup]:
     """Groups sorted so that producers come first, with `level` = longest path from an input."""
-    out: list[FusionGroup] = []
-    state: set[FusionGroup] = set()
+    out = []
+    state = set()
     for g0 in groups:
         stack = [(g0, False)]
         while stack:
@@ -214,7 +214,7 @@ def siblings(at: Groups, groups: list[FusionGroup], overwriting: set[FusionGroup
     levels from each other, since each alone leaves most of the device idle: they have little in common, so that each
     becomes a member of the kernel, unless it reads the same large value as another one.
     """
-    gone: set[FusionGroup] = set()
+    gone = set()
     waiting = _Waiting(at.cost_model)
     for g in sorted(groups, key=lambda g: g.level):
         if g in overwriting or (g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE)):
@@ -323,11 +323,11 @@ def shared_launches(
 
     A tiny one waits for the last such kernel that its readers leave it, rather than be a launch of its own.
     """
-    out: list[FusionGroup] = []
+    out = []
     open_: dict[int, FusionGroup] = {}
     needed = {i: g.level for g in sorted(groups, key=lambda g: -g.level) for i in g.inputs}
     end = max((g.level for g in groups), default=0) + 1
-    waits: dict[FusionGroup, int] = {}  # levels that a group can wait
+    waits = {}  # levels that a group can wait
     for g in groups:
         size = sum([(r.src[1] if r.op is Op.UPDATE else r).size for r in g.roots])
         written = g.roots[0].op is Op.UPDATE  # a part of memory: an elementwise store like others

@@ -122,7 +122,7 @@ class Joining(Groups):
 
     def take_pieces(self, g: FusionGroup) -> None:
         """Let a concatenation take in the producers of its pieces that have no other reader."""
-        kinds: set[object] = set()
+        kinds = set()
         for pad in pieces_of(g.roots[0], self.materialised):
             p = self.owner.get(_origin(pad.src[0], self.materialised))
             if p is None or p.opaque or len(p.roots) > 1 or p.roots[0] in self.outputs:

@@ -15,7 +15,7 @@ from anneal.uop import ALU, Op, Src, UOp, const, dtypes, reduce_identity, toposo
 
 
 def run(s: Schedule) -> Schedule:
-    order: list[UOp] = []
+    order = []
 
     def change() -> UOp:
         order.extend(toposort((early_rewrites(s.sink, s.cost_model.masks, s.cost_model.serial),)))

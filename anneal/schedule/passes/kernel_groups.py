@@ -15,7 +15,7 @@ from anneal.schedule.fusion import (  # isort: skip
 )  # fmt: skip
 from anneal.schedule.masks import Mask, masks_of
 from anneal.schedule.records import Cut, Schedule, complete, places_of
-from anneal.uop import MOVEMENT, Known, Op, Src, UOp, toposort
+from anneal.uop import MOVEMENT, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
 
 
@@ -58,8 +58,8 @@ def group_kernels(s: Schedule) -> list[FusionGroup]:
     A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
     """
     materialised, cost_model = s.materialised, s.cost_model
-    groups: list[FusionGroup] = []
-    owner: dict[UOp, FusionGroup] = {}
+    groups = []
+    owner = {}
     for u in s.order:
         if u in materialised and u.size:
             g = owner[u] = group_of(u, materialised, cost_model)
@@ -137,7 +137,7 @@ def with_values_again(s: Schedule) -> list[FusionGroup]:
     for g in groups:
         for i in g.inputs:
             readers.setdefault(i, []).append(g)
-    kept: dict[UOp, list[FusionGroup]] = {}  # values of the forward pass, with their late readers
+    kept = {}  # values of the forward pass, with their late readers
     for g in groups:
         for u in g.roots if _is_forward(g.roots[-1]) else ():
             late = [r for r in readers.get(u, ()) if not _is_forward(r.roots[-1])]
@@ -160,7 +160,7 @@ def _chosen(
 ) -> dict[UOp, FusionGroup]:
     """Values to compute again, each with the kernel that does; the cheapest for its size first."""
     changed = {x for u in materialised if u.op is Op.UPDATE for x in (u, u.src[0])}
-    found: list[tuple[float, int, UOp, FusionGroup]] = []
+    found = []
     for n, u in enumerate(kept):
         if memory_bytes(u) < _LARGE or u in changed:
             continue
@@ -174,7 +174,7 @@ def _chosen(
     operations = (2 * max([count(s) for s in g.reduces], default=0) for g in groups)
     left = sum(max(_moved(g), n // _OPERATIONS_OF_BYTE) for g, n in zip(groups, operations)) // _SHARE
     needed: set[UOp] = set()
-    chosen: dict[UOp, FusionGroup] = {}
+    chosen = {}
     for _, _, u, g in sorted(found, key=lambda f: f[:2]):
         large = [i for i in g.inputs if i.op not in LEAVES and memory_bytes(i) * _SMALL > memory_bytes(u)]
         if u in needed or _moved(g) > left or any(i not in kept or i in chosen for i in large):
@@ -228,7 +228,7 @@ def cut(
     """
     roots = group.roots
     mine = set(roots)
-    new: Known = {}
+    new = {}
     inputs: list[UOp] = []
 
     def outside(u: UOp) -> bool:

@@ -80,10 +80,10 @@ def shared_temporaries(values: Sequence[Value], calls: Sequence[Call]) -> list[C
     large = {v for v in large if nbytes(values[v]) >= least}
     writers, readers = uses(calls)
     renamed: dict[int, int] = {}
-    out: list[Call] = []
+    out = []
     for c in calls:
         args = [renamed.get(v, v) for v in c.args]
-        pairs: dict[int, int] = {}
+        pairs = {}
         for slot in range(c.outputs):
             new = values[c.args[slot]]
             if c.args[slot] not in large or len(writers[c.args[slot]]) > 1:
@@ -192,7 +192,7 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
         needed[n] = min([touched[v] for v in c.args[: c.outputs] if v in touched], default=len(plan.calls))
         touched.update(dict.fromkeys(c.args, n))
     # An update waits for the last reader of what it overwrites, and no longer: what it reads takes memory meanwhile.
-    when: list[tuple[int, bool]] = []
+    when = []
     for n, c in enumerate(plan.calls):
         after = max([reader.get(wanted[v], -1) for v in c.args[: c.outputs] if v in wanted], default=-1)
         when.append((after, True) if n < after < needed[n] else (n, False))
@@ -200,9 +200,9 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
     final_reader = {v: n for n, c in enumerate(order) for v in c.args[c.outputs :]}
     updated = _updated(order, wanted)
     accepted: dict[int, int] = {v: source for v, (source, _) in updated.items() if source is not None}
-    calls: list[Call] = []
+    calls = []
     for n, c in enumerate(order):
-        pairs: dict[int, int] = {}
+        pairs = {}
         if c.args[0] in accepted and _is_copy_of(c, accepted[c.args[0]]):
             continue  # of memory to itself: an update writes its part into it
         for slot, v in enumerate(c.args[: c.outputs]):

@@ -297,7 +297,7 @@ def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
     """
     shape, (depth,) = u.src[0].shape, u.arg[1]
     sides: list[UOp] = [u, u]
-    outer: list[UOp] = []
+    outer = []
     inner: list[UOp] = []
     for n in sorted((0, 1), key=lambda n: axes[n] is None):
         alone, axis = _alone(u.src[0].src[n]), axes[n]

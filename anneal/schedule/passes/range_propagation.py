@@ -87,7 +87,7 @@ def rangeify(cut: UOp) -> UOp:
     in pieces.
     """
     ranges = _Ranges()
-    stores: list[UOp] = []
+    stores = []
     slot = 0
     for part in cut.src if cut.src[0].op is Op.SINK else (cut,):
         stores += _stores(part.src, part.arg or (), slot, ranges)
@@ -106,7 +106,7 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
     shape = max((u.shape for u in (*others, *pieces)), key=count) if others else ()
     whole = tuple([ranges.loop(s) for s in shape])
     lower = _Lower(ranges)
-    indices: dict[UOp, Index] = {}
+    indices = {}
 
     def index_of(piece: UOp) -> Index:
         if others:
@@ -370,7 +370,7 @@ def split_ranges(sink: UOp) -> UOp:
                     cuts.setdefault(x, set()).add(c.arg)
                 elif u.op is Op.MOD and x.op is Op.IDIV and x.src[0].op is Op.RANGE and x.src[1].is_const:
                     cuts.setdefault(x.src[0], set()).update((x.src[1].arg, x.src[1].arg * c.arg))
-        mapping: dict[UOp, list[UOp]] = {}
+        mapping = {}
         fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
         for r, divisors in cuts.items():
             if not r.src[0].is_const:
@@ -393,7 +393,7 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
         if parts is not None:
             return linear_index(parts, [p.src[0].arg for p in parts])
         if u.op is Op.REDUCE:
-            ranges: list[UOp] = []
+            ranges = []
             for r, again in zip(u.src[1:], src[1:], strict=True):
                 ranges.extend(mapping.get(r) or [again])
             return u.replace(src=(src[0], *ranges))
@@ -408,7 +408,7 @@ def renumber(sink: UOp) -> UOp:
     position = {id(u): n for n, u in enumerate(order)}
     ranges = [u for u in order if u.op is Op.RANGE]
     loops = [r for r in ranges if r.arg[1] == "loop"]
-    rank: dict[UOp, tuple[int, int]] = {}
+    rank = {}
     for n, part in enumerate(members_of(sink)):
         strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
         for r in loops:

@@ -12,7 +12,7 @@ from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product, unmoved
 from anneal.schedule.passes.nodes import along, kept, shaped, spread, summed
-from anneal.uop import SYMBOLIC, Known, Op, Src, UOp
+from anneal.uop import SYMBOLIC, Op, Src, UOp
 from anneal.uop.sizes import symbolic_arg
 
 _TILE = 64 * 128  # results of a product that a workgroup computes
@@ -113,9 +113,9 @@ def _is_narrow(body: UOp) -> bool:
 def _in_two_stages(u: UOp, pieces: int) -> UOp:
     """`u` as a reduction over the leading digits of its axes, of what the reduction over the other digits keeps."""
     body, (op, axes) = u.src[0], u.arg
-    shape: list[int] = []
-    outer: list[int] = []  # the new axes of the second stage
-    inner: list[int] = []
+    shape = []
+    outer = []  # the new axes of the second stage
+    inner = []
     for a, n in enumerate(body.shape):
         if a not in axes:
             shape.append(n)
@@ -174,8 +174,8 @@ def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
     for u in adds:
         if u in inner:
             continue
-        bodies: Known = {}
-        rest: list[UOp] = []
+        bodies = {}
+        rest = []
         stack = [u.src[1], u.src[0]]
         while stack:
             t = stack.pop()
@@ -202,7 +202,7 @@ def _summed_whole(u: UOp) -> UOp | None:
 def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UOp:
     """A single sum over partial sums of all of `bodies`, plus `rest`."""
     parts = [_partial_sums(body) for body in bodies]
-    rows: list[UOp] = []
+    rows = []
     step = max(1, cost_model.member_buffers - 2)
     length = max(sum(p.size for p in parts[i : i + step]) for i in range(0, len(parts), step))
     for i in range(0, len(parts), step):

@@ -52,8 +52,8 @@ def called(body: str) -> list[str]:
 
     `NAME_x4` is NAME on each lane of a vec4.
     """
-    used: set[str] = set()
-    vectors: set[tuple[str, int]] = set()
+    used = set()
+    vectors = set()
     texts = [body]
     while texts:
         for name in set(_CALL.findall(texts.pop())):

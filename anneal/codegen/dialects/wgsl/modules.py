@@ -190,7 +190,7 @@ _OPERATORS = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "/", Op.MOD: "%"}
 
 def _expression(u: UOp) -> str:
     """A number of workgroups as WGSL: sums, products and quotients of what is not negative."""
-    text: dict[UOp, str] = {}
+    text = {}
     for x in toposort((u,)):
         if x.op is Op.CONST:
             text[x] = f"{x.arg}i"
