@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 from anneal.codegen.chained import chained
-from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.matrices import multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity, refused
 from anneal.codegen.ranges import (
@@ -23,6 +22,7 @@ from anneal.codegen.ranges import (
 )
 from anneal.codegen.stage import stage
 from anneal.rewrite import rebuild
+from anneal.schedule import fusible_reduces
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, most, product
 

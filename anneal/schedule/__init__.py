@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         PASSES,
         PERMUTATION,
         donate,
+        fusible_reduces,
         indexed,
         kernel_graph,
         overwrites_rows,

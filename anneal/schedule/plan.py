@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from anneal import cache, settings
 from anneal.errors import AnnealError, CompilerError, TransformError
-from anneal.rewrite import rebuild, unfolded
+from anneal.rewrite import rebuild, rebuilt, unfolded
 from anneal.schedule.fusion import CostModel, refusals
 from anneal.schedule.memory import nbytes, uses
 from anneal.schedule.passes import run_passes
-from anneal.schedule.records import Call, Kernel, Origin, Plan, Value, live_order
+from anneal.schedule.records import Call, Kernel, Origin, Plan, Value
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    SYMBOLIC, Ints, Op, Recent, Src, UOp, Weighed, arena, by_name, decode_graph, encode_graph,
+    SYMBOLIC, Ints, Known, Op, Recent, Src, UOp, Weighed, arena, by_name, decode_graph, encode_graph,
     toposort, uncollected,
 )  # fmt: skip
 from anneal.uop.sizes import any_symbolic, mapped, size_node, symbolic_arg, unbound, variable
@@ -220,7 +220,15 @@ def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = N
 
 def live_nodes(sink: UOp) -> list[UOp]:
     """The nodes below `SINK(outputs...)`, numbered as the places of its plan's calls are."""
-    return live_order(sink, lambda u: parametrise(u)[0])
+    if not SYMBOLIC.seen:
+        return toposort((sink,))  # parameters for buffers change no order
+    with arena().untracked(), rebuilt() as walks:
+        program, _ = parametrise(sink)
+    origin: Known = {}
+    for walk in walks:
+        for u, v in walk.items():
+            origin.setdefault(v, origin.get(u, u))
+    return [origin.get(u, u) for u in toposort((program,))]
 
 
 def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:

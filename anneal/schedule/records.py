@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
-from anneal.uop import SYMBOLIC, DType, Ints, Known, Nodes, Op, Provenance, Src, UOp, arena, toposort
+from anneal.uop import DType, Ints, Nodes, Op, Provenance, Src, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
@@ -234,17 +234,3 @@ class Origin(NamedTuple):
 
 
 Plans = list[tuple[Plan, Sequence[Origin]]]  # each with where the nodes come from that it computes
-
-
-def live_order(sink: UOp, parametrise: Callable[[UOp], object]) -> list[UOp]:
-    """The nodes below `sink` by place."""
-    if not SYMBOLIC.seen:
-        return toposort((sink,))  # parameters for buffers change no order
-    with arena().untracked(), rebuilt() as walks:
-        program = parametrise(sink)
-    origin: Known = {}
-    for walk in walks:
-        for u, v in walk.items():
-            origin.setdefault(v, origin.get(u, u))
-    assert isinstance(program, UOp)
-    return [origin.get(u, u) for u in toposort((program,))]

@@ -8,8 +8,3 @@ from anneal.codegen.dialects.wgsl import WGSL, Binding, bindings_of, called as w
 from anneal.codegen.dialects.writer import Dialect, Text, WrittenText, in_text, merged, writing
 
 DIALECTS = {"wgsl": WGSL, "c": C}
-
-__all__ = [
-    "C_TARGET", "DIALECTS", "Binding", "Dialect", "Text", "WrittenText", "bindings_of", "in_text", "merged", "segment_bytes",
-    "wgsl_functions", "writing",
-]  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.opts import Axis
 from anneal.codegen.ranges import form, mask_of, predicate_of
 from anneal.codegen.target import per_word
 from anneal.frozen import frozen
+from anneal.schedule import fusible_reduces
 from anneal.uop import Nodes, Op, Src, UOp, toposort
 from anneal.uop.sizes import content
 

@@ -11,7 +11,7 @@ from anneal.errors import ShapeError
 from anneal.rewrite import substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
-from anneal.uop import SYMBOLIC, Op, Recent, Src, UOp, dtypes, toposort
+from anneal.uop import SYMBOLIC, Nodes, Op, Recent, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -77,26 +77,22 @@ def shared_temporaries(values: Sequence[Value], calls: Sequence[Call]) -> list[C
     if not large:
         return list(calls)
     least = max(_LEAST, peak_bytes(values, calls) // _SHARE)
-    large = {v for v in large if nbytes(values[v]) >= least}
     writers, readers = uses(calls)
+    large = {v for v in large if nbytes(values[v]) >= least and len(writers[v]) == 1}
     renamed: dict[int, int] = {}
     out = []
     for c in calls:
         args = [renamed.get(v, v) for v in c.args]
         pairs = {}
         for slot in range(c.outputs):
-            new = values[c.args[slot]]
-            if c.args[slot] not in large or len(writers[c.args[slot]]) > 1:
-                continue
-            for n in range(c.outputs, len(args)):
+            made = c.args[slot]
+            for n in range(c.outputs, len(args)) if made in large else ():
                 v = c.args[n]
-                if v not in large or n in pairs or len(readers[v]) > 1 or len(writers[v]) > 1:
-                    continue
-                if values[v].size != new.size or values[v].dtype is not new.dtype:
+                if v not in large or n in pairs or len(readers[v]) > 1 or values[v] != values[made]:
                     continue
                 if reads_in_place(c.kernel.sink, slot, n) or _reads_its_row(c.kernel.sink, slot, n):
                     pairs[n] = slot
-                    renamed[c.args[slot]] = args[slot] = args[n]
+                    renamed[made] = args[slot] = args[n]
                     break
         call = c._replace(args=tuple(args))
         out.append(merged(call, pairs) if pairs else call)
@@ -136,18 +132,36 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
     order = toposort((sink,))
     reduces = [u for u in order if u.op is Op.REDUCE]
     over = {r for u in reduces for r in u.src[1:]}
-    if not over or any(len(u.src) != 2 or u.dtype.itemsize < 4 for u in reduces):
+    if not over or any(u.dtype.itemsize < 4 for u in reduces):
         return False
     for row in [u for u in toposort((where,)) if u.op is Op.RANGE and u.arg[1] == "loop"]:
-        bits = sum(1 << r.arg[0] for r in (row, *over))
-        if any(r.src[0] is not row.src[0] or r.arg[1] != "reduce" for r in over):
-            continue
-        if any(u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]) for u in reduces):
-            continue
-        places = {where, *[substitute(where, {row: r}) for r in over]}
-        loads = [u for u in order if u.op is Op.LOAD and u.src[0].arg[0] == load_slot]
-        return all(len(u.src) == 2 and u.src[1] in places for u in loads)
+        if fusible_reduces(reduces, row) == over:
+            places = {where, *[substitute(where, {row: r}) for r in over]}
+            loads = [u for u in order if u.op is Op.LOAD and u.src[0].arg[0] == load_slot]
+            return all(len(u.src) == 2 and u.src[1] in places for u in loads)
     return False
+
+
+def fusible_reduces(reduces: Nodes, row: UOp) -> set[UOp]:
+    """The ranges of `reduces` that may become the loop range `row`.
+
+    Such a range is as long as the row and alone in its reduce, no term uses two of them, and the reduce is no part of a
+    sum for each element of the row.
+    """
+    fit: set[UOp] = set()
+    unfit: set[UOp] = set()
+    for u in reduces:
+        good = len(u.src) == 2 and u.src[1].src[0] is row.src[0] and u.src[1].arg[1] == "reduce"
+        (fit if good else unfit).update(u.src[1:])
+    fit -= unfit
+    bits = sum([1 << r.arg[0] for r in (row, *fit)])
+    for u in reduces:
+        if u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]):
+            fit -= {*u.src[1:]}
+    for u in reduces:
+        if fit and fit.isdisjoint(u.src[1:]) and u.src[0].varies_over(row):
+            fit -= {r for x in toposort((u.src[0],)) if x.op is Op.REDUCE for r in x.src[1:]}
+    return fit
 
 
 def overwrites_rows(sink: UOp) -> bool:
