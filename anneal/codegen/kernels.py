@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from anneal.codegen.dialects import DIALECTS, merged
@@ -238,7 +238,7 @@ def kernel_info(sink: UOp) -> KernelInfo:
     order = toposort((sink,))
     extents = {u.arg[0]: _extent(u) for u in order if u.op is Op.RANGE}
 
-    @cache
+    @lru_cache(1 << 12)
     def times(mask: int) -> int:
         return math.prod([extent for ident, extent in extents.items() if mask >> ident & 1])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from anneal.codegen.apply import apply_opts
@@ -47,11 +47,11 @@ class _Copies:
         self.copies: dict[UOp, tuple[_Dims, list[UOp]]] = {}
         self.paths: dict[tuple[_Dims, _Dims], list[int]] = {}
 
-        @cache
+        @lru_cache(1 << 12)
         def of_bits(bits: int) -> _Dims:
             return tuple([i for i, r in enumerate(ranges) if bits >> r.arg[0] & 1])
 
-        @cache
+        @lru_cache(1 << 12)
         def points(dims: _Dims) -> list[Ints]:
             return list(itertools.product(*[range(extent(ranges[d])) for d in dims]))
 

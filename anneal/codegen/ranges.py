@@ -117,6 +117,14 @@ def mask_of(ranges: Iterable[UOp]) -> int:
     return mask
 
 
+def ranges_of(nodes: Iterable[UOp]) -> int:
+    """The ids of all ranges that `nodes` depend on."""
+    mask = 0
+    for u in nodes:
+        mask |= u.ranges
+    return mask
+
+
 def reads_stored(stores: Nodes, readers: Nodes | None = None) -> bool:
     """True if `readers`, or the stores themselves, read memory that `stores` write."""
     written = {s.src[0] for s in stores}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 
-from anneal.codegen.ranges import conjunction, extent, form, only_if, substituted, unform, with_sources
+from anneal.codegen.ranges import conjunction, extent, form, only_if, ranges_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side, wishes
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
@@ -93,7 +91,7 @@ def cut_iterations(sink: UOp) -> UOp:
 def _loops(order: Nodes, end: int | None) -> dict[UOp, list[UOp]]:
     """The loops of constant extent that are among the ranges of reduces up to number `end`, and the reduces of each;
     but not that of a fused reduce, which stores too."""
-    stored = functools.reduce(operator.or_, [u.ranges for u in order if u.op is Op.STORE], 0)
+    stored = ranges_of([u for u in order if u.op is Op.STORE])
     found: dict[UOp, list[UOp]] = {}
     for u in order:
         for r in u.src[1:end] if u.op is Op.REDUCE else ():

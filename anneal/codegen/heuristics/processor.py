@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 
 from anneal.codegen.heuristics.facts import loops_of, power_of_two, row_of
 from anneal.codegen.opts import Axis, Opt, Opts, axes_of, split
-from anneal.codegen.ranges import form, mask_of, predicate_of, reads_stored
+from anneal.codegen.ranges import form, mask_of, predicate_of, ranges_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.frozen import frozen
 from anneal.uop import ALU, Op, UOp, dtypes, toposort
@@ -93,8 +91,7 @@ def choose(sink: UOp, target: Target) -> Opts:
         reads_stored(sink.src),
         sum([u.op is Op.LOAD or u.op in ALU and u.dtype is not dtypes.int32 for u in order]),
     )
-    fixed = [u.src[0].ranges for u in order if u.op is Op.RANGE]
-    return _rows(k) or _reduced(k, functools.reduce(operator.or_, fixed, 0))
+    return _rows(k) or _reduced(k, ranges_of([u.src[0] for u in order if u.op is Op.RANGE]))
 
 
 def _access(u: UOp, is_large: bool, last: int) -> _Access:

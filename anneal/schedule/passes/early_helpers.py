@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 
-from anneal.schedule.passes.nodes import along, everywhere, kept, numbers, spread, summed, taken
+from anneal.schedule.passes.vocabulary import along, everywhere, kept, numbers, spread, summed, taken
 from anneal.uop import MOVEMENT, Ints, Op, UOp, const, dtypes
 
 _I32 = dtypes.int32

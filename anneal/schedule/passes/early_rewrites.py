@@ -9,7 +9,7 @@ from anneal.rewrite import applied, over, rebuild, rewritten, unfolded
 from anneal.schedule.fusion import COPY, CostModel
 from anneal.schedule.passes import early_helpers as helpers
 from anneal.schedule.passes.early_rules import EARLY
-from anneal.schedule.passes.nodes import along, everywhere, kept, shaped, spread, summed, taken
+from anneal.schedule.passes.vocabulary import along, everywhere, kept, shaped, spread, summed, taken
 from anneal.schedule.records import Schedule, carried
 from anneal.uop import ALU, Op, Src, UOp, const, dtypes, reduce_identity, toposort
 

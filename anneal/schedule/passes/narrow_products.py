@@ -7,7 +7,7 @@ import math
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
-from anneal.schedule.passes.nodes import expanded, numbers, repeated, shaped
+from anneal.schedule.passes.vocabulary import expanded, numbers, repeated, shaped
 from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Ints, Known, Op, Src, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32

@@ -11,7 +11,7 @@ from collections import Counter
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product, unmoved
-from anneal.schedule.passes.nodes import along, kept, shaped, spread, summed
+from anneal.schedule.passes.vocabulary import along, kept, shaped, spread, summed
 from anneal.uop import SYMBOLIC, Op, Src, UOp
 from anneal.uop.sizes import symbolic_arg
 
