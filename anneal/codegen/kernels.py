@@ -21,7 +21,7 @@ from anneal.frozen import frozen
 from anneal.schedule import members_of, standalone
 
 from anneal.uop import (  # isort: skip
-    ALU, Op, Recent, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort, Nodes,
+    ALU, Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort, Nodes,
 )  # fmt: skip
 
 
@@ -49,11 +49,7 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
             _check_order(parts, target)
             return _merged(parts, target)
         s = run_passes(sink, target, opts)
-    launch = s.program.launch
-    params, names = _with_variables(s.program.params, s.text.variables)
-    return GeneratedKernel(
-        s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts or (), names
-    )
+    return _generated(s.source, s.program.params, s.program.launch, s.opts or (), s.text.variables, target)
 
 
 def _check_order(parts: Nodes, target: Target) -> None:
@@ -65,12 +61,14 @@ def _check_order(parts: Nodes, target: Target) -> None:
         raise CompilerError("one part of a kernel stores what another part reads", stage="render")
 
 
-def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tuple[Param, ...], tuple[str, ...]]:
-    """The bindings of a kernel, with one for the values of variables."""
-    if not names:
-        return tuple(params), ()
-    slot = 1 + max(p.slot for p in params)
-    return (*params, Param(slot, UOp(Op.PARAM, dtypes.int32, (), (slot, (len(names),))), False)), names
+def _generated(
+    source: str, params: Sequence[Param], launch: LaunchConfig, opts: Opts, names: tuple[str, ...], target: Target
+) -> GeneratedKernel:
+    """The kernel, with a binding for the values of variables."""
+    if names:
+        slot = 1 + max(p.slot for p in params)
+        params = (*params, Param(slot, UOp(Op.PARAM, dtypes.int32, (), (slot, (len(names),))), False))
+    return GeneratedKernel(source, tuple(params), launch, grid(launch.workgroups, target.max_workgroups), opts, names)
 
 
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Lowering:
@@ -78,12 +76,11 @@ def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Lower
     return run_passes(sink, target, opts, until="write-body")
 
 
-def bodies_of(sink: UOp, target: Target | None = None) -> list[Lowering]:
+def bodies_of(sink: UOp, target: Target) -> list[Lowering]:
     """The bodies that `generate` puts into the module of `sink`: one, or one for each of its parts, in their order.
 
     None comes from a cache, so that who listens hears all that happens.
     """
-    target = target or Target()
     with arena().untracked():
         parts = members_of(sink)
         return [_body(sink, target)] if len(parts) == 1 else _bodies_of(parts, target, _body)[0]
@@ -117,26 +114,20 @@ def _merged(parts: Nodes, target: Target) -> GeneratedKernel:
     bodies, places = _bodies_of(parts, target, _known_body)
     launch = LaunchConfig(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
     nodes = {slots[x.slot]: x.node for b, slots in zip(bodies, places, strict=True) for x in b.program.params}
-    size = grid(launch.workgroups, target.max_workgroups)
     texts = [b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)]
     source, whole = DIALECTS[target.dialect].module(texts, target), merged(texts)
     params = [
         Param(n, UOp(Op.PARAM, node.dtype, (), (n, node.arg[1])), whole.bindings[n][1])
         for n, node in sorted(nodes.items())
     ]
-    bound, names = _with_variables(params, whole.variables)
-    return GeneratedKernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts or ()]), names)
+    opts = tuple([o for b in bodies for o in b.opts or ()])
+    return _generated(source, params, launch, opts, whole.variables, target)
 
 
-# of parts: many kernels have the same, and one has it many times
-_bodies: Recent[tuple[UOp, Target], Lowering] = Recent(512)
-
-
+@lru_cache(512)
 def _known_body(part: UOp, target: Target) -> Lowering:
-    found = _bodies[part, target]
-    if found is None:
-        found = _bodies[part, target] = _body(part, target)
-    return found
+    """The same of a part: many kernels have the same, and one has it many times."""
+    return _body(part, target)
 
 
 def _alike(bodies: list[Lowering], kernels: Nodes, places: Sequence[Sequence[int]], target: Target) -> list[Lowering]:
@@ -156,7 +147,7 @@ def _alike(bodies: list[Lowering], kernels: Nodes, places: Sequence[Sequence[int
         atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in sub_word)
         if atomic != b.program.sub_word or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
             program = replace(b.program, wide={**b.program.wide, **wide}, sub_word=atomic)
-            b = replace(b, program=program, text=DIALECTS[target.dialect].write(program, target))
+            b = replace(b, program=program, text=b.dialect.write(program, target))
         out.append(b)
     return out
 

@@ -15,7 +15,7 @@ Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
 # ---------------------------------------------------------------------------------------------------------------------
 # Comparisons of indices that have one result for a whole workgroup, and sums without the terms that are zero for it.
 #
-#     extreme          the largest or smallest value of an index in a workgroup, an expression that all threads share
+#     extreme          the largest or smallest difference of two indices in a workgroup, which all threads share
 #     cut_iterations   sum over k of where(q < k, 0, p[q, k]) * v[k]: the loop ends with the last k the workgroup needs
 #
 # Conditions are compared as affine forms: over the pieces of a workgroup each term takes its extreme by itself.
@@ -34,12 +34,13 @@ def choices(condition: UOp, value: bool) -> Iterator[Choice]:
             stack += ((s, v) for s in u.src)
 
 
-def extreme(u: UOp, largest: bool, free: Nodes = ()) -> UOp | None:
-    """The largest or smallest value of `u` over every range but those of the workgroup and the `free` ones.
+def extreme(comparison: UOp, largest: bool, free: Nodes) -> UOp | None:
+    """The largest or smallest difference of two indices that are compared, over every range but those of the workgroup
+    and the `free` ones.
 
     None if it cannot be told: a term depends on data, or on ranges in a way that is not affine.
     """
-    terms, constant = form(u)
+    terms, constant = form(comparison.src[0] - comparison.src[1])
     outside: dict[UOp, int] = {}
     work = list(terms.items())
     while work:
@@ -123,7 +124,7 @@ def _needed(without: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
     count = extent(r)
     start, end = const(_I32, 0), const(_I32, count)
     for comparison, value in without:
-        found = extreme(comparison.src[0] - comparison.src[1], value, (r,))
+        found = extreme(comparison, value, (r,))
         if found is None:
             continue
         terms, constant = form(found)
@@ -198,13 +199,13 @@ def _without_stores(sink: UOp) -> UOp:
     return sink.replace(src=tuple(stores))
 
 
-def _always(wanted: Iterable[Choice], free: Iterable[UOp] = ()) -> UOp | None:
+def _always(wanted: Iterable[Choice], free: Nodes = ()) -> UOp | None:
     """The condition under which one of the choices is made by every element of a workgroup, or of the part of it that
     the `free` ranges leave; None if that cannot be told."""
     always: UOp | None = None
     for comparison, value in wanted:
         # `a < b` holds everywhere if a - b is always below 0, and fails everywhere if it never is.
-        found = extreme(comparison.src[0] - comparison.src[1], value, tuple(free))
+        found = extreme(comparison, value, free)
         if found is None:
             continue
         made = found < 0 if value else const(_I32, -1) < found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, substituted
+from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, only_if, substituted
 from anneal.frozen import frozen
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, size
@@ -278,9 +278,9 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     stores = []
     for first in range(0, total, threads):
         at = lid + first
-        predicate: UOp | None = None
+        inside = []
         if first + threads > total:
-            predicate = at < total
+            inside = [at < total]
             at = Op.MIN(at, const(_I32, total - 1))
         table = {}
         step = 1
@@ -293,8 +293,8 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
             step *= count
         position = layout.position([table[r] for r in ranges])
         position = normalise(position if loop is None else position + loop % 2 * size)
-        src = (memory, position, Substitution(table, mask_of(ranges))(value))
-        stores.append(UOp(Op.STORE, tile.dtype, src if predicate is None or predicate.is_const else (*src, predicate)))
+        put = store(memory, position, Substitution(table, mask_of(ranges))(value))
+        stores.append(only_if([c for c in inside if not c.is_const], put))
     return filled(stores, (lanes,) if width > 1 else (), ("workgroup", prefetched, loop is not None))
 
 

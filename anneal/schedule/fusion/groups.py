@@ -253,9 +253,9 @@ class _Waiting:
         for key in keys:
             known = self._by.get(key, {})
             for h in list(known):
-                if abs(g.level - h.level) > near or self._is_full(h):
+                if abs(g.level - h.level) > near or self._room(h, h) <= 0:
                     del known[h]  # for good: what comes later is farther away
-                elif self._cost_model.bindings(_bound(h, g)) <= self._cost_model.member_buffers:
+                elif self._room(h, g) >= 0:
                     found[h] = None
         return sorted(found, key=self._come.__getitem__)
 
@@ -269,18 +269,14 @@ class _Waiting:
             if len(known) > _OPEN:
                 del known[next(iter(known))]
 
-    def _is_full(self, h: FusionGroup) -> bool:
-        """True if not even one more result finds room."""
-        return self._cost_model.bindings(_bound(h, h)) >= self._cost_model.member_buffers
+    def _room(self, h: FusionGroup, g: FusionGroup) -> int:
+        """The bindings that one kernel of both has left."""
+        memory = [*{**h.inputs, **g.inputs}, *dict.fromkeys([*h.roots, *g.roots])]
+        return self._cost_model.member_buffers - self._cost_model.bindings(memory)
 
 
 def _ranges(g: FusionGroup) -> tuple[object, ...]:
     return g.roots[0].dtype, g.size if g.vector else g.roots[0].shape, g.reduces
-
-
-def _bound(h: FusionGroup, g: FusionGroup) -> list[UOp]:
-    """The memory that one kernel of two groups binds."""
-    return [*{**h.inputs, **g.inputs}, *dict.fromkeys([*h.roots, *g.roots])]
 
 
 def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:

@@ -18,14 +18,14 @@ def run(s: Schedule) -> Schedule:
     order = []
 
     def change() -> UOp:
-        order.extend(toposort((early_rewrites(s.sink, s.cost_model.masks, s.cost_model.serial),)))
+        order.extend(toposort((early_rewrites(s.sink, s.cost_model),)))
         return sort_by_radix(order, s.cost_model)
 
     sink = carried(s.places, s.sink, change)
     return replace(s, sink=order.pop(), order=order).over(sink)
 
 
-def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
+def early_rewrites(sink: UOp, costs: CostModel) -> UOp:
     """Rewrite the tensor graph in one bottom-up walk, with the rules of `early.upat`, and these, which need more than a
     pattern:
 
@@ -59,8 +59,8 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
             out = _distinct_outputs(u, src)
         elif op is Op.CALL and u.arg[0].results:
             out = rebuild(applied(u.arg[0], src)[u.arg[1]], visit, {s: s for s in src})
-        elif op is Op.CALL and (serial or masks):
-            out = _called(u, src, serial, masks) or unfolded(u, src)
+        elif op is Op.CALL:
+            out = _called(u, src, costs) or unfolded(u, src)
         elif op is Op.UPDATE:
             if u not in in_place:
                 copies += 1
@@ -71,7 +71,7 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
         elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
             out = everywhere(const(u.dtype, 0), u.shape)
         elif op is Op.SCATTER_ADD and 0 not in src[1].shape:
-            out = helpers.scattered(unfolded(u, src), serial)
+            out = helpers.scattered(unfolded(u, src), costs.serial)
         else:
             out = unfolded(u, src)
         return rewritten(out, EARLY)
@@ -79,17 +79,17 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
     return rebuild(sink, visit, order=order)
 
 
-def _called(u: UOp, src: Src, serial: bool, masks: bool) -> UOp | None:
+def _called(u: UOp, src: Src, costs: CostModel) -> UOp | None:
     """The one op that a call of a rule's name is on such a device."""
     name, arguments = u.arg[0].name, u.arg[0].arguments
-    if serial and name == "running" and helpers.is_sized(u):
+    if costs.serial and name == "running" and helpers.is_sized(u):
         return UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), arguments)
-    if serial and name == "sorted" and helpers.is_sized(src[1]):
+    if costs.serial and name == "sorted" and helpers.is_sized(src[1]):
         keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
         return UOp(Op.ARGSORT, u.dtype, (keys,), arguments).then(Op.RESHAPE, u.shape)
-    if serial and name == "largest" and helpers.is_sized(u) and 0 not in src[1].shape:
+    if costs.serial and name == "largest" and helpers.is_sized(u) and 0 not in src[1].shape:
         return UOp(Op.SCATTER_ADD, u.dtype, tuple(map(helpers.materialised, src[1:])), (u.shape[0], Op.MAX))
-    return src[2].where(const(u.dtype, 0), src[0]) if masks and name == "exp" else None
+    return src[2].where(const(u.dtype, 0), src[0]) if costs.masks and name == "exp" else None
 
 
 _FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where they take from no elements

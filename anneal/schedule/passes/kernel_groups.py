@@ -114,45 +114,35 @@ _OPERATIONS_OF_BYTE = 12  # that a GPU does while it moves a byte
 _SHARE = 100  # of the program's time
 
 
-def compute_again(s: Schedule) -> Schedule:
-    """Have kernels compute values a second time instead of keeping them, where memory is scarce."""
-    return replace(s, groups=with_values_again(s)) if s.cost_model.concurrent else s
-
-
 def is_scarce(materialised: Collection[UOp]) -> bool:
     """True if a program with these nodes in memory may need so much that it should rather compute some of it again."""
     return sum(n for u in materialised if _is_forward(u) and (n := memory_bytes(u)) >= _LARGE) >= SCARCE
 
 
-def with_values_again(s: Schedule) -> list[FusionGroup]:
-    """The groups, producers first, with those that compute values again before the first of their late readers.
+def compute_again(s: Schedule) -> Schedule:
+    """Have kernels compute values a second time, before the first of their late readers, where memory is scarce.
 
     Late readers are kernels of the backward pass and of the update. A value is computed again if it is an elementwise
     function of what those keep anyway.
     """
+    if not s.cost_model.concurrent or not is_scarce(s.materialised):
+        return s
     groups = s.groups
-    if not is_scarce(s.materialised):
-        return groups
-    readers: dict[UOp, list[FusionGroup]] = {}
+    late: dict[UOp, list[FusionGroup]] = {}
     for g in groups:
-        for i in g.inputs:
-            readers.setdefault(i, []).append(g)
-    kept = {}  # values of the forward pass, with their late readers
-    for g in groups:
-        for u in g.roots if _is_forward(g.roots[-1]) else ():
-            late = [r for r in readers.get(u, ()) if not _is_forward(r.roots[-1])]
-            if late and u not in s.sink.src:
-                kept[u] = late
+        for i in () if _is_forward(g.roots[-1]) else g.inputs:
+            late.setdefault(i, []).append(g)
+    forward = [u for g in groups if _is_forward(g.roots[-1]) for u in g.roots]
+    kept = {u: late[u] for u in forward if u in late and u not in s.sink.src}
     if sum(map(memory_bytes, kept)) < SCARCE:
-        return groups
-    chosen = _chosen(groups, kept, s.materialised, s.cost_model)
+        return s
     before: dict[FusionGroup, list[FusionGroup]] = {}
-    for u, g in chosen.items():
+    for u, g in _chosen(groups, kept, s.materialised, s.cost_model).items():
         for r in kept[u]:
             r.second |= {u}
         first = next(r for r in groups if u in r.second)
         before.setdefault(first, []).append(g)
-    return [g for r in groups for g in (*before.get(r, ()), r)]
+    return replace(s, groups=[g for r in groups for g in (*before.get(r, ()), r)])
 
 
 def _chosen(

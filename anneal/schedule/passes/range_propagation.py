@@ -122,14 +122,11 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
             yield placed(made, pad, index), lower.value(pad.src[0], index)
         if n not in in_pieces:
             index = index_of(made)
-            if root.op is Op.ARGSORT:
-                keys = lower.flat(root.src[0])
-                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if keys.arg[1][0] > 1 else size_node(0)
-            elif root.op is Op.SCAN:
-                at = linear_index(index, root.shape)
-                yield index, UOp(Op.SCAN, root.dtype, (lower.flat(root.src[0]), at), root.arg)
-            elif root.op is Op.SCATTER_ADD:
-                yield index, UOp(Op.SCATTER_ADD, root.dtype, (*map(lower.flat, root.src), *index), root.arg)
+            if root.op is Op.ARGSORT and int(root.size) == 1:
+                yield index, size_node(0)
+            elif root.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD):
+                at = index if root.op is Op.SCATTER_ADD else (linear_index(index, root.shape),)
+                yield index, UOp(root.op, root.dtype, (*map(lower.flat, root.src), *at), root.arg)
             else:
                 yield index, lower.value(made, index if made.shape else ())
 

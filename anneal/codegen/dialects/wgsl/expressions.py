@@ -88,13 +88,6 @@ PACKED: dict[DType, Packed] = {
 }
 
 
-def element_type(words: int, atomic: bool) -> str:
-    """The WGSL type of an element of an array of so many words each."""
-    if atomic:
-        return "atomic<u32>"
-    return "u32" if words == 1 else f"vec{words}<u32>"
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +225,7 @@ def component(index: str, wide: int) -> tuple[str, str]:
 def text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
     """The text of `op` on values of `dtype`; for vectors our own functions have a name of their own."""
     text = template_of(op, dtype)
-    return text if lanes == 1 or text is None else on_lanes(text, lanes)
+    return text and on_lanes(text, lanes)
 
 
 def template_of(op: Op, dtype: DType) -> str | None:
@@ -287,11 +280,6 @@ _F16_BITS = Packed("f16", 16)
 
 def packing(dtype: DType) -> Packed:
     return PACKED.get(dtype, _F16_BITS)
-
-
-def bits_of(dtype: DType, x: str, lanes: int) -> str:
-    """The bits of a value of a dtype narrower than a word, in a u32."""
-    return packing(dtype).pack(x, lanes)
 
 
 def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from anneal.codegen.dialects.wgsl.expressions import (
     COMPONENTS,
     PACKED,
-    bits_of,
     by_constant,
     cast,
     component,
-    element_type,
     literal,
     packing,
     stored_type,
@@ -340,7 +338,7 @@ class WgslWriter(Writer):
         if op is Op.CAST:
             return cast(a.dtype, u.dtype, args[0], lanes)
         if op is Op.BITCAST and u.dtype.bits < 32:
-            bits = bits_of(a.dtype, bare(args[0]), lanes)
+            bits = packing(a.dtype).pack(bare(args[0]), lanes)  # in a u32
             return packing(u.dtype).unpack(bits, lanes)
         if op is Op.BITCAST:
             return f"bitcast<{type_of(u.dtype, lanes)}>({bare(args[0])})"
@@ -360,4 +358,4 @@ class WgslWriter(Writer):
         wide = self.program.wide.get(memory, 1)
         if packed is None:
             return stored_type(memory.dtype, wide)
-        return element_type(packed.words(wide), memory in self.program.sub_word)
+        return "atomic<u32>" if memory in self.program.sub_word else stored_type(dtypes.uint32, packed.words(wide))
