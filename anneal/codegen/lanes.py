@@ -10,7 +10,7 @@ neighbours, stays as it is, and is made lane by lane.
 
 from __future__ import annotations
 
-from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, predicate_of, unform
+from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, unform
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, ranged, toposort
@@ -166,7 +166,7 @@ def _quads(accesses: Nodes, indices: _Indices, mask: int) -> list[UOp]:
 
 def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
     """Does an access run through whole aligned vectors along `v`?"""
-    if any(p.varies_over(v) for p in predicate_of(u)):
+    if any(p.varies_over(v) for p in u.src[2 if u.op is Op.LOAD else 3 :]):
         return False
     terms, constant = indices.form(u.src[1])
     return terms.get(v) == 1 and not constant % extent(v) and indices.is_aligned(u.src[1], v)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from anneal.codegen.opts import Axis
-from anneal.codegen.ranges import form, mask_of, predicate_of
+from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import per_word
 from anneal.frozen import frozen
 from anneal.schedule import fusible_reduces
@@ -26,7 +26,7 @@ def loops_of(axes: Sequence[Axis]) -> Numbered:
 def row_of(axes: Sequence[Axis], reduces: Nodes) -> tuple[int, Axis, set[UOp]] | None:
     """The innermost loop into which all reduces can be fused, with its number, and their ranges."""
     for number, axis in reversed(loops_of(axes)):
-        joined = fusible_reduces(reduces, axis.range) if axis.count > 1 else set()
+        joined = fusible_reduces(reduces, axis.range) if reduces and axis.count > 1 else set()
         if joined and all(joined.issuperset(u.src[1:]) for u in reduces):
             return number, axis, joined
     return None
@@ -72,7 +72,7 @@ class Facts:
 
 def _whole(u: UOp, ranges: Src, bits: int, wide: int) -> bool:
     """True if an access along `ranges` takes whole aligned vectors, or does not depend on them."""
-    index, predicate = u.src[1], predicate_of(u)
+    index, predicate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
     if not (index.ranges & bits or predicate and predicate[0].ranges & bits):
         return True
     if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype):

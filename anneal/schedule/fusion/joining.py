@@ -50,15 +50,21 @@ class Joining(Groups):
         return left
 
     def join_producers(self, g: FusionGroup) -> None:
-        while g not in self.gone and any(
-            self.joined(p, g) for i in list(g.inputs) if (p := self.owner.get(i)) is not None and p is not g
-        ):
-            pass  # it has other inputs now
+        again = g not in self.gone
+        while again:
+            again = False
+            for i in list(g.inputs):
+                p = self.owner.get(i)
+                if p is None or p is g:
+                    continue
+                if p.opaque or g.opaque:
+                    self.refused(p, g, alone)
+                elif self.joined(p, g):
+                    again = True  # it has other inputs now
+                    break
 
     def joined(self, p: FusionGroup, g: FusionGroup) -> bool:
         """Let g take in p, the producer of some of its inputs, if that is right."""
-        if p.opaque or g.opaque:
-            return self.refused(p, g, alone)
         row = _common_row(p, g)
         if row is None:
             return self.refused(p, g, apart)

@@ -225,7 +225,7 @@ def component(index: str, wide: int) -> tuple[str, str]:
 def text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
     """The text of `op` on values of `dtype`; for vectors our own functions have a name of their own."""
     text = template_of(op, dtype)
-    return text and on_lanes(text, lanes)
+    return text if lanes == 1 or text is None else on_lanes(text, lanes)
 
 
 def template_of(op: Op, dtype: DType) -> str | None:
