@@ -76,11 +76,12 @@ def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Lower
     return run_passes(sink, target, opts, until="write-body")
 
 
-def bodies_of(sink: UOp, target: Target) -> list[Lowering]:
+def bodies_of(sink: UOp, target: Target | None = None) -> list[Lowering]:
     """The bodies that `generate` puts into the module of `sink`: one, or one for each of its parts, in their order.
 
     None comes from a cache, so that who listens hears all that happens.
     """
+    target = target or Target()
     with arena().untracked():
         parts = members_of(sink)
         return [_body(sink, target)] if len(parts) == 1 else _bodies_of(parts, target, _body)[0]

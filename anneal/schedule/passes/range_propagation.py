@@ -122,7 +122,7 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
             yield placed(made, pad, index), lower.value(pad.src[0], index)
         if n not in in_pieces:
             index = index_of(made)
-            if root.op is Op.ARGSORT and int(root.size) == 1:
+            if root.op is Op.ARGSORT and int(root.src[0].size) == 1:
                 yield index, size_node(0)
             elif root.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD):
                 at = index if root.op is Op.SCATTER_ADD else (linear_index(index, root.shape),)
