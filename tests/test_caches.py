@@ -37,7 +37,6 @@ CPU = f"{DEVICES}.open['cpu']"
 BOUNDS = {
     f"{CPU}._programs": HALVES,
     f"{CPU}.kernels._programs": HALVES,
-    "anneal.codegen.kernels._bodies": HALVES,
     "anneal.nn._whole_calls._kinds": HALVES,
     "anneal.ops.bases._recipes": HALVES,
     "anneal.rewrite.sums._SUMS": HALVES,

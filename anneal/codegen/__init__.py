@@ -24,7 +24,6 @@ from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.heuristics import choose
 from anneal.codegen.kernels import (
     GeneratedKernel,
-    KernelInfo,
     bodies_of,
     decode_kernel,
     decode_opts,

@@ -7,23 +7,22 @@ import math
 from collections.abc import Sequence
 
 from anneal.codegen.chained import chained
-from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.matrices import multiply
-from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
+from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity, refused
 from anneal.codegen.ranges import (
     ceil_div,
-    conjunction,
     conjuncts,
     extent,
     held,
     mask_of,
+    only_if,
     reads_stored,
     substituted,
     with_sources,
 )
 from anneal.codegen.stage import stage
-from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
+from anneal.schedule import fusible_reduces
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, most, product
 
@@ -39,10 +38,6 @@ _PIECES = {
     "VECTORIZE": "vector",
     "TILE": "reduce",
 }
-
-
-def _refused(why: str, node: UOp | None = None) -> CompilerError:
-    return CompilerError(why, stage="apply_opts", node=node)
 
 
 class _Split:
@@ -175,16 +170,16 @@ class _Splitting:
             return
         split = self.splits[opt.axis]
         if split.axis.range in self.merged:
-            raise _refused(f"{opt} names a range that another took in")
+            raise refused(f"{opt} names a range that another took in")
         if opt.kind == "FUSE_REDUCE":
             self.fuse_reduces(opt, split)
         elif opt.kind == "MERGE":
             self.merged |= _merge(split, opt, self.sink)
         elif opt.kind == "PREFETCH":
             if split not in self.tiled:
-                raise _refused(f"{opt} comes without a TILE of the same axis before it")
+                raise refused(f"{opt} comes without a TILE of the same axis before it")
             if opt.amount > 2:
-                raise _refused(f"{opt}: a tile has one buffer, or two for double buffering")
+                raise refused(f"{opt}: a tile has one buffer, or two for double buffering")
             self.tiled[split] = opt.amount
         else:
             self.piece(opt, split)
@@ -192,7 +187,7 @@ class _Splitting:
     def fuse_reduces(self, opt: Opt, split: _Split) -> None:
         joined = fusible_reduces([u for u in toposort((self.sink,)) if u.op is Op.REDUCE], split.axis.range)
         if not joined or split.pieces or self.merged & joined:
-            raise _refused(f"{opt}: no reduce can run over this range")
+            raise refused(f"{opt}: no reduce can run over this range")
         # one loop for the reduces and for what is made of them
         self.sink = substituted(self.sink, dict.fromkeys(joined, split.axis.range))
         split.is_fused = True
@@ -200,7 +195,7 @@ class _Splitting:
 
     def piece(self, opt: Opt, split: _Split) -> None:
         if opt.kind == "VECTORIZE" and split.pieces:
-            raise _refused(f"{opt} comes after another split of its axis")
+            raise refused(f"{opt} comes after another split of its axis")
         if opt.kind == "GROUP":
             self.group = opt.amount
         if opt.kind == "TILE":
@@ -212,7 +207,7 @@ class _Splitting:
     def kernel(self, clamp: bool) -> UOp:
         """The kernel over the pieces; `clamp` holds indices of loops within their extents."""
         if self.tiled and self.flat:
-            raise _refused("TILE and FLAT do not go together")
+            raise refused("TILE and FLAT do not go together")
         for split in self.tiled:
             split.write_in_text()
         loops = [s for s in self.splits if s.runs_in_parallel]
@@ -250,7 +245,7 @@ class _Splitting:
             visit.predicates.append(inside)
             if clamp:
                 flat = held(flat, total)
-        heads: Known = {}
+        heads = {}
         stride: Size = 1
         for i, s in enumerate(reversed(loops)):
             digit = flat // stride if stride != 1 else flat
@@ -268,31 +263,31 @@ def _one_vector(sink: UOp) -> None:
     for u in order:
         both = u.ranges & mask
         if both & both - 1 and u.op is not Op.SINK and u.op is not Op.STORE:
-            raise _refused("a value would be a vector along two axes", u)
+            raise refused("a value would be a vector along two axes", u)
         if both and u.op is Op.RANGE and u.arg[1] != "vector":
-            raise _refused("the iterations of a loop would be a vector", u)
+            raise refused("the iterations of a loop would be a vector", u)
 
 
 def _check(opt: Opt, splits: list[_Split], group: int, unaligned: bool) -> None:
     if opt.kind not in KINDS:
-        raise _refused(f"unknown opt {opt.kind!r}; known: {', '.join(KINDS)}")
+        raise refused(f"unknown opt {opt.kind!r}; known: {', '.join(KINDS)}")
     if opt.amount < 1:
-        raise _refused(f"{opt} has an amount below 1")
+        raise refused(f"{opt} has an amount below 1")
     if opt.kind == "FLAT":
         return
     if not 0 <= opt.axis < len(splits):
-        raise _refused(f"{opt} names axis {opt.axis} of a kernel with {len(splits)}")
+        raise refused(f"{opt} names axis {opt.axis} of a kernel with {len(splits)}")
     axis = splits[opt.axis].axis
     if splits[opt.axis].runs_in_parallel != (opt.kind in _ON_LOOP) and opt.kind not in _ON_BOTH:
-        raise _refused(f"{opt} does not fit a {axis.range.arg[1]} range")
+        raise refused(f"{opt} does not fit a {axis.range.arg[1]} range")
     if axis.extent is None:
-        raise _refused(f"{opt} splits a range whose extent depends on data")
+        raise refused(f"{opt} splits a range whose extent depends on data")
     if opt.kind == "GROUP" and group not in (0, opt.amount):
-        raise _refused(f"{opt}: every GROUP of a kernel has the same amount, here {group}")
+        raise refused(f"{opt}: every GROUP of a kernel has the same amount, here {group}")
     if opt.kind == "VECTORIZE" and opt.amount not in ((2, 4, 8, 16) if unaligned else (2, 4)):
-        raise _refused(f"{opt}: a vector has 2{', 4, 8 or 16' if unaligned else ' or 4'} lanes")
+        raise refused(f"{opt}: a vector has 2{', 4, 8 or 16' if unaligned else ' or 4'} lanes")
     if opt.kind == "GROUP" and opt.amount & (opt.amount - 1):
-        raise _refused(f"{opt}: the amount of a GROUP is a power of two")
+        raise refused(f"{opt}: the amount of a GROUP is a power of two")
 
 
 def _merge(split: _Split, opt: Opt, sink: UOp) -> set[UOp]:
@@ -304,10 +299,10 @@ def _merge(split: _Split, opt: Opt, sink: UOp) -> set[UOp]:
             at = u.src.index(first, 1)
             these = list(u.src[at : at + 1 + opt.amount])
             if len(these) <= opt.amount or taken not in ([], these):
-                raise _refused(f"{opt}: the ranges do not stand side by side in every reduce")
+                raise refused(f"{opt}: the ranges do not stand side by side in every reduce")
             taken = these
-    if split.pieces or any(r.src[0].op is not Op.CONST for r in taken):
-        raise _refused(f"{opt} comes after a split, or a range's extent depends on data")
+    if split.pieces or any(not r.src[0].is_const for r in taken):
+        raise refused(f"{opt} comes after a split, or a range's extent depends on data")
     split.merged = taken
     split.extent = split.left = math.prod(extent(r) for r in taken)
     return set(taken[1:])
@@ -349,18 +344,17 @@ class _Rewrite:
             return self.reduce(u, src)
         if u.op is Op.LOAD and self.unaligned:
             # Beyond the end nothing is read: the index is not held, so that neighbours stay neighbours.
-            beyond = [c for r, c in self.asked.items() if u.varies_over(r)]
-            return with_sources(u, (*src[:2], *conjunction([*beyond, *src[2:]])))
+            return only_if([c for r, c in self.asked.items() if u.varies_over(r)], with_sources(u, src))
         if u.op is Op.STORE:
             fused = [c for r, c in self.asked.items() if r in self.serial and u.varies_over(r)]
-            return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
+            return only_if([*self.predicates, *fused], with_sources(u, src))
         return with_sources(u, src)
 
     def reduce(self, u: UOp, src: Src) -> UOp:
         """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that
         share it."""
         value = src[0]
-        pieces: list[UOp] = []
+        pieces = []
         for old, new in zip(u.src[1:], src[1:], strict=True):
             pieces += self.serial.get(old, [new])
             if old in self.asked:
@@ -369,7 +363,7 @@ class _Rewrite:
         vectors = [p for p in pieces if p.arg[1] == "vector"]
         loops = sorted([p for p in pieces if p.arg[1] not in ("group", "vector")], key=self.inner.__contains__)
         if len(groups) > 1:
-            raise _refused("two GROUP opts on one reduce", u)
+            raise refused("two GROUP opts on one reduce", u)
         if loops:
             value = u.replace(src=(value, *loops))
         for v in vectors:

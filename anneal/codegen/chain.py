@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
-from anneal.codegen.opts import Opt, Opts, identity
-from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mask_of, unform
-from anneal.codegen.skip import choices
+from anneal.codegen.opts import Opt, Opts, identity, refused
+from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mask_of, only_if, unform
+from anneal.codegen.skip import Choice, choices, zeros
 from anneal.codegen.stage import Remade
-from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
 LANES = 4
 SIDE = 16  # rows and columns of a subgroup matrix
 GAP = 8  # elements of float16 between two rows in workgroup memory
-
-
-def refused(why: str, node: UOp | None = None) -> CompilerError:
-    return CompilerError(f"CHAIN: {why}", stage="apply_opts", node=node)
 
 
 @frozen
@@ -79,7 +73,7 @@ def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
         made[u] = mine
     scores = [u for u in reduces if not below[u] and any(u in below[v] for v in reduces)]
     reductions = [u for u in reduces if u not in scores]
-    if not scores or len({u.src[1] for u in reductions}) != 1:
+    if not scores or len({u.src[1] for u in reductions}) != 1 or any(below[u] & {*reductions} for u in reductions):
         return None
     c = reductions[0].src[1]
     loops = [u for u in order if u.op is Op.RANGE and u.arg[1] == "loop"]
@@ -106,22 +100,18 @@ def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: list
         return None
     d = wide[0] if wide else None
     chain = Chain(reductions, scores, r, c, d)
-    if any(x.src[0].op is not Op.CONST for x in (*wide, *chain.depths)):
+    if any(not x.src[0].is_const for x in (*wide, *chain.depths)):
         return None
     bits = mask_of([r, *wide])
     if any(s.ranges & bits != bits or s.src[1].ranges & bits != bits for s in stores):
         return None
+    if d is None:
+        return chain
     for u in reductions:
-        if d is None:
-            if any(v in reductions for v in toposort((u.src[0],))):
-                return None
-            continue
         if u.arg is not Op.ADD or u.src[0].op is not Op.MUL:
             return None
         f, x = chain.product(u)
-        if x is None or not x.varies_over(d) or x.varies_over(r) or not x.varies_over(c):
-            return None
-        if f.varies_over(d) or any(v in reductions for v in toposort((u.src[0],))):
+        if x is None or x.ranges & mask_of((r, c, d)) != mask_of((c, d)) or f.varies_over(d):
             return None
     return chain
 
@@ -176,24 +166,23 @@ def bytes_of(chain: Chain, split: Split) -> int:
 
 
 def split_of(opts: Sequence[Opt], chain: Chain, axes: Nodes) -> Split:
+    """The split that `opts` say. Raises CompilerError if they say none, or one that the kernel cannot have."""
     amounts = {(o.kind, o.axis): o.amount for o in opts}
-    r, c, *deep = (axes.index(x) for x in (chain.r, chain.c, *chain.depths))
+    r, c, e, *_ = (axes.index(x) for x in (chain.r, chain.c, *chain.depths))
+    rows, columns, depth = (amounts.get(("CHAIN", x), 0) for x in (r, c, e))
     by_matrices = ("MATRIX", r) in amounts
-    wanted = [*[("CHAIN", x) for x in (r, c, deep[0])], ("LOCAL", r), ("MATRIX", r) if by_matrices else ("LOCAL", c)]
-    steps = {amounts.get(("CHAIN", e)) for e in deep}
-    if set(amounts) != {*wanted, *[("CHAIN", e) for e in deep]} or len(amounts) != len(opts) or len(steps) > 1:
-        raise refused("it takes the axes of rows, columns and depth, with a LOCAL of rows and columns")
-    rows, columns, depth, down, across = [amounts[w] for w in wanted]
-    s = Split(rows, columns, depth, down, across)
+    across = 1 if by_matrices else amounts.get(("LOCAL", c), 0)
+    s = Split(rows, columns, depth, amounts.get(("LOCAL", r), 0), across, by_matrices)
+    if len(amounts) != len(opts) or {*s.opts(chain, axes)} != {*opts}:
+        raise refused("CHAIN: it takes the axes of rows, columns and depth, with a LOCAL of rows and columns")
     if by_matrices:
-        s = replace(s, across=1, by_matrices=True)
-        if s.rows % (s.down * SIDE) or s.columns % SIDE or amounts["MATRIX", r] != SIDE:
-            raise refused(f"{s} does not divide into matrices")
+        if s.rows % (s.down * SIDE) or s.columns % SIDE:
+            raise refused(f"CHAIN: {s} does not divide into matrices")
         return s
     if min(amounts.values()) < 1 or s.rows % (s.across * LANES) or s.rows % s.down or s.columns % s.down:
-        raise refused(f"{s} does not divide into threads")
+        raise refused(f"CHAIN: {s} does not divide into threads")
     if s.depth % LANES or s.columns % s.depth:
-        raise refused(f"{s.columns} columns are no multiple of a depth of {s.depth}, or that not of {LANES}")
+        raise refused(f"CHAIN: {s.columns} columns are no multiple of a depth of {s.depth}, or that not of {LANES}")
     return s
 
 
@@ -292,7 +281,7 @@ class ChainedKernel(Remade):
 
     def block(self, value: UOp, ranges: Nodes, own: Nodes, first: Nodes, sizes: Sequence[int]) -> tuple[UOp, bool]:
         """An operand at the places `own` of a block from `first` on, and whether it has zeros past ranges' ends."""
-        table: Known = {}
+        table = {}
         conditions: list[UOp] = []
         for x, at, begin, n in zip(ranges, own, first, sizes, strict=True):
             table[x], inside = self.inside(begin + at, size(x.src[0]), n)
@@ -328,54 +317,38 @@ class ChainedKernel(Remade):
         """Some of the kernel's stores at a row and a place of its width, with `values` for the reductions."""
         rows, inside = self.inside(row, self.high, self.split.rows)
         table = {self.chain.r: rows}
-        asked = [*conditions, *inside]
         if self.chain.d is not None and wide is not None:
             table[self.chain.d] = wide
         out = []
         for u in stores:
-            made = self.at(u, {**table, **values})
-            out.append(made.replace(src=(*made.src[:3], *conjunction([*asked, *made.src[3:]]))))
+            out.append(only_if([*conditions, *inside], self.at(u, {**table, **values})))
         return out
 
 
 def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
     """The columns, before and after a row's own number, for which `value` is not what `op` leaves out."""
-    if op is Op.MAX and (sized := _sized(value)) is not None:
-        return _reach(sized, chain, Op.ADD)._replace(least=const(_F32, 0))
-    reach: list[UOp | None] = [None, None]
     least: UOp | None = None
-    stack = [value]
-    while stack:
-        u = stack.pop()
-        if u.op is Op.WHERE and op in (Op.ADD, Op.MAX) and u.dtype.is_float:
-            for at, when in ((1, True), (2, False)):
-                number = u.src[at]
-                if number.op is not Op.CONST or (number.arg if op is Op.ADD else number.arg > _LOW or u is not value):
-                    continue
-                for terms, constant in _ruled_out(u.src[0], when):
-                    # r - c + more < 0 is out: columns up to r + more are in
-                    sign = terms.pop(chain.r, 0)
-                    if sign * terms.pop(chain.c, 0) == -1 and all(map(is_symbolic, terms)):
-                        known, more = reach[sign > 0], unform(terms, constant)
-                        reach[sign > 0] = more if known is None else Op.MIN(known, more)
-                if op is Op.MAX:
-                    least = number
-                stack.append(u.src[3 - at])
-        elif op is not Op.ADD:
-            continue
-        elif u.op is Op.MUL:
-            stack += u.src
-        elif u.op in (Op.CAST, Op.NEG, Op.BITCAST) or (u.op is Op.AND and u.src[1].op is Op.CONST):
-            stack.append(u.src[0])
+    ruled_out: Iterable[Choice] = ()
+    if op is Op.ADD:
+        ruled_out = zeros(value)
+    elif op is Op.MAX and (sized := _sized(value)) is not None:
+        ruled_out, least = zeros(sized), const(_F32, 0)
+    elif op is Op.MAX and value.op is Op.WHERE:
+        for number, when in zip(value.src[1:], (True, False), strict=True):
+            if number.is_const and number.arg <= _LOW:
+                ruled_out, least = choices(value.src[0], when), number
+    reach: list[UOp | None] = [None, None]
+    for u, v in ruled_out:
+        # what is negative where it is out: of r - c + more < 0 columns up to r + more are in
+        terms, constant = form(u.src[0] - u.src[1] if v else u.src[1] - u.src[0] - 1)
+        sign = terms.pop(chain.r, 0)
+        if sign * terms.pop(chain.c, 0) == -1 and all(map(is_symbolic, terms)):
+            known, more = reach[sign > 0], unform(terms, constant)
+            reach[sign > 0] = more if known is None else Op.MIN(known, more)
     return _Reach(reach[0], reach[1], least)
 
 
 def _sized(value: UOp) -> UOp | None:
     """The size that `value` is as far as it is finite, so that no element is below 0; None for another value."""
     is_size = value.op is Op.WHERE and value.src[0].op is Op.LT and value.src[0].src[0] is value.src[1]
-    return value.src[1] if is_size and value.src[2].op is Op.CONST and value.src[2].arg == 0 else None
-
-
-def _ruled_out(condition: UOp, when: bool) -> list[tuple[dict[UOp, int], int]]:
-    """Affine forms any one of which makes `condition` be `when` where it is negative."""
-    return [form(u.src[0] - u.src[1] if v else u.src[1] - u.src[0] - 1) for u, v in choices(condition, when)]
+    return value.src[1] if is_size and value.src[2].is_const and value.src[2].arg == 0 else None

@@ -6,10 +6,10 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Split, chain_of, refused, scaled, split_of
-from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of
-from anneal.codegen.stage import Layout, rows_apart, tile_over
+from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Split, chain_of, scaled, split_of
+from anneal.codegen.opts import Opt, axes_of, refused
+from anneal.codegen.ranges import SUBGROUP, extent
+from anneal.codegen.stage import Layout, Steps, filled, load, multiplied, rows_apart, steps_between, store, tile_over
 from anneal.rewrite import over, rebuild
 from anneal.uop import Nodes, Op, Src, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import content
@@ -19,7 +19,7 @@ def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
     """The kernel with `opts`, which ask for CHAIN. Raises CompilerError if they do not fit it."""
     chain = chain_of(sink.src, toposort((sink,)))
     if chain is None:
-        raise refused("the kernel is no chain of products")
+        raise refused("CHAIN: the kernel is no chain of products")
     split = split_of(opts, chain, [a.range for a in axes_of(sink)])
     return (Matrices if split.by_matrices else Threads)(sink, chain, split).kernel()
 
@@ -59,39 +59,23 @@ class Matrices(ChainedKernel):
     def left(self, value: UOp, deep: UOp, depth: int) -> Callable[[UOp, UOp], UOp]:
         """The matrices of a factor over rows, by the place of their first element in its block: straight from memory
         where it lies there as matrices may, else from workgroup memory."""
-        value = value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
-        r = self.chain.r
+        value = _narrow(value)
+        r, ranges = self.chain.r, (self.row_, self.inner)
         whole = content(self.high) % self.split.rows == 0 and extent(deep) % depth == 0
         steps = self.steps(value, r, deep) if whole else None
         if steps is not None:
-
-            def direct(i: UOp, k: UOp) -> UOp:
-                index = self.at(value.src[1], {r: self.row + i, deep: k})
-                return UOp(Op.LOAD, _F16, (value.src[0], self.matrix(index, (self.row_, self.inner), steps, _F16)))
-
-            return direct
+            memory, index = value.src[:2]
+            return lambda i, k: self.matrix(memory, self.at(index, {r: self.row + i, deep: k}), ranges, steps)
         tile, layout = self.waiting(value, (r, deep), (self.row, const(_I32, 0)), (self.split.rows, depth), 0)
-
-        def staged(i: UOp, k: UOp) -> UOp:
-            steps = (layout.strides[0], layout.strides[1])
-            index = self.matrix(layout.position((i, k)), (self.row_, self.inner), steps, _F16)
-            return UOp(Op.LOAD, _F16, (tile, index))
-
-        return staged
+        return lambda i, k: self.matrix(tile, layout.position((i, k)), ranges, layout.strides)
 
     def right(self, value: UOp, wide: UOp, width: int, deep: bool) -> Callable[[UOp, UOp], UOp]:
         """The matrices of a factor over columns, by the places along the columns and along `wide`: `deep` if sums go
         over the columns."""
-        value = value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
         first = ((self.first + self.column) * self.split.columns, const(_I32, 0))
-        tile, layout = self.waiting(value, (self.chain.c, wide), first, (self.split.columns, width), 1)
-        over, under = layout.strides
-        ranges, steps = ((self.inner, self.column_), (over, under) if deep else (under, over))
-
-        def staged(c: UOp, w: UOp) -> UOp:
-            return UOp(Op.LOAD, _F16, (tile, self.matrix(layout.position((c, w)), ranges, steps, _F16)))
-
-        return staged
+        tile, layout = self.waiting(_narrow(value), (self.chain.c, wide), first, (self.split.columns, width), 1)
+        ranges, steps = (self.inner, self.column_), layout.strides if deep else layout.strides[::-1]
+        return lambda c, w: self.matrix(tile, layout.position((c, w)), ranges, steps)
 
     def waiting(
         self, value: UOp, ranges: tuple[UOp, UOp], first: tuple[UOp, UOp], blocks: tuple[int, int], buffers: int
@@ -128,21 +112,16 @@ class Matrices(ChainedKernel):
             at = self.down * mine + n
             i, j = at // across * SIDE, at % across * SIDE
             index = self.at(value.src[1], {ranges[0]: first[0] + i, ranges[1]: first[1] + j})
-            found = UOp(Op.LOAD, _F16, (value.src[0], self.matrix(index, held, (apart, 1), _F16)))
-            put.append(UOp(Op.STORE, _F16, (memory, self.matrix(i * stride + j, held, (stride, 1), _F16), found)))
-        sink = UOp(Op.SINK, _F16, tuple(put))
-        return UOp(Op.BUFFERIZE, _F16, (sink, *held), ("stored", buffers > 0, False)), Layout((stride, 1), -1, 0)
+            found = self.matrix(value.src[0], index, held, (apart, 1))
+            put.append(self.put_matrix(memory, i * stride + j, (stride, 1), found))
+        return filled(put, held, ("stored", buffers > 0, False)), Layout((stride, 1), -1, 0)
 
-    def steps(self, value: UOp, across: UOp, deep: UOp) -> tuple[int, int] | None:
+    def steps(self, value: UOp, across: UOp, deep: UOp) -> Steps | None:
         """Elements between two rows, and two steps deep, of memory that matrices are read from as it lies."""
         if value.op is not Op.LOAD or len(value.src) > 2:
             return None
-        terms, _ = form(value.src[1])
-        bits = mask_of((across, deep))
-        found = terms.get(across, 0), terms.get(deep, 0)
-        if any(t.ranges & bits for t in terms if t not in (across, deep)) or 1 not in found or 0 in found:
-            return None
-        return found
+        found = steps_between(value.src[1], across, deep) or ()
+        return found if 1 in found and 0 not in found else None
 
     def tile(self) -> list[UOp]:
         """The scores of a workgroup in workgroup memory, one tile for each of `chain.scores`."""
@@ -163,17 +142,16 @@ class Matrices(ChainedKernel):
                 row = self.down * self.mine + u
                 for v in range(0, s.columns, SIDE):
                     x, y = left(row, part * SIDE), right(const(_I32, v), part * SIDE)
-                    value = UOp(Op.REDUCE, _F32, (x.cast(_F32) * y.cast(_F32), *loops, self.inner), Op.ADD)
-                    index = self.matrix(row * self.stride + v, (self.row_, self.column_), (self.stride, 1), _F32)
-                    put.append(UOp(Op.STORE, _F32, (memory, index, value)))
-            tiles.append(_filled(put, self.row_, self.column_))
+                    value = multiplied(x, y, (*loops, self.inner))
+                    put.append(self.put_matrix(memory, row * self.stride + v, (self.stride, 1), value))
+            tiles.append(filled(put, (self.row_, self.column_)))
         return tiles
 
     def sums(self, tiles: Nodes, r: UOp, c: UOp, columns: UOp) -> list[UOp]:
         """The scores of a thread at a row and a column of its workgroup's."""
         out = []
         for n, t in enumerate(tiles):
-            value = UOp(Op.LOAD, _F32, (t, r * self.stride + c))
+            value = load(t, r * self.stride + c)
             for op, scale in self.scales[n]:
                 rows, _ = self.inside(self.row + r, self.high, self.split.rows)
                 held, _ = self.inside(columns + c, self.long, self.split.columns)
@@ -200,7 +178,7 @@ class Matrices(ChainedKernel):
         part = self.range(s.columns // SIDE, "written")
         loops = self.loops(self.column, part)
         stride = s.columns + GAP
-        out: list[UOp] = []
+        out = []
         for n, u in enumerate(chain.reductions):
             f, x = chain.product(u)
             assert x is not None
@@ -213,16 +191,15 @@ class Matrices(ChainedKernel):
             for r, c in self.places():
                 sums = self.sums(tiles, r, c, columns)
                 value = self.made(f, sums, self.row + r, columns + c, Op.ADD)
-                put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))
-            tile = _filled(put)
+                put.append(store(memory, r * stride + c, value))
+            tile = filled(put)
             right = self.right(x, chain.d, wide, True)
             for i in range(0, self.mine, SIDE):
                 row = (self.down * self.mine + i) * stride + part * SIDE
-                a = UOp(Op.LOAD, _F16, (tile, self.matrix(row, (self.row_, self.inner), (stride, 1), _F16)))
+                a = self.matrix(tile, row, (self.row_, self.inner), (stride, 1))
                 for v in range(0, wide, SIDE):
                     b = right(part * SIDE, const(_I32, v))
-                    value = UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops, self.inner), Op.ADD)
-                    out += self.strip(n, i, v, value)
+                    out += self.strip(n, i, v, multiplied(a, b, (*loops, self.inner)))
         return out
 
     def strip(self, n: int, i: int, v: int, value: UOp) -> list[UOp]:
@@ -230,7 +207,7 @@ class Matrices(ChainedKernel):
         chain = self.chain
         assert chain.d is not None
         stores = [x for x in self.sink.src if chain.reductions[n] in toposort((x,))]
-        out: list[UOp] = []
+        out = []
         for r, c, found in self.by_threads(self.tile_memory, self.down * SIDE * SIDE, value, (n, i, v)):
             held, inside = self.inside(v + c, extent(chain.d), SIDE)
             row = self.row + self.down * self.mine + i + r
@@ -250,19 +227,18 @@ class Matrices(ChainedKernel):
                 mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
                 put.append((r * self.stride + c, mine))
             memory = self.memory(*self.tile_memory.arg[1])
-            tile = _filled([UOp(Op.STORE, _F32, (memory, *x)) for x in put])
+            tile = filled([store(memory, *x) for x in put])
             held = Op.MIN(row, const(_I32, s.rows - 1)) if self.threads > s.rows else row
-            parts = [UOp(Op.LOAD, _F32, (tile, held * self.stride + n)) for n in range(s.columns)]
+            parts = [load(tile, held * self.stride + n) for n in range(s.columns)]
             made = functools.reduce(u.arg, parts)
             values[u] = self.finished(u, made, self.row + held)
         inside = (row < s.rows,) if self.threads > s.rows else ()
         return self.stored(self.sink.src, self.row + row, None, values, inside)
 
 
-def _filled(put: Nodes, *ends: UOp) -> UOp:
-    """Workgroup memory after these stores into it, which end some ranges."""
-    dtype = put[0].dtype
-    return UOp(Op.BUFFERIZE, dtype, (UOp(Op.SINK, dtype, tuple(put)), *ends), ("stored", False, False))
+def _narrow(value: UOp) -> UOp:
+    """A factor in float16: without its cast, if it comes from there."""
+    return value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
 
 
 def _by_exp2(value: UOp) -> UOp:
@@ -320,10 +296,10 @@ class Threads(ChainedKernel):
             left, over = self.operand(a, (self.chain.r, e), (self.row, begin), (s.rows, s.depth))
             right, under = self.operand(b, (self.chain.c, e), (columns, begin), (s.columns, s.depth))
             for j, quads in enumerate(sums):
-                y = UOp(Op.LOAD, b.dtype, (right, under.position((self.down * (s.columns // s.down) + j, part))))
+                y = load(right, under.position((self.down * (s.columns // s.down) + j, part)))
                 for i, quad in enumerate(quads):
-                    x = UOp(Op.LOAD, a.dtype, (left, over.position((self.quad(i), part))))
-                    quad.append(UOp(Op.REDUCE, _F32, (x * y, *loops), Op.ADD) if loops else x * y)
+                    x = load(left, over.position((self.quad(i), part)))
+                    quad.append(multiplied(x, y, loops) if loops else x * y)
         return sums
 
     def quad(self, i: int) -> UOp:
@@ -350,18 +326,17 @@ class Threads(ChainedKernel):
                 mine = self.down * (s.columns // s.down) + j
                 for i, sums in enumerate(quads):
                     value = self.made(f, sums, self.row + self.quad(i), columns + mine, Op.ADD)
-                    put.append(UOp(Op.STORE, _F32, (memory, mine * stride + self.quad(i), value)))
-            tile = _filled(put, self.vector)
+                    put.append(store(memory, mine * stride + self.quad(i), value))
+            tile = filled(put, (self.vector,))
             first = (const(_I32, 0), columns + step * s.depth)
             across = -(-width // wide) * wide
             right, under = self.operand(x, (chain.d, chain.c), first, (across, s.depth))
             loops = self.loops(self.column, step, part)
             for i, row in enumerate(results):
-                a = UOp(Op.LOAD, _F32, (tile, (step * s.depth + part) * stride + self.down * len(results) + i))
+                a = load(tile, (step * s.depth + part) * stride + self.down * len(results) + i)
                 for n, found in enumerate(row):
                     place = self.across * LANES + (n * wide + self.vector)
-                    b = UOp(Op.LOAD, x.dtype, (right, under.position((place, part))))
-                    found.append(UOp(Op.REDUCE, _F32, (a * b, *loops), Op.ADD))
+                    found.append(multiplied(a, load(right, under.position((place, part))), loops))
         out = []
         for i, row in enumerate(results):
             for n, found in enumerate(row):
@@ -389,10 +364,10 @@ class Threads(ChainedKernel):
                 ]
                 mine = functools.reduce(u.arg, terms)
                 mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
-                put.append(UOp(Op.STORE, _F32, (memory, self.down * s.rows + self.quad(i), mine)))
-            tile = _filled(put, self.vector)
+                put.append(store(memory, self.down * s.rows + self.quad(i), mine))
+            tile = filled(put, (self.vector,))
             for i, values in enumerate(found):
-                parts = [UOp(Op.LOAD, _F32, (tile, n * s.rows + self.quad(i))) for n in range(s.down)]
+                parts = [load(tile, n * s.rows + self.quad(i)) for n in range(s.down)]
                 made = functools.reduce(u.arg, parts)
                 values.append(self.finished(u, made, self.row + self.quad(i)))
         first = (self.down < 1,) if s.down > 1 else ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.ranges import extent, form, mask_of, with_sources
+from anneal.codegen.ranges import extent, form, merged, with_sources
 from anneal.rewrite import linear, rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.schedule import fusible_reduces
+from anneal.uop import Known, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 
@@ -136,46 +137,6 @@ def merge_rows(sink: UOp) -> UOp:
     groups = {row, *[u.src[1:] for u in reduces]}
     if all(len(g) == 1 for g in groups) or len({r for g in groups for r in g}) < sum(map(len, groups)):
         return sink
-    new: Known = {}
-    wholes: dict[Src, UOp] = {}
-    for group in groups:
-        if len(group) > 1:
-            inner = math.prod([extent(r) for r in group])
-            whole = ranged(inner, group[-1].arg)
-            for i, r in enumerate(group):
-                inner //= extent(r)
-                new[r] = whole // inner % extent(r) if i else whole // inner
-            wholes[group] = whole
-        else:
-            wholes[group] = group[0]
-
-    def visit(u: UOp, src: Src) -> UOp:
-        if u.op is Op.REDUCE:
-            return u.replace(src=(src[0], wholes[u.src[1:]]))
-        return with_sources(u, src)
-
-    merged = rebuild(sink, visit, new)
-    joined = fusible_reduces([u for u in toposort((merged,)) if u.op is Op.REDUCE], wholes[row])
-    return merged if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink
-
-
-def fusible_reduces(reduces: Nodes, row: UOp) -> set[UOp]:
-    """The ranges of `reduces` that may become the loop range `row`.
-
-    Such a range is as long as the row and alone in its reduce, no term uses two of them, and the reduce is no part of a
-    sum for each element of the row.
-    """
-    fit: set[UOp] = set()
-    unfit: set[UOp] = set()
-    for u in reduces:
-        good = len(u.src) == 2 and u.src[1].src[0] is row.src[0] and u.src[1].arg[1] == "reduce"
-        (fit if good else unfit).update(u.src[1:])
-    fit -= unfit
-    bits = mask_of((row, *fit))
-    for u in reduces:
-        if u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]):
-            fit -= {*u.src[1:]}
-    for u in reduces:
-        if fit and fit.isdisjoint(u.src[1:]) and u.src[0].varies_over(row):
-            fit -= {r for x in toposort((u.src[0],)) if x.op is Op.REDUCE for r in x.src[1:]}
-    return fit
+    one, wholes = merged(sink, groups)
+    joined = fusible_reduces([u for u in toposort((one,)) if u.op is Op.REDUCE], wholes[row])
+    return one if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink

@@ -35,7 +35,7 @@ def by_exp2(x: UOp) -> UOp | None:
     """
     if x.dtype is not dtypes.float32 or x.op is not Op.MUL:
         return None
-    around: list[UOp] = []
+    around = []
     u = x
     while u.op in (Op.MUL, Op.ADD, Op.SUB) and not (u.op is Op.MUL and u.src[1].op is Op.CONST):
         if u.op is not Op.MUL and u.src[1].op is not Op.CONST:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 
-from anneal.codegen.ranges import SERIAL, extent, mask_of, with_sources
+from anneal.codegen.ranges import SERIAL, extent, mask_of, only_if, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.rewrite import rebuild
+from anneal.rewrite import rebuild, unflatten
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
-from anneal.uop.sizes import Size, most, product, size
+from anneal.uop.sizes import most, product, size
 
 _I32 = dtypes.int32
 
@@ -98,11 +98,7 @@ def _mixed_radix(name: str, ranges: list[UOp], table: Known) -> int:
     sizes = [size(r.src[0]) for r in ranges]
     total = math.prod(map(most, sizes))
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
-    stride: Size = 1
-    for r, here in zip(ranges, sizes):
-        digit = whole // stride
-        table[r] = digit if r is ranges[-1] and total > 1 else digit % here
-        stride = product([stride, here])
+    table.update(zip(ranges[::-1], unflatten(whole, sizes[::-1]), strict=True))
     return total
 
 
@@ -125,6 +121,5 @@ class _Mapping:
         if u.op is Op.BUFFERIZE and u.arg[0] == "workgroup":
             return fill(u, src[0], self.lid, self.threads, next(self.tiles), self.lanes)
         if u.op is Op.STORE and self.first is not None and not u.ranges & self.groups:
-            predicate = self.first if len(src) == 3 else self.first & src[3]
-            return with_sources(u, (*src[:3], predicate), self.serial)
+            return only_if((self.first,), with_sources(u, src, self.serial))
         return with_sources(u, src, self.serial)

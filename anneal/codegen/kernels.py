@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
+from functools import lru_cache
 from typing import Any
 
-from anneal.codegen.dialects import DIALECTS, merged_bytes, merged_variables
+from anneal.codegen.dialects import DIALECTS, merged
 from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.linear import Param
 from anneal.codegen.opts import KINDS, Opt, Opts
@@ -19,7 +21,7 @@ from anneal.frozen import frozen
 from anneal.schedule import members_of, standalone
 
 from anneal.uop import (  # isort: skip
-    ALU, Op, Recent, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort, Nodes,
+    ALU, Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort, Nodes,
 )  # fmt: skip
 
 
@@ -47,11 +49,7 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
             _check_order(parts, target)
             return _merged(parts, target)
         s = run_passes(sink, target, opts)
-    launch = s.program.launch
-    params, names = _with_variables(s.program.params, s.text.variables)
-    return GeneratedKernel(
-        s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts or (), names
-    )
+    return _generated(s.source, s.program.params, s.program.launch, s.opts or (), s.text.variables, target)
 
 
 def _check_order(parts: Nodes, target: Target) -> None:
@@ -63,12 +61,14 @@ def _check_order(parts: Nodes, target: Target) -> None:
         raise CompilerError("one part of a kernel stores what another part reads", stage="render")
 
 
-def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tuple[Param, ...], tuple[str, ...]]:
-    """The bindings of a kernel, with one for the values of variables."""
-    if not names:
-        return tuple(params), ()
-    slot = 1 + max(p.slot for p in params)
-    return (*params, Param(slot, UOp(Op.PARAM, dtypes.int32, (), (slot, (len(names),))), False)), names
+def _generated(
+    source: str, params: Sequence[Param], launch: LaunchConfig, opts: Opts, names: tuple[str, ...], target: Target
+) -> GeneratedKernel:
+    """The kernel, with a binding for the values of variables."""
+    if names:
+        slot = 1 + max(p.slot for p in params)
+        params = (*params, Param(slot, UOp(Op.PARAM, dtypes.int32, (), (slot, (len(names),))), False))
+    return GeneratedKernel(source, tuple(params), launch, grid(launch.workgroups, target.max_workgroups), opts, names)
 
 
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Lowering:
@@ -104,7 +104,7 @@ def _bodies_of(
         for n, b in enumerate(bodies):
             before = [x.text for x in bodies[:n]]
             if b.text.synchronises and (
-                b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes
+                b.launch.threads < threads or merged([*before, b.text]).shared_bytes > target.workgroup_bytes
             ):
                 bodies[n], settled = _body(kernels[n], target, _flat(target)), False
     return _alike(bodies, kernels, slots, target), slots
@@ -114,28 +114,21 @@ def _merged(parts: Nodes, target: Target) -> GeneratedKernel:
     """A kernel in parts: each gets its own opts."""
     bodies, places = _bodies_of(parts, target, _known_body)
     launch = LaunchConfig(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
-    params: dict[int, Param] = {}
-    for b, slots in zip(bodies, places, strict=True):
-        for x in b.program.params:
-            slot = slots[x.slot]
-            written = x.written or (slot in params and params[slot].written)
-            params[slot] = Param(slot, UOp(Op.PARAM, x.node.dtype, (), (slot, x.node.arg[1])), written)
-    size = grid(launch.workgroups, target.max_workgroups)
+    nodes = {slots[x.slot]: x.node for b, slots in zip(bodies, places, strict=True) for x in b.program.params}
     texts = [b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)]
-    source = DIALECTS[target.dialect].module(texts, target)
-    bound, names = _with_variables([params[k] for k in sorted(params)], merged_variables(texts))
-    return GeneratedKernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts or ()]), names)
+    source, whole = DIALECTS[target.dialect].module(texts, target), merged(texts)
+    params = [
+        Param(n, UOp(Op.PARAM, node.dtype, (), (n, node.arg[1])), whole.bindings[n][1])
+        for n, node in sorted(nodes.items())
+    ]
+    opts = tuple([o for b in bodies for o in b.opts or ()])
+    return _generated(source, params, launch, opts, whole.variables, target)
 
 
-# of parts: many kernels have the same, and one has it many times
-_bodies: Recent[tuple[UOp, Target], Lowering] = Recent(512)
-
-
+@lru_cache(512)
 def _known_body(part: UOp, target: Target) -> Lowering:
-    found = _bodies[part, target]
-    if found is None:
-        found = _bodies[part, target] = _body(part, target)
-    return found
+    """The same of a part: many kernels have the same, and one has it many times."""
+    return _body(part, target)
 
 
 def _alike(bodies: list[Lowering], kernels: Nodes, places: Sequence[Sequence[int]], target: Target) -> list[Lowering]:
@@ -155,7 +148,7 @@ def _alike(bodies: list[Lowering], kernels: Nodes, places: Sequence[Sequence[int
         atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in sub_word)
         if atomic != b.program.sub_word or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
             program = replace(b.program, wide={**b.program.wide, **wide}, sub_word=atomic)
-            b = replace(b, program=program, text=DIALECTS[target.dialect].write(program, target))
+            b = replace(b, program=program, text=b.dialect.write(program, target))
         out.append(b)
     return out
 
@@ -236,17 +229,10 @@ def kernel_info(sink: UOp) -> KernelInfo:
     """Estimates for the kernel graph `sink`. A range whose extent depends on data counts with its upper bound, or 1."""
     order = toposort((sink,))
     extents = {u.arg[0]: _extent(u) for u in order if u.op is Op.RANGE}
-    counts: dict[int, int] = {}
 
+    @lru_cache(1 << 12)
     def times(mask: int) -> int:
-        found = counts.get(mask)
-        if found is None:
-            found = 1
-            for ident, extent in extents.items():
-                if mask >> ident & 1:
-                    found *= extent
-            counts[mask] = found
-        return found
+        return math.prod([extent for ident, extent in extents.items() if mask >> ident & 1])
 
     flops = 0
     touched: dict[tuple[UOp, bool], int] = {}
@@ -270,7 +256,7 @@ def kernel_info(sink: UOp) -> KernelInfo:
 
 def _extent(r: UOp) -> int:
     e = r.src[0]
-    if e.op is Op.CONST:
+    if e.is_const:
         return int(e.arg)
     return int(e.vmax) if e.vmax is not None and e.vmax < 2**31 - 1 else 1
 

@@ -77,34 +77,31 @@ def to_vectors(sink: UOp) -> UOp:
         wide |= dict.fromkeys(fours, next((v for v in vectors if extent(v) == 4), own))
     if not wide:
         return sink
-    whole: set[UOp] = set()  # accesses to whole vectors
-    lane: set[UOp] = set()  # scalars that are a lane of a vector, the same for all threads
-    each: set[UOp] = set()  # vectors of which each lane is a lane of a vector of its own
+    how = {}
     for u in accesses:
-        v = wide.get(memory_of(u.src[0]))
-        if v is None:
+        if (v := wide.get(memory_of(u.src[0]))) is None:
             continue
         if u in direct:
-            whole.add(u)
-        elif u.op is Op.LOAD and not u.ranges & mask and indices.is_aligned(u.src[1], v):
-            lane.add(u)
-        elif u.op is Op.LOAD and _is_lane_of_each(u, v, indices):
-            each.add(u)
+            how[u] = "whole"
+        elif u.op is Op.STORE:
+            how[u] = "element"
+        elif not u.ranges & mask and indices.is_aligned(u.src[1], v):
+            how[u] = "lane"  # of a vector, the same for all threads
+        elif len(u.src) == 2 and not any(k % extent(v) for k in indices.form(u.src[1])[0].values()):
+            how[u] = "lane of each"  # each lane is that of a vector of its own
 
     def visit(u: UOp, src: Src) -> UOp:
-        if u in whole or u in lane:
-            v = wide[memory_of(u.src[0])]
-            index, number = indices.each(u.src[1], extent(v))
-            lanes = UOp(Op.LANES, index.dtype, (index, v))
-            out = u.replace(src=(src[0], lanes, *src[2:]))
-            return out if u in whole else UOp(Op.LANE, u.dtype, (out, v), number)
-        if u in each:
+        if u not in how:
+            return over(u, src)
+        v = wide[memory_of(u.src[0])]
+        if how[u] == "element":
+            return over(u, (src[0], _element(src[1], v, indices), *src[2:]))
+        index, number = indices.each(u.src[1], extent(v))
+        if how[u] == "lane of each":
             # Each lane reads a vector for itself, and takes from it the lane that the load's arg tells.
-            index, number = indices.each(u.src[1], extent(wide[memory_of(u.src[0])]))
             return UOp(Op.LOAD, u.dtype, (src[0], index), number, u.tag)
-        if u.op is Op.STORE and memory_of(u.src[0]) in wide:
-            src = (src[0], _element(src[1], wide[memory_of(u.src[0])], indices), *src[2:])
-        return over(u, src)
+        out = u.replace(src=(src[0], UOp(Op.LANES, index.dtype, (index, v)), *src[2:]))
+        return out if how[u] == "whole" else UOp(Op.LANE, u.dtype, (out, v), number)
 
     return rebuild(sink, visit, order=order)
 
@@ -134,7 +131,7 @@ def to_runs(sink: UOp) -> UOp:
 def _along_vectors(accesses: Nodes, vectors: Nodes, indices: _Indices) -> tuple[Known, set[UOp]]:
     """A map from each memory that is accessed along a vector range to that range; and those accesses."""
     wide: Known = {}
-    direct: set[UOp] = set()
+    direct = set()
     for u in accesses:
         memory = memory_of(u.src[0])
         for v in vectors:
@@ -169,17 +166,10 @@ def _quads(accesses: Nodes, indices: _Indices, mask: int) -> list[UOp]:
 
 def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
     """Does an access run through whole aligned vectors along `v`?"""
-    predicates = u.src[2 if u.op is Op.LOAD else 3 :]
-    if any(p.varies_over(v) for p in predicates):
+    if any(p.varies_over(v) for p in u.src[2 if u.op is Op.LOAD else 3 :]):
         return False
     terms, constant = indices.form(u.src[1])
     return terms.get(v) == 1 and not constant % extent(v) and indices.is_aligned(u.src[1], v)
-
-
-def _is_lane_of_each(u: UOp, v: UOp, indices: _Indices) -> bool:
-    """The same of a load whose index has lanes of its own, each of them in another vector."""
-    n = extent(v)
-    return len(u.src) == 2 and not any(k % n for k in indices.form(u.src[1])[0].values())
 
 
 def _element(index: UOp, v: UOp, indices: _Indices) -> UOp:

@@ -262,8 +262,8 @@ class _Lineariser:
     def early_loads(self, roots: list[UOp]) -> list[UOp]:
         """Loads that need no reduce, if they are few: on their way while threads wait for each other at barriers, which
         they cannot cross by themselves."""
-        late: set[UOp] = set()
-        early: list[UOp] = []
+        late = set()
+        early = []
         for u in self.order(roots):
             if u.op is Op.REDUCE or any(s in late for s in u.src):
                 late.add(u)
@@ -388,7 +388,7 @@ class _Lineariser:
         results = sum(self.lanes_of(u) for u in order if u.op is Op.REDUCE and not u.ranges & self.serial)
         left = results
         loads: dict[UOp, int] = {}
-        waiting: list[tuple[UOp, Src]] = []
+        waiting = []
         for n, members in enumerate(several):
             mine = [u for u in self.loads(members) if u not in loads]
             loads |= {u: self.lanes_of(u) for u in mine}
@@ -435,10 +435,10 @@ class _Lineariser:
         self, strips: list[UOp], stores: Mapping[UOp, list[tuple[UOp, Src]]]
     ) -> list[tuple[list[UOp], int]]:
         """The loads of each strip's stores that need no strip, and the words of those that no strip before it needs."""
-        found: list[tuple[list[UOp], int]] = []
+        found = []
         late, known = set(strips), set[UOp]()
         for strip in strips:
-            loads: list[UOp] = []
+            loads = []
             for u in self.order([x for _, src in stores[strip] for x in src]):
                 if any(s in late for s in u.src):
                     late.add(u)

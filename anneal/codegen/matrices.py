@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, conjunction, extent, form, mask_of, reads_stored, with_sources
-from anneal.codegen.stage import Remade, rows_apart
+from anneal.codegen.opts import Opt, axes_of, refused
+from anneal.codegen.ranges import SUBGROUP, extent, mask_of, merged, only_if, reads_stored
+from anneal.codegen.stage import Remade, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
-from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.rewrite import rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _ZERO = const(_I32, 0)
@@ -20,10 +18,6 @@ _GAP = 8  # elements between two rows in workgroup memory
 _LANES = 4
 _MOST_WHOLE = 1 << 27  # bytes that every device binds as one, as a store of a whole matrix needs it
 _RESULTS = 2  # the number of the workgroup memory for sums; 0 and 1 are the factors'
-
-
-def _refused(why: str, node: UOp | None = None) -> CompilerError:
-    return CompilerError(f"MATRIX: {why}", stage="apply_opts", node=node)
 
 
 @frozen
@@ -51,30 +45,18 @@ def product_of(stores: Nodes, order: Nodes, i: UOp, j: UOp) -> _Product | None:
         left, right = a.src[0], b.src[0]
         if left.ranges & bits == mask_of((i,)) and right.ranges & bits == mask_of((j,)):
             deep = left.ranges & right.ranges
-            whole = all(r.src[0].op is Op.CONST for r in (i, j, k))
+            whole = all(r.src[0].is_const for r in (i, j, k))
             if whole and deep >> k.arg[0] & 1 and _is_free(stores, order, bits):
                 return _Product(sums[0], left, right, i, j)
     return None
 
 
-def merged(sink: UOp) -> UOp:
-    """The kernel with the ranges of its reduce as digits of one; as it is if it has not one reduce of several."""
-    order = toposort((sink,))
-    ranges = [u.src[1:] for u in order if u.op is Op.REDUCE]
-    if len(ranges) != 1 or len(ranges[0]) < 2 or any(r.src[0].op is not Op.CONST for r in ranges[0]):
+def over_one(sink: UOp) -> UOp:
+    """The kernel with one range for those of its reduce; as it is if it has not one reduce of several."""
+    ranges = [u.src[1:] for u in toposort((sink,)) if u.op is Op.REDUCE]
+    if len(ranges) != 1 or len(ranges[0]) < 2 or not all(r.src[0].is_const for r in ranges[0]):
         return sink
-    sizes = [extent(r) for r in ranges[0]]
-    first = ranges[0][0]
-    whole = ranged(math.prod(sizes), first.arg)
-    table, rest = {}, whole
-    for r, n in zip(reversed(ranges[0][1:]), reversed(sizes[1:]), strict=True):
-        table[r], rest = rest % n, rest // n
-    table[first] = rest
-
-    def visit(u: UOp, src: Src) -> UOp:
-        return u.replace(src=(src[0], whole)) if u.op is Op.REDUCE else with_sources(u, src)
-
-    return rebuild(sink, visit, dict(table))
+    return merged(sink, ranges)[0]
 
 
 def _is_free(stores: Nodes, order: Nodes, loops: int) -> bool:
@@ -89,7 +71,7 @@ def _is_free(stores: Nodes, order: Nodes, loops: int) -> bool:
             return False
         if where and u.op is Op.LT and u.src[0].dtype is _I32:
             return False  # a mask, with blocks that nobody needs
-        if u.op is Op.RANGE and u.src[0].op is not Op.CONST:
+        if u.op is Op.RANGE and not u.src[0].is_const:
             return False
     return True
 
@@ -120,19 +102,19 @@ class _Split:
 
 def _splits(opts: Sequence[Opt]) -> dict[int, _Split]:
     """The splits by axis, rows first, then columns, then the depth."""
-    amounts: dict[tuple[str, int], int] = {}
+    amounts = {}
     for o in opts:
         if o.kind == "MERGE":
             continue
         if o.kind not in ("MATRIX", "LOCAL", "UPCAST", "UNROLL", "TILE", "PREFETCH") or (o.kind, o.axis) in amounts:
-            raise _refused(f"{o} does not go with it")
+            raise refused(f"MATRIX: {o} does not go with it")
         amounts[o.kind, o.axis] = o.amount
     axes = [axis for kind, axis in amounts if kind == "MATRIX"]
     if len(axes) != 3 or any(axis not in axes for _, axis in amounts) or amounts.get(("TILE", axes[2])) != 1:
-        raise _refused("it takes the axes of rows, of columns and of the reduce, with a TILE of 1")
+        raise refused("MATRIX: it takes the axes of rows, of columns and of the reduce, with a TILE of 1")
     for kind, axis in amounts:
         if kind not in (("MATRIX", "UNROLL", "TILE", "PREFETCH") if axis == axes[2] else ("MATRIX", "LOCAL", "UPCAST")):
-            raise _refused(f"no {kind} of axis {axis} goes with it")
+            raise refused(f"MATRIX: no {kind} of axis {axis} goes with it")
     return {
         axis: _Split(
             amounts["MATRIX", axis],
@@ -152,7 +134,7 @@ def check_matrices(opts: Sequence[Opt], target: Target) -> None:
     m, n, k = (16, 16, 16) if "CHAIN" in kinds else [s.matrix for s in _splits(opts).values()]
     shape = MatrixShape("float16", "float32", m, n, k)
     if target.subgroup != SUBGROUP or shape not in target.matrices:
-        raise _refused("the target has no subgroup matrices of this shape")
+        raise refused("MATRIX: the target has no subgroup matrices of this shape")
 
 
 # -- the kernel -------------------------------------------------------------------------------------------------------
@@ -179,20 +161,20 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
     """
     splits = _splits(opts)
     if any(o.kind == "MERGE" for o in opts):
-        sink = merged(sink)
+        sink = over_one(sink)
     axes = axes_of(sink)
     if any(not 0 <= n < len(axes) for n in splits):
-        raise _refused("it names an axis that the kernel has not")
+        raise refused("MATRIX: it names an axis that the kernel has not")
     i, j, k = (axes[n].range for n in splits)
     product = product_of(sink.src, toposort((sink,)), i, j)
     if product is None or product.sum.src[1] is not k:
-        raise _refused("the kernel is no product of float16 numbers over these axes")
+        raise refused("MATRIX: the kernel is no product of float16 numbers over these axes")
     for r, s in zip((i, j, k), splits.values(), strict=True):
         if min(s.matrix, s.matrices, s.subgroups) < 1 or extent(r) < s.block:
-            raise _refused(f"a block of {s.block} is longer than a range of {extent(r)}")
+            raise refused(f"MATRIX: a block of {s.block} is longer than a range of {extent(r)}")
     ragged = any(extent(r) % s.block for r, s in zip((i, j), splits.values()))
     if ragged and reads_stored(sink.src):
-        raise _refused("blocks overlap, and what one reads another may have changed")
+        raise refused("MATRIX: blocks overlap, and what one reads another may have changed")
     return _Multiplication(sink, product, *splits.values()).kernel()
 
 
@@ -251,10 +233,7 @@ class _Multiplication(Remade):
         left = self.factor(self.product.left, self.rows, self.down, self.row_, True)
         right = self.factor(self.product.right, self.columns, self.across, self.column_, False)
         loops = self.loops(self.step, self.part)
-        return [
-            [UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops, self.inner), Op.ADD) for b in right]
-            for a in left
-        ]
+        return [[multiplied(a, b, (*loops, self.inner)) for b in right] for a in left]
 
     def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> list[UOp]:
         """The matrices of a factor, read from its part in workgroup memory."""
@@ -267,10 +246,8 @@ class _Multiplication(Remade):
         out = []
         for n in range(split.matrices):
             place = first + layout.position([subgroup * split.mine + n * split.matrix, self.part * self.depth.matrix])
-            ranges, steps = (
-                ((wide, self.inner), layout.strides) if is_left else ((self.inner, wide), layout.strides[::-1])
-            )
-            out.append(UOp(Op.LOAD, _F16, (tile, self.matrix(place, ranges, steps, _F16))))
+            order = 1 if is_left else -1
+            out.append(self.matrix(tile, place, (wide, self.inner)[::order], layout.strides[::order]))
         return out
 
     def stores_whole(self) -> bool:
@@ -281,26 +258,18 @@ class _Multiplication(Remade):
             return False
         if memory.dtype is not _F32 or memory.arg[1][0] * memory.dtype.itemsize > _MOST_WHOLE:
             return False
-        return 1 in self.steps(store.src[1])
-
-    def steps(self, index: UOp) -> tuple[int, int]:
-        """Elements between two rows and two columns of the results; (0, 0) if they have no one distance."""
-        p, (terms, _) = self.product, form(index)
-        loops = mask_of((p.i, p.j))
-        if any(t.ranges & loops for t in terms if t not in (p.i, p.j)):
-            return 0, 0
-        return terms.get(p.i, 0), terms.get(p.j, 0)
+        return 1 in (steps_between(store.src[1], self.product.i, self.product.j) or ())
 
     def whole(self, store: UOp, sums: list[list[UOp]]) -> list[UOp]:
         """Stores of whole matrices."""
-        steps = self.steps(store.src[1])
+        steps = steps_between(store.src[1], self.product.i, self.product.j)
+        assert steps is not None
         out = []
         for u, row in enumerate(sums):
             for v, value in enumerate(row):
                 i = self.i + self.down * self.rows.mine + u * self.rows.matrix
                 j = self.j + self.across * self.columns.mine + v * self.columns.matrix
-                index = self.matrix(self.placed(store.src[1], i, j), (self.row_, self.column_), steps, _F32)
-                out.append(UOp(Op.STORE, store.dtype, (store.src[0], index, value)))
+                out.append(self.put_matrix(store.src[0], self.placed(store.src[1], i, j), steps, value))
         return out
 
     def piece(self, u: int, v: int, value: UOp) -> list[UOp]:
@@ -316,6 +285,5 @@ class _Multiplication(Remade):
             j = self.j + self.across * self.columns.mine + v * n + c
             new = [x < at + 1 for x, at in ((self.new_i, i), (self.new_j, j)) if x is not None]
             for s in self.sink.src:
-                made = self.placed(s, i, j, others={self.product.sum: found})
-                out.append(made.replace(src=(*made.src[:3], *conjunction([*new, *made.src[3:]]))))
+                out.append(only_if(new, self.placed(s, i, j, others={self.product.sum: found})))
         return out

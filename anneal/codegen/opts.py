@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from anneal.codegen.ranges import SUBGROUP
 from anneal.codegen.target import Target
+from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.uop import DType, Nodes, Op, UOp, const, reduce_identity, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, most
@@ -57,6 +58,16 @@ class Opt:
     kind: str
     axis: int
     amount: int
+
+
+def refused(why: str, node: UOp | None = None) -> CompilerError:
+    """The error for opts that do not fit a kernel."""
+    return CompilerError(why, stage="apply_opts", node=node)
+
+
+def split(kind: str, axis: int, amount: int) -> list[Opt]:
+    """The opt that splits an axis; none for an amount of 1."""
+    return [Opt(kind, axis, amount)] if amount > 1 else []
 
 
 def opts_text(opts: Iterable[Opt]) -> str:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce, merge_rows
-from anneal.codegen.dialects import DIALECTS, Text
+from anneal.codegen.dialects import DIALECTS, Dialect, Text
 from anneal.codegen.hardware import LaunchConfig, to_hardware
 from anneal.codegen.lanes import to_runs, to_vectors
 from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
-from anneal.codegen.opts import Opt, Opts, opts_text
-from anneal.codegen.ranges import SERIAL, form, mask_of, normalise, unform, with_sources
+from anneal.codegen.opts import Opt, Opts, opts_text, refused
+from anneal.codegen.ranges import SERIAL, extent, form, mask_of, normalise, unform, with_sources
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
@@ -42,27 +43,20 @@ _Dims = Ints  # which ranges, by their number in the list
 class _Copies:
     def __init__(self, ranges: Nodes, serial: int) -> None:
         self.ranges, self.serial = list(ranges), serial
-        self.extents = [int(r.src[0].arg) for r in ranges]
         self.mask = mask_of(ranges)
         self.copies: dict[UOp, tuple[_Dims, list[UOp]]] = {}
-        self.dims_of: dict[int, _Dims] = {}
-        self.points_of: dict[_Dims, list[Ints]] = {}
         self.paths: dict[tuple[_Dims, _Dims], list[int]] = {}
 
-    def dims(self, bits: int) -> _Dims:
-        bits &= self.mask
-        found = self.dims_of.get(bits)
-        if found is None:
-            found = tuple([i for i, r in enumerate(self.ranges) if bits >> r.arg[0] & 1])
-            self.dims_of[bits] = found
-        return found
+        @lru_cache(1 << 12)
+        def of_bits(bits: int) -> _Dims:
+            return tuple([i for i, r in enumerate(ranges) if bits >> r.arg[0] & 1])
 
-    def points(self, dims: _Dims) -> list[Ints]:
-        """The values of the ranges, the last fastest."""
-        found = self.points_of.get(dims)
-        if found is None:
-            found = self.points_of[dims] = list(itertools.product(*[range(self.extents[d]) for d in dims]))
-        return found
+        @lru_cache(1 << 12)
+        def points(dims: _Dims) -> list[Ints]:
+            return list(itertools.product(*[range(extent(ranges[d])) for d in dims]))
+
+        self.dims = of_bits
+        self.points = points  # the values of the ranges, the last fastest
 
     def seen_from(self, u: UOp, dims: _Dims) -> list[UOp]:
         """The copy of `u` that belongs to each point of `dims`."""
@@ -82,7 +76,7 @@ class _Copies:
         op = u.op
         if op is Op.RANGE and u in self.ranges:
             n = self.ranges.index(u)
-            self.copies[u] = (n,), [const(_I32, i) for i in range(self.extents[n])]
+            self.copies[u] = (n,), [const(_I32, i) for i in range(extent(u))]
         elif op is Op.REDUCE:
             self.copies[u] = self.reduce(u)
         elif not u.ranges & self.mask:
@@ -192,6 +186,10 @@ class Lowering:
     text: Text = _LATER
     source: str = _LATER
 
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECTS[self.target.dialect]
+
 
 def _on_sink(change: Callable[[UOp], UOp]) -> Callable[[Lowering], Lowering]:
     """A pass that makes a new graph of the last one, and nothing else."""
@@ -199,7 +197,7 @@ def _on_sink(change: Callable[[UOp], UOp]) -> Callable[[Lowering], Lowering]:
 
 
 def _choose(s: Lowering) -> Lowering:
-    opts = s.opts if s.opts is not None else DIALECTS[s.target.dialect].choose(s.sink, s.target)
+    opts = s.opts if s.opts is not None else s.dialect.choose(s.sink, s.target)
     if not any(o.kind == "FUSE_REDUCE" for o in opts) and overwrites_rows(s.kernel):
         raise CompilerError(
             "a kernel that overwrites its rows needs the opt FUSE_REDUCE: only then they are not read later"
@@ -218,21 +216,12 @@ def _map(s: Lowering) -> Lowering:
 
 
 def _linearise(s: Lowering) -> Lowering:
-    program = linearise(s.sink, s.launch)
-    _check_limits(program, s.target)
-    return replace(s, program=program)
-
-
-def _check_limits(program: LinearProgram, target: Target) -> None:
-    if program.launch.threads > target.max_threads:
-        raise CompilerError(
-            f"{program.launch.threads} threads in a workgroup; the target has {target.max_threads}", stage="apply_opts"
-        )
+    program, target = linearise(s.sink, s.launch), s.target
+    if s.launch.threads > target.max_threads:
+        raise refused(f"{s.launch.threads} threads in a workgroup; the target has {target.max_threads}")
     if program.shared_bytes > target.workgroup_bytes:
-        raise CompilerError(
-            f"{program.shared_bytes} bytes of workgroup memory; the target has {target.workgroup_bytes}",
-            stage="apply_opts",
-        )
+        raise refused(f"{program.shared_bytes} bytes of workgroup memory; the target has {target.workgroup_bytes}")
+    return replace(s, program=program)
 
 
 # -- views ------------------------------------------------------------------------------------------------------------
@@ -247,7 +236,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
     (
         Pass(
             "legalise",
-            lambda s: replace(s, sink=legalise(s.sink, s.target, DIALECTS[s.target.dialect].text_of)),
+            lambda s: replace(s, sink=legalise(s.sink, s.target, s.dialect.text_of)),
             _graph,
             "ops and dtypes that a dialect has: narrow dtypes computed wide, bools as logic, ranks for ARGSORT",
             "legal",
@@ -315,13 +304,13 @@ PASSES: Pipeline[Lowering] = Pipeline(
         ),
         Pass(
             "write-body",
-            lambda s: replace(s, text=DIALECTS[s.target.dialect].write(s.program, s.target)),
+            lambda s: replace(s, text=s.dialect.write(s.program, s.target)),
             lambda s: s.text.lines,
             "the statements as text, by the dialect's table from op to text",
         ),
         Pass(
             "write-module",
-            lambda s: replace(s, source=DIALECTS[s.target.dialect].module((s.text,), s.target)),
+            lambda s: replace(s, source=s.dialect.module((s.text,), s.target)),
             lambda s: [s.source],
             "wraps the body in its bindings, workgroup memory and functions",
         ),

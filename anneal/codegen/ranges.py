@@ -8,11 +8,12 @@ and share the sum between registers that differ in the constant alone.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from anneal.rewrite import Sum, joined, linear, rebuild, tell
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.rewrite import Sum, joined, linear, rebuild, tell, unflatten
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, least, size
 
 _I32 = dtypes.int32
@@ -116,6 +117,14 @@ def mask_of(ranges: Iterable[UOp]) -> int:
     return mask
 
 
+def ranges_of(nodes: Iterable[UOp]) -> int:
+    """The ids of all ranges that `nodes` depend on."""
+    mask = 0
+    for u in nodes:
+        mask |= u.ranges
+    return mask
+
+
 def reads_stored(stores: Nodes, readers: Nodes | None = None) -> bool:
     """True if `readers`, or the stores themselves, read memory that `stores` write."""
     written = {s.src[0] for s in stores}
@@ -129,6 +138,21 @@ def reads_stored(stores: Nodes, readers: Nodes | None = None) -> bool:
 def conjunction(conditions: Nodes) -> Src:
     """The predicate that asks for all of `conditions`, as the last source of an access: none for none."""
     return (functools.reduce(operator.and_, conditions),) if conditions else ()
+
+
+def predicate_of(access: UOp) -> Src:
+    """The predicate of a load or a store, if it has one."""
+    return access.src[2 if access.op is Op.LOAD else 3 :]
+
+
+def only_if(conditions: Nodes, access: UOp) -> UOp:
+    """A load or a store that is made under these conditions, too."""
+    if not conditions:
+        return access
+    predicate = predicate_of(access)
+    return access.replace(
+        src=(*access.src[: len(access.src) - len(predicate)], *conjunction([*conditions, *predicate]))
+    )
 
 
 def conjuncts(predicate: UOp) -> list[UOp]:
@@ -226,6 +250,24 @@ class Substitution:
 
 
 _VISITED = frozenset((Op.SINK, Op.STORE, Op.REDUCE))  # their `ranges` do not tell what is below
+
+
+def merged(sink: UOp, groups: Iterable[Src]) -> tuple[UOp, dict[Src, UOp]]:
+    """The kernel with one range for each group of ranges, which become its digits; and those ranges by group. Each
+    reduce runs over a group."""
+    table: Known = {}
+    wholes = {}
+    for group in groups:
+        sizes = [extent(r) for r in group]
+        wholes[group] = group[0]
+        if len(group) > 1:
+            wholes[group] = whole = ranged(math.prod(sizes), group[-1].arg)
+            table.update(zip(group, unflatten(whole, sizes), strict=True))
+
+    def visit(u: UOp, src: Src) -> UOp:
+        return u.replace(src=(src[0], wholes[u.src[1:]])) if u.op is Op.REDUCE else with_sources(u, src)
+
+    return rebuild(sink, visit, table), wholes
 
 
 def substituted(sink: UOp, table: Mapping[UOp, UOp]) -> UOp:

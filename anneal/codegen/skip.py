@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 
-from anneal.codegen.ranges import conjunction, extent, form, mask_of, substituted, unform, with_sources
+from anneal.codegen.ranges import conjunction, extent, form, only_if, ranges_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
-from anneal.schedule import dead_side
+from anneal.schedule import dead_side, wishes
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
@@ -17,7 +15,7 @@ Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
 # ---------------------------------------------------------------------------------------------------------------------
 # Comparisons of indices that have one result for a whole workgroup, and sums without the terms that are zero for it.
 #
-#     extreme          the largest or smallest value of an index in a workgroup, an expression that all threads share
+#     extreme          the largest or smallest difference of two indices in a workgroup, which all threads share
 #     cut_iterations   sum over k of where(q < k, 0, p[q, k]) * v[k]: the loop ends with the last k the workgroup needs
 #
 # Conditions are compared as affine forms: over the pieces of a workgroup each term takes its extreme by itself.
@@ -36,22 +34,23 @@ def choices(condition: UOp, value: bool) -> Iterator[Choice]:
             stack += ((s, v) for s in u.src)
 
 
-def extreme(u: UOp, largest: bool, free: Nodes = ()) -> UOp | None:
-    """The largest or smallest value of `u` over every range but those of the workgroup and the `free` ones.
+def extreme(comparison: UOp, largest: bool, free: Nodes) -> UOp | None:
+    """The largest or smallest difference of two indices that are compared, over every range but those of the workgroup
+    and the `free` ones.
 
     None if it cannot be told: a term depends on data, or on ranges in a way that is not affine.
     """
-    terms, constant = form(u)
+    terms, constant = form(comparison.src[0] - comparison.src[1])
     outside: dict[UOp, int] = {}
     work = list(terms.items())
     while work:
         t, k = work.pop()
-        if t.op is Op.MIN and t.src[1].op is Op.CONST and (k > 0) is largest:
+        if t.op is Op.MIN and t.src[1].is_const and (k > 0) is largest:
             inner, more = form(t.src[0])  # an index held within its extent
             constant += k * more
             work += [(x, k * n) for x, n in inner.items()]
         elif t.op is Op.RANGE and t.arg[1] != "workgroup" and t not in free:
-            if t.src[0].op is not Op.CONST:
+            if not t.src[0].is_const:
                 return None
             if (k > 0) is largest:
                 constant += k * (extent(t) - 1)
@@ -71,14 +70,14 @@ def cut_iterations(sink: UOp) -> UOp:
 
     A term is zero where a factor is the zero of a `where` on indices; the other factor is not asked.
     """
-    zeros: dict[UOp, list[Choice]] = {}
-    fresh: Known = {}
-    moved: Known = {}
+    known = {}
+    fresh = {}
+    moved = {}
     for r, over in _loops(toposort((sink,)), None).items():
         for u in over:
-            if u not in zeros:
-                zeros[u] = list(_zeros(u.src[0])) if u.arg is Op.ADD else []
-        found = {_needed(zeros[u], r) for u in over}
+            if u not in known:
+                known[u] = list(zeros(u.src[0])) if u.arg is Op.ADD else []
+        found = {_needed(known[u], r) for u in over}
         if len(found) != 1:
             continue
         start, end = found.pop()
@@ -93,39 +92,39 @@ def cut_iterations(sink: UOp) -> UOp:
 def _loops(order: Nodes, end: int | None) -> dict[UOp, list[UOp]]:
     """The loops of constant extent that are among the ranges of reduces up to number `end`, and the reduces of each;
     but not that of a fused reduce, which stores too."""
-    stored = functools.reduce(operator.or_, [u.ranges for u in order if u.op is Op.STORE], 0)
+    stored = ranges_of([u for u in order if u.op is Op.STORE])
     found: dict[UOp, list[UOp]] = {}
     for u in order:
         for r in u.src[1:end] if u.op is Op.REDUCE else ():
-            if r.arg[1] == "reduce" and r.src[0].op is Op.CONST and not stored >> r.arg[0] & 1:
+            if r.arg[1] == "reduce" and r.src[0].is_const and not stored >> r.arg[0] & 1:
                 found.setdefault(r, []).append(u)
     return found
 
 
-def _zeros(value: UOp) -> Iterator[Choice]:
+def zeros(value: UOp) -> Iterator[Choice]:
     """Comparisons any one of which makes a term zero. In a tile they are those of the tile's elements."""
     stack = [value]
     while stack:
         u = stack.pop()
         if u.op is Op.MUL:
             stack += u.src
-        elif u.op in (Op.CAST, Op.NEG):
+        elif u.op in (Op.CAST, Op.NEG, Op.BITCAST) or u.op is Op.AND and u.src[1].is_const:
             stack.append(u.src[0])
         elif u.op is Op.LOAD and u.src[0].op is Op.BUFFERIZE:
             stack.append(u.src[0].src[0])
         elif u.op is Op.WHERE:
             for at in (1, 2):
-                if u.src[at].op is Op.CONST and u.src[at].arg == 0:
+                if u.src[at].is_const and u.src[at].arg == 0:
                     yield from choices(u.src[0], at == 1)
                     stack.append(u.src[3 - at])
 
 
-def _needed(zeros: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
+def _needed(without: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
     """The first iteration of `r` that is not zero for the whole workgroup, and the one after the last."""
     count = extent(r)
     start, end = const(_I32, 0), const(_I32, count)
-    for comparison, value in zeros:
-        found = extreme(comparison.src[0] - comparison.src[1], value, (r,))
+    for comparison, value in without:
+        found = extreme(comparison, value, (r,))
         if found is None:
             continue
         terms, constant = form(found)
@@ -196,17 +195,17 @@ def _without_stores(sink: UOp) -> UOp:
         free = () if staged else _each_vector(s)
         masked = [_always(choices(value.src[0], dead == 1), f) for f in ((), free)]
         predicates = [Op.NOT(u) for u in dict.fromkeys(masked) if u is not None]
-        stores.append(with_sources(s, (*s.src[:2], given, *conjunction([*predicates, *s.src[3:]]))))
+        stores.append(only_if(predicates, with_sources(s, (*s.src[:2], given, *s.src[3:]))))
     return sink.replace(src=tuple(stores))
 
 
-def _always(wanted: Iterable[Choice], free: Iterable[UOp] = ()) -> UOp | None:
+def _always(wanted: Iterable[Choice], free: Nodes = ()) -> UOp | None:
     """The condition under which one of the choices is made by every element of a workgroup, or of the part of it that
     the `free` ranges leave; None if that cannot be told."""
     always: UOp | None = None
     for comparison, value in wanted:
         # `a < b` holds everywhere if a - b is always below 0, and fails everywhere if it never is.
-        found = extreme(comparison.src[0] - comparison.src[1], value, tuple(free))
+        found = extreme(comparison, value, free)
         if found is None:
             continue
         made = found < 0 if value else const(_I32, -1) < found
@@ -224,14 +223,14 @@ def _without_loads(sink: UOp) -> UOp:
     order = toposort((sink,))
     if any(u.op is Op.BUFFERIZE for u in order):
         return sink
-    wishes = _wishes(order)
-    table: Known = {}
+    known = wishes(order)
+    table = {}
     for u in order:
-        if u.op is Op.LOAD and wishes[u]:
-            others = [x for c, v in wishes[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
+        if u.op is Op.LOAD and known[u]:
+            others = [x for c, v in known[u] for x in choices(c, not v) if all(not s.is_const for s in x[0].src)]
             dead = _always(others, _each_vector(u))
             if dead is not None and not dead.is_const:
-                table[u] = u.replace(src=(*u.src[:2], *conjunction([Op.NOT(dead), *u.src[2:]])))
+                table[u] = only_if([Op.NOT(dead)], u)
     return substituted(sink, table) if table else sink
 
 
@@ -250,11 +249,11 @@ def _without_loops(sink: UOp) -> UOp:
     if not loops:
         return sink
     comparisons = [(u, value) for u in order if u.op is Op.LT and u.src[0].dtype is _I32 for value in (True, False)]
-    wishes = _wishes(order)
-    table: Known = {}
+    known = wishes(order)
+    table = {}
     for r, reduces in loops.items():
         unused = [
-            x for u in reduces if (x := _always((c, not v) for c, v in comparisons if (c, v) in wishes[u])) is not None
+            x for u in reduces if (x := _always((c, not v) for c, v in comparisons if (c, v) in known[u])) is not None
         ]
         if len(unused) < len(reduces):
             continue
@@ -263,31 +262,3 @@ def _without_loops(sink: UOp) -> UOp:
             iterations = never.where(const(_I32, 0), r.src[0])
             table[r] = ranged(iterations, r.arg)
     return substituted(sink, table) if table else sink
-
-
-def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Choice]]:
-    """The conditions that hold wherever each value is looked at."""
-    out: dict[UOp, frozenset[Choice]] = {}
-
-    def note(u: UOp, wanted: frozenset[Choice]) -> None:
-        known = out.get(u)
-        out[u] = wanted if known is None else known & wanted
-
-    for u in reversed(order):
-        mine = out.setdefault(u, frozenset())
-        if u.op is Op.WHERE:
-            condition, a, b = u.src
-            note(condition, mine)
-            note(a, mine | {(condition, True)})
-            note(b, mine | {(condition, False)})
-        elif u.op is Op.RANGE:
-            for s in u.src:
-                note(s, frozenset())
-        else:
-            if u.op is Op.REDUCE and mine:
-                # below it its ranges take all their values: a condition on one of them outside says nothing there
-                closed = mask_of(u.src[1:])
-                mine = frozenset([w for w in mine if not w[0].ranges & closed])
-            for s in u.src:
-                note(s, mine)
-    return out

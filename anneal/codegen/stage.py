@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, substituted
+from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, only_if, substituted
 from anneal.frozen import frozen
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, size
 
-_I32 = dtypes.int32
+_I32, _F32 = dtypes.int32, dtypes.float32
+Steps = tuple[int, ...]
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
 
 
@@ -64,22 +65,60 @@ class Remade:
         table = {**self.table, **table}
         return Substitution(table, mask_of([x for x in table if x.op is Op.RANGE]))(value)
 
-    def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: tuple[int, ...], dtype: DType) -> UOp:
-        """The index of a matrix whose first element is at `first`."""
-        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, steps))
+    def matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Steps) -> UOp:
+        """The matrix in memory whose first element is at `first`."""
+        return load(memory, self.of_matrix(memory, first, ranges, steps))
+
+    def put_matrix(self, memory: UOp, first: UOp, steps: Steps, value: UOp) -> UOp:
+        """The store of a matrix of sums there."""
+        return store(memory, self.of_matrix(memory, first, (self.row_, self.column_), steps), value)
+
+    def of_matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Steps) -> UOp:
+        """The index of a matrix."""
+        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (memory.dtype, steps))
 
     def by_threads(self, memory: UOp, mine: UOp, value: UOp, place: tuple[int, ...]) -> Iterator[tuple[UOp, UOp, UOp]]:
         """The vectors of a matrix of sums that a thread takes from the workgroup memory that all matrices share: row,
         column and value. The matrix begins at `mine` there; `place` tells it from others."""
         m, n = extent(self.row_), extent(self.column_)
-        held = (self.row_, self.column_)
-        put = UOp(Op.STORE, memory.dtype, (memory, self.matrix(mine, held, (n, 1), memory.dtype), value))
-        whole = UOp(Op.SINK, memory.dtype, (put,))
-        tile = UOp(Op.BUFFERIZE, memory.dtype, (whole, *held), ("matrices", *place))
+        put = self.put_matrix(memory, mine, (n, 1), value)
+        tile = filled((put,), (self.row_, self.column_), ("matrices", *place))
         for at in range(0, m * n // _ROWS, SUBGROUP):
             quad = self.lane + at
             r, c = quad // (n // _ROWS), quad % (n // _ROWS) * _ROWS + self.vector
-            yield r, c, UOp(Op.LOAD, memory.dtype, (tile, mine + r * n + c))
+            yield r, c, load(tile, mine + r * n + c)
+
+
+def steps_between(index: UOp, across: UOp, down: UOp) -> Steps | None:
+    """Elements between the neighbours along two ranges, 0 where one does not move the index; None where they have no
+    one distance."""
+    terms, _ = form(index)
+    bits = mask_of((across, down))
+    if any(t.ranges & bits for t in terms if t not in (across, down)):
+        return None
+    return terms.get(across, 0), terms.get(down, 0)
+
+
+# -- nodes that read, store and multiply -------------------------------------------------------------------------------
+
+
+def load(memory: UOp, index: UOp) -> UOp:
+    return UOp(Op.LOAD, memory.dtype, (memory, index))
+
+
+def store(memory: UOp, index: UOp, value: UOp) -> UOp:
+    return UOp(Op.STORE, memory.dtype, (memory, index, value))
+
+
+def filled(put: Nodes, ends: Nodes = (), how: tuple[object, ...] = ("stored", False, False)) -> UOp:
+    """Workgroup memory after these stores into it, which end some ranges."""
+    dtype = put[0].dtype
+    return UOp(Op.BUFFERIZE, dtype, (UOp(Op.SINK, dtype, tuple(put)), *ends), how)
+
+
+def multiplied(a: UOp, b: UOp, loops: Nodes) -> UOp:
+    """The sum of products over loops, in float32."""
+    return UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops), Op.ADD)
 
 
 def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
@@ -101,7 +140,7 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
     order = toposort((sink,))
     fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
     inner = mask_of(depth)
-    staged: Known = {}
+    staged = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
             loops = [r for r in u.src[1:] if r.arg[1] == "reduce" and r not in depth]
@@ -114,9 +153,9 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
 
 
 def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
-    found: list[UOp] = []
-    reads: set[UOp] = set()
-    reduced: set[UOp] = set()
+    found = []
+    reads = set()
+    reduced = set()
     for u in toposort((value,)):
         if u.op is Op.LOAD or any(x in reads for x in u.src):
             reads.add(u)
@@ -150,7 +189,7 @@ def _tile(part: UOp, threads: Nodes, depth: Nodes, fresh: int, buffers: int, loo
     position = layout.position((*wide, *deep))
     if which is not None:
         position = position + which % 2 * tile.arg[2]
-    return UOp(Op.LOAD, part.dtype, (tile, position))
+    return load(tile, position)
 
 
 def tile_over(
@@ -160,7 +199,7 @@ def tile_over(
     which. `fresh` is the number of a range that is not there yet."""
     source = _walk(value, (*wide, *deep))
     across = bool(wide) and bool(source) and source[0] in deep
-    strides: list[int] = []
+    strides = []
     size = 1
     for r in wide:
         strides.append(size)
@@ -239,11 +278,11 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     stores = []
     for first in range(0, total, threads):
         at = lid + first
-        predicate: UOp | None = None
+        inside = []
         if first + threads > total:
-            predicate = at < total
+            inside = [at < total]
             at = Op.MIN(at, const(_I32, total - 1))
-        table: Known = {}
+        table = {}
         step = 1
         for i, r in enumerate(walk):
             count = extent(r) // width if i == 0 else extent(r)
@@ -254,15 +293,9 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
             step *= count
         position = layout.position([table[r] for r in ranges])
         position = normalise(position if loop is None else position + loop % 2 * size)
-        src = (memory, position, Substitution(table, mask_of(ranges))(value))
-        stores.append(UOp(Op.STORE, tile.dtype, src if predicate is None or predicate.is_const else (*src, predicate)))
-    ended = (lanes,) if width > 1 else ()
-    return UOp(
-        Op.BUFFERIZE,
-        tile.dtype,
-        (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended),
-        ("workgroup", prefetched, loop is not None),
-    )
+        put = store(memory, position, Substitution(table, mask_of(ranges))(value))
+        stores.append(only_if([c for c in inside if not c.is_const], put))
+    return filled(stores, (lanes,) if width > 1 else (), ("workgroup", prefetched, loop is not None))
 
 
 def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:

@@ -35,7 +35,7 @@ def unflatten(position: UOp, shape: Sequence[Size]) -> Index:
     """The index at row-major `position` of an array of `shape`; inverse of `linear_index`."""
     out: list[UOp] = []
     rest = position
-    big = sum(s != 1 for s in shape)  # axes of more than one element still to produce
+    big = sum([s != 1 for s in shape])  # axes of more than one element still to produce
     for n in reversed(shape):
         if n == 1:
             out.append(size_node(0))

@@ -11,12 +11,13 @@ from anneal.schedule.shared import BUILDING, WITH_PLANS
 if TYPE_CHECKING:
     from anneal.schedule.cost_model import CostModel
     from anneal.schedule.fusion import Reason, pieces_of
-    from anneal.schedule.masks import dead_side, read_elements
+    from anneal.schedule.masks import dead_side, read_elements, wishes
     from anneal.schedule.memory import nbytes
     from anneal.schedule.passes import (
         PASSES,
         PERMUTATION,
         donate,
+        fusible_reduces,
         indexed,
         kernel_graph,
         overwrites_rows,

@@ -30,10 +30,7 @@ class CostModel:
     expand_cost: int = 1  # work below a repeating EXPAND is recomputed up to this price
     repeated_rows: int = 0  # ... and rows that a matrix-vector product repeats, up to this many elements in all
     parallel: int = 0  # workgroups that fill the device: long reduces for fewer are done in two stages; 0 is never
-    horizontal_fusion: bool = True  # one launch may have bodies that share no range, each with workgroups of its own
-    join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
     keeps_functions: bool = True  # a product stores what others make of it rather than itself
-    keeps_rows: bool = True  # a kernel holds a row while it reduces it: a reduce may join the kernel that makes the row
     reorders: bool = True  # a value that is seen in another order of axes alone is stored in that order
     masks: bool = False  # kernels are told what an index alone decides, and leave it out
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import LEAVES, base
-from anneal.uop import ALU, MOVEMENT, Op, Src, UOp, alu, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, Nodes, Op, Src, UOp, alu, dtypes, toposort
 
 # Tags of a stored `where`: the lanes are dead for which it chooses its first value, or its second.
 DEAD = ("dead if", "dead else")
@@ -15,6 +15,8 @@ _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
 _OPAQUE = frozenset((Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM))  # they read memory as it lies
 _INDICES = ALU | MOVEMENT | {Op.IOTA, Op.CONST}
 _MOST = 64  # nodes of a condition, and ops on what it chooses
+
+Choice = tuple[UOp, bool]  # a condition, and its result
 
 
 class Mask(NamedTuple):
@@ -122,6 +124,32 @@ def read_elements(sink: UOp) -> UOp | None:
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg)
 
 
+def wishes(order: Nodes, asked: Collection[UOp] | None = None) -> dict[UOp, frozenset[Choice]]:
+    """The conditions that hold, or do not, wherever each value is looked at: all, or those that are `asked` for."""
+    out: dict[UOp, frozenset[Choice]] = {}
+
+    def note(u: UOp, wanted: frozenset[Choice]) -> None:
+        known = out.get(u)
+        out[u] = wanted if known is None else known & wanted
+
+    for u in reversed(order):
+        mine = out.setdefault(u, frozenset())
+        sources = u.src
+        if u.op is Op.WHERE and (asked is None or u.src[0] in asked):
+            condition, *chosen = u.src
+            for s, value in zip(chosen, (True, False), strict=True):
+                note(s, mine | {(condition, value)})
+            sources = (condition,)
+        elif u.op is Op.RANGE:
+            mine = frozenset()
+        elif u.op is Op.REDUCE and mine:
+            # below it its ranges take all their values: a condition on one of them outside says nothing there
+            mine = frozenset([w for w in mine if not any(w[0].varies_over(r) for r in u.src[1:])])
+        for s in sources:
+            note(s, mine)
+    return out
+
+
 def nested(sink: UOp) -> UOp:
     """The kernel without choices under the same choice: in `where(c, a, f(where(c, b, x)))` the inner one is x.
 
@@ -129,7 +157,7 @@ def nested(sink: UOp) -> UOp:
     """
     order = toposort((sink,))
     times: dict[UOp, int] = {}
-    chosen: set[UOp] = set()
+    chosen = set()
     for u in order:
         if u.op is Op.WHERE or any(s in chosen for s in u.src):
             if u.op is Op.REDUCE:
@@ -137,28 +165,16 @@ def nested(sink: UOp) -> UOp:
             chosen.add(u)
         if u.op is Op.WHERE:
             times[u.src[0]] = times.get(u.src[0], 0) + 1
-    twice = {c: n for n, c in enumerate(c for c, n in times.items() if n > 1)}
+    twice = {c for c, n in times.items() if n > 1}
     if not twice:
         return sink
-    # What is known wherever a node is looked at: two bits for each condition.
-    known: dict[UOp, int] = {}
-
-    def note(u: UOp, bits: int) -> None:
-        known[u] = known.get(u, -1) & bits
-
-    for u in reversed(order):
-        mine = known.setdefault(u, 0)
-        if u.op is Op.WHERE and u.src[0] in twice:
-            at = 2 * twice[u.src[0]]
-            note(u.src[0], mine)
-            note(u.src[1], mine | 1 << at)
-            note(u.src[2], mine | 2 << at)
-        else:
-            for s in u.src:  # of a reduction, too: no choice is below it
-                note(s, mine)
+    known = wishes(order, twice)
 
     def visit(u: UOp, src: Src) -> UOp:
-        bits = known[u] >> 2 * twice[u.src[0]] & 3 if u.op is Op.WHERE and u.src[0] in twice else 0
-        return src[1 if bits == 1 else 2] if bits else over(u, src)
+        if u.op is Op.WHERE:
+            for n, value in enumerate((True, False), 1):
+                if (u.src[0], value) in known[u]:
+                    return src[n]
+        return over(u, src)
 
     return rebuild(sink, visit, order=order)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from anneal.schedule.records import Call, Value
 from anneal.uop import DType, dtypes
-
-if TYPE_CHECKING:
-    from anneal.schedule.records import Call, Value
 
 Memory = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, DType], ...]]
 
@@ -90,7 +87,7 @@ class _Program:
     def lives(self, order: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         """The places in `order` of the first and of the last call that touches each temporary."""
         first: dict[int, int] = {}
-        last: dict[int, int] = {}
+        last = {}
         for at, n in enumerate(order):
             for v in self.touched[n]:
                 first.setdefault(v, at)
@@ -121,22 +118,17 @@ class _Program:
         for touched in self.touched:
             for v in touched:
                 uses[v] += 1
-        born: set[int] = set()
+        born = set()
         ready = {n for n, count in enumerate(missing) if not count}
         rank = {n: at for at, n in enumerate(base)}
-        order: list[int] = []
+        order = []
         gains: dict[int, int] = {}  # of calls that are ready, where nothing they touch has changed since
         while ready:
             best, most = -1, _WORTH_FREEING
             for n in ready:
                 gain = gains.get(n)
                 if gain is None:
-                    gain = 0
-                    for v in self.touched[n]:
-                        if v not in born:
-                            gain -= self.size[v]
-                        if uses[v] == 1:
-                            gain += self.size[v]
+                    gain = sum([self.size[v] * ((uses[v] == 1) - (v not in born)) for v in self.touched[n]])
                     gains[n] = gain
                 if gain > most or (gain == most and best >= 0 and rank[n] < rank[best]):
                     best, most = n, gain
@@ -166,9 +158,9 @@ class _Program:
         _, last = self.lives(order)
         at = {n: place for place, n in enumerate(order)}
         wanted = dict.fromkeys(order, len(order))  # the place of the first call that needs it, as that is delayed
-        key: dict[int, tuple[int, bool, int]] = {}
+        key = {}
         born = set[int]()
-        new: dict[int, bool] = {}
+        new = {}
         for n in order:
             fresh = [v for v in self.touched[n] if v not in born]
             born.update(fresh)
@@ -194,7 +186,7 @@ class _Program:
         begin, end = self._runs(order)
         sizes: list[int] = []
         taken: list[int] = []  # of each piece: the calls it is taken at, as bits
-        place: dict[int, int] = {}
+        place = {}
         for v in sorted(first, key=lambda v: -self.size[v]):
             size = self.size[v]
             born, died = first[v], last[v]
@@ -249,7 +241,7 @@ def uses(calls: Sequence[Call]) -> tuple[dict[int, list[int]], dict[int, list[in
 def _dependencies(calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[set[int]]:
     """The calls that must come before each call."""
     writers, readers = uses(calls)
-    ahead: list[set[int]] = []
+    ahead = []
     for n, c in enumerate(calls):
         needs = {w for v in c.args[c.outputs :] for w in writers.get(v, ())}
         needs.update(r for v in c.args[: c.outputs] if v in overwrites for r in readers.get(overwrites[v], ()))
@@ -290,7 +282,7 @@ def _same_size(values: Sequence[Value], calls: Sequence[Call]) -> Memory:
     last = {v: n for n, c in enumerate(calls) for v in c.args}
     free: dict[tuple[int, DType], list[int]] = {}
     pieces: list[tuple[int, DType]] = []
-    place: dict[int, int] = {}
+    place = {}
     for n, c in enumerate(calls):
         for v in c.args[: c.outputs]:
             if values[v].kind != "temp" or v in place:

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from anneal import cache, settings
 from anneal.errors import AnnealError, CompilerError, TransformError
-from anneal.rewrite import rebuild, unfolded
+from anneal.rewrite import rebuild, rebuilt, unfolded
 from anneal.schedule.fusion import CostModel, refusals
 from anneal.schedule.memory import nbytes, uses
 from anneal.schedule.passes import run_passes
-from anneal.schedule.records import Call, Kernel, Origin, Plan, Value, live_order
+from anneal.schedule.records import Call, Kernel, Origin, Plan, Value
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    SYMBOLIC, Ints, Op, Recent, Src, UOp, Weighed, arena, by_name, decode_graph, encode_graph,
+    SYMBOLIC, Ints, Known, Op, Recent, Src, UOp, Weighed, arena, by_name, decode_graph, encode_graph,
     toposort, uncollected,
 )  # fmt: skip
 from anneal.uop.sizes import any_symbolic, mapped, size_node, symbolic_arg, unbound, variable
@@ -143,7 +143,7 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
 
     Bound variables become VARIABLEs; `values` takes what they are bound to.
     """
-    storages: list[Any] = []
+    storages = []
     if SYMBOLIC.seen:
         sink = _unbound(sink, {} if values is None else values)
 
@@ -220,7 +220,15 @@ def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = N
 
 def live_nodes(sink: UOp) -> list[UOp]:
     """The nodes below `SINK(outputs...)`, numbered as the places of its plan's calls are."""
-    return live_order(sink, lambda u: parametrise(u)[0])
+    if not SYMBOLIC.seen:
+        return toposort((sink,))  # parameters for buffers change no order
+    with arena().untracked(), rebuilt() as walks:
+        program, _ = parametrise(sink)
+    origin: Known = {}
+    for walk in walks:
+        for u, v in walk.items():
+            origin.setdefault(v, origin.get(u, u))
+    return [origin.get(u, u) for u in toposort((program,))]
 
 
 def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
@@ -231,14 +239,14 @@ def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
     with BUILDING, arena().untracked(), refusals() as found:
         s = run_passes(parametrise(sink)[0], cost_model)
     assert s.plan is not None
-    stores: dict[int, int] = {}  # place -> the call that stores it
+    stores = {}  # place -> the call that stores it
     wrote: dict[int, int] = {}  # value -> the call that wrote it last
     neighbours: set[tuple[int | None, int | None]] = set()
     for n, c in enumerate(s.plan.calls):
         neighbours.update((wrote[v], n) for v in c.args[c.outputs :] if v in wrote)
         stores.update(dict.fromkeys(c.places[: c.outputs], n))
         wrote.update(dict.fromkeys(c.args[: c.outputs], n))
-    reasons: dict[tuple[int, int], str] = {}
+    reasons = {}
     for r in found:
         producers, readers = ({stores.get(s.places.get(u, -1)) for u in roots} for roots in r[:2])
         for a, b in neighbours.intersection((p, g) for p in producers for g in readers):
@@ -324,7 +332,7 @@ def stages(plan: Plan) -> list[Stage]:
         return []
     piece = dict(plan.memory)
     first: dict[tuple[str, int], int] = {}
-    last: dict[tuple[str, int], int] = {}
+    last = {}
     for n, c in enumerate(plan.calls):
         for v in c.args:
             what = ("temp", piece[v]) if v in piece else ("output", v)

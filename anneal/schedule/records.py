@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
-from anneal.uop import SYMBOLIC, DType, Ints, Known, Nodes, Op, Provenance, Src, UOp, arena, toposort
+from anneal.uop import DType, Ints, Nodes, Op, Provenance, Src, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
@@ -163,16 +163,20 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
     slots = [*written, *dict.fromkeys([u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written])]
     number = {slot: n for n, slot in enumerate(slots)}
     ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] != "loop", r.arg[0]))
-    ids = {r: n for n, r in enumerate(ranges)}
+    return renumbered(order, number, {r: n for n, r in enumerate(ranges)}), slots
+
+
+def renumbered(order: Nodes, slots: Mapping[int, int], ids: Mapping[UOp, int]) -> UOp:
+    """A kernel, the last of its nodes, with other slots for its memory and other numbers for its ranges."""
 
     def visit(u: UOp, src: Src) -> UOp:
-        if u.op is Op.PARAM:
-            return UOp(Op.PARAM, u.dtype, (), (number[u.arg[0]], u.arg[1]))
-        if u.op is Op.RANGE:
+        if u.op is Op.PARAM and u.arg[0] in slots:
+            return UOp(Op.PARAM, u.dtype, (), (slots[u.arg[0]], u.arg[1]))
+        if u.op is Op.RANGE and u in ids:
             return UOp(Op.RANGE, u.dtype, src, (ids[u], u.arg[1]))
         return over(u, src)
 
-    return rebuild(member, visit, order=order), slots
+    return rebuild(order[-1], visit, order=order)
 
 
 # -- places: the nodes of the user's graph that a kernel computes ------------------------------------------------------
@@ -230,17 +234,3 @@ class Origin(NamedTuple):
 
 
 Plans = list[tuple[Plan, Sequence[Origin]]]  # each with where the nodes come from that it computes
-
-
-def live_order(sink: UOp, parametrise: Callable[[UOp], object]) -> list[UOp]:
-    """The nodes below `sink` by place."""
-    if not SYMBOLIC.seen:
-        return toposort((sink,))  # parameters for buffers change no order
-    with arena().untracked(), rebuilt() as walks:
-        program = parametrise(sink)
-    origin: Known = {}
-    for walk in walks:
-        for u, v in walk.items():
-            origin.setdefault(v, origin.get(u, u))
-    assert isinstance(program, UOp)
-    return [origin.get(u, u) for u in toposort((program,))]

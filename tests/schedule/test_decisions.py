@@ -320,12 +320,10 @@ def joined(outputs: list[UOp], **prices: int | bool) -> tuple[int, set[str]]:
 
 X, Y = (64, 32), (32, 64)
 PRODUCT = "a matrix product or a convolution"
-EPILOGUE = f"the producer is {PRODUCT}, and nothing joins one on this device (join_epilogues)"
 COLUMNS = (
     "the reader is a reduction over columns or over rows longer than {}, which uses each value several times: fused, the "
     "producer would be computed anew for each use"
 )
-KEPT = "the reader reduces the result, and on this device no kernel reduces a row that it also stores (keeps_rows)"
 PLACES = (
     "the reader takes the result in another order of axes: a reader joins only if it reads each element, or each row, "
     "where it is computed"
@@ -397,10 +395,8 @@ def reader_between() -> list[UOp]:
     ("outputs", "prices", "kernels", "reasons"),
     [
         (epilogue, {}, 1, set()),
-        (epilogue, {"join_epilogues": False}, 2, {EPILOGUE}),
         (rows_of_one_array, {"row_fusion": 32}, 1, set()),
         (rows_of_one_array, {"row_fusion": 31}, 2, {COLUMNS.format(31)}),
-        (rows_of_one_array, {"row_fusion": 32, "keeps_rows": False}, 2, {KEPT}),
         (other_rows, {"row_fusion": 64}, 2, {COLUMNS.format(64)}),
         (transposed, {}, 2, {PLACES}),
         (many_inputs, {"max_buffers": 7}, 1, set()),
@@ -459,7 +455,6 @@ def test_sums_of_one_value_over_equal_ranges_are_one_body() -> None:
 def test_sums_over_columns_of_different_values_share_a_launch() -> None:
     sums = [row(buffer(64, 8), 0), row(buffer(64, 8), 0)]
     assert members(sums) == [2]
-    assert members(sums, horizontal_fusion=False) == [1, 1]
     assert members([row(buffer(64, 8), 0), row(buffer(32, 8), 0)]) == [1, 1], "of other ranges"
 
 
@@ -473,7 +468,6 @@ def test_products_of_matrices_with_one_vector_share_a_kernel() -> None:
 def test_elementwise_kernels_of_one_level_share_a_launch() -> None:
     small = [buffer(7) + 1.0, buffer(5) + 1.0, buffer(3) + 1.0]
     assert members(small) == [3]
-    assert members(small, horizontal_fusion=False) == [1, 1, 1]
     assert sorted(members(small, max_buffers=4)) == [1, 2]
 
 
@@ -484,7 +478,6 @@ def test_the_pieces_of_a_concatenation_are_members_of_the_kernel_that_stores_the
 
     [together] = scheduled([pair()], "kernel-groups").groups
     assert together.concatenates
-    assert len(scheduled([pair()], "kernel-groups", horizontal_fusion=False).groups) == 3
 
 
 # -- passes before materialisation -----------------------------------------------------------------------------------
@@ -502,7 +495,6 @@ def test_a_matrix_vector_product_is_split_only_if_it_is_read_in_pieces() -> None
     pieces, prices = ((0, 32), (32, 96)), {"repeated_rows": 96 * 64}
     assert reduces(product(*pieces), "split-contractions", **prices) == 2
     assert reduces(product(*pieces), "split-contractions", repeated_rows=96 * 64 - 1) == 1
-    assert reduces(product(*pieces), "split-contractions", **prices, horizontal_fusion=False) == 1
     assert reduces(product((0, 64), (32, 96)), "split-contractions", **prices) == 1, "they overlap"
     [whole] = [u for u in scheduled(product((0, 32)), "split-contractions", **prices).order if u.op is Op.REDUCE_AXIS]
     assert whole.src[0].size == 96 * 64, "one piece"

@@ -73,11 +73,6 @@ def test_a_piece_that_is_wanted_elsewhere_is_stored_there_too() -> None:
     assert [c.outputs for c in p.calls] == [1, 1]
 
 
-def test_a_cost_model_without_parts_computes_concatenations_whole() -> None:
-    p = plan(cat(buffer(3, 4), buffer(5, 4)), cost_model=replace(COST_MODEL, horizontal_fusion=False))
-    assert len(members_of(p.calls[0].kernel.sink)) == 1
-
-
 def test_small_kernels_of_one_level_share_a_launch() -> None:
     outputs = [buffer(n) * 2.0 for n in (3, 70, 1, 5000)]
     p = plan(*outputs)

@@ -5,11 +5,6 @@ No pass before `write-body` knows any of them. `writer.py` has what they have in
 
 from anneal.codegen.dialects.c import TARGET as C_TARGET, C
 from anneal.codegen.dialects.wgsl import WGSL, Binding, bindings_of, called as wgsl_functions, segment_bytes
-from anneal.codegen.dialects.writer import Dialect, Text, WrittenText, in_text, merged_bytes, merged_variables, writing
+from anneal.codegen.dialects.writer import Dialect, Text, WrittenText, in_text, merged, writing
 
 DIALECTS = {"wgsl": WGSL, "c": C}
-
-__all__ = [
-    "C_TARGET", "DIALECTS", "Binding", "Dialect", "Text", "WrittenText", "bindings_of", "in_text", "merged_bytes",
-    "merged_variables", "segment_bytes", "wgsl_functions", "writing",
-]  # fmt: skip

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from anneal.codegen.dialects import writer
-from anneal.codegen.dialects.writer import ARITHMETIC, Dialect, Text, Writer, bare, is_from, variable_name
+from anneal.codegen.dialects.writer import ARITHMETIC, Dialect, Text, Writer, bare, is_from, merged, variable_name
 from anneal.codegen.heuristics import choose_for_processor
 from anneal.codegen.linear import Operand, Stmt
 from anneal.codegen.ranges import extent, run_of
@@ -193,13 +192,13 @@ def truth(text: str, compared: DType, lanes: int) -> str:
 
 def _module(texts: Sequence[Text], target: Target) -> str:
     """The function that runs several programs, one after another, the numbers of whose workgroups follow each other."""
-    bindings = writer.merged_bindings(texts)
+    whole = merged(texts)
     out = [
         f"  {'' if written else 'const '}{element} *restrict p{slot} = memory[{slot}];"
-        for slot, (element, written, _) in sorted(bindings.items())
+        for slot, (element, written, _) in sorted(whole.bindings.items())
     ]
-    for i, n in enumerate(writer.merged_variables(texts)):
-        out.append(f"  const i32 {variable_name(n)} = ((i32 *)memory[{1 + max(bindings)}])[{i}];")
+    for i, n in enumerate(whole.variables):
+        out.append(f"  const i32 {variable_name(n)} = ((i32 *)memory[{1 + max(whole.bindings)}])[{i}];")
     first = 0
     for t in texts:
         threads = t.launch.threads

@@ -6,8 +6,10 @@ it is used.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -21,19 +23,11 @@ from anneal.rewrite import HERE
 from anneal.uop import ALU, DType, Op, UOp, covering, dtypes
 
 # Ops that every dialect so far writes alike, on values of any dtype.
-ARITHMETIC: dict[Op, str] = {
-    Op.ADD: "({0} + {1})",
-    Op.SUB: "({0} - {1})",
-    Op.MUL: "({0} * {1})",
-    Op.DIV: "({0} / {1})",
-    Op.LT: "({0} < {1})",
-    Op.EQ: "({0} == {1})",
-    Op.NE: "({0} != {1})",
-    Op.AND: "({0} & {1})",
-    Op.OR: "({0} | {1})",
-    Op.XOR: "({0} ^ {1})",
-    Op.NEG: "(-{0})",
-}
+_SIGNS = {
+    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.NE: "!=", Op.AND: "&", Op.OR: "|",
+    Op.XOR: "^",
+}  # fmt: skip
+ARITHMETIC = {Op.NEG: "(-{0})"} | {op: f"({{0}} {sign} {{1}})" for op, sign in _SIGNS.items()}
 _BINDING = re.compile(r"\bp(\d+)(?=\b|_)")
 _LINE = 110  # characters of an expression before it gets a name of its own
 
@@ -82,6 +76,11 @@ class Shared(NamedTuple):
     length: int
     nbytes: int
 
+    @property
+    def merged_name(self) -> str:
+        """Its name beside arrays of other programs."""
+        return self.name + "".join(c for c in self.element if c.isalnum())
+
 
 class Text(NamedTuple):
     """A program's statements as text, and what they need around them."""
@@ -95,6 +94,10 @@ class Text(NamedTuple):
     def uses(self, index: str) -> bool:
         """True if a line names the hardware index."""
         return any(re.search(rf"\b{index}\b", line) for line in self.lines)
+
+    @property
+    def shared_bytes(self) -> int:
+        return sum(x.nbytes for x in self.shared)
 
     @property
     def synchronises(self) -> bool:
@@ -116,38 +119,19 @@ def in_text(texts: Sequence[Text]) -> list[Text]:
     return sorted(texts, key=lambda t: not t.synchronises)
 
 
-def merged_variables(texts: Sequence[Text]) -> tuple[str, ...]:
-    """The names of the variables of several programs, as they follow each other in the last binding."""
-    return tuple(sorted({n for t in texts for n in t.variables}))
-
-
-def merged_bindings(texts: Sequence[Text]) -> dict[int, tuple[str, bool, int]]:
-    """The bindings of several programs."""
-    found: dict[int, tuple[str, bool, int]] = {}
-    for t in texts:
-        for slot, (element, written, nbytes) in t.bindings.items():
-            found[slot] = element, written or (slot in found and found[slot][1]), nbytes
-    return found
-
-
-def merged_name(x: Shared) -> str:
-    return x.name + "".join(c for c in x.element if c.isalnum())
-
-
-def merged_memory(texts: Sequence[Text]) -> tuple[Shared, ...]:
-    """Workgroup memory for any one of several programs: the largest array of each name and type."""
+def merged(texts: Sequence[Text]) -> Text:
+    """What several programs need around them: the bindings of all, the names of variables as they follow each other in
+    the last one, and workgroup memory for any one program, the largest array of each name and type."""
+    bindings: dict[int, tuple[str, bool, int]] = {}
     largest: dict[str, Shared] = {}
     for t in texts:
+        for slot, (element, written, nbytes) in t.bindings.items():
+            bindings[slot] = element, written or (slot in bindings and bindings[slot][1]), nbytes
         for x in t.shared:
-            name = merged_name(x)
-            if name not in largest or largest[name].length < x.length:
-                largest[name] = x._replace(name=name)
-    return tuple(largest.values())
-
-
-def merged_bytes(texts: Sequence[Text]) -> int:
-    """Workgroup memory that the merged module of `texts` needs."""
-    return sum(x.nbytes for x in merged_memory(texts))
+            if x.merged_name not in largest or largest[x.merged_name].length < x.length:
+                largest[x.merged_name] = x._replace(name=x.merged_name)
+    variables = tuple(sorted({n for t in texts for n in t.variables}))
+    return Text(bindings, tuple(largest.values()), (), texts[0].launch, variables)
 
 
 class WrittenText(NamedTuple):
@@ -203,7 +187,7 @@ class Writer:
         self.rest: dict[int, str] = {}  # of an index counted in vectors: the lane
         self.lines: list[str] = []
         self.shared: list[Shared] = []
-        self.counters: dict[str, int] = {}
+        self.counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self.open: list[tuple[UOp, str, int]] = []  # loops: the range, its variable, its first line
         self.inline = self._used_once()
         self.is_typed = "{type}" in dialect.lines["let"]
@@ -213,22 +197,13 @@ class Writer:
 
     def _used_once(self) -> set[int]:
         """Statements whose value is used once, in the block that makes it."""
-        depth: dict[int, int] = {}
-        uses: dict[int, int] = {}
-        same: set[int] = set()
-        for s in self.program.stmts:
-            depth[s.number] = s.depth
-            for o in s.src:
-                if isinstance(o, int):
-                    uses[o] = uses.get(o, 0) + 1
-                    if depth[o] == s.depth and s.kind not in ("for", "share"):
-                        same.add(o)
-        return {n for n in same if uses[n] == 1}
+        depth = {s.number: s.depth for s in self.program.stmts}
+        read = [(o, s) for s in self.program.stmts for o in s.src if isinstance(o, int)]
+        uses = Counter([o for o, _ in read])
+        return {o for o, s in read if uses[o] == 1 and depth[o] == s.depth and s.kind not in ("for", "share")}
 
     def name(self, prefix: str) -> str:
-        n = self.counters.get(prefix, 0)
-        self.counters[prefix] = n + 1
-        return f"{prefix}{n}"
+        return f"{prefix}{next(self.counters[prefix])}"
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("  " * (depth + 1) + text)

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from anneal.codegen.opts import Axis
 from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import per_word
 from anneal.frozen import frozen
-from anneal.uop import Op, Src, UOp, toposort
+from anneal.schedule import fusible_reduces
+from anneal.uop import Nodes, Op, Src, UOp, toposort
 from anneal.uop.sizes import content
 
 ENOUGH_GROUPS = 128  # workgroups that keep a large GPU busy
 ENOUGH_THREADS = 65536
+
+
+Numbered = list[tuple[int, Axis]]  # axes with their numbers
+
+
+def loops_of(axes: Sequence[Axis]) -> Numbered:
+    return [(i, a) for i, a in enumerate(axes) if a.is_loop]
+
+
+def row_of(axes: Sequence[Axis], reduces: Nodes) -> tuple[int, Axis, set[UOp]] | None:
+    """The innermost loop into which all reduces can be fused, with its number, and their ranges."""
+    for number, axis in reversed(loops_of(axes)):
+        joined = fusible_reduces(reduces, axis.range) if reduces and axis.count > 1 else set()
+        if joined and all(joined.issuperset(u.src[1:]) for u in reduces):
+            return number, axis, joined
+    return None
 
 
 @frozen
@@ -29,6 +46,10 @@ class Facts:
 
     def number(self, r: UOp) -> int:
         return next(i for i, a in enumerate(self.axes) if a.range is r)
+
+    @property
+    def loops(self) -> Numbered:
+        return loops_of(self.axes)
 
     @property
     def packed(self) -> Src:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.matrices import merged, product_of, room
-from anneal.codegen.opts import Axis, Opt, Opts
+from anneal.codegen.matrices import over_one, product_of, room
+from anneal.codegen.opts import Axis, Opt, Opts, split
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, reads_stored
 from anneal.codegen.target import HALVES, Target
 from anneal.frozen import frozen
@@ -38,8 +39,8 @@ class _Split:
     subgroups: tuple[int, int]
     matrices: tuple[int, int]
     deep: int
-    speeds: tuple[int, ...]
-    start: int = 80
+    start: int
+    speeds: Sequence[int]
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -70,20 +71,31 @@ class _Split:
         return rounds * m * n * (-(-sizes[2] // k) * k + self.start)
 
 
-_SPLITS = (
-    _Split((2, 2), (4, 4), 2, (189, 278), 160),
-    _Split((2, 2), (4, 6), 1, (160, 232)),
-    _Split((2, 2), (3, 6), 2, (162, 243)),
-    _Split((2, 4), (3, 2), 2, (204, 258), 160),
-    _Split((2, 2), (4, 3), 2, (130, 213)),
-    _Split((2, 2), (3, 4), 2, (159, 226)),
-    _Split((2, 4), (2, 2), 2, (154, 202)),
-    _Split((2, 2), (4, 2), 2, (141, 197)),
-    _Split((2, 2), (2, 4), 4, (180,)),
-    _Split((2, 2), (2, 3), 2, (114, 160, 195)),
-    _Split((2, 4), (2, 1), 4, (123,)),
-    _Split((2, 2), (2, 2), 4, (101, 168)),
-    _Split((2, 2), (2, 2), 2, (84, 150, 170)),
+def _table(text: str) -> list[list[Any]]:
+    """The rows of a table of numbers."""
+    return [[int(n) if n.isdigit() else float(n) for n in row.split()] for row in text.strip().splitlines()]
+
+
+# subgroups, matrices, depth, start, speeds
+_SPLITS = tuple(
+    [
+        _Split((s, t), (u, v), deep, start, speeds)
+        for s, t, u, v, deep, start, *speeds in _table("""
+    2 2  4 4  2  160  189 278
+    2 2  4 6  1   80  160 232
+    2 2  3 6  2   80  162 243
+    2 4  3 2  2  160  204 258
+    2 2  4 3  2   80  130 213
+    2 2  3 4  2   80  159 226
+    2 4  2 2  2   80  154 202
+    2 2  4 2  2   80  141 197
+    2 2  2 4  4   80  180
+    2 2  2 3  2   80  114 160 195
+    2 4  2 1  4   80  123
+    2 2  2 2  4   80  101 168
+    2 2  2 2  2   80  84 150 170
+""")
+    ]
 )
 
 
@@ -94,7 +106,7 @@ def matrices(facts: Facts, target: Target) -> Opts | None:
     loops = [a.range for a in facts.axes if a.is_loop]
     if not _is_rounded(facts) and not _is_piece(facts, loops):
         return None
-    stores = merged(UOp(Op.SINK, dtypes.float32, facts.stores)).src
+    stores = over_one(UOp(Op.SINK, dtypes.float32, facts.stores)).src
     order = toposort(stores)
     # The loop that varies fastest in memory becomes the columns; of the others the longest the rows.
     for j in reversed(loops):
@@ -116,7 +128,7 @@ def _is_rounded(facts: Facts) -> bool:
 def _is_piece(facts: Facts, loops: list[UOp]) -> bool:
     """Is each sum a piece of a longer one? Then a loop goes on in every factor at the end of a range of the reduce."""
     ranges = facts.reduces[0].src[1:]
-    if any(s.src[2] is not facts.reduces[0] for s in facts.stores) or any(r.src[0].op is not Op.CONST for r in ranges):
+    if any(s.src[2] is not facts.reduces[0] for s in facts.stores) or any(not r.src[0].is_const for r in ranges):
         return False
     forms = [form(u.src[1])[0] for u in facts.loads]
     return any(all(f.get(z, 0) == extent(r) * f.get(r, 0) != 0 for f in forms) for z in loops for r in ranges)
@@ -194,25 +206,31 @@ class _Tile:
         return self.rows * self.columns
 
 
-_TILES = (
-    _Tile(8, 16, 8, 12, 0.93),
-    _Tile(8, 16, 12, 8, 0.93),
-    _Tile(16, 8, 8, 16, 0.925),
-    _Tile(8, 16, 8, 8, 0.92),
-    _Tile(16, 8, 8, 8, 0.91),
-    _Tile(8, 16, 8, 4, 0.83),
-    _Tile(16, 8, 8, 4, 0.70),
-    _Tile(8, 8, 8, 4, 0.66),
-    _Tile(8, 16, 4, 4, 0.58),
-    _Tile(16, 8, 4, 4, 0.58),
-    _Tile(8, 8, 4, 4, 0.55),
-    _Tile(16, 4, 4, 4, 0.52),
-    _Tile(32, 2, 4, 4, 0.45),
-    _Tile(4, 16, 4, 4, 0.52),
-    _Tile(2, 32, 4, 4, 0.45),
-    _Tile(4, 8, 4, 4, 0.40),
-    _Tile(2, 16, 4, 4, 0.36),
-    _Tile(2, 8, 4, 4, 0.30),
+# threads along m and n, rows and columns, speed
+_TILES = tuple(
+    [
+        _Tile(*row)
+        for row in _table("""
+     8 16   8 12  0.93
+     8 16  12  8  0.93
+    16  8   8 16  0.925
+     8 16   8  8  0.92
+    16  8   8  8  0.91
+     8 16   8  4  0.83
+    16  8   8  4  0.7
+     8  8   8  4  0.66
+     8 16   4  4  0.58
+    16  8   4  4  0.58
+     8  8   4  4  0.55
+    16  4   4  4  0.52
+    32  2   4  4  0.45
+     4 16   4  4  0.52
+     2 32   4  4  0.45
+     4  8   4  4  0.4
+     2 16   4  4  0.36
+     2  8   4  4  0.3
+""")
+    ]
 )
 
 
@@ -302,13 +320,12 @@ def registers(facts: Facts, target: Target) -> Opts | None:
     k = facts.reduces[0].src[1]
     product = _product(facts)
     deep = facts.lanes([k]) if k.src[0].is_const else 1
-    opts = [Opt("VECTORIZE", facts.number(k), deep)] if deep > 1 else []
+    opts = split("VECTORIZE", facts.number(k), deep)
     tile = [] if product is None else [(product.m, 4), (product.n, 4 if deep > 1 else 1)]
-    if product is not None and deep == 1 and (wide := facts.lanes([product.n.range])) > 1:
-        opts = [Opt("VECTORIZE", facts.number(product.n.range), wide)]
+    if product is not None and deep == 1:
+        opts = split("VECTORIZE", facts.number(product.n.range), facts.lanes([product.n.range]))
     for axis, most in tile:
-        amount = math.gcd(axis.count, most)
-        opts += [Opt("UPCAST", facts.number(axis.range), amount)] if amount > 1 else []
+        opts += split("UPCAST", facts.number(axis.range), math.gcd(axis.count, most))
     return (*opts, Opt("FLAT", 0, min(64, target.max_threads))) if opts else None
 
 

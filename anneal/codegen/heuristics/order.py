@@ -8,9 +8,9 @@ from anneal.codegen.chain import Chain, Split, bytes_of, chain_of
 from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
 from anneal.codegen.heuristics.matmul import matmul, matrices, registers
 from anneal.codegen.heuristics.reduces import fused_reduces, shared_reduce
-from anneal.codegen.opts import Opt, Opts, axes_of
+from anneal.codegen.opts import Opt, Opts, axes_of, split
 from anneal.codegen.ranges import SUBGROUP, extent, form
-from anneal.codegen.target import MatrixShape, Target
+from anneal.codegen.target import HALVES, Target
 from anneal.uop import Op, UOp, dtypes, toposort
 
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
@@ -25,7 +25,7 @@ _NODES = 512
 
 def transposed(facts: Facts, target: Target) -> Opts | None:
     """Values read along one axis and stored along another: blocks of registers, read and stored by whole vectors."""
-    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
+    loops = [i for i, _ in facts.loops]
     if len(loops) < 2 or facts.reduces or facts.outputs < _ENOUGH_WORDS:
         return None
     j = facts.axes[loops[-1]]
@@ -35,7 +35,7 @@ def transposed(facts: Facts, target: Target) -> Opts | None:
     if i is None or any(not s.varies_over(facts.axes[i].range) for s in facts.stores):
         return None
     wide = facts.lanes([j.range], facts.stores)
-    opts = [Opt("VECTORIZE", loops[-1], wide)] if wide > 1 else []
+    opts = split("VECTORIZE", loops[-1], wide)
     columns, down = 8 if wide > 1 else 32, facts.axes[i].count
     tall = next((n for n in (8, 4, 2, 1) if down % (4 * n) == 0), 8)  # else the last block would read past the end
     return (*opts, Opt("UPCAST", i, 4), Opt("LOCAL", loops[-1], columns), Opt("LOCAL", i, tall))
@@ -45,7 +45,7 @@ def flat(facts: Facts, target: Target) -> Opts:
     """A flat index over the outputs; with many outputs, several words for a thread: as the lanes of a vector where
     memory allows, else from several rows.
     """
-    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
+    loops = [i for i, _ in facts.loops]
     if not loops:
         return ()
     opts = []
@@ -55,8 +55,7 @@ def flat(facts: Facts, target: Target) -> Opts:
         wide = facts.lanes(last)
         if wide == 1 and facts.packed:
             wide = facts.lanes(last, facts.packed)
-        if wide > 1:
-            opts.append(Opt("VECTORIZE", loops[-1], wide))
+        opts += split("VECTORIZE", loops[-1], wide)
         outer = [i for i in loops[:-1] if facts.axes[i].count % (_WORDS // wide) == 0]
         if wide < _WORDS and outer and not facts.reduces and facts.nodes * _WORDS <= _NODES:
             opts.append(Opt("UPCAST", outer[-1], _WORDS // wide))
@@ -130,7 +129,6 @@ def choose(sink: UOp, target: Target) -> Opts:
 # factors less often; the memory decides how many workgroups run side by side.
 
 
-_SHAPE = MatrixShape("float16", "float32", 16, 16, 16)
 # On an H200, of 4 x 16 heads of 4096 x 64, causal, ms with 4 subgroups and with 8: maximum 0.69 and 0.60, sum 0.71 and
 # 0.65, one score and a product 1.23 and 0.98, two scores and one product (64 rows, 4 subgroups) 1.99 and 1.65, and two
 # 2.79 and 2.58. 256 rows or 32 columns at a time were slower.
@@ -148,12 +146,12 @@ def chains(facts: Facts, target: Target) -> Opts | None:
         return None
     axes: list[UOp] = [a.range for a in facts.axes]
     threads = _THREADS if chain.d is not None else (_STATISTICS, *_THREADS)
-    by_matrices = _SHAPE in target.matrices and target.subgroup == SUBGROUP and _is_narrow(chain)
+    by_matrices = HALVES in target.matrices and target.subgroup == SUBGROUP and _is_narrow(chain)
     matrices = _MATRICES if by_matrices else ()
-    for split in (*matrices, *threads):
-        count = split.down * (SUBGROUP if split.by_matrices else split.across)
-        if count <= target.max_threads and bytes_of(chain, split) <= target.workgroup_bytes:
-            found: Opts = split.opts(chain, axes)
+    for way in (*matrices, *threads):
+        count = way.down * (SUBGROUP if way.by_matrices else way.across)
+        if count <= target.max_threads and bytes_of(chain, way) <= target.workgroup_bytes:
+            found: Opts = way.opts(chain, axes)
             return found
     return None
 

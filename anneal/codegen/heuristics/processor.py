@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 
-from anneal.codegen.coalesce import fusible_reduces
-from anneal.codegen.heuristics.facts import power_of_two
-from anneal.codegen.opts import Axis, Opt, Opts, axes_of
-from anneal.codegen.ranges import form, mask_of, reads_stored
+from anneal.codegen.heuristics.facts import loops_of, power_of_two, row_of
+from anneal.codegen.opts import Axis, Opt, Opts, axes_of, split
+from anneal.codegen.ranges import form, mask_of, predicate_of, ranges_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.frozen import frozen
-from anneal.uop import ALU, Nodes, Op, UOp, dtypes, toposort
+from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 _NODES = 1500  # that compute or load, when registers and unrolled iterations are written out
@@ -53,9 +50,6 @@ class _Kernel:
     in_place: bool
     work: int  # nodes that compute or load
 
-    def loops(self) -> list[tuple[int, Axis]]:
-        return [(i, a) for i, a in enumerate(self.axes) if a.is_loop]
-
     def lanes_along(self, a: Axis) -> int:
         """Lanes of vectors along `a`: some are idle where it ends within one."""
         return min(self.lanes, 2 * power_of_two(a.count - 1))
@@ -90,20 +84,19 @@ def choose(sink: UOp, target: Target) -> Opts:
     k = _Kernel(
         axes,
         reduces,
-        [_access(u, u.src[2:], math.prod(u.src[0].arg[1]) * u.dtype.itemsize > _CACHE, last) for u in inner],
-        [_access(u, u.src[3:], False, last) for u in sink.src],
+        [_access(u, math.prod(u.src[0].arg[1]) * u.dtype.itemsize > _CACHE, last) for u in inner],
+        [_access(u, False, last) for u in sink.src],
         target,
         target.lanes * 32 // max([32, *[u.dtype.bits for u in order if u.op is not Op.SINK]]),
         reads_stored(sink.src),
         sum([u.op is Op.LOAD or u.op in ALU and u.dtype is not dtypes.int32 for u in order]),
     )
-    fixed = [u.src[0].ranges for u in order if u.op is Op.RANGE]
-    return _rows(k) or _reduced(k, functools.reduce(operator.or_, fixed, 0))
+    return _rows(k) or _reduced(k, ranges_of([u.src[0] for u in order if u.op is Op.RANGE]))
 
 
-def _access(u: UOp, condition: Nodes, is_large: bool, last: int) -> _Access:
-    moved = u.src[1].ranges
-    asked = condition[0].ranges if condition else 0
+def _access(u: UOp, is_large: bool, last: int) -> _Access:
+    moved, predicate = u.src[1].ranges, predicate_of(u)
+    asked = predicate[0].ranges if predicate else 0
     return _Access(moved, form(u.src[1])[0], asked, is_large and bool(moved >> last & 1))
 
 
@@ -112,26 +105,25 @@ def _access(u: UOp, condition: Nodes, is_large: bool, last: int) -> _Access:
 
 
 def _rows(k: _Kernel) -> Opts:
-    for number, axis in reversed(k.loops()):
-        joined = fusible_reduces(k.reduces, axis.range)
-        if axis.count < 2 or not joined or not all(joined.issuperset(u.src[1:]) for u in k.reduces):
-            continue
+    row = row_of(k.axes, k.reduces)
+    if row is None:
+        return ()
+    number, axis, joined = row
 
-        def whole(*ranges: UOp) -> int:
-            """Accesses that are whole vectors, or one number, along the ranges."""
-            bits = mask_of(ranges)
-            return sum([not a.moved & bits or any(a.steps.get(r) == 1 for r in ranges) for a in (*k.loads, *k.stores)])
+    def whole(*ranges: UOp) -> int:
+        """Accesses that are whole vectors, or one number, along the ranges."""
+        bits = mask_of(ranges)
+        return sum([not a.moved & bits or any(a.steps.get(r) == 1 for r in ranges) for a in (*k.loads, *k.stores)])
 
-        others = [(i, a) for i, a in k.loops() if i != number]
-        least = whole(axis.range, *joined)
-        at, v = [(number, axis), *[(i, a) for i, a in others if whole(a.range) > least and a.count > 1]][-1]
-        lanes = k.lanes_along(v)
-        opts = [Opt("FUSE_REDUCE", number, 1), Opt("VECTORIZE", at, lanes)]
-        left = -(-axis.count // (lanes if at == number else 1))
-        if 1 < left <= _WHOLE_ROW and left * k.work <= _NODES:
-            opts.append(Opt("UNROLL", number, left))
-        return (*opts, *_looped([(i, a) for i, a in others if i != at], _ELEMENTS // axis.count))
-    return ()
+    others = [(i, a) for i, a in loops_of(k.axes) if i != number]
+    least = whole(axis.range, *joined)
+    at, v = [(number, axis), *[(i, a) for i, a in others if whole(a.range) > least and a.count > 1]][-1]
+    lanes = k.lanes_along(v)
+    opts = [Opt("FUSE_REDUCE", number, 1), Opt("VECTORIZE", at, lanes)]
+    left = -(-axis.count // (lanes if at == number else 1))
+    if 1 < left <= _WHOLE_ROW and left * k.work <= _NODES:
+        opts.append(Opt("UNROLL", number, left))
+    return (*opts, *_looped([(i, a) for i, a in others if i != at], _ELEMENTS // axis.count))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -144,7 +136,7 @@ def _reduced(k: _Kernel, fixed: int) -> Opts:
     if not plans:
         return ()
     _, at, lanes, blocks = min(plans, key=lambda p: p[0])
-    opts = [Opt("VECTORIZE", at, lanes), *[Opt("UPCAST", i, n) for i, n in blocks.items() if n > 1]]
+    opts = [Opt("VECTORIZE", at, lanes), *[o for i, n in blocks.items() for o in split("UPCAST", i, n)]]
     v = k.axes[at]
     if k.reduces:
         copies = k.work * math.prod(blocks.values())
@@ -155,13 +147,13 @@ def _reduced(k: _Kernel, fixed: int) -> Opts:
         return tuple(opts)
     taken = lanes * blocks.get(at, 1)
     rest = [(at, Axis(v.range, -(-v.count // taken), v.size))] if v.is_loop else []
-    others = [(i, a) for i, a in k.loops() if i != at]
+    others = [(i, a) for i, a in loops_of(k.axes) if i != at]
     return (*opts, *_looped([*others, *rest], min(_ELEMENTS, _OPERATIONS // (1 + k.work)) // taken))
 
 
 def _window(k: _Kernel, at: int) -> list[tuple[int, int]]:
     """The short loops that are written out, innermost first: all of a convolution's window, if it has few elements."""
-    found: list[tuple[int, int]] = []
+    found = []
     left = _WINDOW if _is_product(k, at) else _SHORT
     for i, a in reversed([*enumerate(k.axes)]):
         if i == at or a.is_loop or not 1 < a.count <= left:
@@ -186,7 +178,7 @@ def _blocks(k: _Kernel, at: int, v: Axis) -> tuple[float, int, int, dict[int, in
     costs = [(a, k.cost(a, v, lanes)) for a in k.loads]
     sizes = {}
     if k.reduces:
-        left = {i: a.count // (lanes if i == at else 1) for i, a in k.loops()}
+        left = {i: a.count // (lanes if i == at else 1) for i, a in loops_of(k.axes)}
         sizes = {
             i: [n for n in _BLOCKS if n <= size and not (k.in_place and size % n)] or [1] for i, size in left.items()
         }
@@ -225,8 +217,7 @@ def _looped(axes: Sequence[tuple[int, Axis]], elements: int) -> list[Opt]:
         if isinstance(a.size, UOp):
             break
         count = max([n for n in range(1, min(a.count, elements) + 1) if a.count % n == 0], default=1)
-        if count > 1:
-            opts.append(Opt("LOCAL", i, count))
+        opts += split("LOCAL", i, count)
         elements //= count
         if count < a.count:
             break

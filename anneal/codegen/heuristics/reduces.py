@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.coalesce import fusible_reduces
-from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
-from anneal.codegen.opts import Axis, Opt, Opts
+from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two, row_of
+from anneal.codegen.opts import Axis, Opt, Opts, split
 from anneal.codegen.ranges import form, mask_of
 from anneal.codegen.target import Target
-from anneal.uop import Op, Src, UOp, toposort
+from anneal.uop import Op, Src, toposort
 
 _IN_FLIGHT = 16  # loads of a thread that are under way at once
 _COLUMNS, _FEWEST_COLUMNS = 32, 4  # neighbouring threads that go down columns side by side
@@ -24,7 +23,7 @@ _TALL = 256  # rows that are worth several threads even where there are columns 
 def shared_reduce(facts: Facts, target: Target) -> Opts | None:
     """Long reduces for few outputs, or along contiguous memory: the elements go round the threads of a workgroup."""
     axes_by_range = {a.range: a for a in facts.axes}
-    tuples: dict[Src, int] = {}
+    tuples = {}
     closed = 0
     for u in facts.reduces:
         axes = [axes_by_range[r] for r in u.src[1:]]
@@ -41,7 +40,7 @@ def shared_reduce(facts: Facts, target: Target) -> Opts | None:
     if extent < 16:
         return None
     indices = [form(u.src[1])[0] for u in facts.loads]
-    loops = [a.range for a in facts.axes if a.is_loop]
+    loops = [a.range for _, a in facts.loops]
     # A load whose neighbours in memory are neighbouring outputs wants them on neighbouring threads; a load that only
     # the reduce range moves is small beside it.
     down_columns = bool(loops) and any(i.get(loops[-1]) == 1 and main[-1] in i for i in indices)
@@ -65,21 +64,19 @@ def _read_over(facts: Facts, ranges: Src) -> int:
 
 def _vector_by_columns(facts: Facts, tuples: dict[Src, int], extent: int, target: Target) -> Opts | None:
     """A vector times a matrix that is read down its columns: large workgroups, a few neighbouring columns each."""
-    number = max(i for i, a in enumerate(facts.axes) if a.is_loop)
+    number, axis = facts.loops[-1]
     columns = _COLUMNS
     while columns > _FEWEST_COLUMNS * 2 and facts.outputs < columns * _ENOUGH_PRODUCTS:
         columns //= 2
-    columns = min(columns, power_of_two(facts.axes[number].count))
-    wide = min(facts.lanes([facts.axes[number].range]), 2 if columns > 8 else 4, columns)
+    columns = min(columns, power_of_two(axis.count))
+    wide = min(facts.lanes([axis.range]), 2 if columns > 8 else 4, columns)
     local = columns // wide
     room = target.workgroup_bytes // (4 * columns * len(facts.reduces))
     threads = min(_PRODUCT_THREADS, target.max_threads)
     group = power_of_two(min(room, threads // local, extent // 4))
     if group == 1:
         return None
-    opts = [Opt("VECTORIZE", number, wide)] if wide > 1 else []
-    if local > 1:
-        opts.append(Opt("LOCAL", number, local))
+    opts = split("VECTORIZE", number, wide) + split("LOCAL", number, local)
     for ranges in tuples:
         opts += _shared(facts, ranges, group, 1, wide)
     return tuple(opts)
@@ -93,37 +90,31 @@ def _along_rows(facts: Facts, tuples: dict[Src, int], extent: int, most: int) ->
     wide = min(facts.lanes([ranges[-1]]) for ranges in tuples)
     threads = threads_of_row(extent, facts.outputs, len(facts.loads), most, wide)
     opts = [opt for ranges in tuples for opt in _shared(facts, ranges, threads, facts.lanes([ranges[-1]]))]
-    loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
-    if not loops:
-        return tuple(opts)
-    opts += several_rows(loops[-1], threads, facts.outputs)
-    if len(facts.reduces) > 1 and facts.outputs // 2 * threads >= ENOUGH_THREADS and loops[-1][1].count % 2 == 0:
-        if any(not u.ranges for u in facts.reduces):
-            opts.append(Opt("UPCAST", loops[-1][0], 2))  # what all rows need is computed once for two of them
+    for number, axis in facts.loops[-1:]:
+        opts += several_rows((number, axis), threads, facts.outputs)
+        if len(facts.reduces) > 1 and facts.outputs // 2 * threads >= ENOUGH_THREADS and axis.count % 2 == 0:
+            if any(not u.ranges for u in facts.reduces):
+                opts.append(Opt("UPCAST", number, 2))  # what all rows need is computed once for two of them
     return tuple(opts)
 
 
 def _along_columns(facts: Facts, tuples: dict[Src, int], extent: int, most: int) -> Opts | None:
     if facts.outputs >= (4 if extent >= _TALL else 1) * ENOUGH_THREADS:
         return None
-    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
     wide = local = group = 1
-    opts: list[Opt] = []
-    if loops:
-        columns = facts.axes[loops[-1]]
+    opts = []
+    for number, columns in facts.loops[-1:]:
         wide = facts.lanes([columns.range])
         while wide > 1 and facts.outputs < _COLUMNS * wide * 2 * ENOUGH_GROUPS:
             wide //= 2
-        if wide > 1:
-            opts.append(Opt("VECTORIZE", loops[-1], wide))
+        opts += split("VECTORIZE", number, wide)
         while local < _COLUMNS and local * wide < columns.count:
             local *= 2
         # Of few columns fewer to a workgroup: more workgroups, and less for each thread to do.
         tall = power_of_two(extent // 4)
         while local > _FEWEST_COLUMNS and facts.outputs < local * wide * ENOUGH_GROUPS and local * tall > _THREADS:
             local //= 2
-        if local > 1:
-            opts.append(Opt("LOCAL", loops[-1], local))
+        opts += split("LOCAL", number, local)
     while group * 2 * local * wide <= most and group * 2 * local <= 256 and extent >= group * 8:
         if facts.outputs // wide * group >= 4 * ENOUGH_THREADS:
             break
@@ -137,7 +128,7 @@ def _along_columns(facts: Facts, tuples: dict[Src, int], extent: int, most: int)
 
 def _over_the_same(facts: Facts, tuples: dict[Src, int]) -> Opts | None:
     """Many results of the same elements (ranks): what a thread loads is for several of them."""
-    loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
+    loops = facts.loops
     ends = mask_of([r for ranges in tuples for r in ranges])
     outer = mask_of([a.range for _, a in loops])
     if len(tuples) != 1 or not loops or any(u.ranges & ends and u.ranges & outer for u in facts.loads):
@@ -165,8 +156,7 @@ def _shared(facts: Facts, ranges: Src, threads: int, wide: int, words: int = 1) 
     if wide > 1 and inner >= wide * power_of_two(threads):
         opts.append(Opt("VECTORIZE", last, wide))
         inner //= wide
-    if threads > 1:
-        opts.append(Opt("GROUP", last, threads))
+    opts += split("GROUP", last, threads)
     # A reduce that needs another reads what is in registers by then; others need no more than enough loads under way.
     again = any(v.op is Op.REDUCE for u in facts.reduces for v in toposort((u.src[0],)))
     left = -(-inner // threads)
@@ -190,18 +180,10 @@ _SEVERAL_ROWS = 1024
 
 def fused_reduces(facts: Facts, target: Target) -> Opts | None:
     """Reduces over an axis of the output: a thread keeps its part of a row in registers from the first load on."""
-    for number in reversed(range(len(facts.axes))):
-        axis = facts.axes[number]
-        if not axis.is_loop or not facts.reduces or axis.count < 2:
-            continue
-        joined = fusible_reduces(facts.reduces, axis.range)
-        if joined and all(joined.issuperset(u.src[1:]) for u in facts.reduces):
-            return _plan(facts, target, number, joined)
-    return None
-
-
-def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> Opts:
-    axis = facts.axes[number]
+    row = row_of(facts.axes, facts.reduces)
+    if row is None:
+        return None
+    number, axis, joined = row
     extent = axis.count
     over = {axis.range, *joined}
     whole = wide = facts.lanes(over)
@@ -211,9 +193,9 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> Opts:
     loads = {(u.src[0], tuple(sorted(t.arg[0] for t in form(u.src[1])[0] if t.op.name == "RANGE" and t not in over)))
              for u in facts.loads if any(u.varies_over(r) for r in over)}  # fmt: skip
     across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.varies_over(r)]
-    others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and a.count > 1]
+    others = [(i, a) for i, a in facts.loops if i != number and a.count > 1]
     rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
-    opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
+    opts = [Opt("FUSE_REDUCE", number, 1), *split("VECTORIZE", number, wide)]
     beside = 1
     if whole == 1 and across and 1 not in across and others:
         # Neighbours in memory are other rows: neighbouring threads take those.
@@ -228,8 +210,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> Opts:
     several = len(facts.reduces) > 2
     if several and threads > _SEVERAL_THREADS * 2 and rows >= _SEVERAL_ROWS:
         threads = _SEVERAL_THREADS
-    if threads > 1:
-        opts.append(Opt("GROUP", number, threads))
+    opts += split("GROUP", number, threads)
     left = -(-units // threads)
     opts += [Opt("UNROLL", number, 2)] if several and left * wide > _WRITTEN else unrolled(facts, number, left)
     if beside == 1 and others:
@@ -262,10 +243,8 @@ def _without_waste(units: int, threads: int) -> int:
 
 def unrolled(facts: Facts, number: int, left: int, most: int = _WRITTEN) -> list[Opt]:
     """A thread's part of a row unrolled: all of it, so that it stays in registers, or some iterations of a loop."""
-    if left <= 1:
-        return []
-    if left <= most and left * facts.nodes <= _NODES:
-        return [Opt("UNROLL", number, left)]
+    if left <= 1 or left <= most and left * facts.nodes <= _NODES:
+        return split("UNROLL", number, left)
     several = (n for n in (16, 12, 8, 6, 5) if n <= most and left % n == 0 and n * facts.nodes <= _NODES // 2)
     amount = next(several, 4)
     return [Opt("UNROLL", number, amount)] if facts.nodes * amount <= _NODES else []
@@ -276,4 +255,4 @@ def several_rows(other: tuple[int, Axis], threads: int, rows: int) -> list[Opt]:
     together = 1
     while threads * together < (_ROW_THREADS if rows // together > ENOUGH_GROUPS else 32) and together < (axis.count):
         together *= 2
-    return [Opt("LOCAL", number, together)] if together > 1 else []
+    return split("LOCAL", number, together)

@@ -31,8 +31,8 @@ def find_chains(
     A chain is made of scores, all of one size, and of the elementwise work between them and what reads it: contractions
     with something else, and reductions over one axis, whose results are stored (the maximum and the sum of a softmax).
     """
-    found: set[UOp] = set()
-    tried: set[UOp] = set()
+    found = set()
+    tried = set()
     for u in order if costs.chained_bytes or costs.matrix_bytes or costs.buffer_bytes else ():
         if u not in tried and is_score(u) and _is_large(u, costs):
             chain = _Chain(u, outputs, consumers, materialised)
@@ -151,7 +151,7 @@ class _Chain:
 
     def products_of(self, expand: UOp) -> list[UOp]:
         """The contractions that read the repetitions of a value; none if anything else does."""
-        found: list[UOp] = []
+        found = []
         stack = list(self.consumers[expand])
         while stack:
             c = stack.pop()

@@ -73,7 +73,7 @@ def consumers_of(order: Nodes) -> Consumers:
 def only_summed(order: Nodes, consumers: Consumers, cost_model: CostModel) -> set[UOp]:
     """Values that only sums read, where bindings are limited in size: such a value is never materialised for its
     readers, so it takes no binding, however large it is."""
-    found: set[UOp] = set()
+    found = set()
     if cost_model.binding_bytes:
         for u in reversed(order):
             if consumers[u] and all(c.op is Op.REDUCE_AXIS or c in found for c in consumers[u]):
@@ -93,7 +93,7 @@ def cone(root: UOp, materialised: Collection[UOp]) -> tuple[list[UOp], dict[UOp,
     """The kernel that makes `root`: the nodes it computes, its inputs (leaves and materialised nodes), and how many
     nodes these are, with constants.
     """
-    inside: list[UOp] = []
+    inside = []
     inputs: dict[UOp, None] = {}
     seen = {root}
     stack = [root]
@@ -255,7 +255,7 @@ def pieces_of(root: UOp, kept: Container[UOp] = ()) -> list[UOp]:
         return []
     axis = axes.pop()
     begins = {p.arg[axis][0]: p for p in pads}
-    pieces: list[UOp] = []
+    pieces = []
     end: Size = 0
     while end in begins:
         p = begins.pop(end)

@@ -62,7 +62,7 @@ class FusionGroup:
 
 
 def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> FusionGroup:
-    concatenates = cost_model.horizontal_fusion and bool(pieces_of(root, materialised))
+    concatenates = bool(pieces_of(root, materialised))
     # a copy is alone, so that it can be left out where the update may overwrite what it copies
     opaque = (
         concatenates or is_copy(root) or root.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM, Op.UPDATE)
@@ -122,6 +122,16 @@ class Groups:
             for i in g.inputs:
                 self.readers.setdefault(i, {})[g] = None
 
+    def reads_instead(self, h: FusionGroup, g: FusionGroup, inputs: Iterable[UOp]) -> None:
+        """Let h be a reader of `inputs` in the place of g."""
+        for i in inputs:
+            self.readers[i].pop(g, None)
+            self.readers[i][h] = None
+
+    def level_above(self, inputs: Iterable[UOp], least: int, but: FusionGroup | None = None) -> int:
+        """The lowest level, from `least` on, above those of the groups that make `inputs`."""
+        return max([least, *[q.level + 1 for i in inputs if (q := self.owner.get(i)) not in (None, but)]])
+
     def put_behind(self, g: FusionGroup, level: int) -> None:
         """Raise g, and with it all that depends on it, above `level`."""
         stack = [(g, level)]
@@ -137,7 +147,7 @@ def depends(groups: Iterable[FusionGroup], on: Collection[FusionGroup], owner: d
     if not on:
         return False
     lowest = min([g.level for g in on])
-    seen: set[FusionGroup] = set()
+    seen = set()
     stack = [*groups]
     while stack:
         for i in stack.pop().inputs:
@@ -168,8 +178,8 @@ def as_late_as_possible(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]
 
 def by_level(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[FusionGroup]:
     """Groups sorted so that producers come first, with `level` = longest path from an input."""
-    out: list[FusionGroup] = []
-    state: set[FusionGroup] = set()
+    out = []
+    state = set()
     for g0 in groups:
         stack = [(g0, False)]
         while stack:
@@ -204,7 +214,7 @@ def siblings(at: Groups, groups: list[FusionGroup], overwriting: set[FusionGroup
     levels from each other, since each alone leaves most of the device idle: they have little in common, so that each
     becomes a member of the kernel, unless it reads the same large value as another one.
     """
-    gone: set[FusionGroup] = set()
+    gone = set()
     waiting = _Waiting(at.cost_model)
     for g in sorted(groups, key=lambda g: g.level):
         if g in overwriting or (g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE)):
@@ -237,15 +247,15 @@ class _Waiting:
         size, ranges = extent(g), _ranges(g)
         near = _NEAR if size > _SMALL else 4 * _NEAR
         keys: list[Any] = [(ranges, i) for i in g.inputs if g.vector or i.size * 2 > size]
-        if g.sums_columns and self._cost_model.horizontal_fusion:
+        if g.sums_columns:
             keys.append((ranges, None))
         found: dict[FusionGroup, None] = {}
         for key in keys:
             known = self._by.get(key, {})
             for h in list(known):
-                if abs(g.level - h.level) > near or self._is_full(h):
+                if abs(g.level - h.level) > near or self._room(h, h) <= 0:
                     del known[h]  # for good: what comes later is farther away
-                elif self._cost_model.bindings(_bound(h, g)) <= self._cost_model.member_buffers:
+                elif self._room(h, g) >= 0:
                     found[h] = None
         return sorted(found, key=self._come.__getitem__)
 
@@ -259,18 +269,14 @@ class _Waiting:
             if len(known) > _OPEN:
                 del known[next(iter(known))]
 
-    def _is_full(self, h: FusionGroup) -> bool:
-        """True if not even one more result finds room."""
-        return self._cost_model.bindings(_bound(h, h)) >= self._cost_model.member_buffers
+    def _room(self, h: FusionGroup, g: FusionGroup) -> int:
+        """The bindings that one kernel of both has left."""
+        memory = [*{**h.inputs, **g.inputs}, *dict.fromkeys([*h.roots, *g.roots])]
+        return self._cost_model.member_buffers - self._cost_model.bindings(memory)
 
 
 def _ranges(g: FusionGroup) -> tuple[object, ...]:
     return g.roots[0].dtype, g.size if g.vector else g.roots[0].shape, g.reduces
-
-
-def _bound(h: FusionGroup, g: FusionGroup) -> list[UOp]:
-    """The memory that one kernel of two groups binds."""
-    return [*{**h.inputs, **g.inputs}, *dict.fromkeys([*h.roots, *g.roots])]
 
 
 def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:
@@ -278,7 +284,7 @@ def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:
     level = max(g.level, h.level)
     readers = [r for root in (*g.roots, *h.roots) for r in at.readers.get(root, ()) if r.level <= level]
     if g.level != h.level or h.members or not _shares(g, h):
-        if not (at.cost_model.horizontal_fusion and g.sums_columns and h.sums_columns):
+        if not (g.sums_columns and h.sums_columns):
             return False
         if g in readers or h in readers or depends((g, h), {*readers}, at.owner):
             return False
@@ -292,9 +298,7 @@ def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:
     h.inputs, h.level = {**h.inputs, **g.inputs}, level
     for root in g.roots:
         at.owner[root] = h
-    for i in g.inputs:
-        at.readers[i].pop(g, None)
-        at.readers[i][h] = None
+    at.reads_instead(h, g, g.inputs)
     for r in readers:
         at.put_behind(r, level)
     return True
@@ -315,11 +319,11 @@ def shared_launches(
 
     A tiny one waits for the last such kernel that its readers leave it, rather than be a launch of its own.
     """
-    out: list[FusionGroup] = []
+    out = []
     open_: dict[int, FusionGroup] = {}
     needed = {i: g.level for g in sorted(groups, key=lambda g: -g.level) for i in g.inputs}
     end = max((g.level for g in groups), default=0) + 1
-    waits: dict[FusionGroup, int] = {}  # levels that a group can wait
+    waits = {}  # levels that a group can wait
     for g in groups:
         size = sum([(r.src[1] if r.op is Op.UPDATE else r).size for r in g.roots])
         written = g.roots[0].op is Op.UPDATE  # a part of memory: an elementwise store like others

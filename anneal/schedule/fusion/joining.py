@@ -60,26 +60,26 @@ class Joining(Groups):
                 if p.opaque or g.opaque:
                     self.refused(p, g, alone)
                 elif self.joined(p, g):
-                    again = True
+                    again = True  # it has other inputs now
                     break
 
     def joined(self, p: FusionGroup, g: FusionGroup) -> bool:
         """Let g take in p, the producer of some of its inputs, if that is right."""
-        row = _common_row(p, g, self.cost_model)
+        row = _common_row(p, g)
         if row is None:
             return self.refused(p, g, apart)
         if p.nodes + g.nodes > self.cost_model.kernel_steps:
             return self.refused(p, g, lambda p, g, m: _NODES.format(p.nodes + g.nodes, m.kernel_steps))
         # The joined kernel stands after all that it reads and before all that read it.
-        level = max([p.level, *[q.level + 1 for i in g.inputs if (q := self.owner.get(i)) not in (None, p)]])
+        level = self.level_above(g.inputs, p.level, p)
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
         before = {r for r in others if r.level <= level}
         if before and (not self.patient or depends((g,), before, self.owner)):
             return self.refused(p, g, lambda *_: _BETWEEN)
         size = max(p.size, g.size)
-        moves = _moved(g.roots, p, self.materialised, size, row, self.cost_model.keeps_rows)
+        moves = _moved(g.roots, p, self.materialised, size, row, True)
         if moves is not None:
-            return self.refused(p, g, lambda *_: moved(moves, self.cost_model))
+            return self.refused(p, g, lambda *_: moved(moves))
         if not self.takes(g, p):
             return self.refused(p, g, lambda _, __, m: _BUFFERS.format(m.member_buffers))
         g.level, g.size, g.row = level, size, row
@@ -113,10 +113,7 @@ class Joining(Groups):
                 self.owner[root] = g
             else:
                 del self.owner[root], self.materialised[root]
-        for k in p.inputs:
-            readers = self.readers[k]
-            readers.pop(p, None)
-            readers[g] = None
+        self.reads_instead(g, p, p.inputs)
         g.roots, g.inputs = kept + g.roots, inputs
         g.reduces, g.product = in_order({*g.reduces, *p.reduces}), g.product or p.product
         g.vector, g.nodes = g.vector or p.vector, g.nodes + p.nodes
@@ -125,7 +122,7 @@ class Joining(Groups):
 
     def take_pieces(self, g: FusionGroup) -> None:
         """Let a concatenation take in the producers of its pieces that have no other reader."""
-        kinds: set[object] = set()
+        kinds = set()
         for pad in pieces_of(g.roots[0], self.materialised):
             p = self.owner.get(_origin(pad.src[0], self.materialised))
             if p is None or p.opaque or len(p.roots) > 1 or p.roots[0] in self.outputs:
@@ -165,7 +162,7 @@ class Joining(Groups):
             or p.members
             or g.reduces
             or any(x.size != p.size for x in parts)
-            or _common_row(p, replace(g, size=p.size), self.cost_model) is None
+            or _common_row(p, replace(g, size=p.size)) is None
             or _moved([x for x in parts if x not in p.roots], p, self.materialised, p.size, 0, False)
         ):
             return False
@@ -178,7 +175,7 @@ class Joining(Groups):
         inputs = {**p.inputs, **{i: None for i in g.inputs if i not in p.roots}}
         if bound(self.cost_model, inputs, [*kept, u]) > self.cost_model.member_buffers:
             return False
-        level = max([p.level, *[q.level + 1 for i in inputs if (q := self.owner.get(i)) is not None]])
+        level = self.level_above(inputs, p.level)
         for r in p.roots:
             readers = self.readers.get(r, {})
             readers.pop(g, None)
@@ -186,9 +183,7 @@ class Joining(Groups):
                 self.put_behind(reader, level)
             if r not in kept:
                 del self.owner[r], self.materialised[r]
-        for i in inputs:
-            self.readers[i].pop(g, None)
-            self.readers[i][p] = None
+        self.reads_instead(p, g, inputs)
         p.roots, p.inputs, p.level, p.nodes = [*kept, u], inputs, level, p.nodes + g.nodes
         p.in_pieces |= in_pieces
         self.owner[u] = p
@@ -250,10 +245,10 @@ def _origin(u: UOp, materialised: Materialised) -> UOp:
     return u
 
 
-def _common_row(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> int | None:
+def _common_row(p: FusionGroup, g: FusionGroup) -> int | None:
     """The length of the rows that p and g have in common; 0 if they are of one shape, None if they cannot join."""
     if not p.computes_rows:
-        return 0 if cost_model.join_epilogues and not g.reduces and g.size == p.size else None
+        return 0 if not g.reduces and g.size == p.size else None
     if not g.computes_rows:
         return None
     if p.row and g.row and p.row != g.row:
@@ -344,12 +339,10 @@ def apart(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
                 f"the reader is {_kind(g, cost_model)}, and each of its results needs several results of the producer, "
                 f"{_kind(p, cost_model)}: they are stored first"
             )
-        if g.size != p.size:
-            return (
-                f"the producer is {_kind(p, cost_model)} with {p.size} results, and the reader computes {g.size} "
-                "values: only elementwise work of the same size joins it"
-            )
-        return f"the producer is {_kind(p, cost_model)}, and nothing joins one on this device (join_epilogues)"
+        return (
+            f"the producer is {_kind(p, cost_model)} with {p.size} results, and the reader computes {g.size} "
+            "values: only elementwise work of the same size joins it"
+        )
     if not g.computes_rows:
         return (
             f"the reader is {_kind(g, cost_model)}, which uses each value several times: fused, the producer would be "
@@ -366,16 +359,12 @@ def apart(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
     )
 
 
-def moved(by: UOp, cost_model: CostModel) -> str:
+def moved(by: UOp) -> str:
     """The reader reads the result elsewhere than where it is made.
 
     Args:
         by: the node that does.
     """
-    if by.op is Op.REDUCE_AXIS and not cost_model.keeps_rows:
-        return (
-            "the reader reduces the result, and on this device no kernel reduces a row that it also stores (keeps_rows)"
-        )
     how = _MOVED.get(by.op, f"through {by.op.name.lower()}")
     return (
         f"the reader takes the result {how}: a reader joins only if it reads each element, or each row, where it is "

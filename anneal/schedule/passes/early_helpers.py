@@ -5,16 +5,12 @@ from __future__ import annotations
 import functools
 import operator
 
+from anneal.schedule.passes.vocabulary import along, everywhere, kept, numbers, spread, summed, taken
 from anneal.uop import MOVEMENT, Ints, Op, UOp, const, dtypes
 
 _I32 = dtypes.int32
 # More comparisons than this are not made to find where each row's run starts.
 _MANY = 1 << 30
-
-
-def everywhere(scalar: UOp, shape: Ints) -> UOp:
-    """The rank-0 value `scalar` at every index of `shape`."""
-    return scalar.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
 
 
 def composed(outer: Ints, inner: Ints) -> Ints:
@@ -36,7 +32,7 @@ def is_view(u: UOp) -> bool:
 
 def materialised(u: UOp) -> UOp:
     """`u` as an opaque kernel reads it: flat, in order, in memory."""
-    return u if is_view(u) else u.then(Op.CONTIGUOUS)
+    return u if is_view(u) else kept(u)
 
 
 def reduced_wide(u: UOp, x: UOp) -> UOp:
@@ -66,26 +62,20 @@ def scattered(u: UOp, serial: bool) -> UOp:
     if isinstance(n, int) and isinstance(rows, int) and (rows + 1) * n > _MANY:
         return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, _starts(index, order, rows, n)))
     # starts[v] = how many indices are smaller than v
-    marks = UOp(Op.IOTA, _I32, (), (rows + 1,))
-    wide = index.then(Op.RESHAPE, (1, n)).then(Op.EXPAND, (rows + 1, n))
-    tall = marks.then(Op.RESHAPE, (rows + 1, 1)).then(Op.EXPAND, (rows + 1, n))
-    smaller = UOp(Op.CAST, _I32, (wide < tall,))
-    counts = smaller.then(Op.REDUCE_AXIS, (Op.ADD, (1,)))
-    starts = counts.then(Op.RESHAPE, (rows + 1,))
-    return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, starts))
+    table = (rows + 1, n)
+    smaller = spread(index, table, 0) < along(table, 0)
+    return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, summed(smaller.cast(_I32), 1)))
 
 
 def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
     """The same by halving, in the sorted indices: for every row the number of them that are smaller."""
-    keys = UOp(Op.GATHER, _I32, (index, order), 0).then(Op.CONTIGUOUS)
-    row = UOp(Op.IOTA, _I32, (), (rows + 1,))
+    keys, row = kept(taken(index, order)), numbers(rows + 1)
     below = row - row
     step = 1 << (n.bit_length() - 1)
     while step:
         last = below + (step - 1)
-        smaller = UOp(Op.GATHER, _I32, (keys, last), 0) < row
-        taken = smaller & (last < n)
-        below = below + taken.where(const(_I32, step), 0)
+        smaller = (taken(keys, last) < row) & (last < n)
+        below = below + smaller.where(const(_I32, step), 0)
         step >>= 1
     return below
 

@@ -9,22 +9,23 @@ from anneal.rewrite import applied, over, rebuild, rewritten, unfolded
 from anneal.schedule.fusion import COPY, CostModel
 from anneal.schedule.passes import early_helpers as helpers
 from anneal.schedule.passes.early_rules import EARLY
+from anneal.schedule.passes.vocabulary import along, everywhere, kept, shaped, spread, summed, taken
 from anneal.schedule.records import Schedule, carried
-from anneal.uop import ALU, Ints, Op, Src, UOp, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, Op, Src, UOp, const, dtypes, reduce_identity, toposort
 
 
 def run(s: Schedule) -> Schedule:
-    order: list[UOp] = []
+    order = []
 
     def change() -> UOp:
-        order.extend(toposort((early_rewrites(s.sink, s.cost_model.masks, s.cost_model.serial),)))
+        order.extend(toposort((early_rewrites(s.sink, s.cost_model),)))
         return sort_by_radix(order, s.cost_model)
 
     sink = carried(s.places, s.sink, change)
     return replace(s, sink=order.pop(), order=order).over(sink)
 
 
-def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
+def early_rewrites(sink: UOp, costs: CostModel) -> UOp:
     """Rewrite the tensor graph in one bottom-up walk, with the rules of `early.upat`, and these, which need more than a
     pattern:
 
@@ -45,7 +46,7 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
         op = u.op
         out: UOp
         if 0 in u.shape and src and op is not Op.UPDATE:
-            out = helpers.everywhere(const(u.dtype, 0), u.shape)  # no elements: nothing that they come from is needed
+            out = everywhere(const(u.dtype, 0), u.shape)  # no elements: nothing that they come from is needed
         elif op is Op.UPDATE and 0 in src[1].shape:
             out = src[0]
         elif op in ALU:
@@ -58,31 +59,37 @@ def early_rewrites(sink: UOp, masks: bool = False, serial: bool = False) -> UOp:
             out = _distinct_outputs(u, src)
         elif op is Op.CALL and u.arg[0].results:
             out = rebuild(applied(u.arg[0], src)[u.arg[1]], visit, {s: s for s in src})
-        elif serial and op is Op.CALL and u.arg[0].name == "running" and helpers.is_sized(u):
-            out = UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), u.arg[0].arguments)
-        elif serial and op is Op.CALL and u.arg[0].name == "sorted" and helpers.is_sized(src[1]):
-            keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
-            out = UOp(Op.ARGSORT, u.dtype, (keys,), u.arg[0].arguments).then(Op.RESHAPE, u.shape)
-        elif serial and op is Op.CALL and u.arg[0].name == "largest" and helpers.is_sized(u) and 0 not in src[1].shape:
-            out = UOp(Op.SCATTER_ADD, u.dtype, tuple(map(helpers.materialised, src[1:])), (u.shape[0], Op.MAX))
-        elif masks and op is Op.CALL and u.arg[0].name == "exp":
-            out = src[2].where(const(u.dtype, 0), src[0])
+        elif op is Op.CALL:
+            out = _called(u, src, costs) or unfolded(u, src)
         elif op is Op.UPDATE:
             if u not in in_place:
                 copies += 1
                 src = (src[0].then(Op.CONTIGUOUS, tag=(COPY, copies)), *src[1:])
             out = UOp(op, u.dtype, src, u.arg)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
-            out = helpers.everywhere(const(src[0].dtype, reduce_identity(u.arg[0], src[0].dtype)), u.shape)
+            out = everywhere(const(src[0].dtype, reduce_identity(u.arg[0], src[0].dtype)), u.shape)
         elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
-            out = helpers.everywhere(const(u.dtype, 0), u.shape)
+            out = everywhere(const(u.dtype, 0), u.shape)
         elif op is Op.SCATTER_ADD and 0 not in src[1].shape:
-            out = helpers.scattered(unfolded(u, src), serial)
+            out = helpers.scattered(unfolded(u, src), costs.serial)
         else:
             out = unfolded(u, src)
         return rewritten(out, EARLY)
 
     return rebuild(sink, visit, order=order)
+
+
+def _called(u: UOp, src: Src, costs: CostModel) -> UOp | None:
+    """The one op that a call of a rule's name is on such a device."""
+    name, arguments = u.arg[0].name, u.arg[0].arguments
+    if costs.serial and name == "running" and helpers.is_sized(u):
+        return UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), arguments)
+    if costs.serial and name == "sorted" and helpers.is_sized(src[1]):
+        keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
+        return UOp(Op.ARGSORT, u.dtype, (keys,), arguments).then(Op.RESHAPE, u.shape)
+    if costs.serial and name == "largest" and helpers.is_sized(u) and 0 not in src[1].shape:
+        return UOp(Op.SCATTER_ADD, u.dtype, tuple(map(helpers.materialised, src[1:])), (u.shape[0], Op.MAX))
+    return src[2].where(const(u.dtype, 0), src[0]) if costs.masks and name == "exp" else None
 
 
 _FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where they take from no elements
@@ -147,39 +154,39 @@ def _sorted(keys: UOp) -> UOp:
     n = keys.size
     blocks = -(-n // _BLOCK)
     # unsigned, in the same order; what fills the last block is behind all else
-    words = UOp(Op.BITCAST, _U32, (_shaped(keys, n) ^ _I32.min,))
+    words = UOp(Op.BITCAST, _U32, (shaped(keys, n) ^ _I32.min,))
     if blocks * _BLOCK > n:
         words = Op.NOT(words).then(Op.PAD, ((0, blocks * _BLOCK - n),))
         words = Op.NOT(words)
-    words = _kept(words)
+    words = kept(words)
     order: UOp | None = None
     for shift in range(0, 32, _BITS):
         step = _step(words, blocks, shift)
         if shift + _BITS < 32:
-            words = _kept(_taken(words, step))
-        order = step if order is None else _kept(_taken(order, step))
+            words = kept(taken(words, step))
+        order = step if order is None else kept(taken(order, step))
     assert order is not None
     # flat and in memory: what sums by this order reads it so
-    return _kept(order.then(Op.SHRINK, ((0, n),))) if blocks * _BLOCK > n else order
+    return kept(order.then(Op.SHRINK, ((0, n),))) if blocks * _BLOCK > n else order
 
 
 def _step(words: UOp, blocks: int, shift: int) -> UOp:
     """The places that sort `words` by the digit at `shift`, those of one digit in their order."""
     digits = 1 << _BITS
     low = (words >> shift) & (digits - 1)
-    digit = _shaped(low.cast(_I32), blocks, _BLOCK)
+    digit = shaped(low.cast(_I32), blocks, _BLOCK)
     whole = (blocks, digits, _BLOCK)
-    same = _spread(digit, whole, 1).eq(_along(whole, 1))
-    counts = _summed(same.cast(_I32), 2)
+    same = spread(digit, whole, 1).eq(along(whole, 1))
+    counts = summed(same.cast(_I32), 2)
     before = _earlier(counts)  # in earlier blocks
-    totals = _shaped(_summed(counts, 0), digits, 1)
-    smaller = _shaped(_earlier(totals), 1, digits)
-    starts = _kept(before + smaller.then(Op.EXPAND, (blocks, digits)))
+    totals = shaped(summed(counts, 0), digits, 1)
+    smaller = shaped(_earlier(totals), 1, digits)
+    starts = kept(before + smaller.then(Op.EXPAND, (blocks, digits)))
     square = (blocks, _BLOCK, _BLOCK)
-    equal = _spread(digit, square, 1).eq(_spread(digit, square, 2))
-    ahead = equal & (_along(square, 2) < _along(square, 1))
-    place = UOp(Op.GATHER, _I32, (starts, digit), 1) + _summed(ahead.cast(_I32), 2)
-    return _kept(_shaped(place, blocks * _BLOCK)).then(Op.ARGSORT, PERMUTATION)
+    equal = spread(digit, square, 1).eq(spread(digit, square, 2))
+    ahead = equal & (along(square, 2) < along(square, 1))
+    place = UOp(Op.GATHER, _I32, (starts, digit), 1) + summed(ahead.cast(_I32), 2)
+    return kept(shaped(place, blocks * _BLOCK)).then(Op.ARGSORT, PERMUTATION)
 
 
 def _earlier(table: UOp) -> UOp:
@@ -190,49 +197,17 @@ def _earlier(table: UOp) -> UOp:
         return _before(table)
     runs = -(-rows // width)
     padded = table.then(Op.PAD, ((0, runs * width - rows), (0, 0))) if runs * width > rows else table
-    by_run = _kept(_shaped(padded, runs, width, columns))
-    inner = _before(_shaped(by_run.then(Op.PERMUTE, (1, 0, 2)), width, runs * columns))
-    inner = _shaped(inner, width, runs, columns).then(Op.PERMUTE, (1, 0, 2))
-    outer = _earlier(_summed(by_run, 1))
-    total = inner + _spread(outer, (runs, width, columns), 1)
-    flat = _shaped(total, runs * width, columns)
+    by_run = kept(shaped(padded, runs, width, columns))
+    inner = _before(shaped(by_run.then(Op.PERMUTE, (1, 0, 2)), width, runs * columns))
+    inner = shaped(inner, width, runs, columns).then(Op.PERMUTE, (1, 0, 2))
+    outer = _earlier(summed(by_run, 1))
+    total = inner + spread(outer, (runs, width, columns), 1)
+    flat = shaped(total, runs * width, columns)
     return flat.then(Op.SHRINK, ((0, rows), (0, columns))) if runs * width > rows else flat
 
 
 def _before(table: UOp) -> UOp:
     rows, columns = table.shape
     cube = (rows, rows, columns)  # (row, an earlier one, column)
-    earlier = _along(cube, 1) < _along(cube, 0)
-    return _summed(earlier.where(_spread(table, cube, 0), 0), 1)
-
-
-# -- nodes -------------------------------------------------------------------------------------------------------------
-
-
-def _shaped(u: UOp, *shape: int) -> UOp:
-    return u if u.shape == shape else u.then(Op.RESHAPE, shape)
-
-
-def _kept(u: UOp) -> UOp:
-    return u.then(Op.CONTIGUOUS)
-
-
-def _spread(u: UOp, shape: Ints, axis: int) -> UOp:
-    """`u`, which lacks `axis`, repeated along it."""
-    ones = (*shape[:axis], 1, *shape[axis + 1 :])
-    return _shaped(u, *ones).then(Op.EXPAND, shape)
-
-
-def _along(shape: Ints, axis: int) -> UOp:
-    """The coordinate along `axis` of every place of `shape`."""
-    ones = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
-    return _shaped(UOp(Op.IOTA, _I32, (), (shape[axis],)), *ones).then(Op.EXPAND, shape)
-
-
-def _summed(u: UOp, axis: int) -> UOp:
-    kept = u.then(Op.REDUCE_AXIS, (Op.ADD, (axis,)))
-    return _shaped(kept, *[n for i, n in enumerate(u.shape) if i != axis])
-
-
-def _taken(u: UOp, places: UOp) -> UOp:
-    return UOp(Op.GATHER, u.dtype, (u, places), 0)
+    earlier = along(cube, 1) < along(cube, 0)
+    return summed(earlier.where(spread(table, cube, 0), 0), 1)

@@ -15,7 +15,7 @@ from anneal.schedule.fusion import (  # isort: skip
 )  # fmt: skip
 from anneal.schedule.masks import Mask, masks_of
 from anneal.schedule.records import Cut, Schedule, complete, places_of
-from anneal.uop import MOVEMENT, Known, Op, Src, UOp, toposort
+from anneal.uop import MOVEMENT, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
 
 
@@ -58,8 +58,8 @@ def group_kernels(s: Schedule) -> list[FusionGroup]:
     A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
     """
     materialised, cost_model = s.materialised, s.cost_model
-    groups: list[FusionGroup] = []
-    owner: dict[UOp, FusionGroup] = {}
+    groups = []
+    owner = {}
     for u in s.order:
         if u in materialised and u.size:
             g = owner[u] = group_of(u, materialised, cost_model)
@@ -80,8 +80,6 @@ def group_kernels(s: Schedule) -> list[FusionGroup]:
     groups = by_level(siblings(joining, groups, overwriting), owner)
     joining.groups = groups
     groups = by_level(joining.take_placed(), owner)
-    if not cost_model.horizontal_fusion:
-        return groups
     return by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
 
 
@@ -116,45 +114,35 @@ _OPERATIONS_OF_BYTE = 12  # that a GPU does while it moves a byte
 _SHARE = 100  # of the program's time
 
 
-def compute_again(s: Schedule) -> Schedule:
-    """Have kernels compute values a second time instead of keeping them, where memory is scarce."""
-    return replace(s, groups=with_values_again(s)) if s.cost_model.concurrent else s
-
-
 def is_scarce(materialised: Collection[UOp]) -> bool:
     """True if a program with these nodes in memory may need so much that it should rather compute some of it again."""
     return sum(n for u in materialised if _is_forward(u) and (n := memory_bytes(u)) >= _LARGE) >= SCARCE
 
 
-def with_values_again(s: Schedule) -> list[FusionGroup]:
-    """The groups, producers first, with those that compute values again before the first of their late readers.
+def compute_again(s: Schedule) -> Schedule:
+    """Have kernels compute values a second time, before the first of their late readers, where memory is scarce.
 
     Late readers are kernels of the backward pass and of the update. A value is computed again if it is an elementwise
     function of what those keep anyway.
     """
+    if not s.cost_model.concurrent or not is_scarce(s.materialised):
+        return s
     groups = s.groups
-    if not is_scarce(s.materialised):
-        return groups
-    readers: dict[UOp, list[FusionGroup]] = {}
+    late: dict[UOp, list[FusionGroup]] = {}
     for g in groups:
-        for i in g.inputs:
-            readers.setdefault(i, []).append(g)
-    kept: dict[UOp, list[FusionGroup]] = {}  # values of the forward pass, with their late readers
-    for g in groups:
-        for u in g.roots if _is_forward(g.roots[-1]) else ():
-            late = [r for r in readers.get(u, ()) if not _is_forward(r.roots[-1])]
-            if late and u not in s.sink.src:
-                kept[u] = late
+        for i in () if _is_forward(g.roots[-1]) else g.inputs:
+            late.setdefault(i, []).append(g)
+    forward = [u for g in groups if _is_forward(g.roots[-1]) for u in g.roots]
+    kept = {u: late[u] for u in forward if u in late and u not in s.sink.src}
     if sum(map(memory_bytes, kept)) < SCARCE:
-        return groups
-    chosen = _chosen(groups, kept, s.materialised, s.cost_model)
+        return s
     before: dict[FusionGroup, list[FusionGroup]] = {}
-    for u, g in chosen.items():
+    for u, g in _chosen(groups, kept, s.materialised, s.cost_model).items():
         for r in kept[u]:
             r.second |= {u}
         first = next(r for r in groups if u in r.second)
         before.setdefault(first, []).append(g)
-    return [g for r in groups for g in (*before.get(r, ()), r)]
+    return replace(s, groups=[g for r in groups for g in (*before.get(r, ()), r)])
 
 
 def _chosen(
@@ -162,7 +150,7 @@ def _chosen(
 ) -> dict[UOp, FusionGroup]:
     """Values to compute again, each with the kernel that does; the cheapest for its size first."""
     changed = {x for u in materialised if u.op is Op.UPDATE for x in (u, u.src[0])}
-    found: list[tuple[float, int, UOp, FusionGroup]] = []
+    found = []
     for n, u in enumerate(kept):
         if memory_bytes(u) < _LARGE or u in changed:
             continue
@@ -176,7 +164,7 @@ def _chosen(
     operations = (2 * max([count(s) for s in g.reduces], default=0) for g in groups)
     left = sum(max(_moved(g), n // _OPERATIONS_OF_BYTE) for g, n in zip(groups, operations)) // _SHARE
     needed: set[UOp] = set()
-    chosen: dict[UOp, FusionGroup] = {}
+    chosen = {}
     for _, _, u, g in sorted(found, key=lambda f: f[:2]):
         large = [i for i in g.inputs if i.op not in LEAVES and memory_bytes(i) * _SMALL > memory_bytes(u)]
         if u in needed or _moved(g) > left or any(i not in kept or i in chosen for i in large):
@@ -230,7 +218,7 @@ def cut(
     """
     roots = group.roots
     mine = set(roots)
-    new: Known = {}
+    new = {}
     inputs: list[UOp] = []
 
     def outside(u: UOp) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anneal.errors import ShapeError
-from anneal.rewrite import over, rebuild, substitute
+from anneal.rewrite import substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
-from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of
-from anneal.uop import SYMBOLIC, Op, Recent, Src, UOp, dtypes, toposort
+from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
+from anneal.uop import SYMBOLIC, Nodes, Op, Recent, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -23,28 +23,17 @@ def run(s: Schedule) -> Schedule:
     values = [Value(0, dtypes.float32, "input") if u is None else Value(int(u.size), u.dtype, "input") for u in given]
     wanted = set(s.sink.src)
 
-    def numbered(r: UOp) -> None:
-        kind = "output" if r in wanted else "temp"
-        if r.op is Op.UPDATE:  # in the memory that it changes
+    second: dict[UOp, int] = {}  # of what is computed again
+    empty = [u for u in s.order if u in s.materialised and not u.size]  # no kernel computes it
+    for r, again in [*[(u, False) for u in empty], *[(r, g.again) for g in s.groups for r in g.roots]]:
+        value = Value(int(r.size), r.dtype, "output" if r in wanted and not again else "temp")
+        if r.op is Op.UPDATE and not again:  # in the memory that it changes
             number[r] = number[r.src[0]]
             if r in wanted:
-                values[number[r]] = Value(int(r.size), r.dtype, kind)
-            return
-        number[r] = len(values)
-        values.append(Value(int(r.size), r.dtype, kind))
-
-    for u in s.order:
-        if u in s.materialised and not u.size:  # no kernel computes it
-            numbered(u)
-    second: dict[UOp, int] = {}
-    for g in s.groups:
-        if g.again:
-            for r in g.roots:
-                second[r] = len(values)
-                values.append(Value(int(r.size), r.dtype, "temp"))
-            continue
-        for r in g.roots:
-            numbered(r)
+                values[number[r]] = value
+        else:
+            (second if again else number)[r] = len(values)
+            values.append(value)
     calls = []
     for (_, inputs, group, places), kernel in zip(s.cuts, s.kernels, strict=True):
         results = [(second if group.again else number)[r] for r in group.roots]
@@ -88,26 +77,22 @@ def shared_temporaries(values: Sequence[Value], calls: Sequence[Call]) -> list[C
     if not large:
         return list(calls)
     least = max(_LEAST, peak_bytes(values, calls) // _SHARE)
-    large = {v for v in large if nbytes(values[v]) >= least}
     writers, readers = uses(calls)
+    large = {v for v in large if nbytes(values[v]) >= least and len(writers[v]) == 1}
     renamed: dict[int, int] = {}
-    out: list[Call] = []
+    out = []
     for c in calls:
         args = [renamed.get(v, v) for v in c.args]
-        pairs: dict[int, int] = {}
+        pairs = {}
         for slot in range(c.outputs):
-            new = values[c.args[slot]]
-            if c.args[slot] not in large or len(writers[c.args[slot]]) > 1:
-                continue
-            for n in range(c.outputs, len(args)):
+            made = c.args[slot]
+            for n in range(c.outputs, len(args)) if made in large else ():
                 v = c.args[n]
-                if v not in large or n in pairs or len(readers[v]) > 1 or len(writers[v]) > 1:
-                    continue
-                if values[v].size != new.size or values[v].dtype is not new.dtype:
+                if v not in large or n in pairs or len(readers[v]) > 1 or values[v] != values[made]:
                     continue
                 if reads_in_place(c.kernel.sink, slot, n) or _reads_its_row(c.kernel.sink, slot, n):
                     pairs[n] = slot
-                    renamed[c.args[slot]] = args[slot] = args[n]
+                    renamed[made] = args[slot] = args[n]
                     break
         call = c._replace(args=tuple(args))
         out.append(merged(call, pairs) if pairs else call)
@@ -147,18 +132,36 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
     order = toposort((sink,))
     reduces = [u for u in order if u.op is Op.REDUCE]
     over = {r for u in reduces for r in u.src[1:]}
-    if not over or any(len(u.src) != 2 or u.dtype.itemsize < 4 for u in reduces):
+    if not over or any(u.dtype.itemsize < 4 for u in reduces):
         return False
     for row in [u for u in toposort((where,)) if u.op is Op.RANGE and u.arg[1] == "loop"]:
-        bits = sum(1 << r.arg[0] for r in (row, *over))
-        if any(r.src[0] is not row.src[0] or r.arg[1] != "reduce" for r in over):
-            continue
-        if any(u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]) for u in reduces):
-            continue
-        places = {where, *[substitute(where, {row: r}) for r in over]}
-        loads = [u for u in order if u.op is Op.LOAD and u.src[0].arg[0] == load_slot]
-        return all(len(u.src) == 2 and u.src[1] in places for u in loads)
+        if fusible_reduces(reduces, row) == over:
+            places = {where, *[substitute(where, {row: r}) for r in over]}
+            loads = [u for u in order if u.op is Op.LOAD and u.src[0].arg[0] == load_slot]
+            return all(len(u.src) == 2 and u.src[1] in places for u in loads)
     return False
+
+
+def fusible_reduces(reduces: Nodes, row: UOp) -> set[UOp]:
+    """The ranges of `reduces` that may become the loop range `row`.
+
+    Such a range is as long as the row and alone in its reduce, no term uses two of them, and the reduce is no part of a
+    sum for each element of the row.
+    """
+    fit: set[UOp] = set()
+    unfit: set[UOp] = set()
+    for u in reduces:
+        good = len(u.src) == 2 and u.src[1].src[0] is row.src[0] and u.src[1].arg[1] == "reduce"
+        (fit if good else unfit).update(u.src[1:])
+    fit -= unfit
+    bits = sum([1 << r.arg[0] for r in (row, *fit)])
+    for u in reduces:
+        if u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]):
+            fit -= {*u.src[1:]}
+    for u in reduces:
+        if fit and fit.isdisjoint(u.src[1:]) and u.src[0].varies_over(row):
+            fit -= {r for x in toposort((u.src[0],)) if x.op is Op.REDUCE for r in x.src[1:]}
+    return fit
 
 
 def overwrites_rows(sink: UOp) -> bool:
@@ -179,14 +182,8 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
     kernel = _merged[key]
     if kernel is None:
         number = {s: n for n, s in enumerate(keep)}
-
-        def visit(u: UOp, src: Src) -> UOp:
-            if u.op is not Op.PARAM:
-                return over(u, src)
-            slot, shape = u.arg
-            return UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
-
-        sink = rebuild(call.kernel.sink, visit)
+        number.update({s: number[other] for s, other in pairs.items()})
+        sink = renumbered(toposort((call.kernel.sink,)), number, {})
         kernel = _merged[key] = Kernel(sink, name_of(sink))
     return call._replace(kernel=kernel, args=tuple([call.args[s] for s in keep]))
 
@@ -209,20 +206,17 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
         needed[n] = min([touched[v] for v in c.args[: c.outputs] if v in touched], default=len(plan.calls))
         touched.update(dict.fromkeys(c.args, n))
     # An update waits for the last reader of what it overwrites, and no longer: what it reads takes memory meanwhile.
-    when: list[tuple[int, bool]] = []
+    when = []
     for n, c in enumerate(plan.calls):
         after = max([reader.get(wanted[v], -1) for v in c.args[: c.outputs] if v in wanted], default=-1)
         when.append((after, True) if n < after < needed[n] else (n, False))
     order = [plan.calls[n] for n in sorted(range(len(when)), key=when.__getitem__)]
-    final_reader: dict[int, int] = {}
-    for n, c in enumerate(order):
-        for v in c.args[c.outputs :]:
-            final_reader[v] = n
+    final_reader = {v: n for n, c in enumerate(order) for v in c.args[c.outputs :]}
     updated = _updated(order, wanted)
     accepted: dict[int, int] = {v: source for v, (source, _) in updated.items() if source is not None}
-    calls: list[Call] = []
+    calls = []
     for n, c in enumerate(order):
-        pairs: dict[int, int] = {}
+        pairs = {}
         if c.args[0] in accepted and _is_copy_of(c, accepted[c.args[0]]):
             continue  # of memory to itself: an update writes its part into it
         for slot, v in enumerate(c.args[: c.outputs]):

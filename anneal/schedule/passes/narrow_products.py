@@ -7,6 +7,7 @@ import math
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
+from anneal.schedule.passes.vocabulary import expanded, numbers, repeated, shaped
 from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Ints, Known, Op, Src, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
@@ -94,7 +95,7 @@ def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
             x = x.src[0]
         x = x.cast(u.dtype)
         for shape in reversed(shapes[1:]):
-            x = _reshaped(x, shape)
+            x = shaped(x, *shape)
         return x.then(Op.EXPAND, u.shape)
 
     sink = rebuild(sink, visit, known, above)
@@ -192,12 +193,12 @@ def _base(x: UOp) -> tuple[UOp, list[int]]:
 def _shown(x: UOp, places: list[int], rank: int) -> UOp:
     """`x` with its axes at their `places` among `rank` axes, of which others have size 1."""
     wide = sorted([p for p in places if p >= 0])
-    x = _reshaped(x, tuple([n for n, p in zip(x.shape, places, strict=True) if p >= 0]))
+    x = shaped(x, *[n for n, p in zip(x.shape, places, strict=True) if p >= 0])
     order = tuple([[p for p in places if p >= 0].index(p) for p in wide])
     if order != tuple(range(len(order))):
         x = x.then(Op.PERMUTE, order)
     sizes = dict(zip(wide, x.shape, strict=True))
-    return _reshaped(x, tuple([sizes.get(a, 1) for a in range(rank)]))
+    return shaped(x, *[sizes.get(a, 1) for a in range(rank)])
 
 
 def _how(u: UOp, precision: str) -> tuple[_Axes, bool] | None:
@@ -272,19 +273,19 @@ def _narrow(u: UOp, axes: _Axes, halved: bool) -> UOp:
         kept = (_halves(x, power, pieces, first, down) if halved else _scaled(x, power)).then(Op.CONTIGUOUS)
         size = axes.size(own)
         if down:
-            kept = _reshaped(kept, (b, pieces, deep, size)).then(Op.PERMUTE, (0, 3, 1, 2))
+            kept = shaped(kept, b, pieces, deep, size).then(Op.PERMUTE, (0, 3, 1, 2))
         sides.append((kept, power))
     (left, up), (right, across) = sides
     space = (b, m, n, pieces, deep)
-    a = _repeated(left, (b, m, 1, pieces, deep), space).cast(_F32)
-    c = _repeated(right, (b, 1, n, pieces, deep), space).cast(_F32)
+    a = repeated(left, (b, m, 1, pieces, deep), space).cast(_F32)
+    c = repeated(right, (b, 1, n, pieces, deep), space).cast(_F32)
     total = (a * c).then(Op.REDUCE_AXIS, (Op.ADD, (4,)), BY_MATRICES)
     if pieces > 1:
-        apart = _reshaped(total, space[:4]).then(Op.PERMUTE, (3, 0, 1, 2))
+        apart = shaped(total, *space[:4]).then(Op.PERMUTE, (3, 0, 1, 2))
         total = apart.then(Op.CONTIGUOUS).then(Op.REDUCE_AXIS, (Op.ADD, (0,)))
     whole = (b, m, n)
-    powers = _repeated(up, (b, m, 1), whole) + _repeated(across, (b, 1, n), whole)
-    return _put_back(_unscaled(_reshaped(total, whole), powers), axes)
+    powers = repeated(up, (b, m, 1), whole) + repeated(across, (b, 1, n), whole)
+    return _put_back(_unscaled(shaped(total, *whole), powers), axes)
 
 
 def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
@@ -296,28 +297,28 @@ def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
     """
     shape, (depth,) = u.src[0].shape, u.arg[1]
     sides: list[UOp] = [u, u]
-    outer: list[UOp] = []
+    outer = []
     inner: list[UOp] = []
     for n in sorted((0, 1), key=lambda n: axes[n] is None):
         alone, axis = _alone(u.src[0].src[n]), axes[n]
         if axis is None:
             for root in inner * 2:
-                alone = alone * _repeated(root, root.shape, alone.shape)
+                alone = alone * expanded(root, alone.shape)
             half = _half(alone, depth)
             outer.append(_to_the(const(_I32, 0) - half))
-            up = _repeated(_to_the(half), half.shape, alone.shape)
+            up = expanded(_to_the(half), alone.shape)
             x = (alone * up * up).cast(_F16)
         else:
             base, places = _base(alone)
             half = _half(base, axis)
-            up = _repeated(_to_the(half), half.shape, base.shape)
+            up = expanded(_to_the(half), base.shape)
             x = _shown((base * up * up).cast(_F16).then(Op.CONTIGUOUS), places, len(shape))
             root = _to_the(const(_I32, 0) - _shown(half, places, len(shape)))
             (outer if places[axis] == depth else inner).append(root)
-        sides[n] = _repeated(x, x.shape, shape).cast(_F32)
+        sides[n] = expanded(x, shape).cast(_F32)
     total = (sides[0] * sides[1]).then(Op.REDUCE_AXIS, u.arg, u.tag)
     for root in outer * 2:
-        total = total * _repeated(root, root.shape, total.shape)
+        total = total * expanded(root, total.shape)
     return total
 
 
@@ -351,7 +352,7 @@ def _matrix(x: UOp, axes: _Axes, own: Ints, down: bool) -> UOp:
     order = [a for part in parts for a in part]
     rest = [a for a in range(len(axes.shape)) if a not in order]
     turned = x.then(Op.PERMUTE, (*order, *rest))
-    return _reshaped(turned, tuple([axes.size(part) for part in parts]))
+    return shaped(turned, *[axes.size(part) for part in parts])
 
 
 def _bits(x: UOp) -> UOp:
@@ -373,7 +374,7 @@ def _size(x: UOp) -> UOp:
         elif not below:
             made[u] = UOp(Op.BITCAST, _F32, (_bits(u),))
         elif u.op is Op.RESHAPE:
-            made[u] = _reshaped(below[0], u.shape)
+            made[u] = shaped(below[0], *u.shape)
         elif u.op is Op.WHERE:
             made[u] = u.src[0].where(*below)
         else:
@@ -399,7 +400,7 @@ def _to_the(power: UOp) -> UOp:
 
 def _scaled(x: UOp, power: UOp) -> UOp:
     """The upper halves of a factor."""
-    return (x * _to_the(power).then(Op.EXPAND, x.shape)).cast(_F16)
+    return (x * expanded(_to_the(power), x.shape)).cast(_F16)
 
 
 def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:
@@ -412,9 +413,9 @@ def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:
     b, *size = x.shape
     k, m = size if down else reversed(size)
     shape = placed(b, m, pieces, 3, k // pieces)
-    wide = _repeated(x, placed(b, m, pieces, 1, k // pieces), shape)
-    scale = _repeated(_to_the(power), placed(b, m, 1, 1, 1), shape)
-    turn = _repeated(UOp(Op.IOTA, _I32, (), (3,)), placed(1, 1, 1, 3, 1), shape)
+    wide = repeated(x, placed(b, m, pieces, 1, k // pieces), shape)
+    scale = repeated(_to_the(power), placed(b, m, 1, 1, 1), shape)
+    turn = repeated(numbers(3), placed(1, 1, 1, 3, 1), shape)
     scaled, zero = wide * scale, const(_F16, 0)
     upper = scaled.cast(_F16)
     lower = (scaled - upper.cast(_F32)).cast(_F16)
@@ -438,16 +439,6 @@ def _put_back(x: UOp, axes: _Axes) -> UOp:
     """(batch, rows, columns) in the axes of the product, with size 1 for those that were summed."""
     order = (*axes.batch, *axes.rows, *axes.columns)
     rest = tuple([a for a in range(len(axes.shape)) if a not in order])
-    spread = _reshaped(x, (*[axes.shape[a] for a in order], *[1] * len(rest)))
+    spread = shaped(x, *[axes.shape[a] for a in order], *[1] * len(rest))
     back = (*order, *rest)
     return spread.then(Op.PERMUTE, tuple([back.index(a) for a in range(len(back))]))
-
-
-def _reshaped(x: UOp, shape: Ints) -> UOp:
-    return x if x.shape == shape else x.then(Op.RESHAPE, shape)
-
-
-def _repeated(x: UOp, ones: Ints, shape: Ints) -> UOp:
-    """`x` in the shape `ones`, repeated to `shape`."""
-    out = _reshaped(x, ones)
-    return out if ones == shape else out.then(Op.EXPAND, shape)

@@ -13,7 +13,7 @@ from anneal.errors import CompilerError
 from anneal.rewrite import HERE, both, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
-from anneal.schedule.records import Kernel, Schedule, members_of, name_of
+from anneal.schedule.records import Kernel, Schedule, members_of, name_of, renumbered
 from anneal.schedule.shared import WITH_PLANS
 from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
@@ -87,7 +87,7 @@ def rangeify(cut: UOp) -> UOp:
     in pieces.
     """
     ranges = _Ranges()
-    stores: list[UOp] = []
+    stores = []
     slot = 0
     for part in cut.src if cut.src[0].op is Op.SINK else (cut,):
         stores += _stores(part.src, part.arg or (), slot, ranges)
@@ -106,7 +106,7 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
     shape = max((u.shape for u in (*others, *pieces)), key=count) if others else ()
     whole = tuple([ranges.loop(s) for s in shape])
     lower = _Lower(ranges)
-    indices: dict[UOp, Index] = {}
+    indices = {}
 
     def index_of(piece: UOp) -> Index:
         if others:
@@ -122,14 +122,11 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
             yield placed(made, pad, index), lower.value(pad.src[0], index)
         if n not in in_pieces:
             index = index_of(made)
-            if root.op is Op.ARGSORT:
-                keys = lower.flat(root.src[0])
-                yield index, UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if keys.arg[1][0] > 1 else size_node(0)
-            elif root.op is Op.SCAN:
-                at = linear_index(index, root.shape)
-                yield index, UOp(Op.SCAN, root.dtype, (lower.flat(root.src[0]), at), root.arg)
-            elif root.op is Op.SCATTER_ADD:
-                yield index, UOp(Op.SCATTER_ADD, root.dtype, (*map(lower.flat, root.src), *index), root.arg)
+            if root.op is Op.ARGSORT and int(root.src[0].size) == 1:
+                yield index, size_node(0)
+            elif root.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD):
+                at = index if root.op is Op.SCATTER_ADD else (linear_index(index, root.shape),)
+                yield index, UOp(root.op, root.dtype, (*map(lower.flat, root.src), *at), root.arg)
             else:
                 yield index, lower.value(made, index if made.shape else ())
 
@@ -370,7 +367,7 @@ def split_ranges(sink: UOp) -> UOp:
                     cuts.setdefault(x, set()).add(c.arg)
                 elif u.op is Op.MOD and x.op is Op.IDIV and x.src[0].op is Op.RANGE and x.src[1].is_const:
                     cuts.setdefault(x.src[0], set()).update((x.src[1].arg, x.src[1].arg * c.arg))
-        mapping: dict[UOp, list[UOp]] = {}
+        mapping = {}
         fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
         for r, divisors in cuts.items():
             if not r.src[0].is_const:
@@ -391,13 +388,9 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
     def visit(u: UOp, src: Src) -> UOp:
         parts = mapping.get(u)
         if parts is not None:
-            total, stride = parts[-1], parts[-1].src[0].arg
-            for p in reversed(parts[:-1]):
-                total = p * size_node(stride) + total
-                stride *= p.src[0].arg
-            return total
+            return linear_index(parts, [p.src[0].arg for p in parts])
         if u.op is Op.REDUCE:
-            ranges: list[UOp] = []
+            ranges = []
             for r, again in zip(u.src[1:], src[1:], strict=True):
                 ranges.extend(mapping.get(r) or [again])
             return u.replace(src=(src[0], *ranges))
@@ -412,7 +405,7 @@ def renumber(sink: UOp) -> UOp:
     position = {id(u): n for n, u in enumerate(order)}
     ranges = [u for u in order if u.op is Op.RANGE]
     loops = [r for r in ranges if r.arg[1] == "loop"]
-    rank: dict[UOp, tuple[int, int]] = {}
+    rank = {}
     for n, part in enumerate(members_of(sink)):
         strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
         for r in loops:
@@ -420,13 +413,7 @@ def renumber(sink: UOp) -> UOp:
                 rank[r] = (n, -strides.get(r, 0))
     loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
     number = {r: n for n, r in enumerate([*loops, *[r for r in ranges if r.arg[1] != "loop"]])}
-    if all(r.arg[0] == n for r, n in number.items()):
-        return sink
-
-    def visit(u: UOp, src: Src) -> UOp:
-        return UOp(Op.RANGE, u.dtype, src, (number[u], u.arg[1])) if u.op is Op.RANGE else over(u, src)
-
-    return rebuild(sink, visit, order=order)
+    return sink if all(r.arg[0] == n for r, n in number.items()) else renumbered(order, {}, number)
 
 
 def _strides(position: UOp) -> dict[UOp, int]:

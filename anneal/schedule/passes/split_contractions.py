@@ -15,16 +15,16 @@ _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
 def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
-    """The graph with such products in pieces, where `cost_model` fuses horizontally and computes rows again.
+    """The graph with such products in pieces, where `cost_model` computes rows again.
 
         SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
 
     Queries, keys and values come from one product, and each goes its own way: keys and values straight into the memory
     that keeps them. The pieces share a launch again (`groups.py`), as do products that were written one by one.
     """
-    if not cost_model.horizontal_fusion or not cost_model.repeated_rows:
-        return sink
     most = cost_model.repeated_rows
+    if not most:
+        return sink
     products = [u for u in order if u.op is Op.REDUCE_AXIS and u.src[0].size <= most and is_vector_product(u)]
     if not products:
         return sink
@@ -43,7 +43,7 @@ def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
         len(consumers[last]) == 1 and consumers[last][0].size == last.size and consumers[last][0].op in (ALU | _VIEWS)
     ):
         last = consumers[last][0]
-    out: list[UOp] = []
+    out = []
     for c in consumers[last]:
         while c.op in _VIEWS and len(consumers[c]) == 1:
             c = consumers[c][0]
@@ -56,7 +56,7 @@ def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
 def _part(value: UOp, bounds: Bounds) -> UOp:
     """The part of `value` within `bounds`, cut out as near to the inputs as that goes."""
     first = (value, bounds)
-    made: dict[tuple[UOp, Bounds], UOp] = {}
+    made = {}
     stack = [first]
     while stack:
         u, at = stack[-1]
@@ -102,7 +102,7 @@ def _reshaped(at: Bounds, shape: Sequence[int], other: Sequence[int]) -> Bounds 
     """`at`, bounds in `shape`, as bounds in the shape `other` of the same elements; None if these are no box there."""
     if not all(isinstance(n, int) and n for n in (*shape, *other)):
         return None
-    out: list[tuple[int, int]] = []
+    out = []
     for mine, its in matched_axes(shape, other):
         if not mine:
             out.append((0, 1))

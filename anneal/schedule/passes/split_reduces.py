@@ -11,7 +11,8 @@ from collections import Counter
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product, unmoved
-from anneal.uop import SYMBOLIC, Known, Op, Src, UOp
+from anneal.schedule.passes.vocabulary import along, kept, shaped, spread, summed
+from anneal.uop import SYMBOLIC, Op, Src, UOp
 from anneal.uop.sizes import symbolic_arg
 
 _TILE = 64 * 128  # results of a product that a workgroup computes
@@ -112,9 +113,9 @@ def _is_narrow(body: UOp) -> bool:
 def _in_two_stages(u: UOp, pieces: int) -> UOp:
     """`u` as a reduction over the leading digits of its axes, of what the reduction over the other digits keeps."""
     body, (op, axes) = u.src[0], u.arg
-    shape: list[int] = []
-    outer: list[int] = []  # the new axes of the second stage
-    inner: list[int] = []
+    shape = []
+    outer = []  # the new axes of the second stage
+    inner = []
     for a, n in enumerate(body.shape):
         if a not in axes:
             shape.append(n)
@@ -127,12 +128,10 @@ def _in_two_stages(u: UOp, pieces: int) -> UOp:
         shape += (part, n // part)
     if all(shape[a] == 1 for a in outer) or all(shape[a] == 1 for a in inner):
         return u
-    split = body.then(Op.RESHAPE, tuple(shape))
-    first = split.then(Op.REDUCE_AXIS, (op, tuple(inner)))
+    first = shaped(body, *shape).then(Op.REDUCE_AXIS, (op, tuple(inner)))
     order = (*outer, *[a for a in range(len(shape)) if a not in outer])
-    kept = first.then(Op.PERMUTE, order).then(Op.CONTIGUOUS)
-    second = kept.then(Op.REDUCE_AXIS, (op, tuple(range(len(outer)))))
-    return second.then(Op.RESHAPE, u.shape)
+    second = kept(first.then(Op.PERMUTE, order)).then(Op.REDUCE_AXIS, (op, tuple(range(len(outer)))))
+    return shaped(second, *u.shape)
 
 
 def _segment_pieces(u: UOp, cost_model: CostModel) -> int:
@@ -146,23 +145,18 @@ def _segment_pieces(u: UOp, cost_model: CostModel) -> int:
 def _in_short_segments(u: UOp, pieces: int) -> UOp:
     """A sum of segments with each segment cut into `pieces`, which threads of their own sum."""
     value, order, starts = u.src
-    i32, rows = starts.dtype, u.shape[0]
+    rows = u.shape[0]
     table = (rows, pieces)
 
     def column(first: int) -> UOp:
-        part = starts.then(Op.SHRINK, ((first, first + rows),))
-        return part.then(Op.RESHAPE, (rows, 1)).then(Op.EXPAND, table)
+        return spread(starts.then(Op.SHRINK, ((first, first + rows),)), table, 1)
 
-    turn = UOp(Op.IOTA, i32, (), (pieces,)).then(Op.RESHAPE, (1, pieces))
-    length = column(1) - column(0)
-    shifted = length * turn.then(Op.EXPAND, table)
+    shifted = (column(1) - column(0)) * along(table, 1)
     cuts = column(0) + shifted // pieces
     count = rows * pieces
     end = starts.then(Op.SHRINK, ((rows, rows + 1),)).then(Op.PAD, ((count, 0),))
-    bounds = cuts.then(Op.RESHAPE, (count,)).then(Op.PAD, ((0, 1),)) + end
-    parts = u.replace(src=(value, order, bounds))
-    split = parts.then(Op.RESHAPE, (*table, *u.shape[1:]))
-    return split.then(Op.REDUCE_AXIS, (Op.ADD, (1,))).then(Op.RESHAPE, u.shape)
+    bounds = shaped(cuts, count).then(Op.PAD, ((0, 1),)) + end
+    return summed(shaped(u.replace(src=(value, order, bounds)), *table, *u.shape[1:]), 1)
 
 
 _LONG = {Op.REDUCE_AXIS: _pieces, Op.SEGMENT_SUM: _segment_pieces}
@@ -180,8 +174,8 @@ def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
     for u in adds:
         if u in inner:
             continue
-        bodies: Known = {}
-        rest: list[UOp] = []
+        bodies = {}
+        rest = []
         stack = [u.src[1], u.src[0]]
         while stack:
             t = stack.pop()
@@ -208,21 +202,19 @@ def _summed_whole(u: UOp) -> UOp | None:
 def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UOp:
     """A single sum over partial sums of all of `bodies`, plus `rest`."""
     parts = [_partial_sums(body) for body in bodies]
-    rows: list[UOp] = []
+    rows = []
     step = max(1, cost_model.member_buffers - 2)
     length = max(sum(p.size for p in parts[i : i + step]) for i in range(0, len(parts), step))
     for i in range(0, len(parts), step):
         chunk = parts[i : i + step]
         *ends, size = itertools.accumulate([p.size for p in chunk])
         pieces = [p.then(Op.PAD, ((end - p.size, size - end),)) for p, end in zip(chunk, (*ends, size), strict=True)]
-        kept = functools.reduce(operator.add, pieces).then(Op.CONTIGUOUS)
-        rows.append(kept if size == length else kept.then(Op.PAD, ((0, length - size),)))
-    total = functools.reduce(operator.add, rows).then(Op.REDUCE_AXIS, (Op.ADD, (0,))).then(Op.RESHAPE, ())
-    return sum(rest, total)
+        row = kept(functools.reduce(operator.add, pieces))
+        rows.append(row if size == length else row.then(Op.PAD, ((0, length - size),)))
+    return sum(rest, summed(functools.reduce(operator.add, rows), 0))
 
 
 def _partial_sums(body: UOp) -> UOp:
     """Sums of up to _RUN elements each that lie equally far apart, so that neighbours read neighbours."""
     depth = next(n for n in range(min(_RUN, body.size), 0, -1) if body.size % n == 0 and body.size >= n * 32 or n == 1)
-    table = body.then(Op.RESHAPE, (depth, body.size // depth))
-    return table.then(Op.REDUCE_AXIS, (Op.ADD, (0,))).then(Op.RESHAPE, (body.size // depth,))
+    return summed(shaped(body, depth, body.size // depth), 0)

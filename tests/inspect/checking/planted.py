@@ -166,7 +166,10 @@ def fresh_programs() -> Iterator[None]:
     from anneal.codegen import kernels
 
     device: Any = get_device("webgpu")
-    with mock.patch.object(device, "_programs", OrderedDict()), mock.patch.object(kernels, "_bodies", {}):
+    with (
+        mock.patch.object(device, "_programs", OrderedDict()),
+        mock.patch.object(kernels, "_known_body", kernels._body),
+    ):
         yield
 
 

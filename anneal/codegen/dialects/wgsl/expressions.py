@@ -88,13 +88,6 @@ PACKED: dict[DType, Packed] = {
 }
 
 
-def element_type(words: int, atomic: bool) -> str:
-    """The WGSL type of an element of an array of so many words each."""
-    if atomic:
-        return "atomic<u32>"
-    return "u32" if words == 1 else f"vec{words}<u32>"
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -104,68 +97,66 @@ _TYPES = {
     dtypes.int64: "i64", dtypes.uint64: "u64", dtypes.float64: "f64",
 }  # fmt: skip
 
-# -- the table: (op, kind of the first source) -> text; kinds are bool, int, uint, float ------------------------------
-
-_ANY: dict[Op, str] = {
-    **ARITHMETIC,
-    Op.ABS: "abs({0})",
-    Op.MAX: "max({0}, {1})",
-    Op.MIN: "min({0}, {1})",
-    Op.EXP: "exp_f32({0})",
-    Op.EXP2: "exp2_f32({0})",
-    Op.LOG: "log_f32({0})",
-    Op.LOG2: "log2_f32({0})",
-    Op.SIN: "sin_f32({0})",
-    Op.COS: "cos_f32({0})",
-    Op.TAN: "tan_f32({0})",
-    Op.TANH: "tanh_f32({0})",
-    Op.ERF: "erf_f32({0})",
-    Op.SQRT: "sqrt({0})",
-    Op.RSQRT: "inverseSqrt({0})",
-    Op.RECIP: "(1.0f / {0})",
-    Op.FLOOR: "floor({0})",
-    Op.CEIL: "ceil({0})",
-    Op.ROUND: "round({0})",
-    Op.TRUNC: "trunc({0})",
-    Op.POW: "pow_f32({0}, {1})",
-    Op.WHERE: "select({2}, {1}, {0})",
-    Op.THREEFRY: "threefry({0}, {1}, {2})",
-}
-_SPECIFIC: dict[tuple[Op, str], str] = {
-    (Op.NOT, "bool"): "(!{0})",
-    (Op.NOT, "int"): "(~{0})",
-    (Op.NOT, "uint"): "(~{0})",
-    (Op.NEG, "bool"): "{0}",
-    (Op.XOR, "bool"): "({0} != {1})",
-    (Op.ABS, "bool"): "{0}",
-    (Op.SIGN, "bool"): "{0}",
-    # An unordered "not equal": WGSL's != may be false for nan.
-    (Op.NE, "float"): "(!({0} == {1}))",
-    (Op.MAX, "int"): "max_i32({0}, {1})",
-    (Op.MIN, "int"): "min_i32({0}, {1})",
-    (Op.DIV, "float"): "div_f32({0}, {1})",
-    (Op.MAX, "float"): "max_f32({0}, {1})",
-    (Op.MIN, "float"): "min_f32({0}, {1})",
-    (Op.SIGN, "float"): "sign_f32({0})",
-    (Op.SIGN, "int"): "sign({0})",
-    (Op.SIGN, "uint"): "sign_u32({0})",
-    (Op.IDIV, "int"): "floordiv_i32({0}, {1})",
-    (Op.IDIV, "uint"): "div_u32({0}, {1})",
-    (Op.IDIV, "float"): "floordiv_f32({0}, {1})",
-    (Op.MOD, "int"): "floormod_i32({0}, {1})",
-    (Op.MOD, "uint"): "mod_u32({0}, {1})",
-    (Op.MOD, "float"): "floormod_f32({0}, {1})",
-    (Op.SHL, "int"): "shl_i32({0}, {1})",
-    (Op.SHL, "uint"): "shl_u32({0}, {1})",
-    (Op.SHR, "int"): "shr_i32({0}, {1})",
-    (Op.SHR, "uint"): "shr_u32({0}, {1})",
-}
-# What has 64 bits and cannot have the text above with other types.
-_LONG: dict[Op, str] = {
-    Op.EXP2: "exp2_f64({0})",
-    Op.RSQRT: "(1.0lf / sqrt({0}))",
-    Op.RECIP: "(1.0lf / {0})",
-}
+# -- the table: an op and the kind of its first source -> text --------------------------------------------------------
+# Kinds are bool, int, uint, float; "any" for all others; "64" for what has 64 bits and cannot have the text of its kind
+# with other types. NE of floats is an unordered "not equal": WGSL's != may be false for nan.
+_TEXTS = {
+    (op, kind): text
+    for op, kind, text in (row.split(maxsplit=2) for row in """
+ABS       any    abs({0})
+MAX       any    max({0}, {1})
+MIN       any    min({0}, {1})
+EXP       any    exp_f32({0})
+EXP2      any    exp2_f32({0})
+LOG       any    log_f32({0})
+LOG2      any    log2_f32({0})
+SIN       any    sin_f32({0})
+COS       any    cos_f32({0})
+TAN       any    tan_f32({0})
+TANH      any    tanh_f32({0})
+ERF       any    erf_f32({0})
+SQRT      any    sqrt({0})
+RSQRT     any    inverseSqrt({0})
+RECIP     any    (1.0f / {0})
+FLOOR     any    floor({0})
+CEIL      any    ceil({0})
+ROUND     any    round({0})
+TRUNC     any    trunc({0})
+POW       any    pow_f32({0}, {1})
+WHERE     any    select({2}, {1}, {0})
+THREEFRY  any    threefry({0}, {1}, {2})
+NOT       bool   (!{0})
+NOT       int    (~{0})
+NOT       uint   (~{0})
+NEG       bool   {0}
+XOR       bool   ({0} != {1})
+ABS       bool   {0}
+SIGN      bool   {0}
+NE        float  (!({0} == {1}))
+MAX       int    max_i32({0}, {1})
+MIN       int    min_i32({0}, {1})
+DIV       float  div_f32({0}, {1})
+MAX       float  max_f32({0}, {1})
+MIN       float  min_f32({0}, {1})
+SIGN      float  sign_f32({0})
+SIGN      int    sign({0})
+SIGN      uint   sign_u32({0})
+IDIV      int    floordiv_i32({0}, {1})
+IDIV      uint   div_u32({0}, {1})
+IDIV      float  floordiv_f32({0}, {1})
+MOD       int    floormod_i32({0}, {1})
+MOD       uint   mod_u32({0}, {1})
+MOD       float  floormod_f32({0}, {1})
+SHL       int    shl_i32({0}, {1})
+SHL       uint   shl_u32({0}, {1})
+SHR       int    shr_i32({0}, {1})
+SHR       uint   shr_u32({0}, {1})
+EXP2      64     exp2_f64({0})
+RSQRT     64     (1.0lf / sqrt({0}))
+RECIP     64     (1.0lf / {0})
+DIV       64     ({0} / {1})
+""".strip().splitlines())
+}  # fmt: skip
 _TYPED = re.compile(r"\b(\w+_[iuf])32\(")
 
 
@@ -239,12 +230,10 @@ def text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
 
 def template_of(op: Op, dtype: DType) -> str | None:
     """The text of `op` on scalars of `dtype`."""
-    found = _SPECIFIC.get((op, dtype.kind)) or _ANY.get(op)
+    found = _TEXTS.get((op.name, dtype.kind)) or ARITHMETIC.get(op) or _TEXTS.get((op.name, "any"))
     if dtype.bits < 64 or found is None:
         return found
-    if op is Op.DIV:
-        return _ANY[op]  # f64 needs no care at the ends
-    return _LONG.get(op) or _TYPED.sub(r"\g<1>64(", found)
+    return _TEXTS.get((op.name, "64")) or _TYPED.sub(r"\g<1>64(", found)
 
 
 def on_lanes(template: str, lanes: int) -> str:
@@ -291,11 +280,6 @@ _F16_BITS = Packed("f16", 16)
 
 def packing(dtype: DType) -> Packed:
     return PACKED.get(dtype, _F16_BITS)
-
-
-def bits_of(dtype: DType, x: str, lanes: int) -> str:
-    """The bits of a value of a dtype narrower than a word, in a u32."""
-    return packing(dtype).pack(x, lanes)
 
 
 def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:

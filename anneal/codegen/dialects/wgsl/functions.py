@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -17,13 +17,12 @@ def _series(x: str, coefficients: Sequence[float]) -> str:
 
 
 # erfc(x) = t exp(-x * x + T(4t - 2)) with t = 2 / (2 + x), for x >= 0: the Chebyshev series T (Numerical Recipes).
-_ERFC = (
-    -1.3026537197817094, 6.4196979235649026e-1, 1.9476473204185836e-2, -9.561514786808631e-3, -9.46595344482036e-4,
-    3.66839497852761e-4, 4.2523324806907e-5, -2.0278578112534e-5, -1.624290004647e-6, 1.303655835580e-6,
-    1.5626441722e-8, -8.5238095915e-8, 6.529054439e-9, 5.059343495e-9, -9.91364156e-10, -2.27365122e-10,
-    9.6467911e-11, 2.394038e-12, -6.886027e-12, 8.94487e-13, 3.13092e-13, -1.12708e-13, 3.81e-16, 7.106e-15,
-    -1.523e-15, -9.4e-17, 1.21e-16, -2.8e-17,
-)  # fmt: skip
+_ERFC = """
+    -1.3026537197817094 6.4196979235649026e-1 1.9476473204185836e-2 -9.561514786808631e-3 -9.46595344482036e-4
+    3.66839497852761e-4 4.2523324806907e-5 -2.0278578112534e-5 -1.624290004647e-6 1.303655835580e-6 1.5626441722e-8
+    -8.5238095915e-8 6.529054439e-9 5.059343495e-9 -9.91364156e-10 -2.27365122e-10 9.6467911e-11 2.394038e-12
+    -6.886027e-12 8.94487e-13 3.13092e-13 -1.12708e-13 3.81e-16 7.106e-15 -1.523e-15 -9.4e-17 1.21e-16 -2.8e-17
+"""
 _SERIES = {
     "EXP": _series("r", [1 / math.factorial(k) for k in range(14)]),
     "EXPM1": _series("z", [1 / math.factorial(k) for k in range(1, 18)]),
@@ -31,35 +30,8 @@ _SERIES = {
     "SIN": _series("q", [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]),
     "COS": _series("q", [(-1) ** k / math.factorial(2 * k) for k in range(10)]),
     "ERF": _series("q", [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(22)]),
-    "ERFC": ", ".join(f"{c!r}lf" for c in _ERFC),
+    "ERFC": ", ".join(f"{float(c)!r}lf" for c in _ERFC.split()),
 }
-_SMALL = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32}
-
-
-def _of_64_bits(functions: Mapping[str, str]) -> dict[str, str]:
-    """The functions of 64 bits that are those of 32 bits with other types, and the ends of integers for f64."""
-    out = {}
-    for name in ("max_i32", "min_i32", "floordiv_i32", "floormod_i32"):
-        text = functions[name].replace("i32", "i64")
-        out[name.replace("32", "64")] = re.sub(r"\b(\d+)i\b", r"\1li", text)
-    for name in ("div_u32", "mod_u32", "sign_u32"):
-        text = functions[name].replace("u32", "u64")
-        out[name.replace("32", "64")] = re.sub(r"\b(\d+)u\b", r"\1lu", text)
-    text = functions["pow_f32"].replace("size_pow(abs(x), y)", "exp2(y * log2(abs(x)))").replace("f32", "f64")
-    text = text.replace("16777216.0f", "9007199254740992.0f")
-    text = text.replace("bitcast<u32>(x) >> 31u) == 1u", "bitcast<u64>(x) >> 63u) == 1lu")
-    for name in ("exp2", "log2", "is_nan", "infinity"):
-        text = text.replace(f"{name}(", f"{name}_f64(")
-    out["pow_f64"] = re.sub(r"(\d\.\d+)f\b", r"\1lf", text.replace("quiet_nan(", "nan_f64("))
-    for kind, bits in _SMALL.items():
-        low = -(2 ** (bits - 1)) if kind[0] == "i" else 0
-        high = 2 ** (bits - (kind[0] == "i")) - 1
-        word = f"{kind[0]}32"
-        out[f"to_{kind}_f64"] = (
-            f"fn to_{kind}_f64(x: f64) -> {word} {{ return {word}(min(max(select(x, 0.0lf, is_nan_f64(x)), {low}.0lf), "
-            f"{high}.0lf)); }}"
-        )
-    return out
 
 
 def _written() -> dict[str, str]:
@@ -70,7 +42,6 @@ def _written() -> dict[str, str]:
 
 
 FUNCTIONS = _written()
-FUNCTIONS |= _of_64_bits(FUNCTIONS)
 
 _CALL = re.compile(r"\b([a-z]\w*)\(")
 _VECTOR = re.compile(r"(\w+)_x([24])")
@@ -81,8 +52,8 @@ def called(body: str) -> list[str]:
 
     `NAME_x4` is NAME on each lane of a vec4.
     """
-    used: set[str] = set()
-    vectors: set[tuple[str, int]] = set()
+    used = set()
+    vectors = set()
     texts = [body]
     while texts:
         for name in set(_CALL.findall(texts.pop())):

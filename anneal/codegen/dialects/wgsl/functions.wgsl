@@ -1,5 +1,5 @@
-// Functions that WGSL lacks, or that drivers get wrong; a module holds those it calls. `functions.py` reads them, and
-// adds those of 64 bits that follow from others. What stands for a series, as $EXP, is written there, too.
+// Functions that WGSL lacks, or that drivers get wrong; a module holds those it calls. `functions.py` reads them,
+// and writes what stands for a series, as $EXP.
 
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 
@@ -584,3 +584,44 @@ fn to_u64_f64(x: f64) -> u64 {
   let i = u64(min(max(a, 0.0lf), 18446744073709549568.0lf));
   return select(i, 18446744073709551615lu, x >= 18446744073709551616.0lf);
 }
+
+// What above is of 32 bits, of 64.
+fn max_i64(a: i64, b: i64) -> i64 { return select(a, b, a < b); }
+fn min_i64(a: i64, b: i64) -> i64 { return select(a, b, b < a); }
+
+fn floordiv_i64(a: i64, b: i64) -> i64 {
+  let d = select(b, 1li, (b == 0li) | (b == -1li));
+  let q = a / d;
+  let down = ((a - q * d) != 0li) & ((a < 0li) != (d < 0li));
+  return select(select(q - i64(down), 0li - a, b == -1li), 0li, b == 0li);
+}
+
+fn floormod_i64(a: i64, b: i64) -> i64 {
+  let d = select(b, 1li, (b == 0li) | (b == -1li));
+  let r = a - (a / d) * d;
+  return select(r, r + d, (r != 0li) & ((r < 0li) != (d < 0li)));
+}
+
+fn div_u64(a: u64, b: u64) -> u64 { return select(a / max(b, 1lu), 0lu, b == 0lu); }
+fn mod_u64(a: u64, b: u64) -> u64 { return select(a % max(b, 1lu), 0lu, b == 0lu); }
+fn sign_u64(x: u64) -> u64 { return min(x, 1lu); }
+
+fn pow_f64(x: f64, y: f64) -> f64 {
+  let whole = floor(y) == y;
+  let odd = whole & (abs(y) < 9007199254740992.0lf) & (abs(y - 2.0lf * floor(y * 0.5lf)) == 1.0lf);
+  // The two ends are spelled out: what exp2 does there is the driver's choice.
+  let zero = x == 0.0lf;
+  let ends = zero | (abs(x) == infinity_f64());
+  let size = select(exp2_f64(y * log2_f64(abs(x))), select(0.0lf, infinity_f64(), zero == (y < 0.0lf)), ends);
+  let even = select(size, 1.0lf, abs(x) == 1.0lf);
+  let signed = select(even, -even, odd & ((bitcast<u64>(x) >> 63u) == 1lu));
+  let out = select(signed, nan_f64(), (x < 0.0lf) & !whole & (abs(x) < infinity_f64()));
+  return select(select(out, x + y, is_nan_f64(x) | is_nan_f64(y)), 1.0lf, (y == 0.0lf) | (x == 1.0lf));
+}
+
+fn to_i8_f64(x: f64) -> i32 { return i32(min(max(select(x, 0.0lf, is_nan_f64(x)), -128.0lf), 127.0lf)); }
+fn to_u8_f64(x: f64) -> u32 { return u32(min(max(select(x, 0.0lf, is_nan_f64(x)), 0.0lf), 255.0lf)); }
+fn to_i16_f64(x: f64) -> i32 { return i32(min(max(select(x, 0.0lf, is_nan_f64(x)), -32768.0lf), 32767.0lf)); }
+fn to_u16_f64(x: f64) -> u32 { return u32(min(max(select(x, 0.0lf, is_nan_f64(x)), 0.0lf), 65535.0lf)); }
+fn to_i32_f64(x: f64) -> i32 { return i32(min(max(select(x, 0.0lf, is_nan_f64(x)), -2147483648.0lf), 2147483647.0lf)); }
+fn to_u32_f64(x: f64) -> u32 { return u32(min(max(select(x, 0.0lf, is_nan_f64(x)), 0.0lf), 4294967295.0lf)); }

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from anneal.codegen.dialects import writer
 from anneal.codegen.dialects.wgsl.functions import called
-from anneal.codegen.dialects.writer import Text, in_text, variable_name
+from anneal.codegen.dialects.writer import Text, in_text, merged, variable_name
 from anneal.codegen.hardware import grid
 from anneal.codegen.linear import Param
 from anneal.codegen.target import Target
@@ -173,7 +172,7 @@ def _merged(texts: Sequence[Text], target: Target) -> str:
     for t in in_text(texts):
         body = list(t.lines)
         for x in t.shared:
-            body = [re.sub(rf"\b{x.name}\b", writer.merged_name(x), line) for line in body]
+            body = [re.sub(rf"\b{x.name}\b", x.merged_name, line) for line in body]
         end = first + t.launch.workgroups
         idle = f" & (local_id < {t.launch.threads}u)" if t.launch.threads < threads else ""
         lines.append(f"  if ((at >= {first}i) & (at < {end}i){idle}) {{")
@@ -183,10 +182,7 @@ def _merged(texts: Sequence[Text], target: Target) -> str:
             lines.append(f"    if (wg >= {_expression(t.launch.needed)}) {{ return; }}")
         lines += ["  " + line for line in body] + ["  }"]
         first = end
-    whole = Text(
-        writer.merged_bindings(texts), writer.merged_memory(texts), (), texts[0].launch, writer.merged_variables(texts)
-    )
-    return _module(whole, threads, lines, target)
+    return _module(merged(texts), threads, lines, target)
 
 
 _OPERATORS = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "/", Op.MOD: "%"}
@@ -194,7 +190,7 @@ _OPERATORS = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "/", Op.MOD: "%"}
 
 def _expression(u: UOp) -> str:
     """A number of workgroups as WGSL: sums, products and quotients of what is not negative."""
-    text: dict[UOp, str] = {}
+    text = {}
     for x in toposort((u,)):
         if x.op is Op.CONST:
             text[x] = f"{x.arg}i"

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anneal.codegen.dialects.wgsl import expressions
+from anneal.codegen.dialects.wgsl.expressions import (
+    COMPONENTS,
+    PACKED,
+    by_constant,
+    cast,
+    component,
+    literal,
+    packing,
+    stored_type,
+    type_of,
+    unseen,
+)
 from anneal.codegen.dialects.wgsl.modules import segments
 from anneal.codegen.dialects.writer import Dialect, Shared, Writer, bare
 from anneal.codegen.lanes import is_whole, memory_of
@@ -53,7 +64,7 @@ class WgslWriter(Writer):
     def hidden(self, o: Operand, bits: str = "zero_bits") -> str:
         """The operand, with a constant that invites shortcuts so written that no compiler sees it."""
         if isinstance(o, UOp) and o.op is Op.CONST:
-            return expressions.literal(o.dtype, o.arg, bits)
+            return literal(o.dtype, o.arg, bits)
         return self.operand(o)
 
     # -- statements
@@ -69,7 +80,7 @@ class WgslWriter(Writer):
         self.text[s.number] = name = self.name("acc")
         left, right = factors(u.src[0])
         rows, columns = left.src[1].src[1], right.src[1].src[2]
-        kind = f"subgroup_matrix_result<{expressions.type_of(u.dtype)}, {extent(columns)}, {extent(rows)}>"
+        kind = f"subgroup_matrix_result<{type_of(u.dtype)}, {extent(columns)}, {extent(rows)}>"
         self.line(s.depth, f"var {name} = {kind}();")  # said aloud: in a loop drivers keep what it held before
 
     def update(self, s: Stmt, u: UOp) -> None:
@@ -87,7 +98,7 @@ class WgslWriter(Writer):
             self.rest[s.number] = rest
         elif u.op is Op.LANE:
             text = self.operand(s.src[0])
-            self.text[s.number] = text if self.lanes_of(s.src[0]) == 1 else f"{text}.{expressions.COMPONENTS[u.arg]}"
+            self.text[s.number] = text if self.lanes_of(s.src[0]) == 1 else f"{text}.{COMPONENTS[u.arg]}"
         else:
             super().let(s, u)
 
@@ -102,7 +113,7 @@ class WgslWriter(Writer):
         there: whether neighbours in memory stand in one column, and the elements between two rows, or two columns."""
         _, rows, columns, _ = index.src
         dtype, steps = index.arg
-        kind = f"{_ROLES[rows.arg[1], columns.arg[1]]}<{expressions.type_of(dtype)}, {extent(columns)}, {extent(rows)}>"
+        kind = f"{_ROLES[rows.arg[1], columns.arg[1]]}<{type_of(dtype)}, {extent(columns)}, {extent(rows)}>"
         first = f"&{self.operand(s.src[0])}, u32({bare(self.operand(s.src[1]))})"
         lies = f"false, {steps[0]}u" if steps[1] == 1 else f"true, {steps[1]}u"
         return f"subgroup_matrix_{kind}", first, lies
@@ -120,7 +131,7 @@ class WgslWriter(Writer):
                 predicate = self.called("c", s.depth, predicate)
             n = max(self.lanes_of(s.src[1]), self.lanes_of(s.src[2]))
             index = bare(self.splat(s.src[1], index, dtypes.int32, n))
-            index = f"select({expressions.type_of(dtypes.int32, n)}(), {index}, {predicate})"
+            index = f"select({type_of(dtypes.int32, n)}(), {index}, {predicate})"
         value = self.element(s, u, index, lanes)
         if u.dtype.kind == "bool":
             value = f"({value} != {'0u' if lanes == 1 else f'vec{lanes}<u32>()'})"
@@ -128,20 +139,14 @@ class WgslWriter(Writer):
             return value
         if u.dtype.kind == "bool":
             return f"({self.splat(s.src[2], predicate, dtypes.bool_, lanes)} & {value})"
-        zero = expressions.literal(u.dtype, 0) if lanes == 1 else f"{expressions.type_of(u.dtype, lanes)}()"
+        zero = literal(u.dtype, 0) if lanes == 1 else f"{type_of(u.dtype, lanes)}()"
         return f"select({zero}, {value}, {predicate})"
 
     def at(self, memory: UOp, index: str, lane: str = "") -> str:
         """An element of an array, or a lane of it, as text."""
         name, digit = self.operand(memory), lane.removesuffix("i")
         whole = f"{name}_at({index})" if memory in self.split else f"{name}[{index}]"
-        return (
-            f"{whole}.{expressions.COMPONENTS[int(digit)]}"
-            if digit.isdigit()
-            else f"{whole}[{lane}]"
-            if lane
-            else whole
-        )
+        return f"{whole}.{COMPONENTS[int(digit)]}" if digit.isdigit() else f"{whole}[{lane}]" if lane else whole
 
     def put_at(self, memory: UOp, index: str, lane: str, value: str) -> str:
         """The statement that stores it."""
@@ -157,7 +162,7 @@ class WgslWriter(Writer):
     def element(self, s: Stmt, u: UOp, index: str, lanes: int) -> str:
         """The value of memory at `index`: an element, a whole vector, or elements gathered lane by lane."""
         memory = memory_of(u.src[0])
-        wide, packed = self.program.wide.get(memory, 1), expressions.PACKED.get(memory.dtype)
+        wide, packed = self.program.wide.get(memory, 1), PACKED.get(memory.dtype)
         if is_whole(u.src[1]):
             whole = self.at(memory, bare(index))
             return packed.read(whole, wide) if packed is not None else whole
@@ -165,29 +170,29 @@ class WgslWriter(Writer):
             return self.part(s, u, index, wide)
         if not index.isidentifier():
             index = self.called("n", s.depth, index)
-        kind = expressions.stored_type(u.dtype)
+        kind = stored_type(u.dtype)
         if u.arg is not None:
             # The other lanes of these vectors are asked for, too: they are read once.
             read = self.gathered.get(s.src[:2])
             if read is None:
                 read = self.gathered[s.src[:2]] = [self.name("x") for _ in range(lanes)]
-                for name, c in zip(read, expressions.COMPONENTS):
+                for name, c in zip(read, COMPONENTS):
                     whole = self.at(memory, f"{index}.{c}")
                     self.line(s.depth, f"let {name} = {packed.read(whole, wide) if packed is not None else whole};")
-            return f"vec{lanes}<{kind}>({', '.join(f'{name}.{expressions.COMPONENTS[u.arg]}' for name in read)})"
-        parts = [self.part(s, u, f"{index}.{c}", wide) for c in expressions.COMPONENTS[:lanes]]
+            return f"vec{lanes}<{kind}>({', '.join(f'{name}.{COMPONENTS[u.arg]}' for name in read)})"
+        parts = [self.part(s, u, f"{index}.{c}", wide) for c in COMPONENTS[:lanes]]
         return f"vec{lanes}<{kind}>({', '.join(parts)})"
 
     def part(self, s: Stmt, u: UOp, index: str, wide: int) -> str:
         """An element of memory, as text."""
         memory = memory_of(u.src[0])
-        packed = expressions.PACKED.get(memory.dtype)
+        packed = PACKED.get(memory.dtype)
         if packed is None:
-            return self.at(memory, *expressions.component(bare(index), wide))
+            return self.at(memory, *component(bare(index), wide))
         word, shift = packed.place(self.named(s.depth, bare(index)))
         if memory in self.program.sub_word:
             return packed.element(self.atomic("Load", memory, word), shift)
-        return packed.element(self.at(memory, *expressions.component(word, packed.words(wide))), shift)
+        return packed.element(self.at(memory, *component(word, packed.words(wide))), shift)
 
     def named(self, depth: int, text: str) -> str:
         """The text, or a name for it where it is more than one, or a number."""
@@ -209,9 +214,9 @@ class WgslWriter(Writer):
         if place.dtype.kind == "bool":
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
         elif place.dtype is dtypes.float16 and u.src[2].dtype is dtypes.float32:
-            text = f"{expressions.type_of(dtypes.float16, self.lanes_of(value))}({text})"  # memory rounds
+            text = f"{type_of(dtypes.float16, self.lanes_of(value))}({text})"  # memory rounds
         wide = self.program.wide.get(place, 1)
-        packed = expressions.PACKED.get(place.dtype) if place.op is Op.PARAM else None
+        packed = PACKED.get(place.dtype) if place.op is Op.PARAM else None
         where = bare(self.operand(index))
         if is_whole(u.src[1]):
             given = self.splat(value, text, place.dtype, wide)
@@ -223,7 +228,7 @@ class WgslWriter(Writer):
 
         def put(at: str, given: str) -> str:
             if packed is None:
-                return self.put_at(place, *((at, lane) if lane else expressions.component(at, wide)), given)
+                return self.put_at(place, *((at, lane) if lane else component(at, wide)), given)
             # other threads may write the rest of the word meanwhile
             word, shift = packed.place(at)
             cleared = self.atomic("And", place, word, f"~({packed.mask} << {shift})")
@@ -238,7 +243,7 @@ class WgslWriter(Writer):
             if vector and not t.isidentifier():
                 t = self.called(prefix, s.depth, t)
             named.append((t, vector))
-        for c in expressions.COMPONENTS[:lanes]:
+        for c in COMPONENTS[:lanes]:
             at, given, test = [f"{t}.{c}" if vector else t for t, vector in named]
             self.guarded(s.depth, put(at, given), test)
 
@@ -308,10 +313,9 @@ class WgslWriter(Writer):
         """The index of a group's first partial result."""
         launch = self.program.launch
         stride = launch.group_stride
-        if launch.group * stride == launch.threads:
-            return "0u" if stride == 1 else f"local_id % {stride}u"
-        start = f"local_id / {launch.group * stride}u * {launch.group // joined * stride}u"
-        return start if stride == 1 else f"{start} + local_id % {stride}u"
+        threads = launch.group * stride
+        terms = [] if threads == launch.threads else [f"local_id / {threads}u * {threads // joined}u"]
+        return " + ".join(terms + [f"local_id % {stride}u"] * (stride > 1)) or "0u"
 
     # -- expressions
 
@@ -325,33 +329,33 @@ class WgslWriter(Writer):
             first = s.src[0]
             assert isinstance(first, UOp)
             name = self.name("v")
-            self.line(s.depth, f"var {name}: {expressions.type_of(first.dtype)} = {args[0]};")
+            self.line(s.depth, f"var {name}: {type_of(first.dtype)} = {args[0]};")
             args[0] = name
         op, a = u.op, u.src[0]
         lanes = self.program.width(u)
         if lanes > 1 and op not in _MIXED:
             args = [self.splat(o, t, x.dtype, lanes) for o, t, x in zip(s.src, args, u.src, strict=True)]
         if op is Op.CAST:
-            return expressions.cast(a.dtype, u.dtype, args[0], lanes)
+            return cast(a.dtype, u.dtype, args[0], lanes)
         if op is Op.BITCAST and u.dtype.bits < 32:
-            bits = expressions.bits_of(a.dtype, bare(args[0]), lanes)
-            return expressions.packing(u.dtype).unpack(bits, lanes)
+            bits = packing(a.dtype).pack(bare(args[0]), lanes)  # in a u32
+            return packing(u.dtype).unpack(bits, lanes)
         if op is Op.BITCAST:
-            return f"bitcast<{expressions.type_of(u.dtype, lanes)}>({bare(args[0])})"
+            return f"bitcast<{type_of(u.dtype, lanes)}>({bare(args[0])})"
         kind = a.dtype.kind
         if op in (Op.MAX, Op.MIN) and kind == "float" and a.op is Op.CONST:
             # Of a comparison with a constant first NVIDIA's compiler (580.159) makes a maximum, which drops nan.
             args.reverse()
         if op in _OF_ITSELF and kind == "float" and args[0] == args[1]:
-            args[1] = expressions.unseen(a.dtype, args[1], lanes)
-        special = expressions.by_constant(u, args, kind, lanes)
+            args[1] = unseen(a.dtype, args[1], lanes)
+        special = by_constant(u, args, kind, lanes)
         if special is not None:
             return special
         return self.applied(u, args)
 
     def stored(self, memory: UOp) -> str:
-        packed = expressions.PACKED.get(memory.dtype) if memory.op is Op.PARAM else None
+        packed = PACKED.get(memory.dtype) if memory.op is Op.PARAM else None
         wide = self.program.wide.get(memory, 1)
         if packed is None:
-            return expressions.stored_type(memory.dtype, wide)
-        return expressions.element_type(packed.words(wide), memory in self.program.sub_word)
+            return stored_type(memory.dtype, wide)
+        return "atomic<u32>" if memory in self.program.sub_word else stored_type(dtypes.uint32, packed.words(wide))
