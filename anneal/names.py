@@ -385,7 +385,7 @@ forget simplify""",
     },
     "anneal.runtime": {
         "bodies": """
-Choice DeviceCall Loop Rules While chosen extended has_variables looped parameters_like repeated_while""",
+Choice DeviceCall Loop While chosen extended has_variables looped parameters_like repeated_while""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
         "jitted": """
@@ -397,8 +397,8 @@ Meter Spread Times metered said""",
         "repeats": """
 Again over_memory""",
         "steps": """
-Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction Step VmapMethod Wait found_sizes
-key_of reduced""",
+Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction Rules Step VmapMethod Wait
+found_sizes key_of reduced""",
     },
     "anneal.schedule": {
         "cost_model": """

@@ -14,13 +14,33 @@ from typing import Any, Literal
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.rewrite import substitute
-from anneal.runtime import DeviceCall, HostGradient
+from anneal.runtime import HostFunction, HostGradient, Rules
 
 from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
-from anneal.transforms.walks import Derivative, derivative_of, differentiated, of_stand_ins, stand_in, whole
-from anneal.uop import ALL, ALU, Ints, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
+
+from anneal.transforms.walks import (  # isort: skip
+    CALLS, Derivative, differentiated, of_stand_ins, parts_of, pull_function, pull_host, push_function, push_host,
+    rules_of, stand_in, whole,
+)  # fmt: skip
+from anneal.uop import (
+    ALL,
+    ALU,
+    GraphFunction,
+    Ints,
+    Known,
+    Nodes,
+    Op,
+    Some,
+    UOp,
+    arena,
+    by_rule,
+    const,
+    covering,
+    dtypes,
+    toposort,
+)
 from anneal.uop.sizes import Size, most, product
 
 Flags = Sequence[bool]
@@ -178,22 +198,17 @@ _AXES = frozenset(("first", "standardize"))
 _ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "running", "share", "sorted"))
 
 
-def _function(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
+def _batch_function(function: GraphFunction, sources: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
     """A call whose derivative functions know, for `n` examples. Raises TransformError for a number that is symbolic."""
-    derivative = derivative_of(y)
-    assert derivative is not None
-    number: int = y.arg[1]
-    count, inputs = y.arg[0].arguments
+    src = tuple(sources)
+    derivative, inputs, outputs, saved = parts_of(function, src)
+    count, last = len(outputs), len(src) - 1
     if not isinstance(n, int):
         raise TransformError(f"vmap: {derivative.name} is for a number of examples, and {n} of them are no number")
-    last = count + inputs
-    flags = [*batched[count:last], *[True] * count, *batched[last:-1]]
-    values = [full(s, b, n) for s, b in zip(sources[:count], batched)]
-    token = derivative.each.get((n, *flags))
-    if token is None:
-        each = _derivative_of_each(derivative, inputs, count, tuple(flags), n)
-        token = derivative.each[n, *flags] = each.token(sources[-1].arg.device)
-    return differentiated(values, sources[count:last], sources[last:-1], token)[number]
+    flags = [*batched[count : count + len(inputs)], *[True] * count, *batched[count + len(inputs) : last]]
+    values = [full(s, b, n) for s, b in zip(src[:count], batched)]
+    each = _derivative_of_each(derivative, len(inputs), count, tuple(flags), n)
+    return [(u, True) for u in differentiated(values, inputs, saved, each.token(src[-1].arg.device))]
 
 
 def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[bool, ...], n: int) -> Derivative:
@@ -227,8 +242,6 @@ def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[boo
 
 def _call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     function, number = y.arg
-    if function.name == "function":
-        return _function(y, sources, batched, n)
     if function.results:
         fronts, same = [
             {p: s for p, s, has in zip(function.parameters, sources, batched, strict=True) if has is wanted}
@@ -244,11 +257,10 @@ def _call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     return by_rule(function.name, *wide, arguments=arguments)
 
 
-def _host_call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
+def _batch_host(function: HostFunction, sources: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
     """A call of the host for `n` examples, as its function's `vmap_method` says. Raises TransformError for one that
     cannot be made.
     """
-    function, number = y.arg
     if not isinstance(n, int):
         raise TransformError(f"vmap: {function.title} is for a number of examples, and {n} of them are no number")
     if function.vmap_method is None:
@@ -260,7 +272,7 @@ def _host_call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
         raise TransformError(f"vmap: {function.title} finds Variable {name}, which differs between examples")
     flags = tuple(batched)
     gradient = None if function.gradient is None else _of_each(function.gradient, flags, n)
-    return UOp(Op.HOST_CALL, y.dtype, tuple(sources), (function.for_each(flags, n, gradient), number))
+    return [(u, True) for u in function.for_each(flags, n, gradient).nodes(tuple(sources))]
 
 
 def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostGradient:
@@ -297,6 +309,9 @@ def _mapped(function: Callable[[Nodes], Some], given: Nodes, batched: Flags, n: 
     return [None if c is None else next(all_of) for c in made]
 
 
+Derivative.rules = Rules(pull_function, push_function, _batch_function)
+HostFunction.rules = Rules(pull_host, push_host, _batch_host)
+
 BATCHING: dict[Op, Rule] = {
     **dict.fromkeys(ALU, _elementwise),
     **dict.fromkeys(_MOVED, _movement),
@@ -308,9 +323,8 @@ BATCHING: dict[Op, Rule] = {
     Op.SCATTER_ADD: _scatter_add,
     Op.ARGSORT: lambda y, sources, *_: nodes.sorted_places(sources[0]),
     Op.CALL: _call,
-    Op.HOST_CALL: _host_call,
 }
-_OTHERS = (Op.SCAN, Op.SEGMENT_SUM, Op.SINK)  # made by the scheduler
+_OTHERS = (Op.SCAN, Op.SEGMENT_SUM, Op.SINK, Op.HOST_CALL)  # made by the scheduler; `Rules` have functions of the host
 covering(
     "the table of vmap",
     BATCHING,
@@ -326,19 +340,20 @@ def rewritten(
     stand-in, where not all do.
     """
     new = dict(fronts)
-    calls: dict[Any, Flagged] = {}  # loops of all examples, by function and sources
-    same: Known = {}  # results of such loops that are the same for all examples, and nodes over them
+    calls: dict[Any, Flagged] = {}  # calls of all examples, by function and sources
+    same: Known = {}  # results of such calls that are the same for all examples, and nodes over them
     a = arena()
     with a.untracked():
         for y in toposort(roots, until=lambda u: u in fronts or (young is not None and u not in young)):
             a.inherit(y)
             flags = [s in new for s in y.src]
             sources = [new[s] if s in new else same.get(s, s) for s in y.src]
-            f = y.arg[0] if y.op is Op.HOST_CALL else None
-            if isinstance(f, DeviceCall) and (any(flags) or (different and f.draws)):
+            rules = rules_of(y) if y.op in CALLS else None
+            if rules is not None and (any(flags) or (different and y.op is Op.HOST_CALL and y.arg[0].draws)):
+                f, number = y.arg
                 if (f, y.src) not in calls:
-                    calls[f, y.src] = f.rules.batch(f, sources, flags, n, different)
-                made, has = calls[f, y.src][y.arg[1]]
+                    calls[f, y.src] = rules.batch(f, sources, flags, n, different)
+                made, has = calls[f, y.src][number]
                 (new if has else same)[y] = made
             elif any(flags):
                 new[y] = BATCHING[y.op](y, sources, flags, n)
