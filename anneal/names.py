@@ -397,8 +397,8 @@ Meter Spread Times metered said""",
         "repeats": """
 Again over_memory""",
         "steps": """
-Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction Rules Step VmapMethod Wait
-found_sizes key_of reduced""",
+Arrays Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction Rules Step VmapMethod
+Wait found_sizes key_of reduced""",
     },
     "anneal.schedule": {
         "cost_model": """

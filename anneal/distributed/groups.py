@@ -7,17 +7,16 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from anneal import settings
-from anneal.backend import Array
 from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.ops import default_generator, said
-from anneal.runtime import Context, Group
+from anneal.runtime import Arrays, Context, Group
 
 if TYPE_CHECKING:
     from anneal.distributed.mpi import MPIGroup
@@ -45,7 +44,7 @@ class Alone(Group):
 
     size, rank = 1, 0
 
-    def exchange(self, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
+    def exchange(self, what: str, arrays: Arrays) -> list[Arrays]:
         return [arrays]
 
 
@@ -194,7 +193,7 @@ class ThreadGroup(Group):
         table = _Table(size, timeout)
         return [cls(rank, table) for rank in range(size)]
 
-    def exchange(self, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
+    def exchange(self, what: str, arrays: Arrays) -> list[Arrays]:
         return self._table.meet(self.rank, what, arrays)
 
     def leave(self, why: str = "has left") -> None:
@@ -213,13 +212,13 @@ class _Table:
     def __init__(self, size: int, timeout: float) -> None:
         self.size, self.timeout = size, timeout
         self._changed = threading.Condition()
-        self._put: dict[int, tuple[str, Sequence[Array]]] = {}  # by the participant's number, in this round
+        self._put: dict[int, tuple[str, Arrays]] = {}  # by the participant's number, in this round
         # Of the last round; the next ends when all have read it.
-        self._last: dict[int, tuple[str, Sequence[Array]]] = {}
+        self._last: dict[int, tuple[str, Arrays]] = {}
         self._rounds = 0
         self._failed = ""  # why no exchange takes place any more
 
-    def meet(self, rank: int, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
+    def meet(self, rank: int, what: str, arrays: Arrays) -> list[Arrays]:
         """Put arrays down and wait for the others; every participant's arrays, in the order of their numbers."""
         with self._changed:
             if self._failed:
@@ -258,7 +257,7 @@ class _Table:
             self._changed.notify_all()
 
 
-def _compare(given: dict[int, tuple[str, Sequence[Array]]]) -> None:
+def _compare(given: dict[int, tuple[str, Arrays]]) -> None:
     """Raise an error that names two participants, the same one for all, where they differ in what they give."""
     what, arrays = given[0]
     for rank in range(1, len(given)):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend import Array, Crew
-from anneal.runtime import Reduction, reduced
+from anneal.runtime import Arrays, Reduction, reduced
 
 SLOTS = 32  # of each rank: what may be under way at once
 _POSTED, _COMBINED, _DONE = 0, 8, 16  # each count in a cache line of its own
@@ -51,7 +51,7 @@ class Results:
 
     __slots__ = ("_kinds", "_room", "made")
 
-    def __init__(self, room: Callable[[Any, Any], Array], kinds: Sequence[Any], into: Sequence[Array] = ()) -> None:
+    def __init__(self, room: Callable[[Any, Any], Array], kinds: Sequence[Any], into: Arrays = ()) -> None:
         self._room, self._kinds, self.made = room, kinds, list(into)
 
     def arrays(self) -> list[Array]:
@@ -276,7 +276,7 @@ class SharedWindow:
             return iter(())
         return self._crossing(self._shares(piece)[0], piece.op)
 
-    def _sum(self, parts: Sequence[Array], op: Reduction, out: Array) -> None:
+    def _sum(self, parts: Arrays, op: Reduction, out: Array) -> None:
         """Reduce parts in the order of the ranks into `out`, which may be the first of them."""
         wide = out.dtype.itemsize > 2 or out.dtype.kind in "iub"
         if len(parts) == 1 or not wide:
@@ -334,7 +334,7 @@ def _before(pieces: deque[Piece], number: int, most: int, of: str = "number") ->
     return found
 
 
-def pieces_of(arrays: Sequence[Array], room: int) -> Iterator[list[tuple[int, slice]]]:
+def pieces_of(arrays: Arrays, room: int) -> Iterator[list[tuple[int, slice]]]:
     """Parts of flat arrays that fill `room` bytes together, as numbers of arrays and slices: each of one dtype."""
     part: list[tuple[int, slice]] = []
     left = room

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DTypeError, LinAlgError, ShapeError
-from anneal.ops import axis_of, broadcast_shapes, checked
-from anneal.runtime import Args, Fun, mapped
+from anneal.ops import Shape, axis_of, broadcast_shapes, checked
+from anneal.runtime import Fun, mapped
 from anneal.tensor import Tensor, dtypes, host_call
 
 __all__ = [
@@ -77,7 +77,7 @@ def squares(x: Tensor) -> int:
     return m
 
 
-def leading(x: Tensor, shape: tuple[Any, ...]) -> Tensor:
+def leading(x: Tensor, shape: Shape) -> Tensor:
     """The matrices of `x` broadcast over these leading axes."""
     wide = (*shape, *x.shape[-2:])
     return x if x.shape == wide else x.expand(wide)
@@ -93,7 +93,7 @@ def called(
     name: str,
     fault: str,
     compute: Fun,
-    results: Sequence[Args],
+    results: Sequence[Shape],
     inputs: Tensors,
     gradient: Fun | None,
     key: Hashable = (),
@@ -133,7 +133,7 @@ def called(
 
 
 def called_for_one(
-    name: str, fault: str, compute: Fun, shape: Args, inputs: Tensors, gradient: Fun, key: Hashable = ()
+    name: str, fault: str, compute: Fun, shape: Shape, inputs: Tensors, gradient: Fun, key: Hashable = ()
 ) -> Tensor:
     """`called` of a function that gives one array, of this shape."""
     return called(name, fault, lambda *arrays: [compute(*arrays)], [shape], inputs, gradient, key)[0]

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from anneal.runtime.meter import Meter, Spread, Times, metered, said
     from anneal.runtime.repeats import Again, over_memory
     from anneal.runtime.steps import (
+        Arrays,
         Begin,
         Collective,
         Exchange,

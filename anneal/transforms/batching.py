@@ -14,7 +14,7 @@ from typing import Any, Literal
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.rewrite import substitute
-from anneal.runtime import HostFunction, HostGradient, Rules
+from anneal.runtime import Args, HostFunction, HostGradient, Options, Rules
 
 from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
@@ -424,7 +424,7 @@ def vmap(
 
 
 def _examples(
-    trace: Trace, given: tuple[tuple[Any, ...], dict[str, Any]], in_axes: Any, axis_size: int | None
+    trace: Trace, given: tuple[Args, Options], in_axes: Any, axis_size: int | None
 ) -> tuple[Any, Known, Size, list[tuple[Any, Any, int]]]:
     """The arguments with stand-ins for one example, for each stand-in all examples along a first axis, their number,
     and the stand-ins, each with what it stands for and the axis of its examples.

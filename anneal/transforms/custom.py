@@ -12,7 +12,7 @@ from anneal.errors import GradientError, MissingMethodError, ShapeError, Transfo
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
-from anneal.runtime import Args, Fun, emptied, filled, here, is_hole, note_call
+from anneal.runtime import Args, Fun, Options, emptied, filled, here, is_hole, note_call
 from anneal.transforms.trace import flatten, like, rebuild
 from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
@@ -24,8 +24,8 @@ R = TypeVar("R")
 class _Made(NamedTuple):
     """A call as its derivative needs it: no tensor is held here."""
 
-    plain: tuple[Any, ...]  # the arguments that are not differentiated
-    slots: tuple[Any, ...]  # the others, without their tensors
+    plain: Args  # the arguments that are not differentiated
+    slots: Args  # the others, without their tensors
     shape: Any  # the result without its tensors
     kinds: list[bool]  # which tensors of the result are floats
     residuals: Any  # what `_run` gave, without its tensors
@@ -146,7 +146,7 @@ class custom_jvp(_Custom[P, R]):
     def defjvps(self, *rules: Fun | None) -> None:
         """Set `rules`, one for each argument, whose tangents add up; None where nothing flows."""
 
-        def of_all(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        def of_all(primals: Args, tangents: Args) -> tuple[Any, Any]:
             out = self.fun(*primals)  # type: ignore[call-arg]
             parts = [r(t, out, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
             total: Any = 0.0 * out  # type: ignore[operator]
@@ -168,7 +168,7 @@ def _several(made: Any) -> list[Any]:
     return list(made) if isinstance(made, (tuple, list)) else [made]
 
 
-def _of_tensors(name: str, given: tuple[Any, ...], made: Sequence[Any]) -> list[Any]:
+def _of_tensors(name: str, given: Args, made: Sequence[Any]) -> list[Any]:
     """The cotangents of the tensors among the arguments."""
     out: list[Any] = []
     for n, (a, c) in enumerate(zip(given, made, strict=True)):
@@ -196,8 +196,8 @@ class FunctionCtx:
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self._saved: tuple[Any, ...] = ()
-        self._saved_forward: tuple[Any, ...] = ()
+        self._saved: Args = ()
+        self._saved_forward: Args = ()
         self._plain: set[int] = set()
         self._dirty: set[int] = set()
         self._zeros = True
@@ -214,7 +214,7 @@ class FunctionCtx:
         self._saved_forward = tensors
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> Args:
         """The tensors that `save_for_backward`, or for `jvp` `save_for_forward`, kept."""
         return self._saved or self._saved_forward
 
@@ -262,7 +262,7 @@ class Function:
         raise MissingMethodError("a Function defines forward(ctx, *args), a static method: define it in the class")
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+    def setup_context(ctx: Any, inputs: Args, output: Any) -> Any:
         """Keep in `ctx` the values of `inputs` and of `output` that `backward` needs."""
         raise MissingMethodError("this Function defines no setup_context, a static method: define it in the class")
 
@@ -340,7 +340,7 @@ class _Call:
     def take_saved(self) -> list[Tensor]:
         """The tensors saved in `ctx`, which gets them back for each derivative."""
         found = {name: value for name, value in vars(self.ctx).items() if any(map(is_tensor, flatten(value)))}
-        self.kept: dict[str, Any] = {name: emptied(value) for name, value in found.items()}
+        self.kept: Options = {name: emptied(value) for name, value in found.items()}
         vars(self.ctx).update(self.kept)
         return [x for x in flatten(found) if is_tensor(x)]
 

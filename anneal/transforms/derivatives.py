@@ -221,7 +221,7 @@ def vjp(  # type: ignore[misc]  # mypy takes Any for no star of types
     results = trace.finish([*inner, *extra])
     named = paths_of(out, "the cotangent")
 
-    def pull(cotangent: Any) -> tuple[Any, ...]:
+    def pull(cotangent: Any) -> Args:
         seeds = []
         given = like("vjp", out, cotangent, "the cotangent", "the result")
         for t, root, where, c in zip(inner, roots, named, given, strict=True):
