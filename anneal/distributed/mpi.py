@@ -241,14 +241,7 @@ class MPIGroup(Group):
         if self.hosts > 1:
             self._agree(what, arrays)
             return
-        window, mark = self._window, self._mark(what, arrays)
-        number = window.post_mark(mark)
-        if number < 0:
-            self._alone(Piece("mark", mark, [], list), what)
-            return
-        self._until(lambda: window.is_posted(number), what)
-        if not window.end_mark(number, mark):
-            self._say_difference()
+        self._alone(Piece("mark", self._mark(what, arrays), [], list), what)
 
     def _begun(self, kind: str, what: str, arrays: Arrays, results: Results, op: Any = None, now: bool = False) -> Wait:
         """Start an exchange of one host's ranks; what is returned waits for its `results`, `now` or later."""

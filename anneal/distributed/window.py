@@ -138,33 +138,6 @@ class SharedWindow:
         self._to_post.append(piece)
         return piece.number
 
-    def post_mark(self, mark: int) -> int:
-        """Post the mark of an exchange whose arrays do not come through slots, if nothing is under way: its number, for
-        `end_mark`; -1 where it has to be added as a piece."""
-        if self._to_post or self._to_combine or self._to_finish or self.wanted != self._added:
-            return -1
-        slot, number = SLOTS // 2 - self._half, self._added
-        if self._least(_DONE) <= self._users[slot]:
-            return -1
-        self._users[slot], self._half, self._next = number, slot, slot + 1
-        self._added = self.wanted = number + 1
-        self._mine[_MARKS + slot] = mark
-        self._sync()
-        self._mine[_POSTED] = number + 1
-        return number
-
-    def end_mark(self, number: int, mark: int) -> bool:
-        """Note that all have posted the mark that was posted last; False if theirs is another one."""
-        self._sync()
-        place = _MARKS + self._half
-        for head in self._heads:
-            if head[place] != mark:
-                return False
-        self._mine[_COMBINED] = number + 1
-        self._sync()
-        self._mine[_DONE] = number + 1
-        return True
-
     def post_alone(self, piece: Piece) -> bool:
         """Post a piece of which nothing is combined, if nothing else is under way; its steps are the caller's then."""
         if len(self._to_post) > 1 or self._to_combine or self._to_finish or self._least(_DONE) <= piece.after:

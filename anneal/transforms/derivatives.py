@@ -22,6 +22,7 @@ A = TypeVar("A", bound=Any)  # the trees that are differentiated: the first argu
 B = TypeVar("B", bound=Any)
 C = TypeVar("C", bound=Any)
 Aux = TypeVar("Aux")
+V = TypeVar("V", bound="Tensor | tuple[Tensor, Any]")  # a value, or that and aux
 Ts = TypeVarTuple("Ts")
 
 
@@ -109,32 +110,24 @@ def grad(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[.
 
 @overload
 def value_and_grad(
-    f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> TypedFunction[Concatenate[A, P], tuple[Tensor, A]]: ...
+    f: Callable[Concatenate[A, P], V], argnums: Literal[0] = 0, has_aux: bool = False
+) -> TypedFunction[Concatenate[A, P], tuple[V, A]]: ...
 @overload
 def value_and_grad(
-    f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> TypedFunction[Concatenate[A, P], tuple[tuple[Tensor, Aux], A]]: ...
+    f: Callable[Concatenate[A, B, P], V], argnums: Literal[1], has_aux: bool = False
+) -> TypedFunction[Concatenate[A, B, P], tuple[V, B]]: ...
 @overload
 def value_and_grad(
-    f: Callable[Concatenate[A, B, P], Tensor], argnums: Literal[1], has_aux: Literal[False] = False
-) -> TypedFunction[Concatenate[A, B, P], tuple[Tensor, B]]: ...
+    f: Callable[Concatenate[A, B, P], V], argnums: tuple[Literal[0], Literal[1]], has_aux: bool = False
+) -> TypedFunction[Concatenate[A, B, P], tuple[V, tuple[A, B]]]: ...
 @overload
 def value_and_grad(
-    f: Callable[Concatenate[A, B, P], Tensor],
-    argnums: tuple[Literal[0], Literal[1]],
-    has_aux: Literal[False] = False,
-) -> TypedFunction[Concatenate[A, B, P], tuple[Tensor, tuple[A, B]]]: ...
-@overload
-def value_and_grad(
-    f: Callable[Concatenate[A, B, C, P], Tensor],
+    f: Callable[Concatenate[A, B, C, P], V],
     argnums: tuple[Literal[0], Literal[1], Literal[2]],
-    has_aux: Literal[False] = False,
-) -> TypedFunction[Concatenate[A, B, C, P], tuple[Tensor, tuple[A, B, C]]]: ...
+    has_aux: bool = False,
+) -> TypedFunction[Concatenate[A, B, C, P], tuple[V, tuple[A, B, C]]]: ...
 @overload
-def value_and_grad(
-    f: Callable[P, Any], argnums: Numbers, has_aux: bool = False
-) -> TypedFunction[P, tuple[Any, Any]]: ...
+def value_and_grad(f: Callable[P, V], argnums: Numbers, has_aux: bool = False) -> TypedFunction[P, tuple[V, Any]]: ...
 def value_and_grad(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns `(value, gradient)` of `f` with respect to its arguments `argnums`, as `grad`; with
     `has_aux`, `((value, aux), gradient)`.
