@@ -19,7 +19,7 @@ from anneal.tensor import DType, Tensor, default_device, dtypes
 __all__ = [
     "__array_namespace_info__", "arange", "asarray", "astype", "can_cast", "empty", "empty_like", "eye", "finfo",
     "from_dlpack", "full", "full_like", "iinfo", "isdtype", "linspace", "meshgrid", "ones", "ones_like",
-    "result_type", "tril", "triu", "zeros", "zeros_like",
+    "result_type", "zeros", "zeros_like",
 ]  # fmt: skip
 
 KINDS = {
@@ -398,13 +398,3 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     [(3, 2), (3, 2)]
     """
     return list(_meshgrid(*arrays, indexing=indexing))
-
-
-def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """The lower triangles of matrices, up to the k-th diagonal; 0 above."""
-    return x.tril(k)
-
-
-def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """The upper triangles of matrices, from the k-th diagonal on; 0 below."""
-    return x.triu(k)
