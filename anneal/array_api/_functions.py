@@ -103,6 +103,18 @@ cumulative_sum, cumulative_prod = map(
 )
 
 
+@standards
+def diff(
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """The difference of each element and the one before it, n times, after `prepend` and `append` are joined.
+
+    >>> diff(Tensor([1, 4, 9]))
+    Tensor([3, 5], dtype=int32)
+    """
+    return x.diff(n, axis, prepend, append)
+
+
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
     """x1 where the condition holds, x2 elsewhere. One of both may be a number.
 

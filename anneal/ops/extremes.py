@@ -353,7 +353,7 @@ cummax, cummin = family(
 )
 
 
-@function(array_api=True)
+@function
 def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The difference of each element and the one before it along an axis, `n` times over; `prepend` and `append` are
     joined to it first.

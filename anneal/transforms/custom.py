@@ -407,10 +407,9 @@ def once_differentiable(backward: F) -> F:
 
 
 Tensors = Sequence["Tensor"]
-# (inputs, results, saved, cotangents of results, None for zero) -> a cotangent of each input, None for zero
-PullTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
-# (inputs, results, saved, tangents of inputs, None for zero) -> a tangent of each result, None for zero
-PushTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
+# (inputs, results, saved, cotangents of results) -> a cotangent of each input; or tangents of inputs -> a tangent of each
+# result; None is zero
+OfTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
 
 
 def wants_gradient(x: Any) -> bool:
@@ -424,8 +423,8 @@ def attached(
     nodes: Nodes,
     results: Tensors,
     saved: Tensors,
-    pull: PullTensors | None,
-    push: PushTensors | None = None,
+    pull: OfTensors | None,
+    push: OfTensors | None = None,
     notes: bool = True,
 ) -> list[Tensor]:
     """Tensors with the values of `results`, whose derivative by `inputs` is `pull` and `push`, or follows from one.
@@ -445,7 +444,7 @@ def attached(
             t._wants, t._leaf = w, not w
         return made
 
-    def call(f: PullTensors | PushTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
+    def call(f: OfTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
         xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o), far), iter(tensors(s, flags))
         back = [next(rest) if n is None else [*xs, *ys][n] for n in places]
         # their own derivatives are those of the nodes; to the function they are values, and constants in the last one

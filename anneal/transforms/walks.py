@@ -124,12 +124,9 @@ def paths(order: Iterable[tuple[UOp, Src]], targets: Iterable[UOp]) -> tuple[set
     reach = set(targets)
     path = []
     for u, sources in order:
-        if u.dtype.is_float and u.op not in STOPS:
-            for s in sources:
-                if s in reach:
-                    reach.add(u)
-                    path.append((u, sources))
-                    break
+        if u.dtype.is_float and u.op not in STOPS and not reach.isdisjoint(sources):
+            reach.add(u)
+            path.append((u, sources))
     return reach, path
 
 
@@ -214,7 +211,7 @@ def push_forward(order: Iterable[tuple[UOp, Src]], roots: Nodes, tangents: Known
 
     Raises GradientError for an op without a rule.
     """
-    path = paths(order, tangents)[1]
+    _, path = paths(order, tangents)
     needed = set(roots)
     for y, sources in reversed(path):
         if y in needed:
@@ -313,10 +310,8 @@ def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> So
 
 
 CALLS = frozenset((Op.HOST_CALL, Op.CALL))
-# (inputs, results, saved, cotangents of results) -> those of inputs
-Pull = Callable[[Nodes, Nodes, Nodes, Some], Some]
-# (inputs, results, saved, tangents of inputs) -> those of results
-Push = Callable[[Nodes, Nodes, Nodes, Some], Some]
+# (inputs, results, saved, cotangents of results) -> those of inputs; or tangents of inputs -> those of results
+Rule = Callable[[Nodes, Nodes, Nodes, Some], Some]
 
 
 class Derivative:
@@ -329,7 +324,7 @@ class Derivative:
 
     rules: ClassVar[Rules]
 
-    def __init__(self, name: str, pull: Pull, push: Push | None = None) -> None:
+    def __init__(self, name: str, pull: Rule, push: Rule | None = None) -> None:
         self.name, self.pull, self.push = name, pull, push
         self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
         self.hooks: Any = None  # of a tensor with hooks: they
