@@ -68,7 +68,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def _no_faults(A: Tensor) -> Tensor:
-    return Tensor.zeros(A.shape[:-2], dtype="int32", device=A.device)
+    return A.new_zeros(A.shape[:-2], dtype="int32")
 
 
 @float_op
@@ -372,7 +372,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     if count < 1:
         raise ShapeError(f"linalg.vander: N is at least 1, not {count}")
     wide = x.unsqueeze(-1).expand((*x.shape, count - 1))
-    ones = Tensor.ones(*x.shape, 1, dtype=x.dtype, device=x.device)
+    ones = x.new_ones((*x.shape, 1))
     return Tensor.cat([ones, wide.cumprod(-1)], -1) if count > 1 else ones
 
 

@@ -461,11 +461,11 @@ def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> 
         given = atol is not None and (isinstance(atol, Tensor) or atol > 0)
         rtol = 0.0 if given else max(sizes) * _EPSILON[values.dtype.name]
     lead = values.shape[:-1]
-    largest = values.amax(-1) if values.shape[-1] else Tensor.zeros(lead, dtype=values.dtype, device=values.device)
+    largest = values.amax(-1) if values.shape[-1] else values.new_zeros(lead)
     out: Tensor = (rtol * largest).cast(values.dtype)
     if atol is None:
         return out
-    least: Tensor = atol if isinstance(atol, Tensor) else Tensor.full(lead, float(atol), device=values.device)
+    least = atol if isinstance(atol, Tensor) else values.new_full(lead, float(atol))
     return out.maximum(least.cast(values.dtype))
 
 

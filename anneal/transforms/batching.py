@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
+from itertools import islice
 from typing import Any, Literal
 
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.rewrite import substitute
-from anneal.runtime import Args, HostFunction, HostGradient, Options, Rules
+from anneal.runtime import Args, HostFunction, Options, Rules
 
 from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
 
 from anneal.transforms.walks import (  # isort: skip
-    CALLS, Derivative, differentiated, of_stand_ins, parts_of, pull_function, pull_host, push_function, push_host,
+    CALLS, Derivative, DerivativeRule, differentiated, of_stand_ins, parts_of, pull_function, pull_host, push_function, push_host,
     rules_of, stand_in, whole,
 )  # fmt: skip
 from anneal.uop import (
@@ -202,42 +203,53 @@ def _batch_function(function: GraphFunction, sources: Nodes, batched: Flags, n: 
     """A call whose derivative functions know, for `n` examples. Raises TransformError for a number that is symbolic."""
     src = tuple(sources)
     derivative, inputs, outputs, saved = parts_of(function, src)
-    count, last = len(outputs), len(src) - 1
+    count = len(outputs)
     if not isinstance(n, int):
         raise TransformError(f"vmap: {derivative.name} is for a number of examples, and {n} of them are no number")
-    flags = [*batched[count : count + len(inputs)], *[True] * count, *batched[count + len(inputs) : last]]
     values = [full(s, b, n) for s, b in zip(src[:count], batched)]
-    each = _derivative_of_each(derivative, len(inputs), count, tuple(flags), n)
+    each = _of_each(derivative, tuple(batched[count:-1]), n)
     return [(u, True) for u in differentiated(values, inputs, saved, each.token(src[-1].arg.device))]
 
 
-def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[bool, ...], n: int) -> Derivative:
-    """The derivative of a call for `n` examples, from that for one."""
-    shared = (*flags[:inputs], *flags[inputs + count :])  # inputs and saved values
+def _of_each(d: Derivative, flags: tuple[bool, ...], n: int) -> Derivative:
+    """The derivative of a call for `n` examples, from that for one; `flags` say which inputs, and which saved values,
+    have an axis of examples."""
 
     def pull(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
-        def of_one(i: Nodes, o: Nodes, c: Nodes) -> Some:
-            made = d.pull(i[:inputs], o, i[inputs:], c)
-            return [*made, *[None] * len(saved)]
-
         wide = [whole(g, y) for y, g in zip(ys, given, strict=True)]
-        return _of_each(of_one, shared, n)((*xs, *saved), ys, wide)[:inputs]
+        out: list[UOp | None] = []
+        for found, has, x in zip(_mapped(d.pull, xs, ys, saved, wide, flags, n), flags, xs):
+            u = None if found is None else full(*found, n)
+            # where all examples share the input, their cotangents add up
+            out.append(u if u is None or has else nodes.reshape(nodes.reduce_axis(u, Op.ADD, (0,)), x.shape))
+        return out
 
     def push(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
-        there = [t for t in given if t is not None]
-        wide = [t if f else repeated(t, n) for t, f in zip(given, shared) if t is not None]
-
-        def of_one(i: Nodes) -> Some:
-            tangents = iter(i[len(i) - len(there) :])
-            each = [None if t is None else next(tangents) for t in given]
-            assert d.push is not None
-            return d.push(i[:inputs], i[inputs : inputs + count], i[inputs + count : len(i) - len(there)], each)
-
-        both = [*flags[:inputs], *[True] * count, *flags[inputs + count :], *[True] * len(wide)]
-        found = _mapped(of_one, (*xs, *ys, *saved, *wide), both, n)
-        return [None if f is None else f[0] if f[1] else repeated(f[0], n) for f in found]
+        wide = [None if t is None else full(t, f, n) for t, f in zip(given, flags)]
+        assert d.push is not None
+        return [None if f is None else full(*f, n) for f in _mapped(d.push, xs, ys, saved, wide, flags, n)]
 
     return Derivative(d.name, pull, None if d.push is None else push)
+
+
+def _mapped(
+    rule: DerivativeRule, xs: Nodes, ys: Nodes, saved: Nodes, given: Some, flags: Flags, n: int
+) -> list[tuple[UOp, bool] | None]:
+    """What a rule for one example gives for all, each with whether it has an axis of examples."""
+    there = [g for g in given if g is not None]
+    every = (*xs, *ys, *saved, *there)
+    has = [*flags[: len(xs)], *[True] * len(ys), *flags[len(xs) :], *[True] * len(there)]
+
+    def of_one(stands: list[UOp]) -> Some:
+        rest = iter(stands)
+        i, o, s = [list(islice(rest, len(part))) for part in (xs, ys, saved)]
+        return rule(i, o, s, [None if g is None else next(rest) for g in given])
+
+    stands = [stand_in(u.dtype, u.shape[1:]) if h else u for u, h in zip(every, has, strict=True)]
+    made, young = of_stand_ins(of_one, stands)
+    fronts = {s: u for s, u in zip(stands, every) if s is not u}
+    all_of = iter(rewritten([c for c in made if c is not None], fronts, n, young=set(young)))
+    return [None if c is None else next(all_of) for c in made]
 
 
 def _call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
@@ -270,43 +282,12 @@ def _batch_host(function: HostFunction, sources: Nodes, batched: Flags, n: Size,
     if function.sizes:
         name = function.sizes[0].arg[0]
         raise TransformError(f"vmap: {function.title} finds Variable {name}, which differs between examples")
-    flags = tuple(batched)
-    gradient = None if function.gradient is None else _of_each(function.gradient, flags, n)
+    flags, gradient = tuple(batched), function.gradient
+    if gradient is not None:
+        one: Any = gradient
+        each = _of_each(Derivative(function.name, lambda xs, ys, _, given: one(xs, ys, given)), flags, n)
+        gradient = lambda xs, ys, given: each.pull(xs, ys, (), given)
     return [(u, True) for u in function.for_each(flags, n, gradient).nodes(tuple(sources))]
-
-
-def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostGradient:
-    """The gradient of a call for `n` examples, from that for one."""
-
-    def of_all(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Some:
-        first, second = len(inputs), len(inputs) + len(outputs)
-
-        def of_one(given: Nodes) -> Some:
-            return gradient(given[:first], given[first:second], given[second:])
-
-        every = [*batched, *[True] * (len(outputs) + len(cotangents))]
-        out: list[UOp | None] = []
-        for found, has, x in zip(_mapped(of_one, (*inputs, *outputs, *cotangents), every, n), batched, inputs):
-            if found is None:
-                out.append(None)
-                continue
-            u = found[0] if found[1] else repeated(found[0], n)
-            # where all examples share the input, their cotangents add up
-            out.append(u if has else nodes.reshape(nodes.reduce_axis(u, Op.ADD, (0,)), x.shape))
-        return out
-
-    return of_all
-
-
-def _mapped(function: Callable[[Nodes], Some], given: Nodes, batched: Flags, n: Size) -> list[tuple[UOp, bool] | None]:
-    """The nodes of a function of one example, mapped over all examples, and for each of them True if it has an axis of
-    examples.
-    """
-    stands = [stand_in(u.dtype, u.shape[1:]) if has else u for u, has in zip(given, batched, strict=True)]
-    made, young = of_stand_ins(function, stands)
-    fronts = {s: u for s, u in zip(stands, given) if s is not u}
-    all_of = iter(rewritten([c for c in made if c is not None], fronts, n, young=set(young)))
-    return [None if c is None else next(all_of) for c in made]
 
 
 Derivative.rules = Rules(pull_function, push_function, _batch_function)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -306,15 +305,15 @@ def _results(cls: type[Function], ctx: FunctionCtx, args: Args, places: list[int
     if cls.backward is Function.backward and cls.jvp is Function.jvp:
         raise GradientError(f"{cls.__name__}: a gradient is wanted, and the class defines neither backward nor jvp")
     others = [(y.shape, y.dtype, y.device) if is_tensor(y) and n not in at else None for n, y in enumerate(several)]
-    call = _Call(cls, ctx, len(args), places, at, others)
+    saved, pull, push = _rules(cls, ctx, len(args), places, at, others)
     made = attached(
         cls.__name__,
         [args[n] for n in places],
         nodes,
         [several[n] for n in at],
-        call.take_saved(),
-        None if cls.backward is Function.backward else call.pull,
-        None if cls.jvp is Function.jvp else call.push,
+        saved,
+        None if cls.backward is Function.backward else pull,
+        None if cls.jvp is Function.jvp else push,
     )
     results = list(several)
     for n, y in zip(at, made, strict=True):
@@ -326,54 +325,49 @@ def _results(cls: type[Function], ctx: FunctionCtx, args: Args, places: list[int
     return type(out)(results) if isinstance(out, (tuple, list)) else results[0]
 
 
-@dataclass(eq=False)
-class _Call:
-    """A call of a Function, as its derivative needs it: no tensor is held here."""
+def _rules(
+    cls: type[Function], ctx: FunctionCtx, count: int, places: list[int], at: list[int], others: list[Any]
+) -> tuple[list[Tensor], OfTensors, OfTensors]:
+    """The tensors saved in `ctx`, which gets them back for each derivative, and the derivative of a call by functions,
+    which hold no tensor.
 
-    cls: type[Function]
-    ctx: FunctionCtx
-    count: int  # of arguments
-    places: list[int]  # of the tensors among them
-    at: list[int]  # the numbers of the results through which gradients flow
-    others: list[Any]  # the shape, dtype and device of other tensors among the results
+    Args:
+        count: the number of arguments. places: of the tensors among them. at: the numbers of the results through which
+            gradients flow. others: the shape, dtype and device of other tensors among the results.
+    """
+    state = vars(ctx)
+    found = {name: value for name, value in state.items() if any(map(is_tensor, flatten(value)))}
+    kept: Options = {name: emptied(value) for name, value in found.items()}
+    state.update(kept)
 
-    def take_saved(self) -> list[Tensor]:
-        """The tensors saved in `ctx`, which gets them back for each derivative."""
-        found = {name: value for name, value in vars(self.ctx).items() if any(map(is_tensor, flatten(value)))}
-        self.kept: Options = {name: emptied(value) for name, value in found.items()}
-        vars(self.ctx).update(self.kept)
-        return [x for x in flatten(found) if is_tensor(x)]
-
-    def with_ctx(self, saved: Sequence[Tensor], f: Fun, given: Sequence[Any]) -> list[Any]:
-        """The results of `f(ctx, *given)` as a list, with the saved tensors in `ctx`."""
-        state = vars(self.ctx)
-        state.update(filled(self.kept, iter(saved)))
+    def with_ctx(saved: Tensors, f: Fun, given: Sequence[Any]) -> list[Any]:
+        state.update(filled(kept, iter(saved)))
         try:
-            return _several(f(self.ctx, *given))
+            return _several(f(ctx, *given))
         finally:
-            state.update(self.kept)
+            state.update(kept)
 
-    def pull(self, _: Any, outputs: Sequence[Tensor], saved: Sequence[Tensor], given: Sequence[Any]) -> list[Any]:
-        """The gradients of the tensors among the arguments."""
-        fills = self.ctx._zeros
-        found = [zeros(*y[0], dtype=y[1], device=y[2]) if fills and y is not None else None for y in self.others]
-        for n, y, g in zip(self.at, outputs, given, strict=True):
+    def pull(_: Any, outputs: Tensors, saved: Tensors, given: Sequence[Any]) -> list[Any]:
+        fills = ctx._zeros
+        found = [zeros(*y[0], dtype=y[1], device=y[2]) if fills and y is not None else None for y in others]
+        for n, y, g in zip(at, outputs, given, strict=True):
             found[n] = y.zeros_like() if g is None and fills else g
-        grads = self.with_ctx(saved, self.cls.backward, found)
-        if len(grads) < self.count or any(g is not None for g in grads[self.count :]):
+        grads = with_ctx(saved, cls.backward, found)
+        if len(grads) < count or any(g is not None for g in grads[count:]):
             raise GradientError(
-                f"{self.cls.__name__}.backward gives {len(grads)} gradients for {self.count} arguments of forward: one "
-                "for each, None where there is none"
+                f"{cls.__name__}.backward gives {len(grads)} gradients for {count} arguments of forward: one for each, "
+                "None where there is none"
             )
-        return [grads[n] for n in self.places]
+        return [grads[n] for n in places]
 
-    def push(self, _: Any, __: Any, saved: Sequence[Tensor], given: Sequence[Any]) -> list[Any]:
-        """The tangents of the results."""
-        tangents: list[Any] = [None] * self.count
-        for n, t in zip(self.places, given, strict=True):
+    def push(_: Any, __: Any, saved: Tensors, given: Sequence[Any]) -> list[Any]:
+        tangents: list[Any] = [None] * count
+        for n, t in zip(places, given, strict=True):
             tangents[n] = t
-        made = self.with_ctx(saved, self.cls.jvp, tangents)
-        return [made[n] for n in self.at]
+        made = with_ctx(saved, cls.jvp, tangents)
+        return [made[n] for n in at]
+
+    return [x for x in flatten(found) if is_tensor(x)], pull, push
 
 
 def once_differentiable(backward: F) -> F:
@@ -407,8 +401,8 @@ def once_differentiable(backward: F) -> F:
 
 
 Tensors = Sequence["Tensor"]
-# (inputs, results, saved, cotangents of results) -> a cotangent of each input; or tangents of inputs -> a tangent of each
-# result; None is zero
+# (inputs, results, saved, cotangents of results) -> one of each input; or tangents of inputs -> one of each result;
+# None is zero
 OfTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
 
 

@@ -391,37 +391,27 @@ def _unrolled(first: _First, count: int, together: int) -> Ends:
     if times == 1:
         times, rest = 0, count
     whole = times * together
-    begin = rest if reverse else 0
-    order = list(range(together))[:: -1 if reverse else 1]
+    begin, left = (rest, 0) if reverse else (0, whole)
 
-    def turns(number: Tensor, state: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
+    def turns(number: Any, several: int, state: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
         rows: dict[int, list[Any]] = {}
-        for k in order:
-            state, rows[k] = turn(number * together + (begin + k), state, [p[k].clone() for p in parts])
+        for k in list(range(several))[:: -1 if reverse else 1]:
+            state, rows[k] = turn(number + k, state, [p[k].clone() for p in parts])
             state = rebuild(tree, iter(_carried_on(first, state)))
-        return state, _stacked(rows)
+        return state, [stack(list(each)) for each in zip(*[rows[k] for k in range(several)])]
 
     pieces = []
     if times:
         chunks = [x[begin : begin + whole].reshape(times, together, *x.shape[1:]) for x in arrays]
-        carry, rows = _looped(first._replace(turn=turns, arrays=chunks), times)
+        each = first._replace(turn=lambda number, *of: turns(number * together + begin, together, *of), arrays=chunks)
+        carry, rows = _looped(each, times)
         pieces = [[r.reshape(whole, *r.shape[2:]) for r in rows]]
-    left = range(rest)[::-1] if reverse else range(whole, count)
-    single: dict[int, list[Any]] = {}
-    for n in left:
+    if rest:
         basis = (carry or arrays or [made.tensor(0)])[0]
-        given = rebuild(tree, iter([t.clone() for t in carry])), [x[n].clone() for x in arrays]
-        state, single[n] = turn(made.tensor(n, device=basis.device), *given)
-        carry = _carried_on(first, state)
-    if single:
-        pieces = [_stacked(single), *pieces] if reverse else [*pieces, _stacked(single)]
-    rows = [cat(list(each)) if len(each) > 1 else each[0] for each in zip(*pieces)]
-    return list(carry), rows
-
-
-def _stacked(rows: dict[int, list[Any]]) -> list[Any]:
-    """The rows of several turns, by the turns' numbers."""
-    return [stack(list(each)) for each in zip(*[rows[k] for k in sorted(rows)])]
+        given = rebuild(tree, iter([t.clone() for t in carry])), [x[left : left + rest] for x in arrays]
+        state, rows = turns(made.tensor(left, device=basis.device), rest, *given)
+        carry, pieces = flatten(state), [rows, *pieces] if reverse else [*pieces, rows]
+    return list(carry), [cat(list(each)) if len(each) > 1 else each[0] for each in zip(*pieces)]
 
 
 def _carried_on(first: _First, state: Any) -> list[Any]:

@@ -311,7 +311,7 @@ def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> So
 
 CALLS = frozenset((Op.HOST_CALL, Op.CALL))
 # (inputs, results, saved, cotangents of results) -> those of inputs; or tangents of inputs -> those of results
-Rule = Callable[[Nodes, Nodes, Nodes, Some], Some]
+DerivativeRule = Callable[[Nodes, Nodes, Nodes, Some], Some]
 
 
 class Derivative:
@@ -324,7 +324,7 @@ class Derivative:
 
     rules: ClassVar[Rules]
 
-    def __init__(self, name: str, pull: Rule, push: Rule | None = None) -> None:
+    def __init__(self, name: str, pull: DerivativeRule, push: DerivativeRule | None = None) -> None:
         self.name, self.pull, self.push = name, pull, push
         self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
         self.hooks: Any = None  # of a tensor with hooks: they
