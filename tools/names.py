@@ -590,8 +590,9 @@ class _Stub:
             if default is not None and not isinstance(default, ast.Tuple)
             if arg.arg not in lacking.split() or (arg.arg == "dtype" and isinstance(f.said.get("neutral"), int))
         ]
-        assert f.node.returns is not None
-        self._note(f.node.returns, f.file)
+        for kind in (f.node.returns, *[arg.annotation for arg in ([] if two else a.args[1:count])]):
+            assert kind is not None
+            self._note(kind, f.file)
         self.imports["Tensor"] = self._homes(f.file)["Tensor"]
         named = ["*", *sorted(options)] if options else []
         return f"def {name}({', '.join([*given, '/', *named])}) -> {ast.unparse(f.node.returns)}: ..."

@@ -24,7 +24,7 @@ from anneal.uop.sizes import most, product, sizes
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from anneal.ops import Array
+    from anneal.backend import Array
 
 
 def data(x: Tensor) -> Tensor:
