@@ -99,7 +99,7 @@ def broadcast(x: X, group: Group | None = None, root: int = 0) -> X:
     """
     group, tensors = _checked("broadcast", x, group)
     group.check_rank("broadcast", root)
-    return _called("broadcast", x, tensors, group, lambda group: _from_root(group, root, tensors))
+    return _called("broadcast", x, tensors, group, lambda group: _of_root(group, root, tensors))
 
 
 def send(x: Tensor, dst: int, group: Group | None = None) -> None:
@@ -237,28 +237,18 @@ def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
     return _exchange(group, f"all_gather ({op})", group.begin_all_gather, kinds, gradient)
 
 
-def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
-    """The exchange that gives all participants the arrays of one; its gradient adds up cotangents there."""
-    return _exchange(
-        group,
-        f"broadcast from {root}",
-        lambda arrays, into, now: _done(
-            group.broadcast(arrays, root, into) if now else group.broadcast([a.copy() for a in arrays], root)
-        ),
-        _kinds(nodes),
-        lambda inputs, outputs, cotangents: _to_root(group, root, cotangents).nodes(tuple(cotangents)),
-    )
+def _of_root(group: Group, root: int, nodes: Nodes, back: bool = False) -> Exchange:
+    """The exchange that gives all participants the arrays of one; or `back`, its transpose, which adds up arrays for
+    one and gives zeros to the others. Each is the other's gradient."""
 
+    def begin(arrays: Any, into: Any, now: bool) -> Wait:
+        if back:
+            return _done(group.reduce(arrays, root))
+        return _done(group.broadcast(arrays if now else [a.copy() for a in arrays], root, into if now else ()))
 
-def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
-    """The exchange that adds up arrays for one participant and gives zeros to the others: `_from_root`'s transpose."""
-    return _exchange(
-        group,
-        f"reduce to {root}",
-        lambda arrays, into, now: _done(group.reduce(arrays, root)),
-        _kinds(nodes),
-        lambda inputs, outputs, cotangents: _from_root(group, root, cotangents).nodes(tuple(cotangents)),
-    )
+    gradient = lambda inputs, outputs, given: _of_root(group, root, given, not back).nodes(tuple(given))
+    name = f"reduce to {root}" if back else f"broadcast from {root}"
+    return _exchange(group, name, begin, _kinds(nodes), gradient)
 
 
 def gathered_later(tensors: Tensors, group: Group, now: bool = False) -> Callable[[], list[Tensor]]:

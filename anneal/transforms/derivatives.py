@@ -426,12 +426,8 @@ def _of(f: Fun, numbers: list[int], args: Args, kwargs: Options) -> Fun:
 
 @overload
 def hessian(
-    f: Callable[Concatenate[Tensor, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> TypedFunction[Concatenate[Tensor, P], Tensor]: ...
-@overload
-def hessian(
-    f: Callable[Concatenate[Tensor, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> TypedFunction[Concatenate[Tensor, P], tuple[Tensor, Aux]]: ...
+    f: Callable[Concatenate[Tensor, P], V], argnums: Literal[0] = 0, has_aux: bool = False
+) -> TypedFunction[Concatenate[Tensor, P], V]: ...
 @overload
 def hessian(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[P, Any]: ...
 def hessian(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
