@@ -5,7 +5,6 @@ until a gradient is realised.
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -162,7 +161,7 @@ def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: Live)
     found = iter(gradient_of(seeds, [n for _, group in live for n in group]))
     made = []
     for t, group in live:
-        several = [g for g in itertools.islice(found, len(group)) if g is not None]
+        several = [g for g in [next(found) for _ in group] if g is not None]
         if several:
             made.append((t, added(several)))
     # gradients of captured calls are in memory: sums of them are not put off until all of them are there

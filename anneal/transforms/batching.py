@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
-from itertools import islice
 from typing import Any, Literal
 
 from anneal.errors import ShapeError, TransformError
@@ -20,28 +19,13 @@ from anneal.runtime import Args, HostFunction, Options, Rules
 from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
-
 from anneal.transforms.walks import (  # isort: skip
-    CALLS, Derivative, DerivativeRule, differentiated, of_stand_ins, parts_of, pull_function, pull_host, push_function, push_host,
-    rules_of, stand_in, whole,
+    CALLS, Derivative, DerivativeRule, differentiated, of_stand_ins, parts_of, pull_function, pull_host, push_function,
+    push_host, rules_of, stand_in, whole,
 )  # fmt: skip
-from anneal.uop import (
-    ALL,
-    ALU,
-    GraphFunction,
-    Ints,
-    Known,
-    Nodes,
-    Op,
-    Some,
-    UOp,
-    arena,
-    by_rule,
-    const,
-    covering,
-    dtypes,
-    toposort,
-)
+from anneal.uop import (  # isort: skip
+    ALL, ALU, GraphFunction, Ints, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort,
+)  # fmt: skip
 from anneal.uop.sizes import Size, most, product
 
 Flags = Sequence[bool]
@@ -240,10 +224,14 @@ def _mapped(
     every = (*xs, *ys, *saved, *there)
     has = [*flags[: len(xs)], *[True] * len(ys), *flags[len(xs) :], *[True] * len(there)]
 
+    inputs = len(xs)
+    values = inputs + len(ys)
+    last = values + len(saved)
+
     def of_one(stands: list[UOp]) -> Some:
-        rest = iter(stands)
-        i, o, s = [list(islice(rest, len(part))) for part in (xs, ys, saved)]
-        return rule(i, o, s, [None if g is None else next(rest) for g in given])
+        rest = iter(stands[last:])
+        whole = [None if g is None else next(rest) for g in given]
+        return rule(stands[:inputs], stands[inputs:values], stands[values:last], whole)
 
     stands = [stand_in(u.dtype, u.shape[1:]) if h else u for u, h in zip(every, has, strict=True)]
     made, young = of_stand_ins(of_one, stands)

@@ -6,7 +6,6 @@ rows: what is carried, and what was summed up or looped for; the rest is compute
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from anneal.errors import GradientError
@@ -51,7 +50,7 @@ class _Pulled:
     def __init__(self, loop: Loop, given: Flags, wants: Flags) -> None:
         results, parameters, n = loop.body.results, loop.body.parameters[1:], loop.carried
         self.constants, self.carried, self.slices = loop.parts(parameters)
-        self.largest = max([p.size for p in self.slices], default=0) if loop.again else math.inf
+        self.largest = max([p.size for p in self.slices], default=0) if loop.again else float("inf")
         order = _order(results)
         self.forward, self.inside, self.stacked = {u for u, _ in order}, loop.inside, set(results[n:])
         targets = {p for p, wanted in zip(parameters, wants, strict=True) if wanted and p.dtype.is_float}

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from anneal.errors import DTypeError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
 from anneal.runtime import UNSEEN, Fun, Loop, chosen, here, looped, mapped, repeated_while
 from anneal.transforms.loop_transforms import rows_for_reverse
-from anneal.transforms.trace import Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
+from anneal.transforms.trace import PLAIN, Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
 from anneal.uop import Nodes, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import Size, least, size, size_text
 
@@ -221,8 +219,7 @@ def _tensors(name: str, tree: Any, what: str, device: str | None) -> list[Any]:
 
 def _given(name: str, where: str, value: Any, device: str | None) -> Any:
     """A leaf as a tensor on the loop's device."""
-    plain = not is_tensor(value) and isinstance(value, (bool, int, float, np.generic, np.ndarray))
-    t = made.tensor(value, device=device) if plain and device else as_tensor(name, where, value)
+    t = made.tensor(value, device=device) if isinstance(value, PLAIN) and device else as_tensor(name, where, value)
     if device is not None and t.device != device:
         t._mixed(made.tensor(0, device=device), name)
     return t

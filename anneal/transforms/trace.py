@@ -167,11 +167,14 @@ def leaf_nodes(tensor: Tensor) -> Src:
     return (tensor.uop,) if tensor._alias is None else (tensor.uop, tensor._alias)
 
 
+PLAIN = (bool, int, float, np.generic, np.ndarray)  # leaves that become tensors
+
+
 def as_tensor(name: str, where: str, value: Any) -> Tensor:
     """A leaf as a tensor; arrays and numbers are made one. Raises DTypeError naming the place of anything else."""
     if is_tensor(value):
         return value
-    if isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+    if isinstance(value, PLAIN):
         return made.tensor(value)
     raise DTypeError(
         f"{name}: {where} is a {type(value).__name__}; trees have tensors, arrays or numbers at their leaves "
