@@ -162,9 +162,10 @@ def _value_and_grad(name: str, f: Fun, argnums: Numbers, has_aux: bool) -> Fun:
         grads = _pulled(trace, reach, path, [(value.uop, const(value.dtype, 1))])
         extra = results_of(name, aux, "aux")
         results = trace.finish([value, *extra, *trace.originals], [value.uop, *[t.uop for t in extra], *grads])
-        found = iter(results[1 + len(extra) :])
+        value, *rest = results
+        found = iter(rest)
+        whole = (value, rebuild(aux, found)) if has_aux else value
         answers = tuple([rebuild(args[n], found) for n in numbers])
-        whole = (results[0], rebuild(aux, iter(results[1:]))) if has_aux else results[0]
         return whole, answers[0] if isinstance(argnums, int) else answers
 
     return with_gradient
@@ -225,8 +226,9 @@ def vjp(  # type: ignore[misc]  # mypy takes Any for no star of types
         found = iter(trace.finish(trace.originals, _pulled(trace, reach, path, seeds)))
         return tuple([rebuild(a, found) for a in primals])
 
-    answer = rebuild(out, iter(results))
-    return (answer, pull, rebuild(aux, iter(results[len(inner) :]))) if has_aux else (answer, pull)
+    made = iter(results)
+    answer = rebuild(out, made)
+    return (answer, pull, rebuild(aux, made)) if has_aux else (answer, pull)
 
 
 def matching(name: str, where: str, whose: str, given: Tensor, of: Tensor) -> Tensor:
@@ -298,10 +300,10 @@ def jvp(f: Fun, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     inner, extra = results_of("jvp", out), results_of("jvp", aux, "aux")
     push_forward(trace.order(), [t.uop for t in inner], known)
     pushed = [whole(known.get(t.uop), t.uop) for t in inner]
-    results = trace.finish([*inner, *inner, *extra], [*[t.uop for t in inner], *pushed, *[t.uop for t in extra]])
-    n = len(inner)
-    answer = rebuild(out, iter(results)), rebuild(out, iter(results[n : 2 * n]))
-    return (*answer, rebuild(aux, iter(results[2 * n :]))) if has_aux else answer
+    nodes = [*[t.uop for t in inner], *pushed, *[t.uop for t in extra]]
+    made = iter(trace.finish([*inner, *inner, *extra], nodes))
+    answer = rebuild(out, made), rebuild(out, made)
+    return (*answer, rebuild(aux, made)) if has_aux else answer
 
 
 # -- matrices of derivatives ------------------------------------------------------------------------------------------

@@ -141,14 +141,14 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
         for root, seed in seeds:
             a.derive(root)
             grads[root] = _add(grads[root], seed) if root in grads else seed
-        calls = Calls(path)
+        calls, first = _calls_on(path)
         for y, sources in reversed(path):
             g = grads.get(y)
-            if g is None and y not in calls.first:
+            if g is None and y not in first:
                 continue
             a.derive(y)
-            if g is None or y in calls.of:
-                made = calls.contributions(y, g, reach)
+            if g is None or y in calls:
+                made = _of_call(y, g, calls[y], y in first, reach)
             else:
                 adds = y.op in _CARRIES or (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD)
                 made = _contributions(y, g if adds else g.cast(y.dtype), sources)
@@ -359,42 +359,37 @@ def rules_of(y: UOp) -> Rules | None:
     return None if made_by is None else made_by.rules
 
 
-class Calls:
-    """The calls on a path of the reverse walk.
+def _calls_on(path: Path) -> tuple[dict[UOp, list[UOp | None]], set[UOp]]:
+    """The results of calls on a path of the reverse walk, each with the cotangents of all results of its call that have
+    come; and of each call the result that is first on the path.
 
     The cotangent of a result is whole when the walk comes to it, and those of all results of a call when it comes to
-    the one that is `first` on the path; what the call was made of is before all of them.
+    the first one; what the call was made of is before all of them.
     """
+    found: dict[UOp, list[UOp | None]] = {}
+    first: dict[Any, UOp] = {}  # by what is equal for all results of a call
+    if here.context.tensors.host_calls or here.context.tensors.derivatives:
+        for y, _ in path:
+            if y.op in CALLS and rules_of(y) is not None:
+                begin = first.setdefault((y.arg[0], y.src), y)
+                results = y.arg[0].arguments[0] if y.op is Op.CALL else len(y.arg[0].results)
+                found[y] = [None] * results if begin is y else found[begin]
+    return found, set(first.values())
 
-    __slots__ = ("_given", "first", "of")
 
-    def __init__(self, path: Sequence[tuple[UOp, Src]]) -> None:
-        self.first: set[UOp] = set()
-        self.of: dict[UOp, Any] = {}  # the identity of the call that made a node, equal for all its results
-        self._given: dict[Any, list[UOp | None]] = {}  # the cotangents that have come, by the result's number
-        if here.context.tensors.host_calls or here.context.tensors.derivatives:
-            for y, _ in path:
-                if y.op in CALLS and rules_of(y) is not None:
-                    self.of[y] = call = y.arg[0], y.src
-                    if call not in self._given:
-                        results = y.arg[0].arguments[0] if y.op is Op.CALL else len(y.arg[0].results)
-                        self._given[call] = [None] * results
-                        self.first.add(y)
+def _of_call(y: UOp, g: UOp | None, given: list[UOp | None], is_first: bool, reach: set[UOp]) -> Some:
+    """A result's share of the cotangents of the call's inputs: the last that comes brings it for all. Those outside
+    `reach` need none.
 
-    def contributions(self, y: UOp, g: UOp | None, reach: set[UOp]) -> Some:
-        """A result's share of the cotangents of the call's inputs: the last that comes brings it for all. Those outside
-        `reach` need none.
-
-        Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
-        """
-        function, number = y.arg
-        given = self._given[self.of[y]]
-        if g is not None:
-            given[number] = spread(g.cast(y.dtype), y.shape)
-        rules = rules_of(y)
-        if rules is None or y not in self.first or given.count(None) == len(given):
-            return (None,) * len(y.src)
-        return rules.pull(function, y.src, given, [s in reach for s in y.src])
+    Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
+    """
+    function, number = y.arg
+    if g is not None:
+        given[number] = spread(g.cast(y.dtype), y.shape)
+    rules = rules_of(y)
+    if rules is None or not is_first or given.count(None) == len(given):
+        return (None,) * len(y.src)
+    return rules.pull(function, y.src, given, [s in reach for s in y.src])
 
 
 def parts_of(function: GraphFunction, src: Src) -> tuple[Derivative, Nodes, Nodes, Nodes]:
