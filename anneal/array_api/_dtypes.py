@@ -13,7 +13,7 @@ import numpy as np
 from anneal.backend import Device, device_names, get_device
 from anneal.errors import DeviceError, DTypeError, ShapeError
 from anneal.ops import as_dtype, meshgrid as _meshgrid, rows_of
-from anneal.runtime import here
+from anneal.runtime import here, mapped
 from anneal.tensor import DType, Tensor, default_device, dtypes
 
 __all__ = [
@@ -277,10 +277,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 
 def _plain(obj: Any) -> Any:
-    """Nested lists with arrays in them as lists of numbers."""
-    if isinstance(obj, (list, tuple)):
-        return [_plain(x) for x in obj]
-    return obj.tolist() if isinstance(obj, (Tensor, np.generic)) else obj
+    """Nested lists with arrays in them as nested lists of numbers."""
+    return mapped(obj, lambda x: x.tolist() if isinstance(x, (Tensor, np.generic)) else x)
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:

@@ -186,7 +186,7 @@ def det(A: Tensor) -> Tensor:
     -2.0
     """
     squares(A)
-    gradient = lambda a, _, g: g.unsqueeze(-1).unsqueeze(-1) * _cofactors(a)
+    gradient = lambda a, _, g: g[..., None, None] * _cofactors(a)
     return called_for_one("det", "has no determinant", np.linalg.det, A.shape[:-2], [A], gradient)
 
 
@@ -223,7 +223,7 @@ def slogdet(A: Tensor) -> SLogDet:
     (-1.0, 2.0)
     """
     squares(A)
-    gradient = lambda a, *others: others[-1].unsqueeze(-1).unsqueeze(-1) * inv(a).mT
+    gradient = lambda a, *others: others[-1][..., None, None] * inv(a).mT
     shape = A.shape[:-2]
     made = called("slogdet", "has no determinant", np.linalg.slogdet, [shape, shape], [A], gradient)
     return SLogDet(made[0].detach(), made[1])
@@ -259,7 +259,7 @@ def pinv(
         squares(A)
     values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
     least = _tolerance(values, (m, n), atol, rtol)
-    return _pseudo_inverse(A, least.unsqueeze(-1).unsqueeze(-1), hermitian)
+    return _pseudo_inverse(A, least[..., None, None], hermitian)
 
 
 def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
@@ -315,7 +315,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     a, b = one_batch(A, b)
     values = svd(a.detach(), False).S
     least = _tolerance(values, (m, n), None, rcond)
-    x = _pseudo_inverse(a, least.unsqueeze(-1).unsqueeze(-1)) @ b
+    x = _pseudo_inverse(a, least[..., None, None]) @ b
     rank = (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)
     nothing = A.detach().new_zeros(0)
     told = m > n and driver != "gelsy"
@@ -479,8 +479,9 @@ def matrix_exp(A: Tensor) -> Tensor:
     n = squares(A)
 
     def gradient(a: Tensor, _: Tensor, g: Tensor) -> Tensor:
-        top = Tensor.cat([a.mT, g], dim=-1)
-        below = Tensor.cat([a.mT * 0.0, a.mT], dim=-1)
+        a = a.mT
+        top = Tensor.cat([a, g], dim=-1)
+        below = Tensor.cat([a * 0.0, a], dim=-1)
         return matrix_exp(Tensor.cat([top, below], dim=-2))[..., :n, n:]
 
     fault = "has no exponential: it has nan or inf"

@@ -438,7 +438,8 @@ def _nan_is_inf(x: Tensor, A: Tensor) -> Tensor:
 
 def of_inverse(_: Tensor, y: Tensor, g: Tensor) -> Tensor:
     """The cotangent of a matrix by that of its inverse `y`: Giles 2008, 2.2.3."""
-    return -(y.mT @ g @ y.mT)
+    y = y.mT
+    return -(y @ g @ y)
 
 
 def _inverse_or_inf(A: Tensor) -> Tensor:

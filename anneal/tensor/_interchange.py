@@ -121,15 +121,8 @@ def sized(data: int, device: Any, dtype: Any, requires_grad: Any, sizes: tuple[i
 
 def __array_function__(x: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """NumPy's functions get the values, and give arrays: `np.sum(t)` is `np.sum(t.numpy())`."""
-    return function(*_arrays(args), **_arrays(kwargs))
-
-
-def _arrays(given: Any) -> Any:
-    if isinstance(given, dict):
-        return {name: _arrays(value) for name, value in given.items()}
-    if given.__class__ in (list, tuple):
-        return given.__class__([_arrays(value) for value in given])
-    return given.numpy() if hasattr(given, "uop") and hasattr(given, "numpy") else given
+    values = lambda given: given.numpy() if is_tensor(given) else given
+    return function(*runtime.mapped(args, values), **runtime.mapped(kwargs, values))
 
 
 def __dlpack__(

@@ -161,7 +161,7 @@ def _value_and_grad(name: str, f: Fun, argnums: Numbers, has_aux: bool) -> Fun:
         reach, path = paths(trace.order(), trace.nodes)
         grads = _pulled(trace, reach, path, [(value.uop, const(value.dtype, 1))])
         extra = results_of(name, aux, "aux")
-        results = trace.finish([value, *extra, *trace.originals], [value.uop, *[t.uop for t in extra], *grads])
+        results = trace.finish([value, *extra, *trace.originals], grads)
         value, *rest = results
         found = iter(rest)
         whole = (value, rebuild(aux, found)) if has_aux else value
@@ -300,10 +300,9 @@ def jvp(f: Fun, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     inner, extra = results_of("jvp", out), results_of("jvp", aux, "aux")
     push_forward(trace.order(), [t.uop for t in inner], known)
     pushed = [whole(known.get(t.uop), t.uop) for t in inner]
-    nodes = [*[t.uop for t in inner], *pushed, *[t.uop for t in extra]]
-    made = iter(trace.finish([*inner, *inner, *extra], nodes))
-    answer = rebuild(out, made), rebuild(out, made)
-    return (*answer, rebuild(aux, made)) if has_aux else answer
+    made = iter(trace.finish([*inner, *extra, *inner], pushed))
+    value, others, tangent = rebuild(out, made), rebuild(aux, made), rebuild(out, made)
+    return (value, tangent, others) if has_aux else (value, tangent)
 
 
 # -- matrices of derivatives ------------------------------------------------------------------------------------------
