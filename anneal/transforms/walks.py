@@ -19,8 +19,8 @@ from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 
 from anneal.uop import (  # isort: skip
-    ALU, MOVEMENT, REAL, DType, GraphFunction, Op, UOp, arena, const, covering, dtypes, of_rule, promote, toposort, unique,
-    Nodes, Some, Src, Known, Shape,
+    ALU, MOVEMENT, REAL, DType, GraphFunction, Op, UOp, arena, const, covering, dtypes, of_rule, promote, toposort,
+    unique, Nodes, Some, Src, Known, Shape,
 )  # fmt: skip
 from anneal.uop.sizes import product
 
