@@ -6,7 +6,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
@@ -261,7 +261,7 @@ class no_grad:
     def __init__(self) -> None:
         self._before: list[bool] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> no_grad:
         self._before.append(here.grad)
         here.grad = self._records
         return self
