@@ -98,7 +98,6 @@ class HostFunction:
     """
 
     rules: ClassVar[Rules]
-    draws: ClassVar[Any] = False  # whether random numbers are drawn in a call
     key: Hashable
     results: tuple[tuple[Shape, DType], ...]
     call: Callable[..., Any] = field(compare=False, repr=False)

@@ -319,7 +319,7 @@ def rewritten(
             sources = [new[s] if s in new else same.get(s, s) for s in y.src]
             ruled = y.op is Op.HOST_CALL or (y.op is Op.CALL and y.arg[0].name == "function")
             rules = rules_of(y) if ruled else None
-            if rules is not None and (any(flags) or (different and y.op is Op.HOST_CALL and y.arg[0].draws)):
+            if rules is not None and (any(flags) or (different and getattr(y.arg[0], "draws", False))):
                 f, number = y.arg
                 if (f, y.src) not in calls:
                     calls[f, y.src] = rules.batch(f, sources, flags, n, different)
