@@ -6,24 +6,24 @@ OPENED = {
     "anneal.array_api": {
         "_dtypes": """
 __array_namespace_info__ arange asarray astype can_cast empty empty_like eye finfo from_dlpack full full_like iinfo
-isdtype linspace meshgrid ones ones_like result_type tril triu zeros zeros_like""",
+isdtype linspace meshgrid ones ones_like result_type zeros zeros_like""",
         "_functions": """
 UniqueAll UniqueCounts UniqueInverse argsort broadcast_arrays broadcast_shapes broadcast_to clip concat
-count_nonzero cumulative_prod cumulative_sum diff expand_dims flip floor_divide imag isin moveaxis nonzero
-permute_dims repeat reshape roll searchsorted sort squeeze stack take take_along_axis tile unique_all unique_counts
-unique_inverse unique_values unstack where""",
+count_nonzero cumulative_prod cumulative_sum diff expand_dims flip floor_divide imag nonzero permute_dims repeat
+reshape roll searchsorted sort squeeze stack take take_along_axis tile unique_all unique_counts unique_inverse
+unique_values where""",
         "anneal.ops": """
 abs=abs acos=acos acosh=acosh add=add all=all any=any argmax=argmax argmin=argmin asin=asin asinh=asinh atan2=atan2
 atan=atan atanh=atanh bitwise_and=bitwise_and bitwise_invert=bitwise_not bitwise_left_shift=bitwise_left_shift
 bitwise_or=bitwise_or bitwise_right_shift=bitwise_right_shift bitwise_xor=bitwise_xor ceil=ceil conj=conj
 copysign=copysign cos=cos cosh=cosh divide=div equal=eq exp=exp expm1=expm1 floor=floor greater=gt greater_equal=ge
-hypot=hypot isfinite=isfinite isinf=isinf isnan=isnan less=lt less_equal=le log10=log10 log1p=log1p log2=log2
-log=log logaddexp=logaddexp logical_and=logical_and logical_not=logical_not logical_or=logical_or
+hypot=hypot isfinite=isfinite isin=isin isinf=isinf isnan=isnan less=lt less_equal=le log10=log10 log1p=log1p
+log2=log2 log=log logaddexp=logaddexp logical_and=logical_and logical_not=logical_not logical_or=logical_or
 logical_xor=logical_xor matmul=matmul matrix_transpose=matrix_transpose max=amax maximum=maximum mean=mean min=amin
-minimum=minimum multiply=mul negative=neg nextafter=nextafter not_equal=ne positive=positive pow=pow prod=prod
-real=conj reciprocal=reciprocal remainder=remainder round=round sign=sign signbit=signbit sin=sin sinh=sinh
-sqrt=sqrt square=square std=std subtract=sub sum=sum tan=tan tanh=tanh tensordot=tensordot trunc=trunc var=var
-vecdot=vecdot""",
+minimum=minimum moveaxis=movedim multiply=mul negative=neg nextafter=nextafter not_equal=ne positive=positive
+pow=pow prod=prod real=conj reciprocal=reciprocal remainder=remainder round=round sign=sign signbit=signbit sin=sin
+sinh=sinh sqrt=sqrt square=square std=std subtract=sub sum=sum tan=tan tanh=tanh tensordot=tensordot tril=tril
+triu=triu trunc=trunc unstack=unbind var=var vecdot=vecdot""",
     },
     "anneal.array_api.linalg": {
         "anneal.linalg": """
@@ -385,7 +385,7 @@ forget simplify""",
     },
     "anneal.runtime": {
         "bodies": """
-Choice DeviceCall Loop Rules While chosen extended has_variables looped parameters_like repeated_while""",
+Choice DeviceCall Loop While chosen extended has_variables looped parameters_like repeated_while""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
         "jitted": """
@@ -397,8 +397,8 @@ Meter Spread Times metered said""",
         "repeats": """
 Again over_memory""",
         "steps": """
-Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction Step VmapMethod Wait found_sizes
-key_of reduced""",
+Arrays Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction Rules Step VmapMethod
+Wait found_sizes key_of reduced""",
     },
     "anneal.schedule": {
         "cost_model": """

@@ -290,8 +290,8 @@ def completed(methods: Sequence[str]) -> list[tuple[str, str, list[str]]]:
     )
     properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", tensor))
     names = {*methods, *re.findall(r"^    def ([a-z]\w*)\(", tensor, re.MULTILINE)}
-    elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', tensor, re.MULTILINE)  # methods of other rooms
-    names.update(" ".join(elsewhere).split())
+    elsewhere = re.findall(r'^    "anneal[\w.]+": "+([^"]+)"', tensor, re.MULTILINE)  # methods of other rooms
+    names.update(re.findall(r"(?<!\S)[a-z]\w*", " ".join(elsewhere)))
     several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
     for told, value in re.findall(several, tensor.partition("\nclass Tensor")[2], re.MULTILINE):
         none = re.match(r"property\(|map\(property|True|False|\"", value)
@@ -547,8 +547,8 @@ class _Stub:
                 if isinstance(a, ast.arg) and a.annotation is not None:
                     self._note(a.annotation, f.file)
             listed = bool(args.args) and args.args[0].arg == "tensors" and not f.overloads
-            if method and args.args and not f.static and not listed:
-                args.args[0] = ast.arg("self", None)
+            if method and (first := args.posonlyargs or args.args) and not f.static and not listed:
+                first[0] = ast.arg("self", None)
             for i, d in enumerate(args.defaults):
                 args.defaults[i] = d if isinstance(d, (ast.Constant, ast.UnaryOp, ast.Tuple)) else ast.Constant(...)
             if flagged:
@@ -557,7 +557,7 @@ class _Stub:
             if not f.overloads and (other := _other_axis(args)) is not None:
                 args.kwonlyargs.insert(0, other)
                 args.kw_defaults.insert(0, ast.Constant(None))
-            returns = "Tensor" if name[-1] == "_" else ast.unparse(node.returns) if node.returns else "None"
+            returns = "Tensor" if name[-1] == "_" != name[0] else ast.unparse(node.returns) if node.returns else "None"
             if node.returns is not None:
                 self._note(node.returns, f.file)
             pad = "    " if method else ""
@@ -590,8 +590,9 @@ class _Stub:
             if default is not None and not isinstance(default, ast.Tuple)
             if arg.arg not in lacking.split() or (arg.arg == "dtype" and isinstance(f.said.get("neutral"), int))
         ]
-        assert f.node.returns is not None
-        self._note(f.node.returns, f.file)
+        for kind in (f.node.returns, *[arg.annotation for arg in ([] if two else a.args[1:count])]):
+            assert kind is not None
+            self._note(kind, f.file)
         self.imports["Tensor"] = self._homes(f.file)["Tensor"]
         named = ["*", *sorted(options)] if options else []
         return f"def {name}({', '.join([*given, '/', *named])}) -> {ast.unparse(f.node.returns)}: ..."

@@ -14,8 +14,8 @@ from anneal.ops import as_dtype
 from anneal.tensor import DType, Tensor, dtypes
 
 # Arguments of ops that the standard has not, and those that have another name there.
-LACKING = "UPLO alpha atol decimals dim1 dim2 dtype hermitian rounding_mode tol unbiased"
-RENAMED = {"dim": "axis", "dims": "axes", "keepdim": "keepdims"}
+LACKING = "UPLO alpha assume_unique atol decimals dim1 dim2 dtype hermitian rounding_mode tol unbiased"
+RENAMED = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "diagonal": "k"}
 
 
 def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:

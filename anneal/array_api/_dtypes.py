@@ -13,13 +13,13 @@ import numpy as np
 from anneal.backend import Device, device_names, get_device
 from anneal.errors import DeviceError, DTypeError, ShapeError
 from anneal.ops import as_dtype, meshgrid as _meshgrid, rows_of
-from anneal.runtime import here
+from anneal.runtime import here, mapped
 from anneal.tensor import DType, Tensor, default_device, dtypes
 
 __all__ = [
     "__array_namespace_info__", "arange", "asarray", "astype", "can_cast", "empty", "empty_like", "eye", "finfo",
     "from_dlpack", "full", "full_like", "iinfo", "isdtype", "linspace", "meshgrid", "ones", "ones_like",
-    "result_type", "tril", "triu", "zeros", "zeros_like",
+    "result_type", "zeros", "zeros_like",
 ]  # fmt: skip
 
 KINDS = {
@@ -277,10 +277,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 
 def _plain(obj: Any) -> Any:
-    """Nested lists with arrays in them as lists of numbers."""
-    if isinstance(obj, (list, tuple)):
-        return [_plain(x) for x in obj]
-    return obj.tolist() if isinstance(obj, (Tensor, np.generic)) else obj
+    """Nested lists with arrays in them as nested lists of numbers."""
+    return mapped(obj, lambda x: x.tolist() if isinstance(x, (Tensor, np.generic)) else x)
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -398,13 +396,3 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     [(3, 2), (3, 2)]
     """
     return list(_meshgrid(*arrays, indexing=indexing))
-
-
-def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """The lower triangles of matrices, up to the k-th diagonal; 0 above."""
-    return x.tril(k)
-
-
-def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """The upper triangles of matrices, from the k-th diagonal on; 0 below."""
-    return x.triu(k)

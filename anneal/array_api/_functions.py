@@ -107,7 +107,7 @@ cumulative_sum, cumulative_prod = map(
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """The difference of each element and the one before, n times, after `prepend` and `append` are joined.
+    """The difference of each element and the one before it, n times, after `prepend` and `append` are joined.
 
     >>> diff(Tensor([1, 4, 9]))
     Tensor([3, 5], dtype=int32)
@@ -183,11 +183,6 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
     return Tensor.stack(list(arrays), dim=axis)
 
 
-def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The parts of an axis, without it."""
-    return tuple(x.unbind(axis))
-
-
 def expand_dims(x: Tensor, /, axis: Any = 0) -> Tensor:
     """x with new axes of size 1 at these places of the result."""
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -219,11 +214,6 @@ def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
 def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
     """x moved along axes, what leaves at one end entering at the other; as one flat row without an axis."""
     return x.roll(shift, axis)
-
-
-def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """x with axes moved; the others keep their order."""
-    return x.movedim(source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
@@ -270,13 +260,6 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """The elements of x along an axis at `indices`, which has as many axes and broadcasts."""
     return x.take_along_dim(indices, axis)
-
-
-def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
-    """A test of each element of x1 for being among those of x2, as bool."""
-    x = x1 if isinstance(x1, Tensor) else x2._lift(x1, "isin")
-    found = x.isin(x2)
-    return ~found if invert else found
 
 
 # -- functions whose result's size depends on values ------------------------------------------------------------------

@@ -181,19 +181,14 @@ def _fault(func: Fun, given: list[Any], m: int, n: int, eps: float, atol: float,
 
     y = _results(func, given)[m]
     found = np.zeros((y.numel(), x.numel()))
-    wanted = np.zeros_like(found)
-    for i in range(y.numel()):
-        weights = np.zeros(y.numel())
-        weights[i] = 1
-        y = _results(func, given)[m]
-        if y.requires_grad:
-            (g,) = grad(y, x, Tensor(weights.reshape(y.shape), device=y.device, dtype=y.dtype), materialize_grads=True)
-            found[i] = g.numpy().reshape(-1)
-    for j in range(x.numel()):
-        step = np.zeros(x.numel(), values.dtype)
-        step[j] = eps
-        step = step.reshape(values.shape)
-        wanted[:, j] = ((at(values + step) - at(values - step)) / (2 * eps)).reshape(-1)
+    if y.requires_grad and y.numel():
+        units = Tensor(np.eye(y.numel()).reshape(-1, *y.shape), device=y.device, dtype=y.dtype)
+        (g,) = grad(y, x, units, is_grads_batched=True, materialize_grads=True)
+        found = g.numpy().reshape(found.shape)
+    steps = eps * np.eye(x.numel(), dtype=values.dtype).reshape(x.numel(), *values.shape)
+    wanted = (
+        np.array([(at(values + step) - at(values - step)) / (2 * eps) for step in steps]).reshape(found.shape[::-1]).T
+    )
     if np.allclose(found, wanted, rtol, atol):
         return ""
     return f"the gradient differs from differences by up to {np.abs(found - wanted).max():.3g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,21 +13,17 @@ from anneal.ops import as_dtype, called_on_host, is_tensor, said
 from anneal.ops.nodes import reshape
 from anneal.runtime import Begin, Exchange, Group, HostGradient, Reduction, Wait, begun, realize
 from anneal.tensor import Tensor, no_grad
-from anneal.uop import DType, UOp, dtypes, unique
+from anneal.uop import DType, dtypes, unique
 
-Nodes = Sequence[UOp]
+Nodes = Sequence[Any]  # or tensors, for what has the shapes and dtypes of nodes
+Tensors = Sequence[Tensor]
+X = TypeVar("X", Tensor, list[Tensor], Tensors)  # a tensor, or several
 
 # Every participant makes the same exchanges in the same order, those of gradients among them: whoever takes the
 # gradient through one waits for the others to do the same.
 
 
-@overload
-def all_reduce(x: Tensor, group: Group | None = None, op: Reduction = "sum") -> Tensor: ...
-@overload
-def all_reduce(x: Sequence[Tensor], group: Group | None = None, op: Reduction = "sum") -> list[Tensor]: ...
-def all_reduce(
-    x: Tensor | Sequence[Tensor], group: Group | None = None, op: Reduction = "sum"
-) -> Tensor | list[Tensor]:
+def all_reduce(x: X, group: Group | None = None, op: Reduction = "sum") -> X:
     """The sum, or the mean or the largest, of a tensor over the participants of a group: the same bits for each.
 
     Several tensors take one exchange. The gradient of what a participant computes from the result goes to all of them:
@@ -49,18 +45,10 @@ def all_reduce(
     """
     group, tensors = _checked("all_reduce", x, group)
     _check_op("all_reduce", tensors, op)
-    if isinstance(group, Alone):
-        return x if is_tensor(x) else tensors
-    return _called("all_reduce", x, tensors, _reducing(group, op, [t.uop for t in tensors]))
+    return _called("all_reduce", x, tensors, group, lambda group: _reducing(group, op, tensors))
 
 
-@overload
-def reduce_scatter(x: Tensor, group: Group | None = None, op: Reduction = "sum") -> Tensor: ...
-@overload
-def reduce_scatter(x: Sequence[Tensor], group: Group | None = None, op: Reduction = "sum") -> list[Tensor]: ...
-def reduce_scatter(
-    x: Tensor | Sequence[Tensor], group: Group | None = None, op: Reduction = "sum"
-) -> Tensor | list[Tensor]:
+def reduce_scatter(x: X, group: Group | None = None, op: Reduction = "sum") -> X:
     """This participant's part, along the first axis, of what `all_reduce` gives: x (size * n, ...) becomes (n, ...).
 
     The gradient of a sum gathers the cotangents of all parts. Arguments and errors as for `all_reduce`, with an `op`
@@ -75,16 +63,10 @@ def reduce_scatter(
     for t in tensors:
         if not t.ndim or t.shape[0] % group.size:
             raise ShapeError(f"reduce_scatter: shape {t.shape} has no {group.size} equal parts along its first axis")
-    if isinstance(group, Alone):
-        return x if is_tensor(x) else tensors
-    return _called("reduce_scatter", x, tensors, _scattering(group, op, [t.uop for t in tensors]))
+    return _called("reduce_scatter", x, tensors, group, lambda group: _scattering(group, op, tensors))
 
 
-@overload
-def all_gather(x: Tensor, group: Group | None = None) -> Tensor: ...
-@overload
-def all_gather(x: Sequence[Tensor], group: Group | None = None) -> list[Tensor]: ...
-def all_gather(x: Tensor | Sequence[Tensor], group: Group | None = None) -> Tensor | list[Tensor]:
+def all_gather(x: X, group: Group | None = None) -> X:
     """The tensors x of all participants of `group`, along a new first axis in the order of their numbers.
 
     The gradient of what any participant computes from it is summed for the one that gave the part. Raises DTypeError,
@@ -97,24 +79,15 @@ def all_gather(x: Tensor | Sequence[Tensor], group: Group | None = None) -> Tens
     return gathered(x, group, "sum")
 
 
-@overload
-def gathered(x: Tensor, group: Group | None, op: Reduction) -> Tensor: ...
-@overload
-def gathered(x: Sequence[Tensor], group: Group | None, op: Reduction) -> list[Tensor]: ...
-def gathered(x: Tensor | Sequence[Tensor], group: Group | None, op: Reduction) -> Tensor | list[Tensor]:
+def gathered(x: X, group: Group | None, op: Reduction) -> X:
     """`all_gather` of x over a group, whose gradient for a part is reduced by `op`, "sum" or "mean"."""
     group, tensors = _checked("all_gather", x, group)
     if isinstance(group, Alone):
-        made = [t.reshape(1, *t.shape) for t in tensors]
-        return made[0] if is_tensor(x) else made
-    return _called("all_gather", x, tensors, _gathering(group, [t.uop for t in tensors], op))
+        tensors = [t.reshape(1, *t.shape) for t in tensors]
+    return _called("all_gather", x, tensors, group, lambda group: _gathering(group, tensors, op))
 
 
-@overload
-def broadcast(x: Tensor, group: Group | None = None, root: int = 0) -> Tensor: ...
-@overload
-def broadcast(x: Sequence[Tensor], group: Group | None = None, root: int = 0) -> list[Tensor]: ...
-def broadcast(x: Tensor | Sequence[Tensor], group: Group | None = None, root: int = 0) -> Tensor | list[Tensor]:
+def broadcast(x: X, group: Group | None = None, root: int = 0) -> X:
     """The tensor x of participant `root` of `group`, or several of them, for all participants.
 
     The others give tensors of the same shapes and dtypes, whose values count for nothing. Gradients are summed for the
@@ -126,9 +99,7 @@ def broadcast(x: Tensor | Sequence[Tensor], group: Group | None = None, root: in
     """
     group, tensors = _checked("broadcast", x, group)
     group.check_rank("broadcast", root)
-    if isinstance(group, Alone):
-        return x if is_tensor(x) else tensors
-    return _called("broadcast", x, tensors, _from_root(group, root, [t.uop for t in tensors]))
+    return _called("broadcast", x, tensors, group, lambda group: _of_root(group, root, tensors))
 
 
 def send(x: Tensor, dst: int, group: Group | None = None) -> None:
@@ -190,13 +161,14 @@ def _checked(name: str, x: Any, group: Any) -> tuple[Group, list[Tensor]]:
     return group, tensors
 
 
-def _called(name: str, x: Any, tensors: Sequence[Tensor], exchange: Exchange) -> Tensor | list[Tensor]:
-    """The results of an exchange: one where `x` is a tensor, a list where it was several."""
-    out = called_on_host(name, exchange, tensors)
-    return out[0] if is_tensor(x) else list(out)
+def _called(name: str, x: X, tensors: Tensors, group: Group, exchange: Callable[[Group], Exchange]) -> X:
+    """The results of an exchange in a group: one where `x` is a tensor, a list where it was several. Who is alone has
+    what it gives."""
+    out: Any = list(tensors if isinstance(group, Alone) else called_on_host(name, exchange(group), tensors))
+    return out[0] if is_tensor(x) else out  # type: ignore[no-any-return]
 
 
-def _check_op(name: str, tensors: Sequence[Tensor], op: str) -> None:
+def _check_op(name: str, tensors: Tensors, op: str) -> None:
     if op not in ("sum", "mean", "max"):
         raise GroupError(f'{name}: op is "sum", "mean" or "max", not {said(op)}')
     for t in tensors:
@@ -204,7 +176,7 @@ def _check_op(name: str, tensors: Sequence[Tensor], op: str) -> None:
             raise DTypeError(f"{name}: the {op} of {t.dtype.name} is none; cast it first")
 
 
-def _kinds(nodes: Sequence[UOp | Tensor]) -> list[Any]:
+def _kinds(nodes: Nodes) -> list[Any]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
@@ -265,35 +237,24 @@ def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
     return _exchange(group, f"all_gather ({op})", group.begin_all_gather, kinds, gradient)
 
 
-def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
-    """The exchange that gives all participants the arrays of one; its gradient adds up cotangents there."""
-    return _exchange(
-        group,
-        f"broadcast from {root}",
-        lambda arrays, into, now: _done(
-            group.broadcast(arrays, root, into) if now else group.broadcast([a.copy() for a in arrays], root)
-        ),
-        _kinds(nodes),
-        lambda inputs, outputs, cotangents: _to_root(group, root, cotangents).nodes(tuple(cotangents)),
-    )
+def _of_root(group: Group, root: int, nodes: Nodes, back: bool = False) -> Exchange:
+    """The exchange that gives all participants the arrays of one; or `back`, its transpose, which adds up arrays for
+    one and gives zeros to the others. Each is the other's gradient."""
+
+    def begin(arrays: Any, into: Any, now: bool) -> Wait:
+        if back:
+            return _done(group.reduce(arrays, root))
+        return _done(group.broadcast(arrays if now else [a.copy() for a in arrays], root, into if now else ()))
+
+    gradient = lambda inputs, outputs, given: _of_root(group, root, given, not back).nodes(tuple(given))
+    name = f"reduce to {root}" if back else f"broadcast from {root}"
+    return _exchange(group, name, begin, _kinds(nodes), gradient)
 
 
-def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
-    """The exchange that adds up arrays for one participant and gives zeros to the others: `_from_root`'s transpose."""
-    return _exchange(
-        group,
-        f"reduce to {root}",
-        lambda arrays, into, now: _done(group.reduce(arrays, root)),
-        _kinds(nodes),
-        lambda inputs, outputs, cotangents: _from_root(group, root, cotangents).nodes(tuple(cotangents)),
-    )
-
-
-def gathered_later(tensors: Sequence[Tensor], group: Group, now: bool = False) -> Callable[[], list[Tensor]]:
+def gathered_later(tensors: Tensors, group: Group, now: bool = False) -> Callable[[], list[Tensor]]:
     """Start `all_gather` of tensors in memory over a group that copies, or make it `now`; what is returned waits for
     the results, which have no gradient."""
-    nodes = [t.uop for t in tensors]
-    wait = begun(_gathering(group, nodes, "sum"), nodes, tensors[0].device, now)
+    wait = begun(_gathering(group, tensors, "sum"), [t.uop for t in tensors], tensors[0].device, now)
     return lambda: [tensors[0]._new(u) for u in wait()]
 
 
@@ -340,12 +301,12 @@ _FEW = 4  # participants up to which each takes what all others give, and adds i
 _LEAST, _MOST, _PARTS = 4 << 20, 64 << 20, 8  # benchmarks/distributed.md has what other sizes cost
 
 
-def bucket_bytes(tensors: Sequence[Tensor]) -> int:
+def bucket_bytes(tensors: Tensors) -> int:
     """The bytes of gradients that are exchanged together: a part of all, neither small nor very large."""
     return min(_MOST, max(_LEAST, sum([t.numel() * t.dtype.itemsize for t in tensors]) // _PARTS))
 
 
-def buckets(tensors: Sequence[Tensor], nbytes: int) -> Iterator[list[int]]:
+def buckets(tensors: Tensors, nbytes: int) -> Iterator[list[int]]:
     """The numbers of tensors that are exchanged together, up to `nbytes`, the last ones first, as gradients come.
 
     >>> [list(b) for b in buckets([Tensor.zeros(4), Tensor.zeros(2), Tensor.zeros(2)], 16)]
@@ -366,7 +327,7 @@ def buckets(tensors: Sequence[Tensor], nbytes: int) -> Iterator[list[int]]:
 def average_gradients(
     parameters: Iterable[Tensor],
     group: Group | None = None,
-    results: Sequence[Tensor] = (),
+    results: Tensors = (),
     *,
     bucket: int | None = None,
     wire: DType | str | None = None,

@@ -6,18 +6,16 @@ import hashlib
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from anneal import settings
-from anneal.backend import Array
 from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.ops import default_generator, said
-from anneal.runtime import Context, Group
+from anneal.runtime import Arrays, Context, Group
 
 if TYPE_CHECKING:
     from anneal.distributed.mpi import MPIGroup
@@ -45,7 +43,7 @@ class Alone(Group):
 
     size, rank = 1, 0
 
-    def exchange(self, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
+    def exchange(self, what: str, arrays: Arrays) -> list[Arrays]:
         return [arrays]
 
 
@@ -194,7 +192,7 @@ class ThreadGroup(Group):
         table = _Table(size, timeout)
         return [cls(rank, table) for rank in range(size)]
 
-    def exchange(self, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
+    def exchange(self, what: str, arrays: Arrays) -> list[Arrays]:
         return self._table.meet(self.rank, what, arrays)
 
     def leave(self, why: str = "has left") -> None:
@@ -212,53 +210,42 @@ class _Table:
 
     def __init__(self, size: int, timeout: float) -> None:
         self.size, self.timeout = size, timeout
-        self._changed = threading.Condition()
-        self._put: dict[int, tuple[str, Sequence[Array]]] = {}  # by the participant's number, in this round
-        # Of the last round; the next ends when all have read it.
-        self._last: dict[int, tuple[str, Sequence[Array]]] = {}
+        self._all = threading.Barrier(size, self._end_round, timeout)
+        self._put: dict[int, tuple[str, Arrays]] = {}  # by the participant's number, in this round
+        self._last = self._put  # of the last round; the next ends when all have read it
         self._rounds = 0
         self._failed = ""  # why no exchange takes place any more
 
-    def meet(self, rank: int, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
-        """Put arrays down and wait for the others; every participant's arrays, in the order of their numbers."""
-        with self._changed:
-            if self._failed:
-                raise GroupError(f"{what}: {self._failed}")
-            if rank in self._put:
-                raise GroupError(f"{what}: participant {rank} is in two exchanges at once; it is one thread at a time")
-            self._put[rank] = what, arrays
-            if len(self._put) == self.size:
-                self._last, self._put = self._put, {}
-                self._rounds += 1
-                self._changed.notify_all()
-            else:
-                self._wait(what)
-            last = self._last
-        _compare(last)
-        return [last[n][1] for n in range(self.size)]
+    def _end_round(self) -> None:
+        self._last, self._put = self._put, {}
+        self._rounds += 1
 
-    def _wait(self, what: str) -> None:
-        """Until this round is over. Raises GroupError if it never will be."""
-        mine, until = self._rounds, time.monotonic() + self.timeout
-        while self._rounds == mine and not self._failed:
-            left = until - time.monotonic()
-            if left <= 0:
+    def meet(self, rank: int, what: str, arrays: Arrays) -> list[Arrays]:
+        """Put arrays down and wait for the others; every participant's arrays, in the order of their numbers."""
+        if rank in self._put and not self._failed:
+            raise GroupError(f"{what}: participant {rank} is in two exchanges at once; it is one thread at a time")
+        mine = self._rounds
+        try:
+            if not self._all.broken:
+                self._put[rank] = what, arrays
+            self._all.wait()
+        except threading.BrokenBarrierError:
+            if self._rounds == mine:  # else all came, and one of them has left since
                 missing = ", ".join([str(n) for n in range(self.size) if n not in self._put])
                 several = "s" if "," in missing else ""
                 self.fail(f"participant{several} {missing} of {self.size} did not come within {self.timeout:g} s")
-            else:
-                self._changed.wait(left)
-        if self._rounds == mine:
-            raise GroupError(f"{what}: {self._failed}")
+                raise GroupError(f"{what}: {self._failed}") from None
+        last = self._last
+        _compare(last)
+        return [last[n][1] for n in range(self.size)]
 
     def fail(self, why: str) -> None:
-        """Make every exchange from now on fail with `why`."""
-        with self._changed:
-            self._failed = self._failed or why
-            self._changed.notify_all()
+        """Make every exchange from now on fail with `why`, unless they fail already."""
+        self._failed = self._failed or why
+        self._all.abort()
 
 
-def _compare(given: dict[int, tuple[str, Sequence[Array]]]) -> None:
+def _compare(given: dict[int, tuple[str, Arrays]]) -> None:
     """Raise an error that names two participants, the same one for all, where they differ in what they give."""
     what, arrays = given[0]
     for rank in range(1, len(given)):

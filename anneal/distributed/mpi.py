@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from anneal.backend import Array
 from anneal.distributed.window import SLOTS, Piece, Results, SharedWindow, pieces_of, signature
 from anneal.errors import GroupError
-from anneal.runtime import Group, Reduction, Wait, reduced
+from anneal.runtime import Arrays, Group, Reduction, Wait, reduced
 from anneal.uop import Recent, references
 
 _SLOT = 1 << 20  # bytes of a slot: a rank's part of it stays in the caches of a core
@@ -108,12 +108,12 @@ class MPIGroup(Group):
 
     # -- exchanges
 
-    def exchange(self, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
+    def exchange(self, what: str, arrays: Arrays) -> list[Arrays]:
         made = self.begin_all_gather(arrays, (), True, what)()
         return [[a[r] for a in made] for r in range(self.size)]
 
     def begin_all_reduce(
-        self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = (), now: bool = False, what: str = ""
+        self, arrays: Arrays, op: Reduction, into: Arrays = (), now: bool = False, what: str = ""
     ) -> Wait:
         """Start `all_reduce` of `arrays` by `op`; `into` may take the results. `what` is its name, and `now` says that
         it is waited for at once."""
@@ -123,9 +123,7 @@ class MPIGroup(Group):
         kind = "total" if whole else "reduce"
         return self._begun(kind, what or f"all_reduce ({op})", arrays, results, op, now)
 
-    def begin_all_gather(
-        self, arrays: Sequence[Array], into: Sequence[Array] = (), now: bool = False, what: str = "all_gather"
-    ) -> Wait:
+    def begin_all_gather(self, arrays: Arrays, into: Arrays = (), now: bool = False, what: str = "all_gather") -> Wait:
         """Start `all_gather` of `arrays`; `into` may take the results. `what` is its name, and `now` says that it is
         waited for at once."""
         if self._is_small(arrays) or not (now or self.hosts > 1):
@@ -140,15 +138,13 @@ class MPIGroup(Group):
         pairs = zip(arrays, made, strict=True)
         requests = [self._comm.Iallgather(_bytes(a.copy()), _bytes(out)) for a, out in pairs]
 
-        def finish(into: Sequence[Array] = ()) -> list[Array]:
+        def finish(into: Arrays = ()) -> list[Array]:
             self._until(lambda: self._mpi.Request.Testall(requests), what, _POLLS_OF_MPI)
             return made
 
         return finish
 
-    def begin_reduce_scatter(
-        self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = (), now: bool = False
-    ) -> Wait:
+    def begin_reduce_scatter(self, arrays: Arrays, op: Reduction, into: Arrays = (), now: bool = False) -> Wait:
         what = f"reduce_scatter ({op})"
         kinds = [((len(a) // self.size, *a.shape[1:]), a.dtype) for a in arrays]
         target = Results(self._room, kinds, into)
@@ -175,7 +171,7 @@ class MPIGroup(Group):
                 last = self._add(Piece("scatter", mark, part, partial(list, [flat[begin : begin + step]]), op))
         return self._waiting(what, last, target)
 
-    def broadcast(self, arrays: Sequence[Array], root: int, into: Sequence[Array] = ()) -> list[Array]:
+    def broadcast(self, arrays: Arrays, root: int, into: Arrays = ()) -> list[Array]:
         what, results = f"broadcast from {root}", Results(self._room, [(a.shape, a.dtype) for a in arrays], into)
         if self._is_small(arrays):
             return list(self._begun("broadcast", what, arrays, results, root, now=True)())
@@ -188,7 +184,7 @@ class MPIGroup(Group):
         self._mpi.Request.Waitall(requests)  # all have come
         return list(into or arrays) if mine else results.made
 
-    def reduce(self, arrays: Sequence[Array], root: int) -> list[Array]:
+    def reduce(self, arrays: Arrays, root: int) -> list[Array]:
         made = self.begin_all_reduce(arrays, "sum", (), True, f"reduce to {root}")()
         return list(made) if self.rank == root else [np.zeros_like(a) for a in arrays]
 
@@ -196,7 +192,7 @@ class MPIGroup(Group):
         self.sent += array.nbytes
         self._until(self._comm.Isend(_bytes(array), to, _tag(array)).Test, f"send to {to}", _POLLS_OF_MPI)
 
-    def receive(self, like: Array, source: int, into: Sequence[Array] = ()) -> Array:
+    def receive(self, like: Array, source: int, into: Arrays = ()) -> Array:
         (out,) = into or [self._room(like.shape, like.dtype)]
         status = self._mpi.Status()
         what = f"recv from {source}"
@@ -235,28 +231,19 @@ class MPIGroup(Group):
 
     # -- how they are made
 
-    def _is_small(self, arrays: Sequence[Array]) -> bool:
+    def _is_small(self, arrays: Arrays) -> bool:
         """True for what goes through a slot, and is neither parted nor given to MPI."""
         return self.hosts == 1 and sum([a.nbytes for a in arrays]) <= min(_SMALL, self._window.room)
 
-    def _meet(self, what: str, arrays: Sequence[Array]) -> None:
+    def _meet(self, what: str, arrays: Arrays) -> None:
         """Wait until all ranks make this exchange."""
         self.sent += sum([a.nbytes for a in arrays])
         if self.hosts > 1:
             self._agree(what, arrays)
             return
-        window, mark = self._window, self._mark(what, arrays)
-        number = window.post_mark(mark)
-        if number < 0:
-            self._alone(Piece("mark", mark, [], list), what)
-            return
-        self._until(lambda: window.is_posted(number), what)
-        if not window.end_mark(number, mark):
-            self._say_difference()
+        self._alone(Piece("mark", self._mark(what, arrays), [], list), what)
 
-    def _begun(
-        self, kind: str, what: str, arrays: Sequence[Array], results: Results, op: Any = None, now: bool = False
-    ) -> Wait:
+    def _begun(self, kind: str, what: str, arrays: Arrays, results: Results, op: Any = None, now: bool = False) -> Wait:
         """Start an exchange of one host's ranks; what is returned waits for its `results`, `now` or later."""
         if self.hosts > 1:
             self._agree(what, arrays)
@@ -288,7 +275,7 @@ class MPIGroup(Group):
         window = self._window
         self._until(lambda: not window.posts_left(), what)  # the arrays may be written anew once this returns
 
-        def finish(into: Sequence[Array] = ()) -> list[Array]:
+        def finish(into: Arrays = ()) -> list[Array]:
             results.made = results.made or list(into)
             window.wanted = max(window.wanted, last + 1)
             window.progress()
@@ -312,7 +299,7 @@ class MPIGroup(Group):
         self.sent += sum([a.nbytes for a in piece.sources])
         return self._window.add(piece)
 
-    def _mark(self, what: str, arrays: Sequence[Array]) -> int:
+    def _mark(self, what: str, arrays: Arrays) -> int:
         """The number that stands for an exchange. The first one's has in it what must be the same at all ranks."""
         self._last = kind = what, *[(a.shape, a.dtype) for a in arrays]
         self.exchanges += 1
@@ -347,7 +334,7 @@ class MPIGroup(Group):
                     )
         self.waited += time.perf_counter() - begun
 
-    def _agree(self, what: str, arrays: Sequence[Array]) -> None:
+    def _agree(self, what: str, arrays: Arrays) -> None:
         """Between hosts: see that all ranks make the same exchange. Raises GroupError where they do not."""
         mine = np.array([self._mark(what, arrays)])
         self.exchanges -= 1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend import Array, Crew
-from anneal.runtime import Reduction, reduced
+from anneal.runtime import Arrays, Reduction, reduced
 
 SLOTS = 32  # of each rank: what may be under way at once
 _POSTED, _COMBINED, _DONE = 0, 8, 16  # each count in a cache line of its own
@@ -51,7 +51,7 @@ class Results:
 
     __slots__ = ("_kinds", "_room", "made")
 
-    def __init__(self, room: Callable[[Any, Any], Array], kinds: Sequence[Any], into: Sequence[Array] = ()) -> None:
+    def __init__(self, room: Callable[[Any, Any], Array], kinds: Sequence[Any], into: Arrays = ()) -> None:
         self._room, self._kinds, self.made = room, kinds, list(into)
 
     def arrays(self) -> list[Array]:
@@ -137,33 +137,6 @@ class SharedWindow:
         self._next = (self._next + 1) % SLOTS
         self._to_post.append(piece)
         return piece.number
-
-    def post_mark(self, mark: int) -> int:
-        """Post the mark of an exchange whose arrays do not come through slots, if nothing is under way: its number, for
-        `end_mark`; -1 where it has to be added as a piece."""
-        if self._to_post or self._to_combine or self._to_finish or self.wanted != self._added:
-            return -1
-        slot, number = SLOTS // 2 - self._half, self._added
-        if self._least(_DONE) <= self._users[slot]:
-            return -1
-        self._users[slot], self._half, self._next = number, slot, slot + 1
-        self._added = self.wanted = number + 1
-        self._mine[_MARKS + slot] = mark
-        self._sync()
-        self._mine[_POSTED] = number + 1
-        return number
-
-    def end_mark(self, number: int, mark: int) -> bool:
-        """Note that all have posted the mark that was posted last; False if theirs is another one."""
-        self._sync()
-        place = _MARKS + self._half
-        for head in self._heads:
-            if head[place] != mark:
-                return False
-        self._mine[_COMBINED] = number + 1
-        self._sync()
-        self._mine[_DONE] = number + 1
-        return True
 
     def post_alone(self, piece: Piece) -> bool:
         """Post a piece of which nothing is combined, if nothing else is under way; its steps are the caller's then."""
@@ -276,7 +249,7 @@ class SharedWindow:
             return iter(())
         return self._crossing(self._shares(piece)[0], piece.op)
 
-    def _sum(self, parts: Sequence[Array], op: Reduction, out: Array) -> None:
+    def _sum(self, parts: Arrays, op: Reduction, out: Array) -> None:
         """Reduce parts in the order of the ranks into `out`, which may be the first of them."""
         wide = out.dtype.itemsize > 2 or out.dtype.kind in "iub"
         if len(parts) == 1 or not wide:
@@ -334,7 +307,7 @@ def _before(pieces: deque[Piece], number: int, most: int, of: str = "number") ->
     return found
 
 
-def pieces_of(arrays: Sequence[Array], room: int) -> Iterator[list[tuple[int, slice]]]:
+def pieces_of(arrays: Arrays, room: int) -> Iterator[list[tuple[int, slice]]]:
     """Parts of flat arrays that fill `room` bytes together, as numbers of arrays and slices: each of one dtype."""
     part: list[tuple[int, slice]] = []
     left = room

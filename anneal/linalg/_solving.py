@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, Tensors, _tolerance, called, eigvalsh, float_op, matrices, of_inverse, on_device, one_batch, squares,
+    Array, _tolerance, called, called_for_one, eigvalsh, float_op, matrices, of_inverse, on_device, one_batch, squares,
     standard, svd, svdvals,
 )  # fmt: skip
 from anneal.ops import need_tensor
@@ -56,7 +56,7 @@ def inv(A: Tensor) -> Tensor:
             [0.  , 0.25]], dtype=float32)
     """
     squares(A)
-    return called("inv", _SINGULAR, lambda a: [np.linalg.inv(a)], [A.shape], [A], of_inverse)[0]
+    return called_for_one("inv", _SINGULAR, np.linalg.inv, A.shape, [A], of_inverse)
 
 
 @float_op
@@ -68,7 +68,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def _no_faults(A: Tensor) -> Tensor:
-    return Tensor.zeros(A.shape[:-2], dtype="int32", device=A.device)
+    return A.new_zeros(A.shape[:-2], dtype="int32")
 
 
 @float_op
@@ -103,11 +103,11 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 def _solved(A: Tensor, B: Tensor) -> Tensor:
     """X with A X = B, of equal leading axes."""
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        b = _solved(inputs[0].mT, given[0])
-        return [-(b @ outputs[0].mT), b]
+    def gradient(a: Tensor, _: Tensor, x: Tensor, g: Tensor) -> list[Tensor]:
+        b = _solved(a.mT, g)
+        return [-(b @ x.mT), b]
 
-    return called("solve", _SINGULAR, lambda a, b: [np.linalg.solve(a, b)], [B.shape], [A, B], gradient)[0]
+    return called_for_one("solve", _SINGULAR, np.linalg.solve, B.shape, [A, B], gradient)
 
 
 @float_op
@@ -186,28 +186,27 @@ def det(A: Tensor) -> Tensor:
     -2.0
     """
     squares(A)
-    gradient = lambda x, _, g: [g[0].unsqueeze(-1).unsqueeze(-1) * _cofactors(x[0])]
-    return called("det", "has no determinant", lambda a: [np.linalg.det(a)], [A.shape[:-2]], [A], gradient)[0]
+    gradient = lambda a, _, g: g[..., None, None] * _cofactors(a)
+    return called_for_one("det", "has no determinant", np.linalg.det, A.shape[:-2], [A], gradient)
 
 
 def _cofactors(A: Tensor) -> Tensor:
     """det(A) A^-T, also of singular matrices."""
 
-    def compute(a: Array) -> list[Array]:
+    def compute(a: Array) -> Any:
         # A = U S V^T: cof(A) = det(U V^T) U cof(S) V^T (Stewart, "On the adjugate matrix", 1998)
         u, s, v = np.linalg.svd(a)
         n = a.shape[-1]
         others = np.where(np.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1)
         sign = np.linalg.det(u) * np.linalg.det(v)
-        return [sign[..., None, None] * ((u * others[..., None, :]) @ v)]
+        return sign[..., None, None] * ((u * others[..., None, :]) @ v)
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
+    def gradient(a: Tensor, c: Tensor, g: Tensor) -> Tensor:
         # C = d A^-T with d = det A, so dC = tr(C^T dA) A^-T - A^-T dA^T C
-        y = inv(inputs[0]).mT
-        inner = (given[0] * y).sum((-2, -1), True)
-        return [inner * outputs[0] - outputs[0] @ given[0].mT @ y]
+        y = inv(a).mT
+        return (g * y).sum((-2, -1), True) * c - c @ g.mT @ y
 
-    return called("det", "has no singular values", compute, [A.shape], [A], gradient, "cofactors")[0]
+    return called_for_one("det", "has no singular values", compute, A.shape, [A], gradient, "cofactors")
 
 
 @standard
@@ -224,7 +223,7 @@ def slogdet(A: Tensor) -> SLogDet:
     (-1.0, 2.0)
     """
     squares(A)
-    gradient = lambda x, _, g: [g[1].unsqueeze(-1).unsqueeze(-1) * inv(x[0]).mT]
+    gradient = lambda a, *others: others[-1][..., None, None] * inv(a).mT
     shape = A.shape[:-2]
     made = called("slogdet", "has no determinant", np.linalg.slogdet, [shape, shape], [A], gradient)
     return SLogDet(made[0].detach(), made[1])
@@ -260,7 +259,7 @@ def pinv(
         squares(A)
     values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
     least = _tolerance(values, (m, n), atol, rtol)
-    return _pseudo_inverse(A, least.unsqueeze(-1).unsqueeze(-1), hermitian)
+    return _pseudo_inverse(A, least[..., None, None], hermitian)
 
 
 def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
@@ -269,25 +268,24 @@ def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
     """
     m, n = A.shape[-2:]
 
-    def compute(a: Array, low: Array) -> list[Array]:
+    def compute(a: Array, low: Array) -> Array:
         if lower:
             a = np.tril(a) + np.swapaxes(np.tril(a, -1), -1, -2)
         u, s, v = np.linalg.svd(a, full_matrices=False)
         counts = s > low[..., 0]
         reciprocal = np.where(counts, 1 / np.where(counts, s, 1), 0)
-        return [np.swapaxes((u * reciprocal[..., None, :]) @ v, -1, -2)]
+        return np.swapaxes((u * reciprocal[..., None, :]) @ v, -1, -2)
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor | None]:
-        a, p, g = inputs[0], _pseudo_inverse(inputs[0], inputs[1], lower), given[0]
+    def gradient(a: Tensor, low: Tensor, _: Tensor, g: Tensor) -> list[Tensor | None]:
+        p = _pseudo_inverse(a, low, lower)
         q, t = p.mT, g.mT
         out = -(q @ g @ q)
         # what leaves the span of the columns, and of the rows: nothing, where the matrix has full rank
         out = out + (t - a @ (p @ t)) @ (p @ q) + (q @ p) @ (t - (t @ p) @ a)
         return [out, None]
 
-    shape = (*A.shape[:-2], n, m)
     fault = "has no singular values: it has nan or inf"
-    return called("pinv", fault, compute, [shape], [A, least], gradient, lower)[0]
+    return called_for_one("pinv", fault, compute, (*A.shape[:-2], n, m), [A, least], gradient, lower)
 
 
 @float_op
@@ -317,7 +315,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     a, b = one_batch(A, b)
     values = svd(a.detach(), False).S
     least = _tolerance(values, (m, n), None, rcond)
-    x = _pseudo_inverse(a, least.unsqueeze(-1).unsqueeze(-1)) @ b
+    x = _pseudo_inverse(a, least[..., None, None]) @ b
     rank = (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)
     nothing = A.detach().new_zeros(0)
     told = m > n and driver != "gelsy"
@@ -374,7 +372,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     if count < 1:
         raise ShapeError(f"linalg.vander: N is at least 1, not {count}")
     wide = x.unsqueeze(-1).expand((*x.shape, count - 1))
-    ones = Tensor.ones(*x.shape, 1, dtype=x.dtype, device=x.device)
+    ones = x.new_ones((*x.shape, 1))
     return Tensor.cat([ones, wide.cumprod(-1)], -1) if count > 1 else ones
 
 
@@ -446,7 +444,7 @@ _PADE = (
 _FAR = 5.37
 
 
-def _exponential(a: Array) -> list[Array]:
+def _exponential(a: Array) -> Array:
     wide = a.astype(np.float64)
     size = np.abs(wide).sum(-2).max(-1, initial=0.0)[..., None, None]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -462,7 +460,7 @@ def _exponential(a: Array) -> list[Array]:
     out = np.linalg.solve(even - odd, even + odd)
     for k in range(int(halvings.max(initial=0.0))):
         out = np.where(k < halvings, out @ out, out)
-    return [out]
+    return out
 
 
 @float_op
@@ -480,11 +478,11 @@ def matrix_exp(A: Tensor) -> Tensor:
     """
     n = squares(A)
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        a = inputs[0].mT
-        top = Tensor.cat([a, given[0]], dim=-1)
+    def gradient(a: Tensor, _: Tensor, g: Tensor) -> Tensor:
+        a = a.mT
+        top = Tensor.cat([a, g], dim=-1)
         below = Tensor.cat([a * 0.0, a], dim=-1)
-        return [matrix_exp(Tensor.cat([top, below], dim=-2))[..., :n, n:]]
+        return matrix_exp(Tensor.cat([top, below], dim=-2))[..., :n, n:]
 
     fault = "has no exponential: it has nan or inf"
-    return called("matrix_exp", fault, _exponential, [A.shape], [A], gradient)[0]
+    return called_for_one("matrix_exp", fault, _exponential, A.shape, [A], gradient)

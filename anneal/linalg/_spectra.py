@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DTypeError, LinAlgError, ShapeError
-from anneal.ops import axis_of, broadcast_shapes, checked
+from anneal.ops import Shape, axis_of, broadcast_shapes, checked
+from anneal.runtime import Fun, mapped
 from anneal.tensor import Tensor, dtypes, host_call
 
 __all__ = [
@@ -19,8 +20,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 Tensors = Sequence[Tensor]
-Gradient = Callable[[Tensors, Tensors, Tensors], Any]
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 
 def float_op(function: F) -> F:
@@ -45,21 +45,11 @@ def float_op(function: F) -> F:
         narrow = next((k for k in kinds if k.bits < 32), None)
         if narrow is None:
             return function(*args, **options)
-        made = function(*[_single(a) for a in args], **{name: _single(a) for name, a in options.items()})
-        return _back(made, narrow)
+        single = lambda x: x.cast(dtypes.float32) if isinstance(x, Tensor) else x
+        made = function(*map(single, args), **mapped(options, single))
+        return mapped(made, lambda x: x.cast(narrow) if x.dtype.is_float else x)
 
     return checked(called, title)  # type: ignore[return-value]
-
-
-def _single(x: Any) -> Any:
-    return x.cast(dtypes.float32) if isinstance(x, Tensor) else x
-
-
-def _back(made: Any, dtype: Any) -> Any:
-    if isinstance(made, Tensor):
-        return made.cast(dtype) if made.dtype.is_float else made
-    cast = [_back(x, dtype) for x in made]
-    return type(made)(*cast) if hasattr(made, "_fields") else tuple(cast)
 
 
 def on_device(function: F) -> F:
@@ -87,7 +77,7 @@ def squares(x: Tensor) -> int:
     return m
 
 
-def leading(x: Tensor, shape: tuple[Any, ...]) -> Tensor:
+def leading(x: Tensor, shape: Shape) -> Tensor:
     """The matrices of `x` broadcast over these leading axes."""
     wide = (*shape, *x.shape[-2:])
     return x if x.shape == wide else x.expand(wide)
@@ -102,15 +92,16 @@ def one_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def called(
     name: str,
     fault: str,
-    compute: Callable[..., Any],
-    results: Sequence[tuple[Any, ...]],
-    inputs: Sequence[Tensor],
-    gradient: Gradient | None,
+    compute: Fun,
+    results: Sequence[Shape],
+    inputs: Tensors,
+    gradient: Fun | None,
     key: Hashable = (),
 ) -> list[Tensor]:
     """The results, of these shapes, of `compute` on the host, which takes and gives arrays of matrices with equal
     leading axes. `key` tells calls of one name apart; `fault` is said of a matrix that LAPACK refuses.
 
+    `gradient` takes inputs, results and cotangents of results, one after another, and gives the inputs' cotangents.
     Whatever `compute` gives is cast to the dtype of the inputs.
     """
     dtype, title = inputs[0].dtype, f"linalg.{name}"
@@ -121,6 +112,9 @@ def called(
         except np.linalg.LinAlgError as error:
             raise _named(title, fault, compute, arrays) from error
         return [np.asarray(a).astype(arrays[0].dtype, copy=False) for a in made]
+
+    def pull(inputs: Tensors, outputs: Tensors, given: Tensors) -> Any:
+        return gradient(*inputs, *outputs, *given)  # type: ignore[misc]
 
     def alone(t: Tensor) -> Tensor:
         """A result that depends on no element: the gradient of the inputs is zero rather than missing."""
@@ -134,12 +128,18 @@ def called(
         # nothing to compute from, or nothing that is computed: no call of the host has such arrays
         zeros = [np.zeros(x.shape, dtype.name) for x in inputs]
         return [alone(Tensor(a, device=inputs[0].device)) for a in run(*zeros)]
-    pairs = [(shape, dtype) for shape in results]
-    made = host_call(run, pairs, *inputs, key=(title, key, dtype.name), gradient=gradient, vmap_method="broadcast_all")
-    return list(made)
+    pairs, own = [(shape, dtype) for shape in results], (title, key, dtype.name)
+    return list(host_call(run, pairs, *inputs, key=own, gradient=gradient and pull, vmap_method="broadcast_all"))
 
 
-def _named(title: str, fault: str, compute: Callable[..., Any], arrays: Sequence[Array]) -> LinAlgError:
+def called_for_one(
+    name: str, fault: str, compute: Fun, shape: Shape, inputs: Tensors, gradient: Fun, key: Hashable = ()
+) -> Tensor:
+    """`called` of a function that gives one array, of this shape."""
+    return called(name, fault, lambda *arrays: [compute(*arrays)], [shape], inputs, gradient, key)[0]
+
+
+def _named(title: str, fault: str, compute: Fun, arrays: Sequence[Array]) -> LinAlgError:
     """The error of the first matrix of a batch that LAPACK refuses."""
     lead = arrays[0].shape[:-2]
     for index in np.ndindex(*lead):
@@ -203,9 +203,9 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     m, n = matrices(A)
     k, lead = min(m, n), A.shape[:-2]
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        u, s, vh = outputs[0][..., :k], outputs[1], outputs[2][..., :k, :]
-        gu, gs, gvh = given[0][..., :k], given[1], given[2][..., :k, :]
+    def gradient(*tensors: Tensor) -> Tensor:
+        _, u, s, vh, gu, gs, gvh = tensors
+        u, vh, gu, gvh = u[..., :k], vh[..., :k, :], gu[..., :k], gvh[..., :k, :]
         row, column = s.unsqueeze(-2), s.unsqueeze(-1)
         gap = (row - column) * (row + column)
         inner = _per_gap(_skew(u.mT @ gu), gap) * row + column * _per_gap(_skew(vh @ gvh.mT), gap) + gs.diag_embed()
@@ -214,7 +214,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
             out = out + _per_gap(gu - u @ (u.mT @ gu), row.expand(gu.shape)) @ vh
         if n > k:
             out = out + u @ _per_gap(gvh - (gvh @ vh.mT) @ vh, column.expand(gvh.shape))
-        return [out]
+        return out
 
     shapes = [(*lead, m, m if full_matrices else k), (*lead, k), (*lead, n if full_matrices else k, n)]
     made = called("svd", _FAULT, lambda a: np.linalg.svd(a, full_matrices), shapes, [A], gradient, full_matrices)
@@ -234,11 +234,11 @@ def svdvals(A: Tensor) -> Tensor:
     """
     shape = (*A.shape[:-2], min(matrices(A)))
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        u, _, vh = svd(inputs[0], False)
-        return [(u * given[0].unsqueeze(-2)) @ vh]
+    def gradient(a: Tensor, _: Tensor, g: Tensor) -> Tensor:
+        u, _, vh = svd(a, False)
+        return (u * g.unsqueeze(-2)) @ vh
 
-    return called("svdvals", _FAULT, lambda a: [np.linalg.svd(a, compute_uv=False)], [shape], [A], gradient)[0]
+    return called_for_one("svdvals", _FAULT, lambda a: np.linalg.svd(a, compute_uv=False), shape, [A], gradient)
 
 
 def _triangle(UPLO: str) -> Any:
@@ -266,11 +266,11 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     squares(A)
     uplo = _triangle(UPLO)
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        values, v = outputs
+    def gradient(*tensors: Tensor) -> Tensor:
+        _, values, v, given, turned = tensors
         gap = values.unsqueeze(-2) - values.unsqueeze(-1)
-        turns = _skew(v.mT @ given[1]) * 0.5
-        return [v @ (_per_gap(turns, gap) + given[0].diag_embed()) @ v.mT]
+        turns = _skew(v.mT @ turned) * 0.5
+        return v @ (_per_gap(turns, gap) + given.diag_embed()) @ v.mT
 
     shapes = [A.shape[:-1], A.shape]
     made = called("eigh", _FAULT, lambda a: np.linalg.eigh(a, uplo), shapes, [A], gradient, uplo)
@@ -292,11 +292,12 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     squares(A)
     uplo = _triangle(UPLO)
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        v = eigh(inputs[0], uplo).eigenvectors
-        return [(v * given[0].unsqueeze(-2)) @ v.mT]
+    def gradient(a: Tensor, _: Tensor, g: Tensor) -> Tensor:
+        v = eigh(a, uplo).eigenvectors
+        return (v * g.unsqueeze(-2)) @ v.mT
 
-    return called("eigvalsh", _FAULT, lambda a: [np.linalg.eigvalsh(a, uplo)], [A.shape[:-1]], [A], gradient, uplo)[0]
+    compute = lambda a: np.linalg.eigvalsh(a, uplo)
+    return called_for_one("eigvalsh", _FAULT, compute, A.shape[:-1], [A], gradient, uplo)
 
 
 # -- norms, ranks and conditions --------------------------------------------------------------------------------------
@@ -435,24 +436,22 @@ def _nan_is_inf(x: Tensor, A: Tensor) -> Tensor:
     return x.masked_fill(x.isnan() & ~A.isnan().any((-2, -1)), float("inf"))
 
 
-def of_inverse(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-    """The cotangent of a matrix by that of its inverse: Giles 2008, 2.2.3."""
-    y = outputs[0].mT
-    return [-(y @ given[0] @ y)]
+def of_inverse(_: Tensor, y: Tensor, g: Tensor) -> Tensor:
+    """The cotangent of a matrix by that of its inverse `y`: Giles 2008, 2.2.3."""
+    y = y.mT
+    return -(y @ g @ y)
 
 
 def _inverse_or_inf(A: Tensor) -> Tensor:
     """The inverses; a singular matrix has inf everywhere."""
 
-    def compute(a: Array) -> list[Array]:
+    def compute(a: Array) -> Array:
         try:
-            return [np.linalg.inv(a)]
+            return np.linalg.inv(a)
         except np.linalg.LinAlgError:
-            if a.ndim == 2:
-                return [np.full_like(a, np.inf)]
-            return [np.stack([compute(one)[0] for one in a])]
+            return np.full_like(a, np.inf) if a.ndim == 2 else np.stack(list(map(compute, a)))
 
-    return called("cond", "has no inverse", compute, [A.shape], [A], of_inverse)[0]
+    return called_for_one("cond", "has no inverse", compute, A.shape, [A], of_inverse)
 
 
 def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:
@@ -463,11 +462,11 @@ def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> 
         given = atol is not None and (isinstance(atol, Tensor) or atol > 0)
         rtol = 0.0 if given else max(sizes) * _EPSILON[values.dtype.name]
     lead = values.shape[:-1]
-    largest = values.amax(-1) if values.shape[-1] else Tensor.zeros(lead, dtype=values.dtype, device=values.device)
+    largest = values.amax(-1) if values.shape[-1] else values.new_zeros(lead)
     out: Tensor = (rtol * largest).cast(values.dtype)
     if atol is None:
         return out
-    least: Tensor = atol if isinstance(atol, Tensor) else Tensor.full(lead, float(atol), device=values.device)
+    least = atol if isinstance(atol, Tensor) else values.new_full(lead, float(atol))
     return out.maximum(least.cast(values.dtype))
 
 

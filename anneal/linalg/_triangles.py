@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +10,9 @@ from anneal.errors import GradientError, ShapeError
 from anneal.linalg._solving import _no_faults, solve_triangular
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, Tensors, called, float_op, leading, matrices, on_device, one_batch, squares, standard
+    Array, called, called_for_one, float_op, leading, matrices, on_device, one_batch, squares, standard
 )  # fmt: skip
+from anneal.runtime import Fun
 from anneal.tensor import Tensor, dtypes
 
 
@@ -43,16 +43,15 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """
     squares(A)
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        low = outputs[0]
-        product = low.mT @ given[0]
+    def gradient(_: Tensor, low: Tensor, g: Tensor) -> Tensor:
+        product = low.mT @ g
         half = (product.tril() + product.tril(-1)) * 0.5
         left = solve_triangular(low.mT, half, upper=True)
         whole = solve_triangular(low, left, upper=False, left=False)
-        return [(whole + whole.mT) * 0.5]
+        return (whole + whole.mT) * 0.5
 
     fault = "is not positive definite, or not finite"
-    low = called("cholesky", fault, lambda a: [np.linalg.cholesky(a)], [A.shape], [A], gradient)[0]
+    low = called_for_one("cholesky", fault, np.linalg.cholesky, A.shape, [A], gradient)
     return low.mT if upper else low
 
 
@@ -85,26 +84,21 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
         raise ShapeError(f'linalg.qr: mode is "reduced", "complete" or "r", not {mode!r}')
     k, lead = (m if mode == "complete" else min(m, n)), A.shape[:-2]
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
+    def gradient(a: Tensor, *others: Tensor) -> Tensor:
         if mode == "r" or k > n:
-            raise GradientError(f'linalg.qr: mode {mode!r} has no gradient for shape {inputs[0].shape}; use "reduced"')
-        q, r = outputs
-        gq, gr = given
+            raise GradientError(f'linalg.qr: mode {mode!r} has no gradient for shape {a.shape}; use "reduced"')
+        q, r, gq, gr = others
         if m >= n:
-            return [_tall(q, r, gq, gr)]
+            return _tall(q, r, gq, gr)
         # A = [X, Y] with X square, so R = [R_X, Q^T Y]
-        y, g = inputs[0][..., m:], gr[..., m:]
-        return [Tensor.cat([_tall(q, r[..., :m], gq + y @ g.mT, gr[..., :m]), q @ g], dim=-1)]
+        y, g = a[..., m:], gr[..., m:]
+        return Tensor.cat([_tall(q, r[..., :m], gq + y @ g.mT, gr[..., :m]), q @ g], dim=-1)
 
-    def compute(a: Array) -> Sequence[Array]:
-        made = np.linalg.qr(a, mode)  # type: ignore[call-overload]
-        return [made] if mode == "r" else list(made)
-
-    fault = "has no such decomposition"
+    fault, shapes = "has no such decomposition", [(*lead, m, k), (*lead, k, n)]
+    compute: Fun = lambda a: np.linalg.qr(a, mode)  # type: ignore[call-overload]
     if mode == "r":
-        nothing = A.detach().new_zeros(0)
-        return QR(nothing, called("qr", fault, compute, [(*lead, k, n)], [A], gradient, mode)[0])
-    return QR(*called("qr", fault, compute, [(*lead, m, k), (*lead, k, n)], [A], gradient, mode))
+        return QR(A.detach().new_zeros(0), called_for_one("qr", fault, compute, shapes[1], [A], gradient, mode))
+    return QR(*called("qr", fault, compute, shapes, [A], gradient, mode))
 
 
 def _tall(q: Tensor, r: Tensor, gq: Tensor, gr: Tensor) -> Tensor:
@@ -211,8 +205,8 @@ def _packed(A: Tensor, pivot: bool, strict: bool = False) -> tuple[Tensor, Tenso
         rows = _rows(pivots, m)
         return [packed, pivots, rows, rows.argsort(-1)]
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        packed, back, g = outputs[0], outputs[3], given[0]
+    def gradient(*tensors: Tensor) -> Tensor:
+        _, packed, _, _, back, g, *_ = tensors
         low, high = _triangles(packed)
         gl, gu = g[..., :k].tril(-1), g[..., :k, :].triu()
         square = high[..., :k].mT
@@ -226,7 +220,7 @@ def _packed(A: Tensor, pivot: bool, strict: bool = False) -> tuple[Tensor, Tenso
             inner = (gu @ high.mT - low.mT @ gl).triu()
             part = gl[..., :k, :] + solve_triangular(top.mT, inner, upper=True, unitriangular=True)
             x = solve_triangular(square, Tensor.cat([part, gl[..., k:, :]], dim=-2), upper=False, left=False)
-        return [_reordered(x, back)]
+        return _reordered(x, back)
 
     lead = A.shape[:-2]
     shapes = [A.shape, (*lead, k), (*lead, m), (*lead, m)]

@@ -10,7 +10,7 @@ from anneal.errors import ShapeError
 from anneal.linalg._solving import _SINGULAR, det, inv, matrix_exp, multi_dot, pinv, slogdet, solve_triangular
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, Tensors, called, float_op, matrices, on_device, one_batch, squares, svd as _svd,
+    Array, called_for_one, float_op, matrices, on_device, one_batch, squares, svd as _svd,
 )  # fmt: skip
 from anneal.linalg._triangles import (  # isort: skip
     LU, QR, _order, _permutation, _triangles, cholesky, lu_factor_ex, lu_solve as _lu_solve, qr as _qr,
@@ -145,16 +145,16 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def _cholesky_solved(L: Tensor, B: Tensor) -> Tensor:
     """X with L L^T X = B, of equal leading axes."""
 
-    def compute(low: Array, b: Array) -> list[Array]:
+    def compute(low: Array, b: Array) -> Array:
         low = np.tril(low)
-        return [np.linalg.solve(np.swapaxes(low, -1, -2), np.linalg.solve(low, b))]
+        return np.linalg.solve(np.swapaxes(low, -1, -2), np.linalg.solve(low, b))
 
-    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
-        g = _cholesky_solved(inputs[0], given[0])
-        both = g @ outputs[0].mT
-        return [-((both + both.mT) @ inputs[0]), g]
+    def gradient(low: Tensor, _: Tensor, x: Tensor, g: Tensor) -> list[Tensor]:
+        b = _cholesky_solved(low, g)
+        both = b @ x.mT
+        return [-((both + both.mT) @ low), b]
 
-    return called("cholesky_solve", _SINGULAR, compute, [B.shape], [L, B], gradient)[0]
+    return called_for_one("cholesky_solve", _SINGULAR, compute, B.shape, [L, B], gradient)
 
 
 @float_op

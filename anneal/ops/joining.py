@@ -127,7 +127,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None) -> tuple[Tensor, ...]:
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 
 
-@function(function_alias="unbind_copy", view=True)
+@function(function_alias="unbind_copy", view=True, array_api="unstack")
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices at each position of an axis, without that axis.
 

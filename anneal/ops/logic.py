@@ -134,7 +134,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
     return bool(near.numpy().all())
 
 
-@function
+@function(array_api=True)
 @number_first
 def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """True for each element that is one of `values`, which are compared one by one; with `invert` for each other one.

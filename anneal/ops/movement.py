@@ -187,7 +187,7 @@ def t(x: Tensor) -> Tensor:
     return x.transpose(0, 1) if x.ndim == 2 else x
 
 
-@function(alias="moveaxis", view=True)
+@function(alias="moveaxis", view=True, array_api="moveaxis")
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """The tensor with the axes `source` moved to `destination`; the others keep their order.
 

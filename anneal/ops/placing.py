@@ -371,6 +371,7 @@ tril, triu = family(
         ),
     },
     in_place=True,
+    array_api=True,
 )
 
 

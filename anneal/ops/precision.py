@@ -256,20 +256,21 @@ class no_grad:
     """
 
     __slots__ = ("_before",)
+    _records = False  # whether gradients are recorded within
 
     def __init__(self) -> None:
         self._before: list[bool] = []
 
     def __enter__(self) -> no_grad:
         self._before.append(here.grad)
-        here.grad = False
+        here.grad = self._records
         return self
 
     def __exit__(self, *error: object) -> None:
         here.grad = self._before.pop()
 
     def __call__(self, function: F) -> F:
-        return no_grad.around(no_grad, function)
+        return no_grad.around(type(self), function)
 
     @staticmethod
     def around(block: Callable[[], Any], function: F) -> F:

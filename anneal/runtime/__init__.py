@@ -64,7 +64,6 @@ if TYPE_CHECKING:
         Choice,
         DeviceCall,
         Loop,
-        Rules,
         While,
         chosen,
         extended,
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from anneal.runtime.meter import Meter, Spread, Times, metered, said
     from anneal.runtime.repeats import Again, over_memory
     from anneal.runtime.steps import (
+        Arrays,
         Begin,
         Collective,
         Exchange,
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         HostGradient,
         Launch,
         Reduction,
+        Rules,
         Step,
         VmapMethod,
         Wait,

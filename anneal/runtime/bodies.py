@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, Self
 
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.steps import HostFunction
 
 from anneal.uop import (  # isort: skip
-    MOVEMENT, SYMBOLIC, DType, GraphFunction, Known, Nodes, Op, Some, Src, UOp, arena, const, dtypes, toposort, Shape,
+    MOVEMENT, SYMBOLIC, DType, GraphFunction, Known, Nodes, Op, Src, UOp, arena, const, dtypes, toposort, Shape,
 )  # fmt: skip
 from anneal.uop.sizes import Size, any_symbolic, free_of, symbolic_arg, with_variables
 
@@ -33,27 +33,14 @@ _CONSTANTS = frozenset((Op.CONST, Op.IOTA))
 Pruned = tuple["DeviceCall", Src, dict[int, int]]
 
 
-class Rules(NamedTuple):
-    """The derivatives of a kind of calls, and its form for many examples: functions of `transforms`."""
-
-    # (function, sources, cotangents of the results, which sources need one) -> those of the sources; None is zero
-    pull: Callable[[Any, Nodes, Some, Sequence[bool]], Some]
-    # (function, sources, tangents of the sources) -> those of the results
-    push: Callable[[Any, Nodes, Some], Some]
-    # (function, sources, which of them have an axis of examples, how many, whether draws differ) -> the results, each
-    # with whether it has one
-    batch: Callable[[Any, Nodes, Sequence[bool], Size, bool], list[tuple[UOp, bool]]]
-
-
 @dataclass(frozen=True, repr=False)
 class DeviceCall(HostFunction):
     """A call that the device runs by plans of its own; the host only says how often.
 
-    `bodies` are its computations, and `rules` those of its derivative and its batched form: `transforms` gives them to
-    each kind of calls. Of its sources the first are `constants`, and the next the first values of what is `carried`.
+    `bodies` are its computations. Each kind of calls has `rules` of its own. Of its sources the first are `constants`,
+    and the next the first values of what is `carried`.
     """
 
-    rules: ClassVar[Rules]
     bodies: tuple[GraphFunction, ...] = ()
     constants: int = 0
     carried: int = 0

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.frozen import frozen
 from anneal.schedule import Origin, Plan
 from anneal.uop import DType, Nodes, Op, Recent, Shape, Some, Src, UOp
-from anneal.uop.sizes import Sizes, evaluator, is_symbolic, size_text, symbolic_arg, variables_of
+from anneal.uop.sizes import Size, Sizes, evaluator, is_symbolic, size_text, symbolic_arg, variables_of
 
 Storages = Sequence[Storage]
 Arrays = Sequence[Array]
@@ -76,14 +76,28 @@ def key_of(function: Callable[..., Any]) -> Hashable:
     return function
 
 
+class Rules(NamedTuple):
+    """The derivatives of a kind of calls, and its form for many examples: functions of `transforms`."""
+
+    # (function, sources, cotangents of the results, which sources need one) -> those of the sources; None is zero
+    pull: Callable[[Any, Src, Some, Sequence[bool]], Some]
+    # (function, sources, tangents of the sources) -> those of the results
+    push: Callable[[Any, Src, Some], Some]
+    # (function, sources, which of them have an axis of examples, how many, whether draws differ) -> the results, each
+    # with whether it has one
+    batch: Callable[[Any, Nodes, Sequence[bool], Size, bool], list[tuple[UOp, bool]]]
+
+
 @frozen
 class HostFunction:
     """`call(*arrays)` gives an array for each of `results`, a shape and a dtype. Functions of one key are the same one.
 
     A shape may have a Variable that no input has: the call finds its value, the size of the array that it gives.
-    `name` is for messages. `gradient` and `vmap_method` say what its derivative and its batched form are.
+    `name` is for messages. `gradient` and `vmap_method` say what its derivative and its batched form are, by `rules`
+    that `transforms` gives.
     """
 
+    rules: ClassVar[Rules]
     key: Hashable
     results: tuple[tuple[Shape, DType], ...]
     call: Callable[..., Any] = field(compare=False, repr=False)

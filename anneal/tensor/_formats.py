@@ -10,9 +10,10 @@ import os
 import struct
 import zipfile
 import zlib
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,13 +21,13 @@ import ml_dtypes
 import numpy as np
 
 from anneal import files
+from anneal.backend import Array
 from anneal.errors import DataError
 from anneal.frozen import frozen
 from anneal.names import Tensor
 from anneal.ops import made, wrap_array
 from anneal.runtime import default_device, resolve_device
 
-Array = np.ndarray[Any, Any]
 MAX_BYTES = 1 << 62
 
 # -- mapped files of tensors ------------------------------------------------------------------------------------------
@@ -61,9 +62,9 @@ class MappedTensors(Mapping[str, "Tensor"]):
         except (OSError, ValueError) as e:  # ValueError: it became shorter meanwhile
             raise DataError(f"{what}: cannot read {self.path}: {getattr(e, 'strerror', None) or e}") from e
 
+    @abstractmethod
     def array(self, name: str) -> Array:
         """A tensor as the file holds it."""
-        raise NotImplementedError(f"{type(self).__name__} defines no array()")
 
     def view(self, entry: MappedEntry, dtype: Any) -> Array:
         """A tensor's bytes in the file, read only, as numbers of `dtype`."""
@@ -192,7 +193,8 @@ def safetensors_pieces(arrays: Mapping[str, Array], notes: Mapping[str, str]) ->
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     at, kinds = 0, {np.dtype(dtype): name for name, dtype in DTYPES.items()}
     header: dict[str, Any] = {_NOTES: dict(sorted(notes.items()))} if notes else {}
-    for name, array in [(name, arrays[name]) for name in order]:
+    for name in order:
+        array = arrays[name]
         if name == _NOTES:
             raise DataError(f"safe_save: no tensor may be called {_NOTES}: the format keeps that name; choose another")
         if (kind := kinds.get(array.dtype.newbyteorder("<"))) is None:
@@ -228,45 +230,35 @@ _BLOCK = 32
 
 @frozen
 class _Type:
-    """The decoding of a tensor's bytes to numbers: `layout` of an element, or of a block if there is `numbers`."""
+    """The decoding of a tensor's bytes to numbers: `layout` of an element, or of a block, from whose integers something
+    is taken off."""
 
     name: str
     layout: np.dtype[Any]
-    numbers: Callable[[Any], Array] | None = None
-
-    @property
-    def per_item(self) -> int:
-        return 1 if self.numbers is None else _BLOCK
+    less: int | None = None
 
 
-def _halves(blocks: Any) -> Any:
-    """The 32 numbers of four bits in 16 bytes: all low halves, then all high ones."""
-    q = blocks["q"]
-    return np.concatenate([q & 15, q >> 4], axis=-1)
-
-
-def _with_fifth(blocks: Any) -> Any:
-    bits = (blocks["h"][:, None] >> np.arange(_BLOCK, dtype=np.uint32)) & 1
-    return _halves(blocks) | (bits << 4).astype(np.uint8)
-
-
-def _scaled(q: Any, blocks: Any, less: int) -> Any:
-    return (q.astype(np.float32) - less) * blocks["d"].astype(np.float32)[:, None]
-
-
-def _shifted(q: Any, blocks: Any) -> Any:
-    return q.astype(np.float32) * blocks["d"].astype(np.float32)[:, None] + blocks["m"].astype(np.float32)[:, None]
+def _numbers(less: int, blocks: Any) -> Array:
+    """The 32 numbers of each block: integers, less some, by a scale `d`, and, of some types, with a least value `m`."""
+    q, names = blocks["q"], blocks.dtype.names
+    if q.shape[-1] < _BLOCK:  # of four bits: all low halves, then all high ones
+        q = np.concatenate([q & 15, q >> 4], axis=-1)
+    if "h" in names:  # a fifth bit of each
+        bits = (blocks["h"][:, None] >> np.arange(_BLOCK, dtype=np.uint32)) & 1
+        q = q | (bits << 4).astype(np.uint8)
+    out: Array = (q.astype(np.float32) - less) * blocks["d"].astype(np.float32)[:, None]
+    return out + blocks["m"].astype(np.float32)[:, None] if "m" in names else out
 
 
 _D, _M, _H, _Q = ("d", "<f2"), ("m", "<f2"), ("h", "<u4"), ("q", "u1", (16,))
 TYPES: dict[int, _Type] = {
     0: _Type("F32", np.dtype("<f4")),
     1: _Type("F16", np.dtype("<f2")),
-    2: _Type("Q4_0", np.dtype([_D, _Q]), lambda b: _scaled(_halves(b), b, 8)),
-    3: _Type("Q4_1", np.dtype([_D, _M, _Q]), lambda b: _shifted(_halves(b), b)),
-    6: _Type("Q5_0", np.dtype([_D, _H, _Q]), lambda b: _scaled(_with_fifth(b), b, 16)),
-    7: _Type("Q5_1", np.dtype([_D, _M, _H, _Q]), lambda b: _shifted(_with_fifth(b), b)),
-    8: _Type("Q8_0", np.dtype([_D, ("q", "i1", (32,))]), lambda b: _scaled(b["q"], b, 0)),
+    2: _Type("Q4_0", np.dtype([_D, _Q]), 8),
+    3: _Type("Q4_1", np.dtype([_D, _M, _Q]), 0),
+    6: _Type("Q5_0", np.dtype([_D, _H, _Q]), 16),
+    7: _Type("Q5_1", np.dtype([_D, _M, _H, _Q]), 0),
+    8: _Type("Q8_0", np.dtype([_D, ("q", "i1", (32,))]), 0),
     24: _Type("I8", np.dtype("i1")),
     25: _Type("I16", np.dtype("<i2")),
     26: _Type("I32", np.dtype("<i4")),
@@ -299,13 +291,13 @@ class Gguf(MappedTensors):
     def array(self, name: str) -> Array:
         """The tensor called `name` as a read-only view of the file, or if it is quantised as new float32 numbers."""
         entry, kind = self.entries[name], self._types[name]
-        if kind.numbers is None or 0 in entry.shape:
-            return self.view(entry, kind.layout if kind.numbers is None else np.float32)
-        count = math.prod(entry.shape) // kind.per_item
+        if kind.less is None or 0 in entry.shape:
+            return self.view(entry, kind.layout if kind.less is None else np.float32)
+        count = math.prod(entry.shape) // _BLOCK
         found = np.frombuffer(self._map, kind.layout, count, entry.start)
         out = np.empty((count, _BLOCK), np.float32)
         for at in range(0, count, 1 << 16):  # in pieces: what they are computed through is short-lived and small
-            out[at : at + (1 << 16)] = kind.numbers(found[at : at + (1 << 16)])
+            out[at : at + (1 << 16)] = _numbers(kind.less, found[at : at + (1 << 16)])
         return out.reshape(entry.shape)
 
 
@@ -421,11 +413,11 @@ class _Reader:
     def placed(self, shape: tuple[int, ...], kind: _Type, offset: int, base: int, alignment: int) -> MappedEntry:
         if math.prod(n for n in shape if n) * max(4, kind.layout.itemsize) > MAX_BYTES:
             raise self.fault(f"its shape {shape} is larger than any memory")
-        if kind.numbers is not None and (not shape or shape[-1] % _BLOCK):
+        if kind.less is not None and (not shape or shape[-1] % _BLOCK):
             raise self.fault(
                 f"rows of {shape[-1] if shape else 1} are no whole blocks of {_BLOCK}, as {kind.name} has them"
             )
-        nbytes = math.prod(shape) // kind.per_item * kind.layout.itemsize
+        nbytes = math.prod(shape) // (1 if kind.less is None else _BLOCK) * kind.layout.itemsize
         if offset % alignment:
             raise self.fault(f"its offset {offset} is no multiple of the alignment, {alignment}")
         if base + offset + nbytes > len(self.data):
@@ -467,56 +459,58 @@ _ZIP_ERRORS = (
 
 def read_npy(path: Path) -> Array:
     """The array of a .npy file. DataError names the file and the fault."""
-    fault = partial(_no_numpy, "load_npy", path)
-    try:
-        with files.opened(path) as f:
-            if f.read(4)[:2] == b"PK":
-                raise fault("it has the other NumPy format; use load_npz")
-            size = f.seek(0, 2)
-            f.seek(0)
-            return _array(f, size, fault)
-    except OSError as e:
-        raise DataError(f"load_npy: cannot read {path}: {e.strerror or e}") from e
+    with _opened("load_npy", "load_npz", b"PK", path) as (f, size, fault):
+        return _array(f, size, fault)
 
 
 def read_npz(path: Path) -> dict[str, Array]:
     """The arrays of a .npz file by name. DataError names the file, the array and the fault."""
-    fault = partial(_no_numpy, "load_npz", path)
+    with _opened("load_npz", "load_npy", _MAGIC, path) as (f, size, fault), zipfile.ZipFile(f) as archive:
+        members, room = archive.infolist(), max(SMALL, MAX_RATIO * size)
+        total = sum(m.file_size for m in members)
+        if total > room:
+            raise fault(
+                f"its arrays unpack to {total} bytes, and anneal unpacks up to {room} of such a file; if you know it, "
+                "give what numpy.load finds to Tensor"
+            )
+        found: dict[str, Array] = {}
+        for m in members:
+            name = m.filename.removesuffix(".npy")
+            if name == m.filename or name in found:
+                raise fault(f"{m.filename!a} is no array, or there twice")
+            if m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise fault(f"{name!a} is packed in a way that NumPy does not use")
+            if m.compress_size > size:
+                raise fault(f"{name!a} takes {m.compress_size} bytes of a file of {size}")
+            with archive.open(m) as member:
+                found[name] = _array(member, m.file_size, fault, f"{name!a}: ")
+                if member.read(1):  # at the end the checksum is compared
+                    raise fault(f"{name!a}: more follows than its shape asks for")
+        return found
+
+
+@contextmanager
+def _opened(
+    what: str, other: str, its: bytes, path: Path
+) -> Iterator[tuple[IO[bytes], int, Callable[[str], DataError]]]:
+    """A file with its size, and what makes an error of a fault; `its` is what one that `other` reads begins with."""
+
+    def fault(why: str) -> DataError:
+        return DataError(f"{what}: {path} is corrupt, holds Python objects, or is no NumPy file: {why}")
+
     try:
         with files.opened(path) as f:
-            if f.read(6) == _MAGIC:
-                raise fault("it has the other NumPy format; use load_npy")
+            if f.read(len(its)) == its:
+                raise fault(f"it has the other NumPy format; use {other}")
             size = f.seek(0, 2)
-            room = max(SMALL, MAX_RATIO * size)
             f.seek(0)
-            with zipfile.ZipFile(f) as archive:
-                members = archive.infolist()
-                total = sum(m.file_size for m in members)
-                if total > room:
-                    raise fault(
-                        f"its arrays unpack to {total} bytes, and anneal unpacks up to {room} of such a file; if you "
-                        "know it, give what numpy.load finds to Tensor"
-                    )
-                found = {}
-                for m in members:
-                    name = m.filename.removesuffix(".npy")
-                    if name == m.filename or name in found:
-                        raise fault(f"{m.filename!a} is no array, or there twice")
-                    if m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                        raise fault(f"{name!a} is packed in a way that NumPy does not use")
-                    if m.compress_size > size:
-                        raise fault(f"{name!a} takes {m.compress_size} bytes of a file of {size}")
-                    with archive.open(m) as member:
-                        found[name] = _array(member, m.file_size, fault, f"{name!a}: ")
-                        if member.read(1):  # at the end the checksum is compared
-                            raise fault(f"{name!a}: more follows than its shape asks for")
-                return found
+            yield f, size, fault
     except DataError:
         raise
     except _ZIP_ERRORS as e:
         raise fault(str(e) or type(e).__name__) from e
     except OSError as e:
-        raise DataError(f"load_npz: cannot read {path}: {e.strerror or e}") from e
+        raise DataError(f"{what}: cannot read {path}: {e.strerror or e}") from e
 
 
 def write_npz(f: IO[bytes], arrays: Mapping[str, Array]) -> None:
@@ -526,10 +520,6 @@ def write_npz(f: IO[bytes], arrays: Mapping[str, Array]) -> None:
             # made by name, a member has a fixed time: equal arrays give equal bytes
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def _no_numpy(what: str, path: Path, why: str) -> DataError:
-    return DataError(f"{what}: {path} is corrupt, holds Python objects, or is no NumPy file: {why}")
 
 
 def _array(f: IO[bytes], size: int, told: Callable[[str], DataError], where: str = "") -> Array:

@@ -24,7 +24,7 @@ from anneal.uop.sizes import most, product, sizes
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from anneal.ops import Array
+    from anneal.backend import Array
 
 
 def data(x: Tensor) -> Tensor:
@@ -75,18 +75,18 @@ def retains_grad(x: Tensor) -> bool:
     return retained(x)
 
 
-def copied(x: Tensor) -> Tensor:
+def __copy__(x: Tensor) -> Tensor:
     """`copy.copy(x)`: a leaf that shares its values."""
     copy = x.detach()
     return copy.requires_grad_() if x.requires_grad else copy
 
 
-def deepcopy(x: Tensor, memo: dict[Any, Any]) -> Tensor:
+def __deepcopy__(x: Tensor, memo: dict[Any, Any]) -> Tensor:
     copy = memo[id(x)] = _rebuild(x.numpy(), x.device, x.requires_grad)
     return copy
 
 
-def reduce(x: Tensor) -> tuple[Any, ...]:
+def __reduce__(x: Tensor) -> tuple[Any, ...]:
     return _rebuild, (x.numpy(), x.device, x.requires_grad)
 
 
@@ -95,14 +95,14 @@ def _rebuild(values: Any, device: str, requires_grad: bool) -> Tensor:
     return x.requires_grad_() if requires_grad else x
 
 
-def array(x: Tensor, dtype: npt.DTypeLike | None = None, copy: Any = None) -> Array:
+def __array__(x: Tensor, dtype: npt.DTypeLike | None = None, copy: Any = None) -> Array:
     if copy is False:
         raise SettingError("numpy: copy=False cannot be had: a tensor's values are copied to an array; leave it out")
     values = x.numpy()
     return values if dtype is None else values.astype(dtype)
 
 
-def array_wrap(x: Tensor, values: Array, context: Any = None, return_scalar: bool = False) -> Tensor:
+def __array_wrap__(x: Tensor, values: Array, context: Any = None, return_scalar: bool = False) -> Tensor:
     """The tensor that NumPy's elementwise functions give for a tensor: `np.sin(t)`. GradientError if a gradient would
     be lost.
     """
@@ -119,33 +119,26 @@ def sized(data: int, device: Any, dtype: Any, requires_grad: Any, sizes: tuple[i
     return zeros(*shape, dtype=kind), None, None, wants
 
 
-def array_function(x: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def __array_function__(x: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """NumPy's functions get the values, and give arrays: `np.sum(t)` is `np.sum(t.numpy())`."""
-    return function(*_arrays(args), **_arrays(kwargs))
+    values = lambda given: given.numpy() if is_tensor(given) else given
+    return function(*runtime.mapped(args, values), **runtime.mapped(kwargs, values))
 
 
-def _arrays(given: Any) -> Any:
-    if isinstance(given, dict):
-        return {name: _arrays(value) for name, value in given.items()}
-    if given.__class__ in (list, tuple):
-        return given.__class__([_arrays(value) for value in given])
-    return given.numpy() if hasattr(given, "uop") and hasattr(given, "numpy") else given
-
-
-def dlpack(
+def __dlpack__(
     x: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
     """A copy of the values, on the cpu. Raises BufferError for another device, if copy is False, and for dtypes that
     NumPy has no DLPack of.
     """
-    if dl_device is not None and tuple(dl_device) != dlpack_device(x):
+    if dl_device is not None and tuple(dl_device) != __dlpack_device__(x):
         raise BufferError(f"__dlpack__: values go by way of the cpu, device (1, 0), not {tuple(dl_device)}")
     if copy is False:
         raise BufferError("__dlpack__: values are copied, and copy is False; leave copy out")
     return np.asarray(x.numpy(), order="C").__dlpack__()
 
 
-def dlpack_device(x: Tensor) -> tuple[int, int]:
+def __dlpack_device__(x: Tensor) -> tuple[int, int]:
     return 1, 0  # the cpu
 
 
@@ -178,7 +171,7 @@ class Elements(int):
         return self.shape[axis_of(whole("dim", dim, "size"), len(self.shape), "size")]
 
 
-def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:
+def __array_namespace__(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:
     """`anneal.array_api`, imported by its name: that room is above this one. ValueError for an unknown version."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
         raise ValueError(
@@ -200,7 +193,7 @@ def to_device(x: Tensor, device: str, /, *, stream: Any = None) -> Tensor:
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def truth(x: Tensor) -> bool:
+def __bool__(x: Tensor) -> bool:
     if x.numel() != 1:
         raise ShapeError(
             f"bool: the truth of a tensor of shape {x.shape} is ambiguous; use .any() or .all() and then .item()"
@@ -215,25 +208,25 @@ def truth(x: Tensor) -> bool:
         raise
 
 
-def contains(x: Tensor, value: Any) -> bool:
+def __contains__(x: Tensor, value: Any) -> bool:
     if not (is_tensor(value) or isinstance(value, (bool, int, float, np.generic))):
         raise DTypeError(f"in: a tensor contains numbers; write a number or a tensor before `in`, not {said(value)}")
-    return truth((x == value).any())
+    return bool((x == value).any())
 
 
-def to_float(x: Tensor) -> float:
+def __float__(x: Tensor) -> float:
     return float(x.item())
 
 
-def to_int(x: Tensor) -> int:
+def __int__(x: Tensor) -> int:
     return int(x.item())
 
 
-def to_complex(x: Tensor) -> complex:
+def __complex__(x: Tensor) -> complex:
     return complex(x.item())
 
 
-def to_index(x: Tensor) -> int:
+def __index__(x: Tensor) -> int:
     if x.uop.dtype.is_float or product(x.shape) != 1:
         raise TypeError(f"only an integer tensor of one element is an index, not {x.dtype.name} of shape {x.shape}")
     return int(x.item())

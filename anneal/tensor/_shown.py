@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ _DEFAULT: dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "
 _PROFILES = {
     "default": _DEFAULT,
     "short": {**_DEFAULT, "precision": 2, "edgeitems": 2},
-    "full": {**_DEFAULT, "threshold": math.inf},
+    "full": {**_DEFAULT, "threshold": float("inf")},
 }
 _options = _DEFAULT.copy()
 

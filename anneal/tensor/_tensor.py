@@ -38,7 +38,11 @@ else:
     Methods = Handle
 
 METHODS = {  # functions of other rooms than ops that are methods
-    "anneal.tensor._interchange": "data_ptr detach_ get_device is_nonzero is_same_size is_signed set_ type",
+    "anneal.tensor._interchange": """
+        __array__ __array_function__ __array_namespace__ __array_wrap__ __bool__ __complex__ __contains__ __copy__
+        __deepcopy__ __dlpack__ __dlpack_device__ __float__ __index__ __int__ __reduce__
+        data_ptr detach_ get_device is_nonzero is_same_size is_signed set_ to_device type
+    """,
     "anneal.transforms": "backward register_hook register_post_accumulate_grad_hook retain_grad",
 }
 _DETACH = Op.DETACH
@@ -687,21 +691,6 @@ class Tensor(Methods):
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec or not self.shape else repr(self)
-
-    __copy__, __deepcopy__ = interchange.copied, interchange.deepcopy
-    __reduce__ = interchange.reduce
-    __array__ = interchange.array
-    __array_wrap__ = interchange.array_wrap
-    __array_function__ = interchange.array_function
-    __array_namespace__ = interchange.array_namespace
-    to_device = interchange.to_device
-    __dlpack__ = interchange.dlpack
-    __dlpack_device__ = interchange.dlpack_device
-    __bool__, __contains__ = interchange.truth, interchange.contains
-    __float__ = interchange.to_float
-    __int__ = interchange.to_int
-    __complex__ = interchange.to_complex
-    __index__ = interchange.to_index
 
     __hash__ = object.__hash__
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
@@ -18,7 +19,6 @@ __all__ = [
     "saved_tensors_hooks", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
-F = TypeVar("F", bound=Callable[..., Any])
 Several = Tensor | Sequence[Tensor]
 inference_mode = no_grad
 
@@ -45,7 +45,7 @@ class set_grad_enabled:
         here.grad = self._before
 
 
-class enable_grad:
+class enable_grad(no_grad):
     """Record gradients within the block, or the function, also inside `no_grad`.
 
     >>> w = Tensor([1.0], requires_grad=True)
@@ -55,14 +55,8 @@ class enable_grad:
     True
     """
 
-    def __enter__(self) -> None:
-        self._before, here.grad = here.grad, True
-
-    def __exit__(self, *error: object) -> None:
-        here.grad = self._before
-
-    def __call__(self, function: F) -> F:
-        return no_grad.around(enable_grad, function)
+    __slots__ = ()
+    _records = True
 
 
 def _list(x: Several) -> list[Tensor]:
@@ -144,7 +138,7 @@ def _batched(
     if not zeros:
         met = grad(results, targets, [w[0] for w in weights], True, create, True, unused)
     rows = zip(zip(*each), met)
-    return tuple([None if m is None else Tensor.stack(list(gs), dim=0) for gs, m in rows])
+    return tuple([None if m is None else Tensor.stack(gs, dim=0) for gs, m in rows])
 
 
 def _check_graph(results: Sequence[Any], targets: Sequence[Any]) -> None:
@@ -264,7 +258,7 @@ def saved_tensors_hooks(*hooks: Any, **options: Any) -> Any:
 save_on_cpu = saved_tensors_hooks
 
 
-class set_detect_anomaly:
+class set_detect_anomaly(nullcontext[None]):
     """torch's search for the first nan of a backward pass, as a call or a block; here it only warns.
 
     Args:
@@ -280,12 +274,7 @@ class set_detect_anomaly:
                 "detect_anomaly: has no effect; `anneal check script.py` names the op of the first nan",
                 stacklevel=2,
             )
-
-    def __enter__(self) -> None:
-        """Does nothing."""
-
-    def __exit__(self, *error: object) -> None:
-        """Does nothing."""
+        super().__init__()
 
 
 class detect_anomaly(set_detect_anomaly):

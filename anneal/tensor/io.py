@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from anneal import files
+from anneal.backend import Array
 from anneal.errors import DataError
 from anneal.ops import said
 from anneal.runtime import realize
@@ -24,7 +25,6 @@ __all__ = [
 ]  # fmt: skip
 
 StrPath = str | os.PathLike[str]
-Array = np.ndarray[Any, Any]
 
 
 # -- writing and reading whole files -----------------------------------------------------------------------------------
@@ -70,10 +70,6 @@ def _arrays(what: str, tensors: Mapping[str, Any]) -> dict[str, Array]:
         if out[name].dtype.hasobject or out[name].dtype.names:
             raise DataError(f"{what}: {name!a} is no array of numbers")
     return out
-
-
-def _tensor(array: Array, device: str | None) -> Tensor:
-    return Tensor(array, device=device)
 
 
 def save_text(text: str, path: StrPath) -> None:
@@ -130,7 +126,7 @@ def safe_load(path: StrPath | IO[bytes], device: str | None = None) -> dict[str,
     Raises DataError as `safe_open`.
     """
     file = SafeTensors(_source(path, "safe_load"), device)
-    return {name: _tensor(t.numpy(), device) for name, t in file.items()}
+    return {name: Tensor(t.numpy(), device) for name, t in file.items()}
 
 
 def safe_metadata(path: StrPath | IO[bytes]) -> dict[str, str]:
@@ -177,7 +173,7 @@ def load_npy(path: StrPath, device: str | None = None) -> Tensor:
     """The tensor of the .npy file `path`, on `device`. Raises DataError if it is missing, corrupt, or holds Python
     objects.
     """
-    return _tensor(read_npy(_check_readable(path, "load_npy")), device)
+    return Tensor(read_npy(_check_readable(path, "load_npy")), device)
 
 
 def save_npz(tensors: Mapping[str, Any], path: StrPath) -> None:
@@ -191,4 +187,4 @@ def save_npz(tensors: Mapping[str, Any], path: StrPath) -> None:
 def load_npz(path: StrPath, device: str | None = None) -> dict[str, Tensor]:
     """The tensors of the .npz file `path` by name, on `device`. Raises DataError as `load_npy`."""
     found = read_npz(_check_readable(path, "load_npz"))
-    return {name: _tensor(a, device) for name, a in found.items()}
+    return {name: Tensor(a, device) for name, a in found.items()}

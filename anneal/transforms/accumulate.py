@@ -5,7 +5,6 @@ until a gradient is realised.
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,6 +25,8 @@ from anneal.uop import Nodes, Op, Some, Src, UOp, const, toposort
 if TYPE_CHECKING:
     from anneal.transforms.captured import PendingCall
 
+Live = list[tuple[Tensor, Src]]  # leaves with their nodes
+Seen = list[tuple[Tensor, UOp, UOp]]  # leaves, each with a node and its template
 _KEPT = 64
 _BUFFER, _RESHAPE = Op.BUFFER, Op.RESHAPE
 _TOGETHER = 4  # captured calls whose gradients are computed together
@@ -94,7 +95,7 @@ def backward(
         numbering = runtime.numbering_of() if gradient is None and inputs is None and not create_graph else None
         reached = None if numbering is None else _known(numbering, result, seed, live, retain)
         if not reached and not (reached is False and here.effects != effects):
-            reached = _added(result if create_graph else None, [(result.uop, seed)], *_nodes_of(live, result))
+            reached = _added(result if create_graph else None, [(result.uop, seed)], _nodes_of(live, result))
     if not reached:
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
@@ -121,29 +122,29 @@ def _call_after() -> None:
         call()
 
 
-def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> tuple[list[Tensor], list[Src]]:
-    """The leaves that graphs may have, and their nodes; of earlier ones that are memory only those `below` the result.
+def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> Live:
+    """The leaves that graphs may have, with their nodes; of earlier ones that are memory only those `below` the result.
     Raises GradientError for two leaves of one node."""
     # nothing was made of the value of now of one that is late and unused
-    own = [t for t in leaves if t.late is None or t.late.is_used() or t is result]
-    nodes = [(t.uop,) if t._alias is None else leaf_nodes(t) for t in own]
+    used = [t for t in leaves if t.late is None or t.late.is_used() or t is result]
+    own = [(t, (t.uop,) if t._alias is None else leaf_nodes(t)) for t in used]
     changed = runtime.earlier_nodes(leaves, below)
-    several = [n for group in nodes for n in group]
+    several = [n for _, group in own for n in group]
     if not changed and len(set(several)) == len(several):
-        return own, nodes
+        return own
     owners: dict[UOp, Tensor] = {}
-    for t, group in zip(own, nodes, strict=True):
+    for t, group in own:
         for n in group:
             if owners.setdefault(n, t) is not t:
                 raise GradientError(
                     "backward: two leaves show the same value of another tensor and cannot be told apart; "
                     "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
                 )
-    live = {id(t): (t, group) for t, group in zip(own, nodes, strict=True)}
+    live = {id(t): (t, group) for t, group in own}
     for t, n in changed:
         if owners.setdefault(n, t) is t:  # it may be another's now
-            live[id(t)] = t, (*(live[id(t)][1] if id(t) in live else ()), n)
-    return [t for t, _ in live.values()], [group for _, group in live.values()]
+            live[id(t)] = t, (*live.get(id(t), (t, ()))[1], n)
+    return list(live.values())
 
 
 def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
@@ -154,13 +155,13 @@ def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return several
 
 
-def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: list[Tensor], nodes: list[Src]) -> bool:
+def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: Live) -> bool:
     """Add the gradients to those of the leaves, given the cotangents of some nodes; whether there is one. Those of a
     result that gradients are to flow `through` want gradients themselves."""
-    found = iter(gradient_of(seeds, [n for group in nodes for n in group]))
+    found = iter(gradient_of(seeds, [n for _, group in live for n in group]))
     made = []
-    for t, group in zip(live, nodes, strict=True):
-        several = [g for g in itertools.islice(found, len(group)) if g is not None]
+    for t, group in live:
+        several = [g for g in [next(found) for _ in group] if g is not None]
         if several:
             made.append((t, added(several)))
     # gradients of captured calls are in memory: sums of them are not put off until all of them are there
@@ -181,13 +182,7 @@ def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: list[
     return bool(made)
 
 
-def _known(
-    numbering: Numbering,
-    result: Tensor,
-    seed: UOp,
-    leaves: list[Tensor],
-    retain: bool,
-) -> bool | None:
+def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor], retain: bool) -> bool | None:
     """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added.
 
     The gradients of a captured call do, with what it keeps. Of several calls the cotangents of the results do, which
@@ -208,7 +203,7 @@ def _known(
     holes = [numbering.template(u) for call in joined for u in call.memory()]
     if seen is None:
         below = {numbering.leaves[n] for u in (root, *origins) for n in runtime.numbers_of(u)}
-        seen = _seen(numbering, (root, *origins), *_nodes_of(leaves, result, below))
+        seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, below))
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
@@ -239,10 +234,10 @@ def _known(
     for call in [] if retain else joined:
         call.joined_for_good()
     reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
-    return _through(result, ends, given, *_nodes_of(leaves, result), retain) or reached if ends else reached
+    return _through(result, ends, given, _nodes_of(leaves, result), retain) or reached if ends else reached
 
 
-def _seen_memory(numbering: Numbering, leaves: list[Tensor], result: Tensor) -> list[tuple[Tensor, UOp, UOp]] | None:
+def _seen_memory(numbering: Numbering, leaves: list[Tensor], result: Tensor) -> Seen | None:
     """`_seen` where each leaf is memory and has no other node that was read, as in a loop that goes on; else None."""
     known, nodes, found = numbering.known, [], []
     for t in leaves:
@@ -262,13 +257,13 @@ def _seen_memory(numbering: Numbering, leaves: list[Tensor], result: Tensor) -> 
     return found
 
 
-def _seen(numbering: Numbering, roots: Nodes, live: list[Tensor], nodes: list[Src]) -> list[tuple[Tensor, UOp, UOp]]:
+def _seen(numbering: Numbering, roots: Nodes, live: Live) -> Seen:
     """The leaves that may be below templates, each with a node and its template."""
     known, found = numbering.known, []
     below: set[UOp] = set()
     # memory that the numbering has not seen is not below; a lazy leaf may be there as a part of a graph
     lazy = any(map(runtime.has_leaf, roots))
-    for t, group in zip(live, nodes, strict=True):
+    for t, group in live:
         for n in group:
             base = n.src[0] if n.op is _RESHAPE and n.src[0].op is _BUFFER else n  # `base_of`
             if n is t._alias or (t.late is None and n is t.uop):
@@ -308,7 +303,7 @@ def _is_pending(grad: Any) -> bool:
     return grad is not None and (isinstance(grad, Inside) or grad.late is not None or not is_realized(grad.uop))
 
 
-def _computed(made: Some, seen: Sequence[tuple[Tensor, UOp, UOp]], result: Tensor) -> list[Tensor | None]:
+def _computed(made: Some, seen: Seen, result: Tensor) -> list[Tensor | None]:
     """`_given` of nodes: they were computed, and what they called (hooks, functions) is not called a second time."""
     for (t, _, _), u in zip(seen, made):
         if u is not None:
@@ -318,11 +313,7 @@ def _computed(made: Some, seen: Sequence[tuple[Tensor, UOp, UOp]], result: Tenso
 
 
 def _given(
-    numbering: Numbering,
-    seen: Sequence[Any],
-    templates: Sequence[Any],
-    lines: Sequence[Any],
-    result: Tensor,
+    numbering: Numbering, seen: Seen, templates: Sequence[Any], lines: Sequence[Any], result: Tensor
 ) -> list[Tensor | None]:
     """Give the leaves their gradients, late; the others of the templates are the cotangents that are returned."""
     rows = [None if u is None else Late(numbering, u, line) for u, line in zip(templates, lines, strict=True)]
@@ -362,14 +353,7 @@ def _calls_below(numbering: Numbering, root: UOp, origins: Nodes) -> dict[UOp, P
     return found
 
 
-def _through(
-    result: Tensor,
-    calls: Nodes,
-    given: list[Tensor | None],
-    live: list[Tensor],
-    nodes: list[Src],
-    retain: bool,
-) -> bool:
+def _through(result: Tensor, calls: Nodes, given: list[Tensor | None], live: Live, retain: bool) -> bool:
     """Add the gradients that go through captured calls, given the cotangents of their results; whether there is one."""
     there = [(u, c) for u, c in zip(calls, given, strict=True) if c is not None]
     lazy = [c for _, c in there if number_of(c._looks) is None and (c.late is not None or not is_realized(c.uop))]
@@ -378,7 +362,7 @@ def _through(
             result._spent = True  # it needs no graph any more
             lazy.append(result)
         runtime.realize(lazy)
-    return _added(None, [(u, reshape(c.uop, u.shape) if c.shape else c.uop) for u, c in there], live, nodes)
+    return _added(None, [(u, reshape(c.uop, u.shape) if c.shape else c.uop) for u, c in there], live)
 
 
 def _unshaped(u: UOp | None) -> UOp | None:

@@ -14,13 +14,18 @@ from typing import Any, Literal
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.rewrite import substitute
-from anneal.runtime import DeviceCall, HostGradient
+from anneal.runtime import Args, HostFunction, Options, Rules
 
 from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
-from anneal.transforms.walks import Derivative, derivative_of, differentiated, of_stand_ins, stand_in, whole
-from anneal.uop import ALL, ALU, Ints, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort
+from anneal.transforms.walks import (  # isort: skip
+    Derivative, DerivativeRule, differentiated, of_stand_ins, parts_of, pull_function, pull_host, push_function,
+    push_host, rules_of, stand_in, whole,
+)  # fmt: skip
+from anneal.uop import (  # isort: skip
+    ALL, ALU, GraphFunction, Ints, Known, Nodes, Op, Some, UOp, arena, by_rule, const, covering, dtypes, toposort,
+)  # fmt: skip
 from anneal.uop.sizes import Size, most, product
 
 Flags = Sequence[bool]
@@ -178,57 +183,65 @@ _AXES = frozenset(("first", "standardize"))
 _ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "running", "share", "sorted"))
 
 
-def _function(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
+def _batch_function(function: GraphFunction, sources: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
     """A call whose derivative functions know, for `n` examples. Raises TransformError for a number that is symbolic."""
-    derivative = derivative_of(y)
-    assert derivative is not None
-    number: int = y.arg[1]
-    count, inputs = y.arg[0].arguments
+    src = tuple(sources)
+    derivative, inputs, outputs, saved = parts_of(function, src)
+    count = len(outputs)
     if not isinstance(n, int):
         raise TransformError(f"vmap: {derivative.name} is for a number of examples, and {n} of them are no number")
-    last = count + inputs
-    flags = [*batched[count:last], *[True] * count, *batched[last:-1]]
-    values = [full(s, b, n) for s, b in zip(sources[:count], batched)]
-    token = derivative.each.get((n, *flags))
-    if token is None:
-        each = _derivative_of_each(derivative, inputs, count, tuple(flags), n)
-        token = derivative.each[n, *flags] = each.token(sources[-1].arg.device)
-    return differentiated(values, sources[count:last], sources[last:-1], token)[number]
+    values = [full(s, b, n) for s, b in zip(src[:count], batched)]
+    each = _of_each(derivative, tuple(batched[count:-1]), n)
+    return [(u, True) for u in differentiated(values, inputs, saved, each.token(src[-1].arg.device))]
 
 
-def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[bool, ...], n: int) -> Derivative:
-    """The derivative of a call for `n` examples, from that for one."""
-    shared = (*flags[:inputs], *flags[inputs + count :])  # inputs and saved values
+def _of_each(d: Derivative, flags: tuple[bool, ...], n: int) -> Derivative:
+    """The derivative of a call for `n` examples, from that for one; `flags` say which inputs, and which saved values,
+    have an axis of examples."""
 
     def pull(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
-        def of_one(i: Nodes, o: Nodes, c: Nodes) -> Some:
-            made = d.pull(i[:inputs], o, i[inputs:], c)
-            return [*made, *[None] * len(saved)]
-
         wide = [whole(g, y) for y, g in zip(ys, given, strict=True)]
-        return _of_each(of_one, shared, n)((*xs, *saved), ys, wide)[:inputs]
+        out: list[UOp | None] = []
+        for found, has, x in zip(_mapped(d.pull, xs, ys, saved, wide, flags, n), flags, xs):
+            u = None if found is None else full(*found, n)
+            # where all examples share the input, their cotangents add up
+            out.append(u if u is None or has else nodes.reshape(nodes.reduce_axis(u, Op.ADD, (0,)), x.shape))
+        return out
 
     def push(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
-        there = [t for t in given if t is not None]
-        wide = [t if f else repeated(t, n) for t, f in zip(given, shared) if t is not None]
-
-        def of_one(i: Nodes) -> Some:
-            tangents = iter(i[len(i) - len(there) :])
-            each = [None if t is None else next(tangents) for t in given]
-            assert d.push is not None
-            return d.push(i[:inputs], i[inputs : inputs + count], i[inputs + count : len(i) - len(there)], each)
-
-        both = [*flags[:inputs], *[True] * count, *flags[inputs + count :], *[True] * len(wide)]
-        found = _mapped(of_one, (*xs, *ys, *saved, *wide), both, n)
-        return [None if f is None else f[0] if f[1] else repeated(f[0], n) for f in found]
+        wide = [None if t is None else full(t, f, n) for t, f in zip(given, flags)]
+        assert d.push is not None
+        return [None if f is None else full(*f, n) for f in _mapped(d.push, xs, ys, saved, wide, flags, n)]
 
     return Derivative(d.name, pull, None if d.push is None else push)
 
 
+def _mapped(
+    rule: DerivativeRule, xs: Nodes, ys: Nodes, saved: Nodes, given: Some, flags: Flags, n: int
+) -> list[tuple[UOp, bool] | None]:
+    """What a rule for one example gives for all, each with whether it has an axis of examples."""
+    there = [g for g in given if g is not None]
+    every = (*xs, *ys, *saved, *there)
+    has = [*flags[: len(xs)], *[True] * len(ys), *flags[len(xs) :], *[True] * len(there)]
+
+    inputs = len(xs)
+    values = inputs + len(ys)
+    last = values + len(saved)
+
+    def of_one(stands: list[UOp]) -> Some:
+        rest = iter(stands[last:])
+        whole = [None if g is None else next(rest) for g in given]
+        return rule(stands[:inputs], stands[inputs:values], stands[values:last], whole)
+
+    stands = [stand_in(u.dtype, u.shape[1:]) if h else u for u, h in zip(every, has, strict=True)]
+    made, young = of_stand_ins(of_one, stands)
+    fronts = {s: u for s, u in zip(stands, every) if s is not u}
+    all_of = iter(rewritten([c for c in made if c is not None], fronts, n, young=set(young)))
+    return [None if c is None else next(all_of) for c in made]
+
+
 def _call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     function, number = y.arg
-    if function.name == "function":
-        return _function(y, sources, batched, n)
     if function.results:
         fronts, same = [
             {p: s for p, s, has in zip(function.parameters, sources, batched, strict=True) if has is wanted}
@@ -244,11 +257,10 @@ def _call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     return by_rule(function.name, *wide, arguments=arguments)
 
 
-def _host_call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
+def _batch_host(function: HostFunction, sources: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
     """A call of the host for `n` examples, as its function's `vmap_method` says. Raises TransformError for one that
     cannot be made.
     """
-    function, number = y.arg
     if not isinstance(n, int):
         raise TransformError(f"vmap: {function.title} is for a number of examples, and {n} of them are no number")
     if function.vmap_method is None:
@@ -258,44 +270,16 @@ def _host_call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     if function.sizes:
         name = function.sizes[0].arg[0]
         raise TransformError(f"vmap: {function.title} finds Variable {name}, which differs between examples")
-    flags = tuple(batched)
-    gradient = None if function.gradient is None else _of_each(function.gradient, flags, n)
-    return UOp(Op.HOST_CALL, y.dtype, tuple(sources), (function.for_each(flags, n, gradient), number))
+    flags, gradient = tuple(batched), function.gradient
+    if gradient is not None:
+        one: Any = gradient
+        each = _of_each(Derivative(function.name, lambda xs, ys, _, given: one(xs, ys, given)), flags, n)
+        gradient = lambda xs, ys, given: each.pull(xs, ys, (), given)
+    return [(u, True) for u in function.for_each(flags, n, gradient).nodes(tuple(sources))]
 
 
-def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostGradient:
-    """The gradient of a call for `n` examples, from that for one."""
-
-    def of_all(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Some:
-        first, second = len(inputs), len(inputs) + len(outputs)
-
-        def of_one(given: Nodes) -> Some:
-            return gradient(given[:first], given[first:second], given[second:])
-
-        every = [*batched, *[True] * (len(outputs) + len(cotangents))]
-        out: list[UOp | None] = []
-        for found, has, x in zip(_mapped(of_one, (*inputs, *outputs, *cotangents), every, n), batched, inputs):
-            if found is None:
-                out.append(None)
-                continue
-            u = found[0] if found[1] else repeated(found[0], n)
-            # where all examples share the input, their cotangents add up
-            out.append(u if has else nodes.reshape(nodes.reduce_axis(u, Op.ADD, (0,)), x.shape))
-        return out
-
-    return of_all
-
-
-def _mapped(function: Callable[[Nodes], Some], given: Nodes, batched: Flags, n: Size) -> list[tuple[UOp, bool] | None]:
-    """The nodes of a function of one example, mapped over all examples, and for each of them True if it has an axis of
-    examples.
-    """
-    stands = [stand_in(u.dtype, u.shape[1:]) if has else u for u, has in zip(given, batched, strict=True)]
-    made, young = of_stand_ins(function, stands)
-    fronts = {s: u for s, u in zip(stands, given) if s is not u}
-    all_of = iter(rewritten([c for c in made if c is not None], fronts, n, young=set(young)))
-    return [None if c is None else next(all_of) for c in made]
-
+Derivative.rules = Rules(pull_function, push_function, _batch_function)
+HostFunction.rules = Rules(pull_host, push_host, _batch_host)
 
 BATCHING: dict[Op, Rule] = {
     **dict.fromkeys(ALU, _elementwise),
@@ -308,9 +292,8 @@ BATCHING: dict[Op, Rule] = {
     Op.SCATTER_ADD: _scatter_add,
     Op.ARGSORT: lambda y, sources, *_: nodes.sorted_places(sources[0]),
     Op.CALL: _call,
-    Op.HOST_CALL: _host_call,
 }
-_OTHERS = (Op.SCAN, Op.SEGMENT_SUM, Op.SINK)  # made by the scheduler
+_OTHERS = (Op.SCAN, Op.SEGMENT_SUM, Op.SINK, Op.HOST_CALL)  # made by the scheduler; `Rules` have functions of the host
 covering(
     "the table of vmap",
     BATCHING,
@@ -326,19 +309,21 @@ def rewritten(
     stand-in, where not all do.
     """
     new = dict(fronts)
-    calls: dict[Any, Flagged] = {}  # loops of all examples, by function and sources
-    same: Known = {}  # results of such loops that are the same for all examples, and nodes over them
+    calls: dict[Any, Flagged] = {}  # calls of all examples, by function and sources
+    same: Known = {}  # results of such calls that are the same for all examples, and nodes over them
     a = arena()
     with a.untracked():
         for y in toposort(roots, until=lambda u: u in fronts or (young is not None and u not in young)):
             a.inherit(y)
             flags = [s in new for s in y.src]
             sources = [new[s] if s in new else same.get(s, s) for s in y.src]
-            f = y.arg[0] if y.op is Op.HOST_CALL else None
-            if isinstance(f, DeviceCall) and (any(flags) or (different and f.draws)):
+            ruled = y.op is Op.HOST_CALL or (y.op is Op.CALL and y.arg[0].name == "function")
+            rules = rules_of(y) if ruled else None
+            if rules is not None and (any(flags) or (different and getattr(y.arg[0], "draws", False))):
+                f, number = y.arg
                 if (f, y.src) not in calls:
-                    calls[f, y.src] = f.rules.batch(f, sources, flags, n, different)
-                made, has = calls[f, y.src][y.arg[1]]
+                    calls[f, y.src] = rules.batch(f, sources, flags, n, different)
+                made, has = calls[f, y.src][number]
                 (new if has else same)[y] = made
             elif any(flags):
                 new[y] = BATCHING[y.op](y, sources, flags, n)
@@ -409,7 +394,7 @@ def vmap(
 
 
 def _examples(
-    trace: Trace, given: tuple[tuple[Any, ...], dict[str, Any]], in_axes: Any, axis_size: int | None
+    trace: Trace, given: tuple[Args, Options], in_axes: Any, axis_size: int | None
 ) -> tuple[Any, Known, Size, list[tuple[Any, Any, int]]]:
     """The arguments with stand-ins for one example, for each stand-in all examples along a first axis, their number,
     and the stand-ins, each with what it stands for and the axis of its examples.

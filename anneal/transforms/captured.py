@@ -86,27 +86,19 @@ class Backward:
         """The backward passes so far."""
         return [again for again, *_ in self._passes.values()]
 
-    def run(self, leaves: Nodes, kept: Nodes, given: Some, sizes: Sizes) -> Some:
-        """The gradients of the inputs in memory, for these cotangents."""
-        here.effects += 1
+    def run(self, memory: Nodes, given: Some, sizes: Sizes, lazy: bool) -> Some:
+        """The gradients of the inputs for these cotangents: in memory, or as graphs of it, if they are `lazy`."""
+        here.effects += not lazy
         with BUILDING:
             again, wanted, there = self._pass_for(given)
             cotangents: list[Any] = [given[n] for n in wanted]
-            if not all(map(is_realized, cotangents)):
+            if not lazy and not all(map(is_realized, cotangents)):
                 tensors = [runtime.tensor_class()._from_uop(g, self.device) for g in cotangents]
                 runtime.realize(tensors)
                 cotangents = [t.uop for t in tensors]
-            return self._placed(there, again([*leaves, *kept, *cotangents], sizes))
-
-    def graphs(self, leaves: Nodes, kept: Nodes, given: Some, sizes: Sizes) -> Some:
-        """The gradients of the inputs as graphs of memory."""
-        again, wanted, there = self._pass_for(given)
-        nodes = [*leaves, *kept, *[given[n] for n in wanted]]
-        return self._placed(there, again.graphs(nodes, sizes))  # type: ignore[arg-type]
-
-    def _placed(self, there: Sequence[int], made: Nodes) -> Some:
-        known = dict(zip(there, made, strict=True))
-        return [known.get(n) for n in range(len(self.inputs))]
+            made = (again.graphs if lazy else again)([*memory, *cotangents], sizes)
+            known = dict(zip(there, made, strict=True))
+            return [known.get(n) for n in range(len(self.inputs))]
 
     def _pass_for(self, given: Some) -> tuple[Again, list[int], list[int]]:
         """The backward pass for cotangents like these; see `_made`."""
@@ -224,7 +216,7 @@ class PendingCall:
             grads = b.gradients([c if c in known else None for c in b.cotangents])
             made = iter(over_memory([g for g in grads if g is not None], known, self._sizes))
             return [None if g is None else next(made) for g in grads]
-        return (b.graphs if self._lazy else b.run)(self._leaves, self._kept, given, self._sizes)
+        return b.run([*self._leaves, *self._kept], given, self._sizes, self._lazy)
 
     def _check(self) -> None:
         """Raise GradientError where a leaf that the call read has other values since: its gradient would be missing."""

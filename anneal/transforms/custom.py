@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -12,7 +11,7 @@ from anneal.errors import GradientError, MissingMethodError, ShapeError, Transfo
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
-from anneal.runtime import Args, Fun, emptied, filled, here, is_hole, note_call
+from anneal.runtime import Args, Fun, Options, emptied, filled, here, is_hole, note_call
 from anneal.transforms.trace import flatten, like, rebuild
 from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
@@ -24,8 +23,8 @@ R = TypeVar("R")
 class _Made(NamedTuple):
     """A call as its derivative needs it: no tensor is held here."""
 
-    plain: tuple[Any, ...]  # the arguments that are not differentiated
-    slots: tuple[Any, ...]  # the others, without their tensors
+    plain: Args  # the arguments that are not differentiated
+    slots: Args  # the others, without their tensors
     shape: Any  # the result without its tensors
     kinds: list[bool]  # which tensors of the result are floats
     residuals: Any  # what `_run` gave, without its tensors
@@ -146,7 +145,7 @@ class custom_jvp(_Custom[P, R]):
     def defjvps(self, *rules: Fun | None) -> None:
         """Set `rules`, one for each argument, whose tangents add up; None where nothing flows."""
 
-        def of_all(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        def of_all(primals: Args, tangents: Args) -> tuple[Any, Any]:
             out = self.fun(*primals)  # type: ignore[call-arg]
             parts = [r(t, out, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
             total: Any = 0.0 * out  # type: ignore[operator]
@@ -168,7 +167,7 @@ def _several(made: Any) -> list[Any]:
     return list(made) if isinstance(made, (tuple, list)) else [made]
 
 
-def _of_tensors(name: str, given: tuple[Any, ...], made: Sequence[Any]) -> list[Any]:
+def _of_tensors(name: str, given: Args, made: Sequence[Any]) -> list[Any]:
     """The cotangents of the tensors among the arguments."""
     out: list[Any] = []
     for n, (a, c) in enumerate(zip(given, made, strict=True)):
@@ -196,8 +195,8 @@ class FunctionCtx:
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self._saved: tuple[Any, ...] = ()
-        self._saved_forward: tuple[Any, ...] = ()
+        self._saved: Args = ()
+        self._saved_forward: Args = ()
         self._plain: set[int] = set()
         self._dirty: set[int] = set()
         self._zeros = True
@@ -214,7 +213,7 @@ class FunctionCtx:
         self._saved_forward = tensors
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> Args:
         """The tensors that `save_for_backward`, or for `jvp` `save_for_forward`, kept."""
         return self._saved or self._saved_forward
 
@@ -262,7 +261,7 @@ class Function:
         raise MissingMethodError("a Function defines forward(ctx, *args), a static method: define it in the class")
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+    def setup_context(ctx: Any, inputs: Args, output: Any) -> Any:
         """Keep in `ctx` the values of `inputs` and of `output` that `backward` needs."""
         raise MissingMethodError("this Function defines no setup_context, a static method: define it in the class")
 
@@ -306,15 +305,15 @@ def _results(cls: type[Function], ctx: FunctionCtx, args: Args, places: list[int
     if cls.backward is Function.backward and cls.jvp is Function.jvp:
         raise GradientError(f"{cls.__name__}: a gradient is wanted, and the class defines neither backward nor jvp")
     others = [(y.shape, y.dtype, y.device) if is_tensor(y) and n not in at else None for n, y in enumerate(several)]
-    call = _Call(cls, ctx, len(args), places, at, others)
+    saved, pull, push = _rules(cls, ctx, len(args), places, at, others)
     made = attached(
         cls.__name__,
         [args[n] for n in places],
         nodes,
         [several[n] for n in at],
-        call.take_saved(),
-        None if cls.backward is Function.backward else call.pull,
-        None if cls.jvp is Function.jvp else call.push,
+        saved,
+        None if cls.backward is Function.backward else pull,
+        None if cls.jvp is Function.jvp else push,
     )
     results = list(several)
     for n, y in zip(at, made, strict=True):
@@ -326,54 +325,49 @@ def _results(cls: type[Function], ctx: FunctionCtx, args: Args, places: list[int
     return type(out)(results) if isinstance(out, (tuple, list)) else results[0]
 
 
-@dataclass(eq=False)
-class _Call:
-    """A call of a Function, as its derivative needs it: no tensor is held here."""
+def _rules(
+    cls: type[Function], ctx: FunctionCtx, count: int, places: list[int], at: list[int], others: list[Any]
+) -> tuple[list[Tensor], OfTensors, OfTensors]:
+    """The tensors saved in `ctx`, which gets them back for each derivative, and the derivative of a call by functions,
+    which hold no tensor.
 
-    cls: type[Function]
-    ctx: FunctionCtx
-    count: int  # of arguments
-    places: list[int]  # of the tensors among them
-    at: list[int]  # the numbers of the results through which gradients flow
-    others: list[Any]  # the shape, dtype and device of other tensors among the results
+    Args:
+        count: the number of arguments. places: of the tensors among them. at: the numbers of the results through which
+            gradients flow. others: the shape, dtype and device of other tensors among the results.
+    """
+    state = vars(ctx)
+    found = {name: value for name, value in state.items() if any(map(is_tensor, flatten(value)))}
+    kept: Options = {name: emptied(value) for name, value in found.items()}
+    state.update(kept)
 
-    def take_saved(self) -> list[Tensor]:
-        """The tensors saved in `ctx`, which gets them back for each derivative."""
-        found = {name: value for name, value in vars(self.ctx).items() if any(map(is_tensor, flatten(value)))}
-        self.kept: dict[str, Any] = {name: emptied(value) for name, value in found.items()}
-        vars(self.ctx).update(self.kept)
-        return [x for x in flatten(found) if is_tensor(x)]
-
-    def with_ctx(self, saved: Sequence[Tensor], f: Fun, given: Sequence[Any]) -> list[Any]:
-        """The results of `f(ctx, *given)` as a list, with the saved tensors in `ctx`."""
-        state = vars(self.ctx)
-        state.update(filled(self.kept, iter(saved)))
+    def with_ctx(saved: Tensors, f: Fun, given: Sequence[Any]) -> list[Any]:
+        state.update(filled(kept, iter(saved)))
         try:
-            return _several(f(self.ctx, *given))
+            return _several(f(ctx, *given))
         finally:
-            state.update(self.kept)
+            state.update(kept)
 
-    def pull(self, _: Any, outputs: Sequence[Tensor], saved: Sequence[Tensor], given: Sequence[Any]) -> list[Any]:
-        """The gradients of the tensors among the arguments."""
-        fills = self.ctx._zeros
-        found = [zeros(*y[0], dtype=y[1], device=y[2]) if fills and y is not None else None for y in self.others]
-        for n, y, g in zip(self.at, outputs, given, strict=True):
+    def pull(_: Any, outputs: Tensors, saved: Tensors, given: Sequence[Any]) -> list[Any]:
+        fills = ctx._zeros
+        found = [zeros(*y[0], dtype=y[1], device=y[2]) if fills and y is not None else None for y in others]
+        for n, y, g in zip(at, outputs, given, strict=True):
             found[n] = y.zeros_like() if g is None and fills else g
-        grads = self.with_ctx(saved, self.cls.backward, found)
-        if len(grads) < self.count or any(g is not None for g in grads[self.count :]):
+        grads = with_ctx(saved, cls.backward, found)
+        if len(grads) < count or any(g is not None for g in grads[count:]):
             raise GradientError(
-                f"{self.cls.__name__}.backward gives {len(grads)} gradients for {self.count} arguments of forward: one "
-                "for each, None where there is none"
+                f"{cls.__name__}.backward gives {len(grads)} gradients for {count} arguments of forward: one for each, "
+                "None where there is none"
             )
-        return [grads[n] for n in self.places]
+        return [grads[n] for n in places]
 
-    def push(self, _: Any, __: Any, saved: Sequence[Tensor], given: Sequence[Any]) -> list[Any]:
-        """The tangents of the results."""
-        tangents: list[Any] = [None] * self.count
-        for n, t in zip(self.places, given, strict=True):
+    def push(_: Any, __: Any, saved: Tensors, given: Sequence[Any]) -> list[Any]:
+        tangents: list[Any] = [None] * count
+        for n, t in zip(places, given, strict=True):
             tangents[n] = t
-        made = self.with_ctx(saved, self.cls.jvp, tangents)
-        return [made[n] for n in self.at]
+        made = with_ctx(saved, cls.jvp, tangents)
+        return [made[n] for n in at]
+
+    return [x for x in flatten(found) if is_tensor(x)], pull, push
 
 
 def once_differentiable(backward: F) -> F:
@@ -407,10 +401,9 @@ def once_differentiable(backward: F) -> F:
 
 
 Tensors = Sequence["Tensor"]
-# (inputs, results, saved, cotangents of results, None for zero) -> a cotangent of each input, None for zero
-PullTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
-# (inputs, results, saved, tangents of inputs, None for zero) -> a tangent of each result, None for zero
-PushTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
+# (inputs, results, saved, cotangents of results) -> one of each input; or tangents of inputs -> one of each result;
+# None is zero
+OfTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
 
 
 def wants_gradient(x: Any) -> bool:
@@ -424,8 +417,8 @@ def attached(
     nodes: Nodes,
     results: Tensors,
     saved: Tensors,
-    pull: PullTensors | None,
-    push: PushTensors | None = None,
+    pull: OfTensors | None,
+    push: OfTensors | None = None,
     notes: bool = True,
 ) -> list[Tensor]:
     """Tensors with the values of `results`, whose derivative by `inputs` is `pull` and `push`, or follows from one.
@@ -445,7 +438,7 @@ def attached(
             t._wants, t._leaf = w, not w
         return made
 
-    def call(f: PullTensors | PushTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
+    def call(f: OfTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
         xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o), far), iter(tensors(s, flags))
         back = [next(rest) if n is None else [*xs, *ys][n] for n in places]
         # their own derivatives are those of the nodes; to the function they are values, and constants in the last one

@@ -22,6 +22,7 @@ A = TypeVar("A", bound=Any)  # the trees that are differentiated: the first argu
 B = TypeVar("B", bound=Any)
 C = TypeVar("C", bound=Any)
 Aux = TypeVar("Aux")
+V = TypeVar("V", bound="Tensor | tuple[Tensor, Any]")  # a value, or that and aux
 Ts = TypeVarTuple("Ts")
 
 
@@ -109,32 +110,24 @@ def grad(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[.
 
 @overload
 def value_and_grad(
-    f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> TypedFunction[Concatenate[A, P], tuple[Tensor, A]]: ...
+    f: Callable[Concatenate[A, P], V], argnums: Literal[0] = 0, has_aux: bool = False
+) -> TypedFunction[Concatenate[A, P], tuple[V, A]]: ...
 @overload
 def value_and_grad(
-    f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> TypedFunction[Concatenate[A, P], tuple[tuple[Tensor, Aux], A]]: ...
+    f: Callable[Concatenate[A, B, P], V], argnums: Literal[1], has_aux: bool = False
+) -> TypedFunction[Concatenate[A, B, P], tuple[V, B]]: ...
 @overload
 def value_and_grad(
-    f: Callable[Concatenate[A, B, P], Tensor], argnums: Literal[1], has_aux: Literal[False] = False
-) -> TypedFunction[Concatenate[A, B, P], tuple[Tensor, B]]: ...
+    f: Callable[Concatenate[A, B, P], V], argnums: tuple[Literal[0], Literal[1]], has_aux: bool = False
+) -> TypedFunction[Concatenate[A, B, P], tuple[V, tuple[A, B]]]: ...
 @overload
 def value_and_grad(
-    f: Callable[Concatenate[A, B, P], Tensor],
-    argnums: tuple[Literal[0], Literal[1]],
-    has_aux: Literal[False] = False,
-) -> TypedFunction[Concatenate[A, B, P], tuple[Tensor, tuple[A, B]]]: ...
-@overload
-def value_and_grad(
-    f: Callable[Concatenate[A, B, C, P], Tensor],
+    f: Callable[Concatenate[A, B, C, P], V],
     argnums: tuple[Literal[0], Literal[1], Literal[2]],
-    has_aux: Literal[False] = False,
-) -> TypedFunction[Concatenate[A, B, C, P], tuple[Tensor, tuple[A, B, C]]]: ...
+    has_aux: bool = False,
+) -> TypedFunction[Concatenate[A, B, C, P], tuple[V, tuple[A, B, C]]]: ...
 @overload
-def value_and_grad(
-    f: Callable[P, Any], argnums: Numbers, has_aux: bool = False
-) -> TypedFunction[P, tuple[Any, Any]]: ...
+def value_and_grad(f: Callable[P, V], argnums: Numbers, has_aux: bool = False) -> TypedFunction[P, tuple[V, Any]]: ...
 def value_and_grad(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns `(value, gradient)` of `f` with respect to its arguments `argnums`, as `grad`; with
     `has_aux`, `((value, aux), gradient)`.
@@ -168,10 +161,11 @@ def _value_and_grad(name: str, f: Fun, argnums: Numbers, has_aux: bool) -> Fun:
         reach, path = paths(trace.order(), trace.nodes)
         grads = _pulled(trace, reach, path, [(value.uop, const(value.dtype, 1))])
         extra = results_of(name, aux, "aux")
-        results = trace.finish([value, *extra, *trace.originals], [value.uop, *[t.uop for t in extra], *grads])
-        found = iter(results[1 + len(extra) :])
+        results = trace.finish([value, *extra, *trace.originals], grads)
+        value, *rest = results
+        found = iter(rest)
+        whole = (value, rebuild(aux, found)) if has_aux else value
         answers = tuple([rebuild(args[n], found) for n in numbers])
-        whole = (results[0], rebuild(aux, iter(results[1:]))) if has_aux else results[0]
         return whole, answers[0] if isinstance(argnums, int) else answers
 
     return with_gradient
@@ -221,7 +215,7 @@ def vjp(  # type: ignore[misc]  # mypy takes Any for no star of types
     results = trace.finish([*inner, *extra])
     named = paths_of(out, "the cotangent")
 
-    def pull(cotangent: Any) -> tuple[Any, ...]:
+    def pull(cotangent: Any) -> Args:
         seeds = []
         given = like("vjp", out, cotangent, "the cotangent", "the result")
         for t, root, where, c in zip(inner, roots, named, given, strict=True):
@@ -232,8 +226,9 @@ def vjp(  # type: ignore[misc]  # mypy takes Any for no star of types
         found = iter(trace.finish(trace.originals, _pulled(trace, reach, path, seeds)))
         return tuple([rebuild(a, found) for a in primals])
 
-    answer = rebuild(out, iter(results))
-    return (answer, pull, rebuild(aux, iter(results[len(inner) :]))) if has_aux else (answer, pull)
+    made = iter(results)
+    answer = rebuild(out, made)
+    return (answer, pull, rebuild(aux, made)) if has_aux else (answer, pull)
 
 
 def matching(name: str, where: str, whose: str, given: Tensor, of: Tensor) -> Tensor:
@@ -305,10 +300,9 @@ def jvp(f: Fun, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     inner, extra = results_of("jvp", out), results_of("jvp", aux, "aux")
     push_forward(trace.order(), [t.uop for t in inner], known)
     pushed = [whole(known.get(t.uop), t.uop) for t in inner]
-    results = trace.finish([*inner, *inner, *extra], [*[t.uop for t in inner], *pushed, *[t.uop for t in extra]])
-    n = len(inner)
-    answer = rebuild(out, iter(results)), rebuild(out, iter(results[n : 2 * n]))
-    return (*answer, rebuild(aux, iter(results[2 * n :]))) if has_aux else answer
+    made = iter(trace.finish([*inner, *extra, *inner], pushed))
+    value, others, tangent = rebuild(out, made), rebuild(aux, made), rebuild(out, made)
+    return (value, tangent, others) if has_aux else (value, tangent)
 
 
 # -- matrices of derivatives ------------------------------------------------------------------------------------------
@@ -433,12 +427,8 @@ def _of(f: Fun, numbers: list[int], args: Args, kwargs: Options) -> Fun:
 
 @overload
 def hessian(
-    f: Callable[Concatenate[Tensor, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> TypedFunction[Concatenate[Tensor, P], Tensor]: ...
-@overload
-def hessian(
-    f: Callable[Concatenate[Tensor, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> TypedFunction[Concatenate[Tensor, P], tuple[Tensor, Aux]]: ...
+    f: Callable[Concatenate[Tensor, P], V], argnums: Literal[0] = 0, has_aux: bool = False
+) -> TypedFunction[Concatenate[Tensor, P], V]: ...
 @overload
 def hessian(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[P, Any]: ...
 def hessian(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:

@@ -6,7 +6,6 @@ rows: what is carried, and what was summed up or looped for; the rest is compute
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from anneal.errors import GradientError
@@ -51,7 +50,7 @@ class _Pulled:
     def __init__(self, loop: Loop, given: Flags, wants: Flags) -> None:
         results, parameters, n = loop.body.results, loop.body.parameters[1:], loop.carried
         self.constants, self.carried, self.slices = loop.parts(parameters)
-        self.largest = max([p.size for p in self.slices], default=0) if loop.again else math.inf
+        self.largest = max([p.size for p in self.slices], default=0) if loop.again else float("inf")
         order = _order(results)
         self.forward, self.inside, self.stacked = {u for u, _ in order}, loop.inside, set(results[n:])
         targets = {p for p, wanted in zip(parameters, wants, strict=True) if wanted and p.dtype.is_float}
@@ -372,11 +371,6 @@ def _of_many(parameters: Nodes, n: Size) -> Known:
     return {p: stand_in(p.dtype, (n, *p.shape)) for p in parameters}
 
 
-def _front(u: UOp, has: bool) -> UOp:
-    """The axis of examples before that of turns, or the other way round, where it has both."""
-    return swapped(u) if has else u
-
-
 def _batch_turns(loop: Loop | While, src: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
     results = loop.bodies[-1].results
     parameters = loop.bodies[-1].parameters[1:]
@@ -406,11 +400,12 @@ def _batch_turns(loop: Loop | While, src: Nodes, batched: Flags, n: Size, differ
             (many[p], full(of[p], p in flags, n), full(*after, n)) if p in many else (p, of[p], after[0])
             for p, after in zip(carried, made)
         ],
-        [(many.get(p, p), _front(of[p], p in flags)) for p in slices],
+        [(many.get(p, p), swapped(of[p]) if p in flags else of[p]) for p in slices],
         [u for u, _ in rows],
         beside,
     )
-    stacked = [(_front(u, has), has) for u, (_, has) in zip(out, rows, strict=True)]
+    # the axis of examples lies before that of turns, or the other way round, where there are both
+    stacked = [(swapped(u) if has else u, has) for u, (_, has) in zip(out, rows, strict=True)]
     return [*[(u, p in many) for u, p in zip(ends, carried, strict=True)], *stacked]
 
 

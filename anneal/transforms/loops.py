@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from anneal.errors import DTypeError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
 from anneal.runtime import UNSEEN, Fun, Loop, chosen, here, looped, mapped, repeated_while
 from anneal.transforms.loop_transforms import rows_for_reverse
-from anneal.transforms.trace import Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
+from anneal.transforms.trace import PLAIN, Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
 from anneal.uop import Nodes, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import Size, least, size, size_text
 
@@ -221,8 +219,7 @@ def _tensors(name: str, tree: Any, what: str, device: str | None) -> list[Any]:
 
 def _given(name: str, where: str, value: Any, device: str | None) -> Any:
     """A leaf as a tensor on the loop's device."""
-    plain = not is_tensor(value) and isinstance(value, (bool, int, float, np.generic, np.ndarray))
-    t = made.tensor(value, device=device) if plain and device else as_tensor(name, where, value)
+    t = made.tensor(value, device=device) if isinstance(value, PLAIN) and device else as_tensor(name, where, value)
     if device is not None and t.device != device:
         t._mixed(made.tensor(0, device=device), name)
     return t
@@ -391,37 +388,27 @@ def _unrolled(first: _First, count: int, together: int) -> Ends:
     if times == 1:
         times, rest = 0, count
     whole = times * together
-    begin = rest if reverse else 0
-    order = list(range(together))[:: -1 if reverse else 1]
+    begin, left = (rest, 0) if reverse else (0, whole)
 
-    def turns(number: Tensor, state: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
+    def turns(number: Any, several: int, state: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
         rows: dict[int, list[Any]] = {}
-        for k in order:
-            state, rows[k] = turn(number * together + (begin + k), state, [p[k].clone() for p in parts])
+        for k in list(range(several))[:: -1 if reverse else 1]:
+            state, rows[k] = turn(number + k, state, [p[k].clone() for p in parts])
             state = rebuild(tree, iter(_carried_on(first, state)))
-        return state, _stacked(rows)
+        return state, [stack(list(each)) for each in zip(*[rows[k] for k in range(several)])]
 
     pieces = []
     if times:
         chunks = [x[begin : begin + whole].reshape(times, together, *x.shape[1:]) for x in arrays]
-        carry, rows = _looped(first._replace(turn=turns, arrays=chunks), times)
+        each = first._replace(turn=lambda number, *of: turns(number * together + begin, together, *of), arrays=chunks)
+        carry, rows = _looped(each, times)
         pieces = [[r.reshape(whole, *r.shape[2:]) for r in rows]]
-    left = range(rest)[::-1] if reverse else range(whole, count)
-    single: dict[int, list[Any]] = {}
-    for n in left:
+    if rest:
         basis = (carry or arrays or [made.tensor(0)])[0]
-        given = rebuild(tree, iter([t.clone() for t in carry])), [x[n].clone() for x in arrays]
-        state, single[n] = turn(made.tensor(n, device=basis.device), *given)
-        carry = _carried_on(first, state)
-    if single:
-        pieces = [_stacked(single), *pieces] if reverse else [*pieces, _stacked(single)]
-    rows = [cat(list(each)) if len(each) > 1 else each[0] for each in zip(*pieces)]
-    return list(carry), rows
-
-
-def _stacked(rows: dict[int, list[Any]]) -> list[Any]:
-    """The rows of several turns, by the turns' numbers."""
-    return [stack(list(each)) for each in zip(*[rows[k] for k in sorted(rows)])]
+        given = rebuild(tree, iter([t.clone() for t in carry])), [x[left : left + rest] for x in arrays]
+        state, rows = turns(made.tensor(left, device=basis.device), rest, *given)
+        carry, pieces = flatten(state), [rows, *pieces] if reverse else [*pieces, rows]
+    return list(carry), [cat(list(each)) if len(each) > 1 else each[0] for each in zip(*pieces)]
 
 
 def _carried_on(first: _First, state: Any) -> list[Any]:

@@ -167,11 +167,14 @@ def leaf_nodes(tensor: Tensor) -> Src:
     return (tensor.uop,) if tensor._alias is None else (tensor.uop, tensor._alias)
 
 
+PLAIN = (bool, int, float, np.generic, np.ndarray)  # leaves that become tensors
+
+
 def as_tensor(name: str, where: str, value: Any) -> Tensor:
     """A leaf as a tensor; arrays and numbers are made one. Raises DTypeError naming the place of anything else."""
     if is_tensor(value):
         return value
-    if isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+    if isinstance(value, PLAIN):
         return made.tensor(value)
     raise DTypeError(
         f"{name}: {where} is a {type(value).__name__}; trees have tensors, arrays or numbers at their leaves "
@@ -308,14 +311,14 @@ class Trace:
                 new[u] = u.replace(src=tuple([new.get(s, s) for s in u.src])) if u.src else u
         return [new.get(u, u) for u in roots]
 
-    def finish(self, tensors: Sequence[Tensor], nodes: Nodes | None = None) -> list[Tensor]:
-        """Tensors like `tensors` (with other nodes, if they are given) as graphs of the real arguments.
+    def finish(self, tensors: Sequence[Tensor], nodes: Nodes = ()) -> list[Tensor]:
+        """Tensors like `tensors` (the last ones with other `nodes`) as graphs of the real arguments.
 
         What the function assigned meanwhile becomes such a graph too.
         """
         written = list({id(t): t for r in self._assigned if (t := r()) is not None}.values())
         self._assigned.clear()
-        given = [t.uop for t in tensors] if nodes is None else list(nodes)
+        given = [*[t.uop for t in tensors[: len(tensors) - len(nodes)]], *nodes]
         roots = self.put_back([*given, *[t.uop for t in written]])
         for t, u in zip(written, roots[len(given) :], strict=True):
             t.uop = u

@@ -6,22 +6,21 @@ of shape `()` stands for the same number everywhere: the seed of a loss stays a 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
 from anneal.ops.nodes import detached, from_memory, reshape, spread, to_memory
 from anneal.rewrite import substitute, value_of
-from anneal.runtime import DeviceCall, HostFunction, base_of, here, sources_of, storage_of
+from anneal.runtime import HostFunction, Rules, base_of, here, sources_of, storage_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 
 from anneal.uop import (  # isort: skip
-    ALU, MOVEMENT, REAL, DType, Op, UOp, arena, const, covering, dtypes, of_rule, promote, toposort, unique,
-    Nodes, Some, Src, Known, Shape,
+    ALU, MOVEMENT, REAL, DType, GraphFunction, Op, UOp, arena, const, covering, dtypes, of_rule, promote, toposort,
+    unique, Nodes, Some, Src, Known, Shape,
 )  # fmt: skip
 from anneal.uop.sizes import product
 
@@ -125,12 +124,9 @@ def paths(order: Iterable[tuple[UOp, Src]], targets: Iterable[UOp]) -> tuple[set
     reach = set(targets)
     path = []
     for u, sources in order:
-        if u.dtype.is_float and u.op not in STOPS:
-            for s in sources:
-                if s in reach:
-                    reach.add(u)
-                    path.append((u, sources))
-                    break
+        if u.dtype.is_float and u.op not in STOPS and not reach.isdisjoint(sources):
+            reach.add(u)
+            path.append((u, sources))
     return reach, path
 
 
@@ -145,14 +141,14 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
         for root, seed in seeds:
             a.derive(root)
             grads[root] = _add(grads[root], seed) if root in grads else seed
-        calls = Calls(path)
+        calls, first = _calls_on(path)
         for y, sources in reversed(path):
             g = grads.get(y)
-            if g is None and y not in calls.first:
+            if g is None and y not in first:
                 continue
             a.derive(y)
-            if g is None or (calls.of and y in calls.of):
-                made = calls.contributions(y, g, reach)
+            if g is None or y in calls:
+                made = _of_call(y, g, calls[y], y in first, reach)
             else:
                 adds = y.op in _CARRIES or (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD)
                 made = _contributions(y, g if adds else g.cast(y.dtype), sources)
@@ -215,19 +211,19 @@ def push_forward(order: Iterable[tuple[UOp, Src]], roots: Nodes, tangents: Known
 
     Raises GradientError for an op without a rule.
     """
-    path = paths(order, tangents)[1]
+    _, path = paths(order, tangents)
     needed = set(roots)
     for y, sources in reversed(path):
         if y in needed:
             needed.update(sources)
-    calls: dict[Any, Some] = {}  # the tangents of all results of a loop, by function and sources
+    calls: dict[Any, Some] = {}  # the tangents of all results of a call, by function and sources
     for y, sources in path:
         if y not in needed or y.op in FLAT:
             continue
-        if y.op is Op.HOST_CALL and isinstance(y.arg[0], DeviceCall):
+        if y.op in CALLS and (rules := rules_of(y)) is not None:
             function, number = y.arg
             if (function, sources) not in calls:
-                calls[function, sources] = function.rules.push(function, sources, [tangents.get(s) for s in sources])
+                calls[function, sources] = rules.push(function, sources, [tangents.get(s) for s in sources])
             given = [calls[function, sources][number]]
         else:
             given = [_contribution(y, place, tangents[s]) for place, s in enumerate(sources) if s in tangents]
@@ -239,10 +235,6 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     """The share of `y`'s tangent that comes from the source at `place`."""
     if y.op is Op.BUFFER:
         return to_memory(tangent, y.shape)
-    if y.op is Op.HOST_CALL and y.arg[0].gradient is not None:
-        return _transposed(y, lambda cotangent: _of_host(y, {y.arg[1]: cotangent})[place], tangent)
-    if (derivative := derivative_of(y)) is not None:
-        return _of_function(y, derivative, place, tangent)
     if y.op in MOVEMENT:
         return UOp(y.op, tangent.dtype, (tangent,), y.arg)
     out: Some | None = FORWARD[y.op](y, tangent, place) if y.op in FORWARD else None
@@ -255,8 +247,13 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
         return each[place]
     if y.op is Op.CALL:
         return _of_body(y, place, tangent)
-    raise GradientError(
-        f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
+    raise no_tangent(y.op)
+
+
+def no_tangent(op: Op) -> GradientError:
+    """The error of forward mode for an op without a rule."""
+    return GradientError(
+        f"jvp: {op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
     )
 
 
@@ -270,30 +267,6 @@ def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
     root = value_of(y)
     push_forward([(u, u.src) for u in toposort((root,), until=known.__contains__)], [root], known)
     return known.get(root)
-
-
-def _of_function(y: UOp, derivative: Derivative, place: int, tangent: UOp) -> UOp | None:
-    """The same of a call with a derivative by functions: its own tangents, or the transpose of its gradient."""
-    number: int = y.arg[1]
-    values, count = y.arg[0].arguments
-    place -= values
-    if not 0 <= place < count:
-        return None
-    inputs, outputs, saved = outputs_of(y)
-    if derivative.push is not None:
-        return derivative.push(inputs, outputs, saved, [tangent if n == place else None for n in range(count)])[number]
-    pull = derivative.pull
-
-    def gradient(cotangent: UOp) -> UOp | None:
-        given = [cotangent if n == number else None for n in range(len(outputs))]
-        return pull(inputs, outputs, saved, given)[place]
-
-    return _transposed(y, gradient, tangent)
-
-
-def _transposed(y: UOp, gradient: Callable[[UOp], UOp | None], tangent: UOp) -> UOp | None:
-    """A tangent of `y` by the transpose of a gradient, which is linear in the cotangent of `y`."""
-    return transposed(lambda given: [gradient(c) for c in given if c is not None], [y], [tangent])[0]
 
 
 def of_stand_ins(function: Callable[[list[Any]], Some], stands: list[Any]) -> tuple[Some, list[UOp]]:
@@ -331,13 +304,14 @@ def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> So
     ]
 
 
-# -- derivatives by functions of Python -------------------------------------------------------------------------------
+# -- calls of several results -----------------------------------------------------------------------------------------
+# Functions of the host, loops and choices, and calls with derivatives by functions of Python have rules of their own,
+# `Rules`: each is asked once for all results of a call.
 
 
-# (inputs, results, saved, cotangents of results) -> those of inputs
-Pull = Callable[[Nodes, Nodes, Nodes, Some], Some]
-# (inputs, results, saved, tangents of inputs) -> those of results
-Push = Callable[[Nodes, Nodes, Nodes, Some], Some]
+CALLS = frozenset((Op.HOST_CALL, Op.CALL))
+# (inputs, results, saved, cotangents of results) -> those of inputs; or tangents of inputs -> those of results
+DerivativeRule = Callable[[Nodes, Nodes, Nodes, Some], Some]
 
 
 class Derivative:
@@ -348,12 +322,12 @@ class Derivative:
     and what numbers memory numbers calls with it.
     """
 
-    def __init__(self, name: str, pull: Pull, push: Push | None = None) -> None:
+    rules: ClassVar[Rules]
+
+    def __init__(self, name: str, pull: DerivativeRule, push: DerivativeRule | None = None) -> None:
         self.name, self.pull, self.push = name, pull, push
         self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
         self.hooks: Any = None  # of a tensor with hooks: they
-        # tokens of calls of many examples, one for all results of each
-        self.each: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
 
     def token(self, device: str) -> UOp:
         """A node that stands for this call."""
@@ -372,88 +346,105 @@ def derivative_of(y: UOp) -> Derivative | None:
 
 def differentiated(values: Nodes, inputs: Nodes, saved: Nodes, token: UOp) -> list[UOp]:
     """The results of a call with these values."""
-    function = of_rule("function", (len(values), len(inputs)))
-    src = (*values, *inputs, *saved, token)
-    return [UOp(Op.CALL, v.dtype, src, (function, n)) for n, v in enumerate(values)]
+    return _results(of_rule("function", (len(values), len(inputs))), (*values, *inputs, *saved, token))
 
 
-def outputs_of(y: UOp) -> tuple[Nodes, Nodes, Nodes]:
-    """The inputs, all results and the saved values of the call that a result is of."""
-    function, _ = y.arg
-    values, inputs = function.arguments
-    results = [UOp(Op.CALL, v.dtype, y.src, (function, n)) for n, v in enumerate(y.src[:values])]
-    return y.src[values : values + inputs], results, y.src[values + inputs : -1]
+def _results(function: GraphFunction, src: Src) -> list[UOp]:
+    return [UOp(Op.CALL, v.dtype, src, (function, n)) for n, v in enumerate(src[: function.arguments[0]])]
 
 
-class Calls:
-    """The calls on a path of the reverse walk.
+def rules_of(y: UOp) -> Rules | None:
+    """The rules of the call that made a result, None for any other node."""
+    made_by = y.arg[0] if y.op is Op.HOST_CALL else derivative_of(y)
+    return None if made_by is None else made_by.rules
+
+
+def _calls_on(path: Path) -> tuple[dict[UOp, list[UOp | None]], set[UOp]]:
+    """The results of calls on a path of the reverse walk, each with the cotangents of all results of its call that have
+    come; and of each call the result that is first on the path.
 
     The cotangent of a result is whole when the walk comes to it, and those of all results of a call when it comes to
-    the one that is `first` on the path; what the call was made of is before all of them.
+    the first one; what the call was made of is before all of them.
     """
-
-    __slots__ = ("_given", "first", "of")
-
-    def __init__(self, path: Sequence[tuple[UOp, Src]]) -> None:
-        self.first: set[UOp] = set()
-        self.of: dict[UOp, Any] = {}  # the identity of the call that made a node, equal for all its results
-        self._given: dict[Any, dict[int, UOp]] = {}  # the cotangents that have come, by the result's number
-        if here.context.tensors.host_calls or here.context.tensors.derivatives:
-            for y, _ in path:
-                if y.op is Op.HOST_CALL or derivative_of(y) is not None:
-                    self.of[y] = call = y.arg[0], y.src
-                    if call not in self._given:
-                        self._given[call] = {}
-                        self.first.add(y)
-
-    def contributions(self, y: UOp, g: UOp | None, reach: set[UOp]) -> Some:
-        """A result's share of the cotangents of the call's inputs: the last that comes brings it for all. Those outside
-        `reach` need none.
-
-        Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
-        """
-        number = y.arg[1]
-        given = self._given[self.of[y]]
-        if g is not None:
-            given[number] = spread(g.cast(y.dtype), y.shape)
-        if y not in self.first or not given:
-            return (None,) * len(y.src)
-        if y.op is Op.HOST_CALL:
-            function = y.arg[0]
-            if isinstance(function, DeviceCall):
-                cotangents = [given.get(n) for n in range(len(function.results))]
-                return function.rules.pull(function, y.src, cotangents, [s in reach for s in y.src])
-            return _of_host(y, given)
-        derivative = derivative_of(y)
-        assert derivative is not None
-        inputs, outputs, saved = outputs_of(y)
-        here.effects += derivative.captured is None  # the function is to be called each time
-        made = derivative.pull(inputs, outputs, saved, [given.get(n) for n in range(len(outputs))])
-        before = len(outputs)
-        return [*[None] * before, *made, *[None] * (len(y.src) - before - len(made))]
+    found: dict[UOp, list[UOp | None]] = {}
+    first: dict[Any, UOp] = {}  # by what is equal for all results of a call
+    if here.context.tensors.host_calls or here.context.tensors.derivatives:
+        for y, _ in path:
+            if y.op in CALLS and rules_of(y) is not None:
+                begin = first.setdefault((y.arg[0], y.src), y)
+                results = y.arg[0].arguments[0] if y.op is Op.CALL else len(y.arg[0].results)
+                found[y] = [None] * results if begin is y else found[begin]
+    return found, set(first.values())
 
 
-def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
-    function: HostFunction = y.arg[0]
+def _of_call(y: UOp, g: UOp | None, given: list[UOp | None], is_first: bool, reach: set[UOp]) -> Some:
+    """A result's share of the cotangents of the call's inputs: the last that comes brings it for all. Those outside
+    `reach` need none.
+
+    Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
+    """
+    function, number = y.arg
+    if g is not None:
+        given[number] = spread(g.cast(y.dtype), y.shape)
+    rules = rules_of(y)
+    if rules is None or not is_first or given.count(None) == len(given):
+        return (None,) * len(y.src)
+    return rules.pull(function, y.src, given, [s in reach for s in y.src])
+
+
+def parts_of(function: GraphFunction, src: Src) -> tuple[Derivative, Nodes, Nodes, Nodes]:
+    """The derivative of a call, with its inputs, all results and the saved values."""
+    values, inputs = function.arguments
+    last = values + inputs
+    return src[-1].arg.derivative, src[values:last], _results(function, src), src[last:-1]
+
+
+def pull_function(function: GraphFunction, src: Src, given: Some, wants: Any = None) -> Some:
+    """The cotangents of what a call with a derivative by functions reads."""
+    derivative, inputs, outputs, saved = parts_of(function, src)
+    here.effects += derivative.captured is None  # the function is to be called each time
+    made = derivative.pull(inputs, outputs, saved, given)
+    return [*[None] * len(outputs), *made, *[None] * (len(src) - len(outputs) - len(made))]
+
+
+def push_function(function: GraphFunction, src: Src, given: Some) -> Some:
+    """The tangents of its results: its own, or by the transpose of its gradient."""
+    derivative, inputs, outputs, saved = parts_of(function, src)
+    tangents = given[len(outputs) :][: len(inputs)]
+    if all(t is None for t in tangents):
+        return [None] * len(outputs)
+    if derivative.push is not None:
+        return derivative.push(inputs, outputs, saved, tangents)
+    return transposed(lambda cotangents: derivative.pull(inputs, outputs, saved, cotangents), outputs, tangents)
+
+
+def pull_host(function: HostFunction, src: Src, given: Some, wants: Any = None) -> Some:
+    """The cotangents of what a function of the host reads."""
     if function.gradient is None:
         raise GradientError(
             f"host_call has no gradient for {function.name}: pass gradient=, or use detach() on its input if none "
             "should flow through it"
         )
-    outputs = function.nodes(y.src)
-    cotangents = [whole(given.get(n), u) for n, u in enumerate(outputs)]
-    made = function.gradient(y.src, outputs, cotangents)
-    if len(made) != len(y.src):
+    outputs = function.nodes(src)
+    made = function.gradient(src, outputs, [whole(g, u) for g, u in zip(given, outputs, strict=True)])
+    if len(made) != len(src):
         raise GradientError(
-            f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, "
+            f"the gradient of {function.title} gives {len(made)} cotangents for {len(src)} inputs: one for each, "
             "None where there is none"
         )
-    for n, (c, x) in enumerate(zip(made, y.src, strict=True)):
+    for n, (c, x) in enumerate(zip(made, src, strict=True)):
         if c is not None and c.shape != x.shape:
             raise ShapeError(
                 f"the gradient of {function.title} gives input {n}, of shape {x.shape}, a cotangent of shape {c.shape}"
             )
-    return [None if c is None or not x.dtype.is_float else c for c, x in zip(made, y.src, strict=True)]
+    return [None if c is None or not x.dtype.is_float else c for c, x in zip(made, src, strict=True)]
+
+
+def push_host(function: HostFunction, src: Src, given: Some) -> Some:
+    """The tangents of its results, by the transpose of its gradient."""
+    if function.gradient is None:
+        raise no_tangent(Op.HOST_CALL)
+    return transposed(lambda cotangents: pull_host(function, src, cotangents), function.nodes(src), given)
 
 
 def number_of(u: UOp) -> Any:
