@@ -27,7 +27,7 @@ GIVEN_FILES = {
     "array_api/linalg.py",
 }
 # Lines before a file's first definition: on average, in hundredths. The bar is 1400.
-PREAMBLE = 1968
+PREAMBLE = 1966
 
 
 def trees(package: Path = PACKAGE) -> dict[str, ast.Module]:

@@ -35,8 +35,7 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
 
         ffi._parser.parse_type = functools.partial(look_up, ffi._parser)
 
-    _ERRORS = _api.error_handler
-    _CAPTURE, _RELEASE = _ERRORS.capture, _ERRORS.release
+    _THREAD, _SLOTS = _api.error_handler._per_thread_data, _api.error_handler._get_proxy_stack
     _TRUSTED = _api.libf.wgpuDeviceCreateShaderModuleTrusted
     _MAP, _MAPPED = lib.wgpuBufferMapAsync, lib.WGPUMapAsyncStatus_Success
     _SUBMIT, _POLL = lib.wgpuQueueSubmitForIndex, lib.wgpuDevicePoll
@@ -99,25 +98,37 @@ class Wgpu(Implementation):
 
 
 class _errors:
-    """Raise what goes wrong in the C calls of the block as wgpu-py does, with one check for all of them."""
+    """Raise what goes wrong in the C calls of the block as wgpu-py does, with one check for all of them.
 
-    __slots__ = ("call",)
+    wgpu-py collects errors in the last of a thread's slots. The block is such a slot itself: its `capture` and
+    `release` would be eight calls of Python.
+    """
 
-    def __init__(self, call: str) -> None:
-        self.call = call
+    __slots__ = ("_slots", "message", "name", "type")
+    type: str
+    message: str | None
+
+    def __init__(self, name: str) -> None:
+        self.name, self.message = name, None
 
     def __enter__(self) -> None:
-        _CAPTURE(self.call)
+        try:
+            slots = _THREAD.stack
+        except AttributeError:  # the first in this thread
+            slots = _SLOTS()
+        self._slots = slots
+        slots.append(self)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        found = _RELEASE(self.call)
-        if found is not None and error is None:
-            name, message = found
-            raise ERROR_TYPES.get(name, wgpu.GPUError)(message)
+        self._slots.pop()
+        if self.message is not None and error is None:
+            raise ERROR_TYPES.get(self.type, wgpu.GPUError)(self.message)
 
 
 class NativeQueue(DirectQueue):
     """The queue by direct calls of wgpu-native."""
+
+    _errors = _errors  # type: ignore[assignment]  # a class, which nothing binds
 
     def __init__(self, gpu: Any) -> None:
         super().__init__(gpu, ffi, lib)
@@ -131,9 +142,6 @@ class NativeQueue(DirectQueue):
         self._on_map.mode = lib.WGPUCallbackMode_AllowProcessEvents
         self._on_map.callback = _ON_MAP
         self._on_map.userdata1 = self._status
-
-    def _errors(self, call: str) -> _errors:
-        return _errors(call)
 
     def wait(self) -> None:
         self.flush()
