@@ -12,9 +12,9 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -64,26 +64,28 @@ def gpu_errors() -> tuple[type[Exception], ...]:
     return tuple([m.GPUError for name in ("wgpu", "wgpudawn") if (m := sys.modules.get(name)) is not None])
 
 
-@contextmanager
-def translated(what: Callable[[], str]) -> Iterator[None]:
+class translated:
     """Errors of wgpu as ours; `what` says what was being done."""
-    try:
-        yield
-    except gpu_errors() as e:
-        if type(e).__name__ == "GPUOutOfMemoryError":
-            raise _out_of_memory(what()) from e
-        text = str(e)
-        if "lost" in text.lower():
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: Callable[[], str]) -> None:
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, e: BaseException | None, traceback: object) -> None:
+        if e is None or not isinstance(e, gpu_errors()):
+            return
+        what, text = self._what(), str(e)
+        full = type(e).__name__ == "GPUOutOfMemoryError"
+        if not full and "lost" in text.lower():
             raise DeviceError(
-                f"the GPU was lost {what()}: its driver reset it, or it was removed; restart the program"
+                f"the GPU was lost {what}: its driver reset it, or it was removed; restart the program"
             ) from e
-        if "out of memory" in text.lower() or "not enough memory" in text.lower():
-            raise _out_of_memory(what()) from e
-        raise CompilerError(f"WebGPU rejected a call {what()}: {text}", stage="webgpu") from e
-
-
-def _out_of_memory(what: str) -> OutOfMemoryError:
-    return OutOfMemoryError(f"out of GPU memory {what}; use a smaller batch or model, or device 'cpu'")
+        if full or "out of memory" in text.lower() or "not enough memory" in text.lower():
+            raise OutOfMemoryError(f"out of GPU memory {what}; use a smaller batch or model, or device 'cpu'") from e
+        raise CompilerError(f"WebGPU rejected a call {what}: {text}", stage="webgpu") from e
 
 
 Bytes = npt.NDArray[np.uint8]
