@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from anneal.uop import ALU, MOVEMENT, UOp
 from anneal.uop.sizes import any_symbolic
@@ -48,6 +49,13 @@ class CostModel:
     matrices: bool = False  # products of float16 numbers with float32 sums are what the device does best
     float32_products: str = "highest"  # as `set_float32_matmul_precision` has it: of what products of float32 are made
     binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __hash__(self) -> int:  # each launch of a loop looks its plan up by it
+        return self._hash
 
     @property
     def member_buffers(self) -> int:

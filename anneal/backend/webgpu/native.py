@@ -35,7 +35,7 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
 
         ffi._parser.parse_type = functools.partial(look_up, ffi._parser)
 
-    _THREAD, _SLOTS = _api.error_handler._per_thread_data, _api.error_handler._get_proxy_stack
+    _SLOTS = _api.error_handler._get_proxy_stack  # of this thread
     _TRUSTED = _api.libf.wgpuDeviceCreateShaderModuleTrusted
     _MAP, _MAPPED = lib.wgpuBufferMapAsync, lib.WGPUMapAsyncStatus_Success
     _SUBMIT, _POLL = lib.wgpuQueueSubmitForIndex, lib.wgpuDevicePoll
@@ -101,7 +101,7 @@ class _errors:
     """Raise what goes wrong in the C calls of the block as wgpu-py does, with one check for all of them.
 
     wgpu-py collects errors in the last of a thread's slots. The block is such a slot itself: its `capture` and
-    `release` would be eight calls of Python.
+    `release` would be five calls of Python more.
     """
 
     __slots__ = ("_slots", "message", "name", "type")
@@ -112,16 +112,12 @@ class _errors:
         self.name, self.message = name, None
 
     def __enter__(self) -> None:
-        try:
-            slots = _THREAD.stack
-        except AttributeError:  # the first in this thread
-            slots = _SLOTS()
-        self._slots = slots
-        slots.append(self)
+        self._slots = _SLOTS()
+        self._slots.append(self)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._slots.pop()
-        if self.message is not None and error is None:
+        if self.message and error is None:
             raise ERROR_TYPES.get(self.type, wgpu.GPUError)(self.message)
 
 
