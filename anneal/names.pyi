@@ -1997,7 +1997,7 @@ class Methods(Handle):
         r"""The product of `n` copies of square matrices, the last two axes; by squaring."""
     def __array__(self, dtype: npt.DTypeLike | None=None, copy: Any=None) -> Array:
         ...
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> object:
         r"""NumPy's functions get the values, and give arrays: `np.sum(t)` is `np.sum(t.numpy())`."""
     def __array_namespace__(self, /, *, api_version: str | None=None) -> ModuleType:
         r"""`anneal.array_api`, imported by its name: that room is above this one. ValueError for an unknown version."""
@@ -2014,7 +2014,7 @@ class Methods(Handle):
         r"""`copy.copy(x)`: a leaf that shares its values."""
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         ...
-    def __dlpack__(self, *, stream: Any=None, max_version: Any=None, dl_device: Any=None, copy: bool | None=None) -> Any:
+    def __dlpack__(self, *, stream: Any=None, max_version: Any=None, dl_device: Any=None, copy: bool | None=None) -> object:
         r"""A copy of the values, on the cpu. Raises BufferError for another device, if copy is False, and for dtypes that
         NumPy has no DLPack of."""
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -119,7 +119,7 @@ def sized(data: int, device: Any, dtype: Any, requires_grad: Any, sizes: tuple[i
     return zeros(*shape, dtype=kind), None, None, wants
 
 
-def __array_function__(x: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def __array_function__(x: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> object:
     """NumPy's functions get the values, and give arrays: `np.sum(t)` is `np.sum(t.numpy())`."""
     values = lambda given: given.numpy() if is_tensor(given) else given
     return function(*runtime.mapped(args, values), **runtime.mapped(kwargs, values))
@@ -127,7 +127,7 @@ def __array_function__(x: Tensor, function: Any, types: Any, args: Any, kwargs: 
 
 def __dlpack__(
     x: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
-) -> Any:
+) -> object:
     """A copy of the values, on the cpu. Raises BufferError for another device, if copy is False, and for dtypes that
     NumPy has no DLPack of.
     """

@@ -219,7 +219,7 @@ def _of_each(d: Derivative, flags: tuple[bool, ...], n: int) -> Derivative:
 def _mapped(
     rule: DerivativeRule, xs: Nodes, ys: Nodes, saved: Nodes, given: Some, flags: Flags, n: int
 ) -> list[tuple[UOp, bool] | None]:
-    """What a rule for one example gives for all, each with whether it has an axis of examples."""
+    """The results, for all examples, of a rule for one, each with whether it has an axis of examples."""
     there = [g for g in given if g is not None]
     every = (*xs, *ys, *saved, *there)
     has = [*flags[: len(xs)], *[True] * len(ys), *flags[len(xs) :], *[True] * len(there)]

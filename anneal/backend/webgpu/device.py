@@ -30,6 +30,10 @@ class WebGpuDevice(OpenAdapter):
         found = self._programs.get(self._key(sink.key))
         return found or self._add(sink.key, name_of(sink), self._generate(sink))
 
+    def load(self, name: str, kernel: GeneratedKernel) -> WebGpuProgram:
+        """A program of code that was generated elsewhere, or otherwise; it is not kept."""
+        return WebGpuProgram(name, kernel)
+
     def _generate(self, sink: UOp) -> GeneratedKernel:
         width = settings.current().beam
         return generate(sink, self.target, best_opts(self, sink, width) if width else None)

@@ -120,8 +120,8 @@ def in_text(texts: Sequence[Text]) -> list[Text]:
 
 
 def merged(texts: Sequence[Text]) -> Text:
-    """What several programs need around them: the bindings of all, the names of variables as they follow each other in
-    the last one, and workgroup memory for any one program, the largest array of each name and type."""
+    """The parts that several programs need around them: the bindings of all, the names of variables as they follow each
+    other in the last one, and workgroup memory for any one program, the largest array of each name and type."""
     bindings: dict[int, tuple[str, bool, int]] = {}
     largest: dict[str, Shared] = {}
     for t in texts:
