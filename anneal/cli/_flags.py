@@ -204,9 +204,10 @@ class DeviceName(StrEnum):
     webgpu = "webgpu"
 
 
-def _hush(value: bool) -> None:
+def _hush(value: bool) -> bool:
     if value:
         be_quiet()
+    return value
 
 
 def _warm(value: float) -> float:

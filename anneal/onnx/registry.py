@@ -70,6 +70,7 @@ class Operator:
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _DOMAINS = {"ai.onnx": ""}
 _ARRAYS, _RAW = ("Array", "MaybeArray"), ("Any", "Value", "MaybeValue")  # the types of inputs that say how they come
+_NEEDED = ("Array", "Tensor", "Value", inspect.Parameter.empty)  # and that they must be there; a lambda's have none
 
 
 def _put(one: Operator) -> None:
@@ -124,7 +125,11 @@ def op(
             frozenset(values or [name for name, kind in inputs.items() if kind in _ARRAYS]),
             tuple(inputs),
             frozenset(name for name, kind in inputs.items() if kind in ("MaybeTensor", "Tensor")),
-            frozenset(name for name, kind in inputs.items() if kind in ("Array", "Tensor", "Value")),
+            frozenset(
+                p.name
+                for p in parameters
+                if p.kind < p.VAR_POSITIONAL and p.default is p.empty and p.annotation in _NEEDED
+            ),
             any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes,
             next(filter(None, records), None),

@@ -161,11 +161,12 @@ def _put(x: Tensor, new: UOp, given: Tensor) -> Tensor:
     if (x._base is not None and x._is_part()) or not (here.grad or x._leaf):
         # a view: what it is a part of changes too; or a result whose gradient goes where it did, past these values
         return changed(x, "index", out)
-    wanted = x.requires_grad and x.is_leaf
-    if not wanted:
+    if x.requires_grad and x.is_leaf:
+        x._assign(x._leaf_of(out.uop))
+    else:
         here.context.tensors.flags += x._wants is not out.requires_grad
         x._wants, x._leaf = out.requires_grad, out.is_leaf
-    x._assign(x._leaf_of(out.uop) if wanted else out.uop)
+        x._take(out.uop)
     return x
 
 

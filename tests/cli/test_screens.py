@@ -220,6 +220,7 @@ def test_quiet_leaves_results(name: str, places: dict[str, str], tmp_path: Path,
     said = capfd.readouterr()
     assert said.err == ""
     assert said.out
+    assert "step 1 " not in said.out
     with pytest.raises(SystemExit):
         main(["train", "nanogtp", "--quiet"])
     assert "Did you mean 'nanogpt'" in capfd.readouterr().err, "errors are told"

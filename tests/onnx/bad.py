@@ -209,7 +209,10 @@ def _graphs() -> None:
     _bad("too many inputs", model([node("Neg", ["x", "x"], ["y"])]), "has 2 inputs, not 1")
     _bad("too many outputs", model([node("Neg", ["x"], ["y", "z"])]), "has 2 outputs, not 1")
     _bad("no outputs", model([node("Neg", ["x"], []), node("Neg", ["x"], ["y"])]), "has 0 outputs")
-    _bad("required input left off", model([node("Add", ["x", ""], ["y"])]), "Add")
+    _bad("required input left off", model([node("Add", ["x", ""], ["y"])]), "its input b is missing")
+    for op, inputs in ("Clip", ["", "x"]), ("Identity", [""]), ("Elu", [""]), ("Softmax", [""]), ("Shape", [""]):
+        _bad(f"{op} of nothing", model([node(op, inputs, ["y"])]), "its input x is missing")
+    _bad("no bias", model([node("InstanceNormalization", ["x", "x", ""], ["y"])]), "its input bias is missing")
     _bad("attribute that does not exist", _attribute("axes", AttributeProto.INT, i=1), "axis is missing")
     _bad(
         "no required attribute",

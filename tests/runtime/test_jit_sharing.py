@@ -235,3 +235,66 @@ def test_a_tensor_that_is_given_twice_is_one_tensor(
             (results[0] * last(results)).sum().backward()
             assert x.grad is not None
             assert x.grad.tolist() == [4 * (2.0 * i + 1), 12.0]
+
+
+# -- state that takes other memory as it is ----------------------------------------------------------------------------
+
+WHOLE = [
+    "d = x - b; b.copy_(x); return d",
+    "d = x - b; b[:] = x; return d",
+    "d = x - b; b[...] = x; return d",
+    "d = x - b; b.copy_(x * 1); return d",
+    "d = x - b; b.copy_(x.clone()); return d",
+    "d = x - b; b.copy_(x.view(1)); return d",
+    "d = x - b; b.data = x.clone(); return d",
+    "d = x - b; b.copy_(x); b.realize(); return d",
+    "a.add_(b); b.copy_(x); return a * 1",
+    "a.mul_(0.5).add_(b); b.copy_(x); return a * 1",
+    "a.copy_(b); b.copy_(x); return a * 1",
+    "a.copy_(b * 2); b.copy_(x); return a * 1",
+    "b.copy_(x)",
+    "b[:] = x",
+    "a.copy_(b); b.copy_(x)",
+    "a.copy_(b); b.copy_(x * 1)",
+    "a.copy_(b); b.add_(1); return a + b",
+    "a.copy_(b); b.copy_(x * 2); return a + b",
+    "b.copy_(x); return b",
+    "b.copy_(x); a.copy_(x); return a + b",
+    "b.copy_(x); a.copy_(b); return a + b",
+    "a.data = b * 1; b.copy_(x); return a * 1",
+    "t = a * 1; a.copy_(b); b.copy_(t); b.add_(x); return a * 1",
+    "b.fill_(x[0]); return b * 2",
+]
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_state_that_is_overwritten_whole_is_what_it_is_without_jit(text: str) -> None:
+    names: dict[str, Any] = {}
+    exec("def step(a, b, x):\n    " + text.replace("; ", "\n    "), names)
+
+    def values(wrap: Any) -> list[Any]:
+        a, b = Tensor.zeros(1), Tensor.zeros(1)
+        step = wrap(lambda x: names["step"](a, b, x))
+        found = []
+        for n in range(7):
+            given = step(Tensor([float(n * n)]))
+            found.append((None if given is None else given.item(), a.item(), b.item()))
+        return found
+
+    assert values(jit) == values(lambda step: step)
+
+
+@pytest.mark.parametrize("fill", ["b.copy_({})", "b[:] = {}", "b.data = {}"])
+def test_state_is_copied_from_what_was_filled_outside(fill: str) -> None:
+    a, b = Tensor.zeros(1), Tensor.zeros(1)
+
+    @jit
+    def step() -> Tensor:
+        a.copy_(b)
+        return a * 1
+
+    found = []
+    for n in range(6):
+        exec(fill.format(f"Tensor([{n}.0])"), {"b": b, "Tensor": Tensor})
+        found.append(step().item())
+    assert found == [0, 1, 2, 3, 4, 5]

@@ -360,7 +360,7 @@ def sequence_erase(x: Any, position: MaybeArray) -> Any:
 
 
 @op("SequenceInsert", since=11, sizes=True)
-def sequence_insert(x: Any, value: Any, position: MaybeArray) -> Any:
+def sequence_insert(x: Value, value: Value, position: MaybeArray) -> Any:
     """The items and one more, at the end unless a place is named."""
     items = _sequence(x)
     at = len(items) if position is None else _position(position, len(items), end=True)

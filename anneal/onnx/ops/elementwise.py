@@ -158,7 +158,7 @@ def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
 
 
 @op("Clip", since=11, was=("min", "max"))
-def clip(x: Any, low: Any, high: Any) -> Any:
+def clip(x: Value, low: MaybeValue, high: MaybeValue) -> Any:
     """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
     kind: Any = np
     if not all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
