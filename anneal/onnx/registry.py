@@ -73,6 +73,11 @@ _ARRAYS, _RAW = ("Array", "MaybeArray"), ("Any", "Value", "MaybeValue")  # the t
 _NEEDED = ("Array", "Tensor", "Value", inspect.Parameter.empty)  # and that they must be there; a lambda's have none
 
 
+def _is_needed(p: inspect.Parameter) -> bool:
+    """True if a parameter is an input that must be there."""
+    return p.kind < p.VAR_POSITIONAL and p.default is p.empty and p.annotation in _NEEDED
+
+
 def _put(one: Operator) -> None:
     known = _TABLE.setdefault((one.domain, one.name), [])
     if any(k.since == one.since for k in known):
@@ -125,11 +130,7 @@ def op(
             frozenset(values or [name for name, kind in inputs.items() if kind in _ARRAYS]),
             tuple(inputs),
             frozenset(name for name, kind in inputs.items() if kind in ("MaybeTensor", "Tensor")),
-            frozenset(
-                p.name
-                for p in parameters
-                if p.kind < p.VAR_POSITIONAL and p.default is p.empty and p.annotation in _NEEDED
-            ),
+            frozenset(p.name for p in parameters if _is_needed(p)),
             any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes,
             next(filter(None, records), None),
