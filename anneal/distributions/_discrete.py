@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -167,9 +168,6 @@ class Binomial(
     mode=lambda d: ((d.total_count + 1.0) * d.probs).floor().minimum(d.total_count),
     variance=lambda d: d.mean * (1.0 - d.probs),
     values=lambda d: Tensor.arange(d._most + 1, device=d.probs.device).cast(d.probs.dtype),  # up to the largest count
-    kl=lambda p, q: (p.total_count > q.total_count).where(
-        math.inf, p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
-    ),
 ):
     """Successes among `total_count` trials, each with probability `probs` or log-odds `logits`; `validate_args` as of
     `Distribution`. A draw takes as many random numbers as there are trials.
@@ -199,10 +197,23 @@ class Binomial(
         ways = (n + 1.0).lgamma() - (x + 1.0).lgamma() - (n - x + 1.0).lgamma()
         return ways + x * z - n * soft(z)
 
-    def entropy(self) -> Tensor:
+    def _kl(self, q: Any) -> Any:
+        if self._least == self._most == q._least == q._most:
+            per_trial = self.probs * (self.logits - q.logits) + (-self.probs).log1p() - (-q.probs).log1p()
+            return self.total_count * per_trial
+        fewer = self.total_count.minimum(q.total_count)  # where q has no more, the ways are those of both
+        return (self.total_count > q.total_count).where(
+            math.inf, -self._mean(lambda x: q._log(x.minimum(fewer))) - self.entropy()
+        )
+
+    def _mean(self, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """The mean of a function of the successes, which are counted one by one."""
         x = super().enumerate_support(False)
-        p = self._log(x.minimum(self.total_count))
-        return -(x <= self.total_count).where(p.exp() * p, 0.0).sum(0)
+        p = self._log(x.minimum(self.total_count)).exp()
+        return (x <= self.total_count).where(p * of(x), 0.0).sum(0)
+
+    def entropy(self) -> Tensor:
+        return -self._mean(lambda x: self._log(x.minimum(self.total_count)))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         if self._least != self._most:

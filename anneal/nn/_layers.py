@@ -87,7 +87,7 @@ class Embedding(Resettable):
         That row has no gradient. The other arguments are those of `functional.embedding`. Raises ShapeError if there is
         no row of that number.
         """
-        _check_table("Embedding", num_embeddings, padding_idx)
+        padding_idx = _row_of("Embedding", num_embeddings, padding_idx)
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
         weight = _weight if weight is None else weight
@@ -117,9 +117,12 @@ class Embedding(Resettable):
         return F.embedding(index, self.weight, self.padding_idx, *held)
 
 
-def _check_table(name: str, rows: int, padding_idx: int | None) -> None:
-    if padding_idx is not None and not -rows <= padding_idx < rows:
+def _row_of(name: str, rows: int, padding_idx: int | None) -> int | None:
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
         raise ShapeError(f"{name}: padding_idx {padding_idx} is no row of {rows}")
+    return padding_idx % rows
 
 
 class EmbeddingBag(Resettable):
@@ -150,7 +153,7 @@ class EmbeddingBag(Resettable):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        _check_table("EmbeddingBag", num_embeddings, padding_idx)
+        padding_idx = _row_of("EmbeddingBag", num_embeddings, padding_idx)
         from anneal.nn._f_pools import check_bags
 
         check_bags("EmbeddingBag", mode)

@@ -342,6 +342,18 @@ def test_counts_that_differ_have_entropies_and_no_common_support() -> None:
     assert d.Binomial(Tensor([3.0, 3.0]), probs=0.5).enumerate_support().shape == (4, 2)
 
 
+def test_a_divergence_of_binomials_of_other_counts_is_a_sum_over_the_counts() -> None:
+    """Where the second has more trials the ways differ, so the divergence of one trial says nothing."""
+    counts, more, chances, others = [3, 5, 4], [3, 4, 6], [0.5, 0.2, 0.3], [0.1, 0.2, 0.3]
+    expected = [np.inf if n > m else 0.0 for n, m in zip(counts, more, strict=True)]
+    for i, (n, m, p, q) in enumerate(zip(counts, more, chances, others, strict=True)):
+        for k in range(n + 1 if n <= m else 0):
+            mine, theirs = (math.comb(a, k) * b**k * (1 - b) ** (a - k) for a, b in ((n, p), (m, q)))
+            expected[i] += mine * math.log(mine / theirs)
+    found = d.kl_divergence(d.Binomial(Tensor(counts), Tensor(chances)), d.Binomial(Tensor(more), Tensor(others)))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
 PATHS = {
     "normal": "Normal",
     "categorical": "Categorical",

@@ -235,6 +235,7 @@ def test_batch_norm_of_an_empty_batch_tells_nothing() -> None:
 
 def test_the_padding_row_of_an_embedding_is_zero_and_stays_so() -> None:
     layer = nn.Embedding(5, 3, padding_idx=-1)
+    assert layer.padding_idx == nn.EmbeddingBag(5, 3, padding_idx=-1).padding_idx == 4  # as `ids != padding_idx` asks
     assert layer.weight.numpy()[4].tolist() == [0.0] * 3
     assert layer.weight.numpy()[:4].all()
     layer(Tensor([4, 1])).sum().backward()
