@@ -305,13 +305,19 @@ class Device(ABC, Generic[Buffer]):
                 out.append(self.alloc(size, dtype))
 
     def keep_idle(self, memory: Idle) -> None:
-        """Keep memory for a later round, and free some if there is too much of it, oldest first."""
+        """Keep memory for a later round, and free some if there is too much of it, oldest first.
+
+        Three times the largest may stay: steps of training take turns in the memory of two rounds' results, and write
+        the same temporaries, however large these are.
+        """
         with self.lock:
             self._idle.append(weakref.ref(memory))
             self._idle_bytes += memory.nbytes
             most = max(self.pool.budget, self._in_use // 4)
             if self._idle_bytes > most or len(self._idle) > 2 * self._idle_looked + 64:
-                for m in self._look_at_idle():
+                kept = self._look_at_idle()
+                most = max(most, 3 * max([m.nbytes for m in kept], default=0))
+                for m in kept:
                     if self._idle_bytes <= most:
                         break
                     self._idle_bytes -= m.nbytes

@@ -225,3 +225,29 @@ def test_results_larger_than_what_a_device_keeps_are_written_all_the_same(monkey
         loss.backward()
         optimiser.step()
         np.testing.assert_allclose(loss.item(), 4096 * 0.64**turn, rtol=1e-5)
+
+
+def test_a_loop_keeps_the_temporaries_of_its_step_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a large model are more than what is kept of freed memory: made anew, they cost half of a step."""
+    device: Any = get_device("cpu")
+    monkeypatch.setattr(device.pool, "budget", 900_000)  # less than the temporaries
+    first, last = (Tensor(np.full((256, 256), 0.01, np.float32), requires_grad=True) for _ in range(2))
+    optimiser = optim.SGD([first, last], lr=1e-3)
+    made = []
+    take = launch.Scratch.take
+    monkeypatch.setattr(launch.Scratch, "take", lambda x, kinds: x.own or made.append(kinds) or take(x, kinds))
+
+    def step() -> None:
+        x = Tensor(np.ones((256, 256), np.float32))
+        optimiser.zero_grad()
+        loss = (((x @ first).relu() @ last).softmax(-1) ** 2).sum()
+        loss.backward()
+        optimiser.step()
+        loss.item()
+
+    for _ in range(6):
+        step()
+    made.clear()
+    for _ in range(6):
+        step()
+    assert not made
