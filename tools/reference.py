@@ -14,6 +14,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from anneal.doors import names_of
+from anneal.names import OPENED
+
 __all__ = ["ROOMS", "STATE", "Entry", "Page", "home_of", "pages", "stands", "tensor_methods"]
 
 # Rooms in the order in which they are read: module, folder of its pages, heading. A name belongs to the first.
@@ -163,8 +166,9 @@ def _names(module: ModuleType) -> Iterator[str]:
     elif hasattr(module, "__all__"):
         yield from module.__all__
     elif (room := module.__name__) != "anneal.array_api":  # the standard says what that one has
-        # what only rooms import is not listed a second time
-        yield from (n for n in dir(module) if n[0] != "_" and _module_of(getattr(module, n)).startswith(room))
+        # what only rooms import is not listed a second time; what is opened later counts as if it had been asked for
+        there = {*vars(module), *(names_of(room) if room in OPENED else ())}
+        yield from (n for n in there if n[0] != "_" and _module_of(getattr(module, n)).startswith(room))
 
 
 def _documented_by_its_object(value: Any) -> bool:
