@@ -63,7 +63,7 @@ class StepStates:
         return self.put("step", self["step"] + 1)
 
 
-# What a formula is of: the settings, a parameter and its gradient, the rate, and the parameter's states.
+# The operands of a formula: the settings, a parameter and its gradient, the rate, and the parameter's states.
 Operands = tuple[ParameterGroup, Tensor, Tensor, Tensor, StepStates]
 
 

@@ -124,8 +124,8 @@ class LBFGS(Optimizer):
             q = q + s * (weight - float(y @ q) * r)
         return q, lr
 
-    # What is kept of the last direction, and of changes of gradient and place, with 1 over their product, and torch's
-    # names of it; and those of the three "numbers".
+    # The state, with torch's names: of the last direction, of the changes of gradient and place with 1 over their
+    # product, and of the three "numbers".
     _LAST: ClassVar = {"direction": "d", "slope": "prev_flat_grad"}
     _PAST: ClassVar = {"slopes": "old_dirs", "moves": "old_stps", "shares": "ro"}
     _NUMBERS = ("t", "H_diag", "n_iter")

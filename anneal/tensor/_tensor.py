@@ -605,9 +605,9 @@ class Tensor(Methods):
         owner = None if storage is None else storage.owner()
         # Memory of its own: the node may be a passing value or change later, and jit looks for the owner of what it
         # finds. Inside jit that of an argument, or of another tensor of the host, is computed: a replay has others.
-        given = storage is not None and storage.host is None
+        on_device = storage is not None and storage.host is None
         others = owner is not None and owner is not self
-        if (others and given) or (here.made is not None and owner is not self and (others or given)):
+        if (others and on_device) or (here.made is not None and owner is not self and (others or on_device)):
             u = self._leaf_of(u) if self._wants and self.is_leaf else u.then(Op.CONTIGUOUS)
         elif storage is not None and storage.host is not None:
             u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self._device)), u.shape)

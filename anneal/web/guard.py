@@ -326,7 +326,7 @@ _KINDS: dict[str, Callable[[Json, Uploads], Command]] = {
         {**asked, "model": asked["device"]}, ["doctor", "--numerics", "--json", *_options(asked, "")]
     ),
 }
-# What numbers may be, by the name of the option; of whole ones that is whole.
+# The least and the most of each option that is a number; bounds that are whole are those of a whole number.
 _LIMITS: dict[str, tuple[float, float]] = {
     "steps": (1, 10**6), "batch": (1, 1 << 16), "seed": (0, 2**53), "samples": (0, 100), "max_tokens": (1, 1024),
     "top_k": (0, 50257), "lr": (1e-12, 1e6), "temperature": (1e-3, 100.0),

@@ -343,7 +343,7 @@ def test_counts_that_differ_have_entropies_and_no_common_support() -> None:
 
 
 def test_a_divergence_of_binomials_of_other_counts_is_a_sum_over_the_counts() -> None:
-    """Where the second has more trials the ways differ, so the divergence of one trial says nothing."""
+    """The binomial coefficients differ then, so the divergence is no multiple of that of one trial."""
     counts, more, chances, others = [3, 5, 4], [3, 4, 6], [0.5, 0.2, 0.3], [0.1, 0.2, 0.3]
     expected = [np.inf if n > m else 0.0 for n, m in zip(counts, more, strict=True)]
     for i, (n, m, p, q) in enumerate(zip(counts, more, chances, others, strict=True)):

@@ -228,7 +228,7 @@ def test_results_larger_than_what_a_device_keeps_are_written_all_the_same(monkey
 
 
 def test_a_loop_keeps_the_temporaries_of_its_step_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a large model are more than what is kept of freed memory: made anew, they cost half of a step."""
+    """Temporaries of a large model exceed the pool of freed memory; allocating them in each step took half of it."""
     device: Any = get_device("cpu")
     monkeypatch.setattr(device.pool, "budget", 900_000)  # less than the temporaries
     first, last = (Tensor(np.full((256, 256), 0.01, np.float32), requires_grad=True) for _ in range(2))

@@ -41,7 +41,14 @@ def _written() -> dict[str, str]:
     return {f[1]: f[0] for f in re.finditer(r"^fn (\w+)\(.*(?:\n .*)*(?:\n\})?", text, re.MULTILINE)}
 
 
+def _of_64_bits(text: str) -> str:
+    """An integer function of 32 bits, of 64."""
+    return re.sub(r"\b(\d+)([iu])\b", r"\1l\2", re.sub(r"([iu])32", r"\g<1>64", text))
+
+
+_BOTH = "max_i32 min_i32 floordiv_i32 floormod_i32 div_u32 mod_u32 sign_u32"
 FUNCTIONS = _written()
+FUNCTIONS |= {name.replace("32", "64"): _of_64_bits(FUNCTIONS[name]) for name in _BOTH.split()}
 
 _CALL = re.compile(r"\b([a-z]\w*)\(")
 _VECTOR = re.compile(r"(\w+)_x([24])")

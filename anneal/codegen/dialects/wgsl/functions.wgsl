@@ -1,5 +1,5 @@
 // Functions that WGSL lacks, or that drivers get wrong; a module holds those it calls. `functions.py` reads them,
-// and writes what stands for a series, as $EXP.
+// writes what stands for a series, as $EXP, and adds the functions of 64-bit integers that are those of 32 bits.
 
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 
@@ -584,27 +584,6 @@ fn to_u64_f64(x: f64) -> u64 {
   let i = u64(min(max(a, 0.0lf), 18446744073709549568.0lf));
   return select(i, 18446744073709551615lu, x >= 18446744073709551616.0lf);
 }
-
-// What above is of 32 bits, of 64.
-fn max_i64(a: i64, b: i64) -> i64 { return select(a, b, a < b); }
-fn min_i64(a: i64, b: i64) -> i64 { return select(a, b, b < a); }
-
-fn floordiv_i64(a: i64, b: i64) -> i64 {
-  let d = select(b, 1li, (b == 0li) | (b == -1li));
-  let q = a / d;
-  let down = ((a - q * d) != 0li) & ((a < 0li) != (d < 0li));
-  return select(select(q - i64(down), 0li - a, b == -1li), 0li, b == 0li);
-}
-
-fn floormod_i64(a: i64, b: i64) -> i64 {
-  let d = select(b, 1li, (b == 0li) | (b == -1li));
-  let r = a - (a / d) * d;
-  return select(r, r + d, (r != 0li) & ((r < 0li) != (d < 0li)));
-}
-
-fn div_u64(a: u64, b: u64) -> u64 { return select(a / max(b, 1lu), 0lu, b == 0lu); }
-fn mod_u64(a: u64, b: u64) -> u64 { return select(a % max(b, 1lu), 0lu, b == 0lu); }
-fn sign_u64(x: u64) -> u64 { return min(x, 1lu); }
 
 fn pow_f64(x: f64, y: f64) -> f64 {
   let whole = floor(y) == y;
