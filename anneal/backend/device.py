@@ -341,6 +341,8 @@ class Device(ABC, Generic[Buffer]):
             if m.let_go():
                 self._idle_bytes -= nbytes
                 ended = True
+            else:  # it is in use, and none of what is left idle
+                most += nbytes
         self._look_at_idle()
         return ended
 
