@@ -165,15 +165,16 @@ logsumexp=logsumexp prod=prod softmax=softmax softmin=softmin sum=sum""",
         "": """
 functional init modules parallel parameter utils""",
         "_activations": """
-AlphaDropout CELU Dropout Dropout1d Dropout2d Dropout3d ELU FeatureAlphaDropout GELU GLU Hardshrink Hardsigmoid
-Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU ReLU6 SELU SiLU Sigmoid Softmax Softmax2d
-Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold""",
+CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU
+ReLU6 SELU SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold""",
         "_attention": """
 GroupedQueryAttention Llama LlamaBlock LlamaConfig RotaryEmbedding SelfAttention SwiGLU""",
         "_computed": """
 functional_call""",
         "_containers": """
 ModuleDict ModuleList ParameterDict ParameterList Sequential""",
+        "_dropouts": """
+AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout""",
         "_layers": """
 BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CosineSimilarity CrossMapLRN2d Embedding EmbeddingBag GroupNorm
 Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm Linear LocalResponseNorm PairwiseDistance RMSNorm

@@ -212,7 +212,10 @@ class _Lineariser:
     def find(self, u: UOp) -> Operand | None:
         if u.op in _NAMED or (u.op is Op.RANGE and u.arg[1] not in SERIAL):
             return u
-        return next((b.names[u] for b in self.stack if u in b.names), None)
+        for b in self.stack:  # a generator would be the most calls of all that compiling a kernel makes
+            if (found := b.names.get(u)) is not None:
+                return found
+        return None
 
     def operand(self, u: UOp) -> Operand:
         got = self.find(u)

@@ -154,12 +154,12 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
 
 def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
     found = []
-    reads = set()
-    reduced = set()
+    reads: set[UOp] = set()
+    reduced: set[UOp] = set()
     for u in toposort((value,)):
-        if u.op is Op.LOAD or any(x in reads for x in u.src):
+        if u.op is Op.LOAD or not reads.isdisjoint(u.src):
             reads.add(u)
-        if u.op is Op.REDUCE or any(x in reduced for x in u.src):
+        if u.op is Op.REDUCE or not reduced.isdisjoint(u.src):
             reduced.add(u)
     stack, seen = [value], {value}
     while stack:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from anneal.nn._computed import functional_call as functional_call
     from anneal.nn._containers import *
+    from anneal.nn._dropouts import *
     from anneal.nn._layers import *
     from anneal.nn._lazy import *
     from anneal.nn._losses import *

@@ -8,8 +8,8 @@ from typing import Any
 
 from anneal.errors import ShapeError
 from anneal.nn import functional as F, init
-from anneal.nn._activations import Dropout
 from anneal.nn._containers import ModuleList
+from anneal.nn._dropouts import Dropout
 from anneal.nn._layers import LayerNorm, Linear
 from anneal.nn._module import Module
 from anneal.nn.parameter import Parameter

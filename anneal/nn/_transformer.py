@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._activations import Dropout
 from anneal.nn._attention import STD, LanguageModel, Llama, LlamaBlock, SelfAttention, attended
+from anneal.nn._dropouts import Dropout
 from anneal.nn._layers import Embedding, LayerNorm, Linear
 from anneal.nn._module import Module
-from anneal.nn._windows import Conv2d
 from anneal.ops import checked, per_axis
 from anneal.tensor import Tensor, Variable, functional as F, no_grad, realize
 from anneal.uop import UOp
@@ -205,6 +204,8 @@ class PatchEmbed(Module):
             raise ShapeError(f"PatchEmbed: patches of {patch} do not divide an image of {image}")
         self.img_size, self.patch_size = image, patch
         self.num_patches = (image[0] // patch[0]) * (image[1] // patch[1])
+        from anneal.nn._windows import Conv2d  # a transformer of text needs none of that file's classes
+
         self.proj = Conv2d(in_chans, embed_dim, patch, stride=patch, bias=bias)
 
     @checked

@@ -66,7 +66,7 @@ class CostModel:
         """The storage bindings that `values` take in a kernel."""
         if not self.binding_bytes:
             return len(values)
-        return sum(max(1, -(-memory_bytes(u) // self.binding_bytes)) for u in values)
+        return sum([max(1, -(-memory_bytes(u) // self.binding_bytes)) for u in values])
 
     def fit_to(self, order: Collection[UOp]) -> CostModel:
         """The same cost model for a graph of these nodes: without a limit that none of its values reaches, and with a

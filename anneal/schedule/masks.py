@@ -157,9 +157,9 @@ def nested(sink: UOp) -> UOp:
     """
     order = toposort((sink,))
     times: dict[UOp, int] = {}
-    chosen = set()
+    chosen: set[UOp] = set()
     for u in order:
-        if u.op is Op.WHERE or any(s in chosen for s in u.src):
+        if u.op is Op.WHERE or not chosen.isdisjoint(u.src):
             if u.op is Op.REDUCE:
                 return sink
             chosen.add(u)

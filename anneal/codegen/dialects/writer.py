@@ -79,7 +79,7 @@ class Shared(NamedTuple):
     @property
     def merged_name(self) -> str:
         """Its name beside arrays of other programs."""
-        return self.name + "".join(c for c in self.element if c.isalnum())
+        return self.name + "".join(filter(str.isalnum, self.element))
 
 
 class Text(NamedTuple):

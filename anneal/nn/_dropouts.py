@@ -1,0 +1,67 @@
+"""Dropouts as layers, with torch's names and arguments."""
+
+from __future__ import annotations
+
+from anneal.errors import ShapeError
+from anneal.nn import functional as F
+from anneal.nn._rows import Unary
+
+
+class _Dropout(Unary, of="p training inplace"):
+    _draws = True
+    p: float = 0.5
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise ShapeError(f"{type(self).__name__}: p is a probability between 0 and 1, not {self.p}")
+
+
+class Dropout(_Dropout, function=F.dropout):
+    """Zeros each element with probability `p` in training, and scales the others by 1 / (1 - p) to keep the mean.
+
+    x of any shape; `eval()` makes it the identity. Raises ShapeError for a p outside 0 to 1.
+
+    >>> Dropout(0.5).eval()(Tensor([1.0, 2.0])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class Dropout1d(_Dropout, function=F.dropout1d):
+    """`Dropout` of whole channels of (batch, channels, n) or (channels, n).
+
+    >>> Dropout1d(0.5).eval()(Tensor([[1.0, 2.0]])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class Dropout2d(_Dropout, function=F.dropout2d):
+    """`Dropout` of whole channels of (batch, channels, h, w).
+
+    >>> Dropout2d(0.5).eval()(Tensor([[[1.0, 2.0]]])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class Dropout3d(_Dropout, function=F.dropout3d):
+    """`Dropout` of whole channels of (batch, channels, d, h, w) or (channels, d, h, w).
+
+    >>> Dropout3d(0.5).eval()(Tensor([[[[1.0, 2.0]]]])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class AlphaDropout(_Dropout, function=F.alpha_dropout):
+    """Dropout for selu, which keeps mean and deviation (Klambauer and others, 2017).
+
+    >>> AlphaDropout(0.5).eval()(Tensor([1.0, 2.0])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
+    """`AlphaDropout` of whole channels, axis 1.
+
+    >>> FeatureAlphaDropout(0.5).eval()(Tensor([[1.0, 2.0]])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
