@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
 from anneal.onnx import values as kinds
-from anneal.onnx.graph import FileNode, Graph, wrong_types, wrong_words
+from anneal.onnx.graph import FileNode, Graph, wrong_types, wrong_value
 from anneal.onnx.registry import Operator
 from anneal.onnx.values import Feeds, HostStep, Items, Key, Map, Memo, NeedsHostError, Scope, Sizes, leaves, size_of
 from anneal.progress import told
@@ -428,7 +428,7 @@ class NodeCall:
     def outcome(self, values: Values) -> tuple[Any, ...]:
         """The node's results for the values of its inputs, each noted as fixed, plain or loose."""
         node, run = self.node, self.of
-        if fault := wrong_words(node):
+        if fault := wrong_value(node):
             raise self.fail(fault)
         if node.function is not None:
             return tuple(self.body(values))
@@ -477,7 +477,8 @@ class NodeCall:
         except (OnnxError, JitError, NeedsHostError):
             raise
         except Exception as e:  # whatever the file says, the answer names the node
-            told = ", ".join([kinds.brief(v) for v in values])
+            how = [f"{n}={a!r}" for n, a in self.attributes.items() if isinstance(a, (int, str))]
+            told = ", ".join([*map(kinds.brief, values), *how])
             kind = "" if isinstance(e, (ValueError, TypeError)) else f"{type(e).__name__}: "
             raise self.fail(f"{kind}{e} (inputs: {told})") from e
         if not isinstance(results, tuple):

@@ -333,43 +333,69 @@ def fault_of(schema: Any, node: FileNode, kinds: dict[str, int]) -> str:
     return ""
 
 
-# The words that an attribute may be, which schemas do not say.
+# The words, or numbers, that an attribute may be, which schemas do not say: of one operator, or of all that have it.
 _WORDS = {
+    "Attention.qk_matmul_output_mode TreeEnsemble.aggregate_function": "0 1 2 3",
     "BitShift.direction": "LEFT RIGHT",
-    "CDist.metric": "sqeuclidean euclidean",
     "CausalConvWithState.activation": "none silu swish",
     "CropAndResize.mode": "bilinear nearest",
+    "DepthToSpace.mode SpaceToDepth.mode": "DCR CRD",
     "GRU.direction": "forward reverse bidirectional foward",  # the default of version 1
-    "LSTM.direction RNN.direction": "forward reverse bidirectional",
     "GatedRMSNorm.activation": "silu swish sigmoid",
-    "ImageDecoder.pixel_format": "RGB BGR Grayscale",
-    "LinearAttention.update_rule": "linear gated delta gated_delta",
-    "LinearClassifier.post_transform LinearRegressor.post_transform SVMClassifier.post_transform "
-    "SVMRegressor.post_transform TreeEnsembleClassifier.post_transform "
-    "TreeEnsembleRegressor.post_transform": "NONE SOFTMAX LOGISTIC SOFTMAX_ZERO PROBIT",
+    "GridSample.mode": "linear nearest cubic bilinear bicubic",
+    "LpNormalization.p": "1 2",
     "Momentum.mode": "standard nesterov",
     "NegativeLogLikelihoodLoss.reduction SoftmaxCrossEntropyLoss.reduction": "none sum mean",
-    "Normalizer.norm": "MAX L1 L2",
     "Pad.mode": "constant reflect edge wrap",
-    "Resize.coordinate_transformation_mode": "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners "
-    "asymmetric tf_crop_and_resize tf_half_pixel_for_nn",
     "Resize.mode": "nearest linear cubic",
-    "Resize.nearest_mode": "round_prefer_floor round_prefer_ceil floor ceil",
-    "Scatter.reduction ScatterElements.reduction ScatterND.reduction": "none add mul max min",
-    "StringNormalizer.case_change_action": "LOWER UPPER NONE",
-    "SVMClassifier.kernel_type SVMRegressor.kernel_type": "LINEAR POLY RBF SIGMOID",
+    "RoiAlign.coordinate_transformation_mode": "half_pixel output_half_pixel",
+    "RoiAlign.mode": "avg max",
+    "TensorScatter.mode": "linear circular",
     "TfIdfVectorizer.mode": "TF IDF TFIDF",
+    "TreeEnsemble.post_transform": "0 1 2 3 4",
     "Upsample.mode": "nearest linear bilinear",
+    "activation_type": "swiglu relu gelu silu identity",
+    "aggregate_function": "AVERAGE SUM MIN MAX",
+    "approximate": "none tanh",
+    "auto_pad": "NOTSET VALID SAME_UPPER SAME_LOWER",
+    "case_change_action": "LOWER UPPER NONE",
+    "cast_to": "TO_FLOAT TO_STRING TO_INT64",
+    "coordinate_transformation_mode": "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners "
+    "asymmetric tf_crop_and_resize tf_half_pixel_for_nn",
+    "direction": "forward reverse bidirectional",
+    "keep_aspect_ratio_policy": "stretch not_larger not_smaller",
+    "kernel_type": "LINEAR POLY RBF SIGMOID",
+    "map_form": "DENSE SPARSE",
+    "metric": "sqeuclidean euclidean",
+    "nearest_mode": "round_prefer_floor round_prefer_ceil floor ceil",
+    "norm": "MAX L1 L2",
+    "padding_mode": "zeros border reflection",
+    "pixel_format": "RGB BGR Grayscale",
+    "post_transform": "NONE SOFTMAX LOGISTIC SOFTMAX_ZERO PROBIT",
+    "reduction": "none add mul max min",
+    "round_mode": "up down nearest",
+    "update_rule": "linear gated delta gated_delta",
 }
 _ALLOWED = {place: words.split() for places, words in _WORDS.items() for place in places.split()}
+_COUNTS = "blocksize dilations group hidden_size kernel_shape n_targets ngram_size num_groups num_outputs offset_group "
+_COUNTS += "output_height output_width strides LRN.size LpPool.p"
+_FROM_0 = "block_size kv_num_heads max_skip_count ngram_counts ngram_indexes num_heads q_num_heads sampling_ratio "
+_LEAST = dict.fromkeys(_COUNTS.split(), 1) | dict.fromkeys([*_FROM_0.split(), "rotary_embedding_dim"], 0)
 
 
-def wrong_words(node: FileNode) -> str:
-    """The attribute that is none of the few words that it may be, or nothing."""
-    for name, value in node.attributes.items():
-        words = _ALLOWED.get(f"{node.op}.{name}")
-        if words and value not in words:
+def allowed_values(op: str, name: str) -> list[str]:
+    """The few words that an attribute of an operator may be; none if it may be others."""
+    return _ALLOWED.get(f"{op}.{name}") or _ALLOWED.get(name, [])
+
+
+def wrong_value(node: FileNode) -> str:
+    """The attribute that has a value that it may not have, or nothing."""
+    for name, value in node.attributes.items() if node.implementation or node.version else ():
+        words, least = allowed_values(node.op, name), _LEAST.get(f"{node.op}.{name}", _LEAST.get(name))
+        if words and str(value or "NOTSET" if name == "auto_pad" else value) not in words:
             return f"{name} is {', '.join(words[:-1])} or {words[-1]}, not {value!r}"
+        if least is not None and min([least, *value] if isinstance(value, list) else [value]) < least:
+            return f"{name} is at least {least}, not {value}"
     rule = node.attributes.get("update_rule")  # of a linear attention, whose inputs go with it
     if rule and [bool(x) for x in (*node.inputs, "", "", "")[4:6]] != ["gated" in rule, "delta" in rule]:
         return f"update_rule {rule!r} and the inputs decay and beta do not go together"

@@ -103,12 +103,13 @@ class Formula(_Row):
     _formula: ClassVar[Any]  # the parameter's new value
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
+        of = {name: group[name] for name in self.defaults}  # what else a group has is no setting
         with no_grad():
             for t in params:
-                u, slope, wide = self._operands(t, group.get("maximize", False))
+                u, slope, wide = self._operands(t, of.get("maximize", False))
                 p, g, lr = [t._new_plain(x) for x in (u, slope, group.rate_node.cast(wide))]
-                if decay := group.get("weight_decay") if self._decays else None:
-                    if self._decoupled or group.get("decoupled_weight_decay"):
+                if decay := of.get("weight_decay") if self._decays else None:
+                    if self._decoupled or of.get("decoupled_weight_decay"):
                         p = p * (1 - lr * decay)
                     else:
                         g = g + p * decay
@@ -145,6 +146,7 @@ class RMSprop(_Captured):
     def _formula(self, of: Operands) -> Any:
         group, p, g, lr, s = of
         a = group["alpha"]
+        s.count()
         square = s.mixed("square_avg", a, g * g, 1 - a)
         if group["centered"]:
             mean = s.toward("grad_avg", g, 1 - a)
@@ -179,8 +181,7 @@ class Adagrad(Formula):
     def _formula(self, of: Operands) -> Any:
         group, p, g, lr, s = of
         step = s.count()
-        start = group["initial_accumulator_value"]
-        total = s.put("sum", s.get("sum", start) + g * g)
+        total = s.put("sum", s.get("sum", group["initial_accumulator_value"]) + g * g)
         return p - lr / (1 + (step - 1) * group["lr_decay"]) * g / (total.sqrt() + group["eps"])
 
 
@@ -204,13 +205,21 @@ class Adadelta(_Captured):
     def _formula(self, of: Operands) -> Any:
         group, p, g, lr, s = of
         rho, eps = group["rho"], group["eps"]
+        s.count()
         square = s.mixed("square_avg", rho, g * g, 1 - rho)
         change = (s["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * g
         s.mixed("acc_delta", rho, change * change, 1 - rho)
         return p - lr * change
 
 
-class Adamax(_Captured):
+class _Moments(_Captured):
+    lr: InitVar[float] = 2e-3
+    betas: InitVar[tuple[float, float]] = (0.9, 0.999)
+    eps: InitVar[float] = 1e-8
+    weight_decay: InitVar[float] = 0.0
+
+
+class Adamax(_Moments):
     """Adamax (Kingma and Ba, 2015), Adam with the largest gradient in place of the mean square.
 
     >>> w = Tensor([1.0], requires_grad=True)
@@ -218,11 +227,6 @@ class Adamax(_Captured):
     >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
     True
     """
-
-    lr: InitVar[float] = 2e-3
-    betas: InitVar[tuple[float, float]] = (0.9, 0.999)
-    eps: InitVar[float] = 1e-8
-    weight_decay: InitVar[float] = 0.0
 
     def _formula(self, of: Operands) -> Any:
         group, p, g, lr, s = of
@@ -234,7 +238,7 @@ class Adamax(_Captured):
         return p - lr / _correction(first, step) * mean / most
 
 
-class NAdam(_Captured):
+class NAdam(_Moments):
     """NAdam (Dozat, 2016), Adam that looks ahead, as torch computes it.
 
     Args:
@@ -246,10 +250,6 @@ class NAdam(_Captured):
     True
     """
 
-    lr: InitVar[float] = 2e-3
-    betas: InitVar[tuple[float, float]] = (0.9, 0.999)
-    eps: InitVar[float] = 1e-8
-    weight_decay: InitVar[float] = 0.0
     momentum_decay: InitVar[float] = 4e-3
     decoupled_weight_decay: InitVar[bool] = False
 
@@ -268,7 +268,7 @@ class NAdam(_Captured):
         return p - lr * (1 - mu) / (1 - product) * g / size - ahead
 
 
-class RAdam(_Captured):
+class RAdam(_Moments):
     """RAdam (Liu and others, 2019), Adam whose first steps are rectified, as torch computes it.
 
     Args:
@@ -281,9 +281,6 @@ class RAdam(_Captured):
     """
 
     lr: InitVar[float] = 1e-3
-    betas: InitVar[tuple[float, float]] = (0.9, 0.999)
-    eps: InitVar[float] = 1e-8
-    weight_decay: InitVar[float] = 0.0
     decoupled_weight_decay: InitVar[bool] = False
 
     def _formula(self, of: Operands) -> Any:

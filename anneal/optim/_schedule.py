@@ -11,7 +11,26 @@ from anneal.errors import MissingMethodError, SettingError
 from anneal.ops import explain_class
 from anneal.optim._base import Optimizer
 
-_OWN = ("optimizer", "_last", "_lambdas", "_milestones", "_scale")  # attributes that are no part of the state
+_HELD = ("lr_lambdas", "_scale_fn_custom", "_schedulers")  # objects with a state of their own
+
+
+def _saved(held: Any) -> Any:
+    """The state of what a schedule holds: an object's attributes, and None for a function."""
+    if isinstance(held, list):
+        return [*map(_saved, held)]
+    if isinstance(held, LRScheduler):
+        return held.state_dict()
+    return None if hasattr(held, "__code__") else {**getattr(held, "__dict__", {})} or None
+
+
+def _load(held: Any, state: Any) -> None:
+    if isinstance(held, list):
+        for mine, own in zip(held, state, strict=True):
+            _load(mine, own)
+    elif isinstance(held, LRScheduler):
+        held.load_state_dict(state)
+    elif state:
+        vars(held).update(state)
 
 
 class LRScheduler:
@@ -49,8 +68,13 @@ class LRScheduler:
                 raise SettingError(f"{name}: group {n} has no 'initial_lr' to go on from step {last_epoch}")
         self.optimizer, self.last_epoch = optimizer, last_epoch
         self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
-        self._last: list[float] = []
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        """The step that sets the first rates; of rates that were there before it keeps what they are."""
+        self._is_initial = True
         self.step()
+        self._is_initial = False
 
     def _rates(self) -> list[float]:
         """The rates in force."""
@@ -66,29 +90,35 @@ class LRScheduler:
         """The rates of step `last_epoch`, whatever is in force."""
         return self.get_lr()
 
+    def _along_cosine(self, way: float, low: float) -> list[float]:
+        return [low + (base - low) * (1 + math.cos(math.pi * way)) / 2 for base in self.base_lrs]
+
     def step(self, epoch: int | None = None) -> None:
         """Set the next step's rates, or those of step `epoch`: call after the optimiser's step."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._go_on(self.get_lr() if epoch is None else self._at_once())
-        self._last = self._rates()
 
     def get_last_lr(self) -> list[float]:
         """The present rates, per group."""
-        return list(self._last)
+        return list(self._last_lr)
 
     def state_dict(self) -> dict[str, Any]:
         """The state that `load_state_dict` goes on from: a dict of numbers and lists, no functions."""
-        return {name: value for name, value in vars(self).items() if name not in _OWN and not callable(value)} | {
-            "_last_lr": list(self._last)
+        return {
+            name: _saved(value) if name in _HELD else value
+            for name, value in vars(self).items()
+            if name in _HELD or name != "optimizer" and not callable(value)
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict`'s result, made here or in torch; the rates are set to those of then."""
         mine = vars(self)
-        for name, value in state_dict.items():
-            if name in mine and name not in _OWN:
-                # milestones are counted
-                mine[name] = type(mine[name])(value) if isinstance(mine[name], dict) else value
+        for name in state_dict.keys() & mine.keys():
+            old, new = mine[name], state_dict[name]
+            if name in _HELD:
+                _load(old, new)
+            else:
+                mine[name] = type(old)(new) if isinstance(old, dict) else new  # milestones are counted
         if "_last_lr" in state_dict:
             self._go_on(state_dict["_last_lr"])
 
@@ -96,7 +126,7 @@ class LRScheduler:
         for group, rate in zip(self.optimizer.param_groups, last, strict=True):
             if group["lr"] != rate:
                 group["lr"] = float(rate)
-        self._last = list(last)
+        self._last_lr = self._rates()
 
 
 Rates = float | Sequence[float]
@@ -126,22 +156,24 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
-        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+        return self._along_cosine(self.T_cur / self.T_i, self.eta_min)
 
     def step(self, epoch: float | None = None) -> None:
         if epoch is None and self.last_epoch >= 0:
             self.T_cur += 1
-            at: float = self.last_epoch + 1
+            epoch = self.last_epoch + 1
+            if self.T_cur >= self.T_i:
+                self.T_cur %= self.T_i
+                self.T_i *= self.T_mult
         else:
-            at = 0.0 if epoch is None else epoch
-            if at < 0:
+            epoch = epoch or 0
+            if epoch < 0:
                 raise SettingError(f"CosineAnnealingWarmRestarts: epoch must not be negative, not {epoch}")
-            self.T_i, self.T_cur = self.T_0, at
-        while self.T_cur >= self.T_i:
-            self.T_cur -= self.T_i
-            self.T_i *= self.T_mult
-        super().step(math.floor(at))
+            self.T_i, self.T_cur = self.T_0, epoch
+            while self.T_cur >= self.T_i:
+                self.T_cur -= self.T_i
+                self.T_i *= self.T_mult
+        super().step(math.floor(epoch))
 
 
 def each(name: str, given: Rates, count: int) -> list[float]:
@@ -156,15 +188,21 @@ class _WithMomentum(LRScheduler):
 
     cycle_momentum: bool
 
-    def _take_momenta(self, high: Rates, low: Rates) -> None:
+    def _take_momenta(self, high: Rates, low: Rates, last_epoch: int) -> None:
         groups = self.optimizer.param_groups
-        self._momenta = [each(type(self).__name__, given, len(groups)) for given in (high, low)]
-        for group in groups if self.cycle_momentum else ():
+        self.max_momentums, self.base_momentums = [
+            each(type(self).__name__, given, len(groups)) for given in (high, low)
+        ]
+        if not self.cycle_momentum:
+            return
+        for group, most, least in zip(groups, self.max_momentums, self.base_momentums, strict=True):
             if "betas" not in group and "momentum" not in group:
                 raise SettingError(
                     f"{type(self).__name__}: this optimiser has neither momentum nor betas; cycle_momentum=False"
                 )
             group.make_data("betas" if "betas" in group else "momentum")
+            if last_epoch == -1:
+                dict.update(group, max_momentum=most, base_momentum=least)
 
     def _set_momenta(self, momenta: list[float]) -> None:
         for group, m in zip(self.optimizer.param_groups, momenta, strict=True):
@@ -219,21 +257,28 @@ class OneCycleLR(_WithMomentum):
                 f"{anneal_strategy!r}"
             )
         self.optimizer, self.total_steps, self.cycle_momentum = optimizer, total_steps, cycle_momentum
-        self.anneal_strategy, count = anneal_strategy, len(optimizer.param_groups)
-        first, top, last = "initial_lr", "max_lr", "min_lr"
+        self._anneal_func_type, count = anneal_strategy, len(optimizer.param_groups)
+        # momenta are low where rates are highest
+        first, top, last = [
+            ("initial_lr", "max_momentum"), ("max_lr", "base_momentum"), ("min_lr", "max_momentum"),
+        ]  # fmt: skip
         rise, end = float(pct_start * total_steps) - 1, total_steps - 1
-        self._phases: list[tuple[float, str, str]] = [(rise, first, top), (end, top, last)]
+        phases = [(rise, first, top), (end, top, last)]
         if three_phase:
-            self._phases[1:] = [(2 * pct_start * total_steps - 2, top, first), (end, first, last)]
+            phases[1:] = [(2 * pct_start * total_steps - 2, top, first), (end, first, last)]
+        self._schedule_phases: list[dict[str, Any]] = [
+            {"end_step": end, "start_lr": a, "end_lr": b, "start_momentum": start, "end_momentum": stop}
+            for end, (a, start), (b, stop) in phases
+        ]
         if last_epoch == -1:
             for group, most in zip(optimizer.param_groups, each("OneCycleLR", max_lr, count), strict=True):
                 low = most / div_factor
                 dict.update(group, initial_lr=low, max_lr=most, min_lr=low / final_div_factor)
-        self._take_momenta(max_momentum, base_momentum)
+        self._take_momenta(max_momentum, base_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
 
     def _between(self, start: float, end: float, share: float) -> float:
-        if self.anneal_strategy == "linear":
+        if self._anneal_func_type == "linear":
             return (end - start) * share + start
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
@@ -241,14 +286,18 @@ class OneCycleLR(_WithMomentum):
         n = self.last_epoch
         if n > self.total_steps:
             raise SettingError(f"OneCycleLR: step {n} of a cycle of {self.total_steps}")
-        ends = [end for end, _, _ in self._phases]
+        ends = [phase["end_step"] for phase in self._schedule_phases]
         at = bisect_left(ends, n, hi=len(ends) - 1)
-        begin, (end, a, b) = ends[at - 1] if at else 0.0, self._phases[at]
-        share = (n - begin) / (end - begin)
-        if self.cycle_momentum:  # low where rates are highest
-            ways = [self._momenta[name == "max_lr"] for name in (a, b)]
-            self._set_momenta([self._between(s, e, share) for s, e in zip(*ways, strict=True)])
-        return [self._between(group[a], group[b], share) for group in self.optimizer.param_groups]
+        begin, phase = ends[at - 1] if at else 0.0, self._schedule_phases[at]
+        share = (n - begin) / (ends[at] - begin)
+
+        def now(what: str) -> list[float]:
+            a, b = phase[f"start_{what}"], phase[f"end_{what}"]
+            return [self._between(group[a], group[b], share) for group in self.optimizer.param_groups]
+
+        if self.cycle_momentum:
+            self._set_momenta(now("momentum"))
+        return now("lr")
 
 
 class CyclicLR(_WithMomentum):
@@ -286,19 +335,20 @@ class CyclicLR(_WithMomentum):
             raise SettingError(f'CyclicLR: mode is "triangular", "triangular2" or "exp_range", not {mode!r}')
         self.optimizer, self.cycle_momentum, count = optimizer, cycle_momentum, len(optimizer.param_groups)
         down = step_size_up if step_size_down is None else step_size_down
-        self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)
-        self.mode, self.gamma, self._scale = mode, gamma, scale_fn
+        self.total_size = float(step_size_up + down)
+        self.step_ratio = step_size_up / self.total_size
+        self.mode, self.gamma, self._scale_fn_custom = mode, gamma, scale_fn
         self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
-        self.max_lrs = each("CyclicLR", max_lr, count)
+        low, self.max_lrs = [each("CyclicLR", given, count) for given in (base_lr, max_lr)]
         if last_epoch == -1:
-            for group, low in zip(optimizer.param_groups, each("CyclicLR", base_lr, count), strict=True):
-                dict.update(group, initial_lr=low)
-        self._take_momenta(max_momentum, base_momentum)
+            self._go_on(low)
+        self._take_momenta(max_momentum, base_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
+        self.base_lrs = low
 
     def _height(self, x: float) -> float:
-        if self._scale is not None:
-            return self._scale(x)
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
         heights: dict[str, float] = {"triangular": 1.0, "triangular2": 2.0 ** (1 - x), "exp_range": self.gamma**x}
         return heights[self.mode]
 
@@ -308,5 +358,7 @@ class CyclicLR(_WithMomentum):
         way = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
         height = way * self._height(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.cycle_momentum:
-            self._set_momenta([high - (high - low) * height for high, low in zip(*self._momenta, strict=True)])
+            self._set_momenta(
+                [a - (a - b) * height for a, b in zip(self.max_momentums, self.base_momentums, strict=True)]
+            )
         return [low + (high - low) * height for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]

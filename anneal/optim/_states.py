@@ -100,7 +100,7 @@ class Saved(dict[str, Any]):
                 shared = {k: v for k, v in self._under(f"group.{n}.").items() if k != "lr"}
                 for i in g["params"]:
                     if own := self._under(f"{i}."):
-                        states[i] = own | shared
+                        states[i] = {n: t.reshape(()) if n == "step" else t for n, t in (shared | own).items()}
             self.nested = {"state": states if self.states is None else self.states(), "param_groups": self.groups}
         return self.nested[key]
 

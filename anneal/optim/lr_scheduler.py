@@ -47,9 +47,9 @@ def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float 
 class _Lambdas(LRScheduler):
     def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
         count = len(optimizer.param_groups)
-        self._lambdas: list[Factor] = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
-        if len(self._lambdas) != count:
-            raise SettingError(f"{type(self).__name__}: {len(self._lambdas)} functions for {count} groups")
+        self.lr_lambdas: list[Factor] = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != count:
+            raise SettingError(f"{type(self).__name__}: {len(self.lr_lambdas)} functions for {count} groups")
         super().__init__(optimizer, last_epoch)
 
 
@@ -91,7 +91,7 @@ class LambdaLR(_Lambdas):
     """
 
     def get_lr(self) -> list[float]:
-        return [lr * f(self.last_epoch) for lr, f in zip(self.base_lrs, self._lambdas, strict=True)]
+        return [lr * f(self.last_epoch) for lr, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
 
 class MultiplicativeLR(_Lambdas):
@@ -105,9 +105,9 @@ class MultiplicativeLR(_Lambdas):
     """
 
     def get_lr(self) -> list[float]:
-        if not self.last_epoch:
+        if self._is_initial:
             return self._rates()
-        return [lr * f(self.last_epoch) for lr, f in zip(self._rates(), self._lambdas, strict=True)]
+        return [lr * f(self.last_epoch) for lr, f in zip(self._rates(), self.lr_lambdas, strict=True)]
 
 
 class StepLR(_Factors):
@@ -128,8 +128,8 @@ class StepLR(_Factors):
     def _factor(self, n: int) -> float:
         return 1.0 if not n or n % self.step_size else self.gamma
 
-    def _share(self, n: int) -> float:
-        return float(self.gamma ** (n // self.step_size))
+    def _share(self, n: int) -> Any:
+        return self.gamma ** (n // self.step_size)
 
 
 class MultiStepLR(_Factors):
@@ -148,11 +148,11 @@ class MultiStepLR(_Factors):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def _factor(self, n: int) -> float:
-        return float(self.gamma ** self.milestones[n])
+    def _factor(self, n: int) -> Any:
+        return self.gamma ** self.milestones[n]
 
-    def _share(self, n: int) -> float:
-        return float(self.gamma ** bisect.bisect_right(sorted(self.milestones.elements()), n))
+    def _share(self, n: int) -> Any:
+        return self.gamma ** bisect.bisect_right(sorted(self.milestones.elements()), n)
 
 
 class ConstantLR(_Factors):
@@ -175,10 +175,8 @@ class ConstantLR(_Factors):
             raise SettingError(f"ConstantLR: factor is a number of 0 to 1, not {self.factor}")
         super().__post_init__()
 
-    def get_lr(self) -> list[float]:
-        if not self.last_epoch:
-            return [lr * self.factor for lr in self._rates()]
-        return [lr / self.factor if self.last_epoch == self.total_iters else lr for lr in self._rates()]
+    def _factor(self, n: int) -> float:
+        return self.factor if not n else 1 / self.factor if n == self.total_iters else 1.0
 
     def _share(self, n: int) -> float:
         return self.factor if n < self.total_iters else 1.0
@@ -207,7 +205,7 @@ class LinearLR(_Factors):
         super().__post_init__()
 
     def _factor(self, n: int) -> float:
-        if not n or n > self.total_iters:
+        if not n or self._is_initial or n > self.total_iters:
             return 1.0 if n else self.start_factor
         way = self.end_factor - self.start_factor
         return 1.0 + way / (self.total_iters * self.start_factor + (n - 1) * way)
@@ -231,10 +229,10 @@ class ExponentialLR(_Factors):
     last_epoch: int = -1
 
     def _factor(self, n: int) -> float:
-        return self.gamma if n else 1.0
+        return 1.0 if self._is_initial else self.gamma
 
-    def _share(self, n: int) -> float:
-        return float(self.gamma**n)
+    def _share(self, n: int) -> Any:
+        return self.gamma**n
 
 
 class PolynomialLR(_Factors):
@@ -252,12 +250,12 @@ class PolynomialLR(_Factors):
     power: float = 1.0
     last_epoch: int = -1
 
-    def _factor(self, n: int) -> float:
+    def _factor(self, n: int) -> Any:
         total = self.total_iters
-        return 1.0 if not n or n > total else float(((1 - n / total) / (1 - (n - 1) / total)) ** self.power)
+        return 1.0 if self._is_initial or n > total else ((1 - n / total) / (1 - (n - 1) / total)) ** self.power
 
-    def _share(self, n: int) -> float:
-        return float((1.0 - min(self.total_iters, n) / self.total_iters) ** self.power)
+    def _share(self, n: int) -> Any:
+        return (1.0 - min(self.total_iters, n) / self.total_iters) ** self.power
 
 
 class CosineAnnealingLR(_Row):
@@ -278,7 +276,7 @@ class CosineAnnealingLR(_Row):
 
     def get_lr(self) -> list[float]:
         n, low, rates = self.last_epoch, self.eta_min, self._rates()
-        if not n:
+        if self._is_initial:
             return rates
         if (n - 1 - self.T_max) % (2 * self.T_max) == 0:
             half = (1 - math.cos(math.pi / self.T_max)) / 2
@@ -287,26 +285,10 @@ class CosineAnnealingLR(_Row):
         return [share * (lr - low) + low for lr in rates]
 
     def _at_once(self) -> list[float]:
-        share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
-        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+        return self._along_cosine(self.last_epoch / self.T_max, self.eta_min)
 
 
-class _Several(LRScheduler):
-    """Several schedules as one."""
-
-    _schedulers: list[LRScheduler]
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"_schedulers": [s.state_dict() for s in self._schedulers]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        mine = dict(state_dict)
-        for s, state in zip(self._schedulers, mine.pop("_schedulers"), strict=True):
-            s.load_state_dict(state)
-        super().load_state_dict(mine)
-
-
-class SequentialLR(_Several):
+class SequentialLR(LRScheduler):
     """Schedules one after another: the next one begins at each of `milestones`.
 
     >>> from anneal import nn, optim
@@ -326,16 +308,16 @@ class SequentialLR(_Several):
             raise SettingError("SequentialLR: every schedule is one of the same optimiser")
         self.optimizer, self._schedulers, self._milestones = optimizer, schedulers, milestones
         self.last_epoch = last_epoch + 1
-        for group in optimizer.param_groups:  # the schedules set their first rates when they were made
-            if group["lr"] != group["initial_lr"]:
-                group["lr"] = group["initial_lr"]
+        # the schedules set their first rates when they were made
+        self._go_on([group["initial_lr"] for group in optimizer.param_groups])
         waiting = [*schedulers]
         for s in waiting:  # and of those that are made of schedules, their parts
             waiting += (parts := getattr(s, "_schedulers", ()))
             if not parts:
                 s.last_epoch -= 1
-        schedulers[0].step()
-        self._last = schedulers[0].get_last_lr()
+        first = schedulers[bisect.bisect_right(milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
         self.last_epoch += 1
@@ -345,10 +327,10 @@ class SequentialLR(_Several):
             scheduler.step(0)
         else:
             scheduler.step()
-        self._last = scheduler.get_last_lr()
+        self._last_lr = scheduler.get_last_lr()
 
 
-class ChainedScheduler(_Several):
+class ChainedScheduler(LRScheduler):
     """Schedules that all step at once: their factors multiply.
 
     >>> from anneal import nn, optim
@@ -363,12 +345,12 @@ class ChainedScheduler(_Several):
         if not given or any(s.optimizer is not given[0].optimizer for s in given):
             raise SettingError("ChainedScheduler: takes schedules of one optimiser")
         self.optimizer, self._schedulers = given[0].optimizer, given
-        self._last = given[-1].get_last_lr()
+        self._last_lr = given[-1].get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
         for s in self._schedulers:
             s.step()
-        self._last = self._rates()
+        self._last_lr = self._rates()
 
 
 class ReduceLROnPlateau(_Row):
@@ -408,7 +390,7 @@ class ReduceLROnPlateau(_Row):
         self.min_lrs = each("ReduceLROnPlateau", vars(self).pop("min_lr"), len(self.optimizer.param_groups))
         self.best = math.inf if self.mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
-        self._last = self._rates()
+        self._last_lr = self._rates()
 
     def is_better(self, a: float, best: float) -> bool:
         """True if a metric is better than the best so far."""
@@ -423,7 +405,7 @@ class ReduceLROnPlateau(_Row):
         if metrics is None:
             raise SettingError("ReduceLROnPlateau: step takes the metric that should improve")
         now = float(metrics)
-        self.last_epoch += 1
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(now, self.best):
             self.best, self.num_bad_epochs = now, 0
         else:
@@ -432,12 +414,14 @@ class ReduceLROnPlateau(_Row):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
-                new = max(group["lr"] * self.factor, least)
-                if group["lr"] - new > self.eps:
-                    group["lr"] = new
+            self._go_on(
+                [
+                    new if lr - (new := max(lr * self.factor, least)) > self.eps else lr
+                    for lr, least in zip(self._rates(), self.min_lrs, strict=True)
+                ]
+            )
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
-        self._last = self._rates()
+        self._last_lr = self._rates()
 
 
 class WarmupCosine:

@@ -315,7 +315,7 @@ def _subgraphs() -> None:
     _bad(
         "scan along an axis that is not there",
         model([node("Scan", ["x"], ["y"], body=scan, num_scan_inputs=1, scan_input_axes=[3])]),
-        "scans axis 3",
+        "axis 3",
     )
     both = _branch(node("Add", ["s", "t"], ["b"]), inputs=[floats("s"), floats("t")])
     _bad(

@@ -256,6 +256,8 @@ def rotary_embedding(
         index = position_ids.int()
         cos_cache, sin_cache = cos_cache.rows(index), sin_cache.rows(index)
     width = rotary_embedding_dim or data.shape[-1]
+    if width > data.shape[-1]:
+        raise fail(f"rotary_embedding_dim is {width}, of {data.shape[-1]} features")
     out = rotated(data, cos_cache.unsqueeze(1), sin_cache.unsqueeze(1), interleaved, width)
     return together(out) if flat else out
 

@@ -14,7 +14,7 @@ import regex
 from anneal import transforms
 from anneal.onnx.execute import Values, fail, node
 from anneal.onnx.graph import Graph
-from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, counted, ints
+from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, axis_of, counted, ints
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import NeedsHostError, array_code, array_dtype, objects, size_of, taken
 from anneal.tensor import Tensor, vjp
@@ -213,9 +213,7 @@ def scan(
     axes, backward = _per_input(scan_input_axes, n), _per_input(scan_input_directions, n)
     lengths = set()
     for x, axis in zip(scanned, axes):
-        if not -x.ndim <= axis < x.ndim:
-            raise fail(f"scans axis {axis} of an input of shape {list(x.shape)}")
-        lengths.add(x.shape[axis])
+        lengths.add(x.shape[axis_of(axis, x.ndim)])
     if len(lengths) != 1:
         raise fail(f"its inputs have lengths {sorted(map(size_text, lengths))} along their axes, not one length")
     length = lengths.pop()
@@ -383,9 +381,7 @@ def concat_from_sequence(x: Any, *, axis: int, new_axis: int) -> Any:
 @op("SplitToSequence", since=11)
 def split_to_sequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) -> Any:
     """Pieces along an axis: of one size, of given sizes, or single slices, which may lose the axis."""
-    if not -x.ndim <= axis < x.ndim:
-        raise fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
-    axis %= x.ndim
+    axis = axis_of(axis, x.ndim)
     size = int(x.shape[axis])
     if split is not None and split.ndim:
         sizes = ints(split)

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single, whole
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import Array, along, array_dtype, border, fits_device, host_value, taken
+from anneal.onnx.values import Array, along, border, fits_device, host_value, taken
 from anneal.ops import broadcast_shapes
 from anneal.tensor import Tensor
 from anneal.uop import UOp
@@ -285,6 +285,7 @@ def trilu(x: Tensor, k: MaybeArray, *, upper: int) -> Tensor:
 @op("ReverseSequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
+    time_axis, batch_axis = axes_of([time_axis, batch_axis], x.ndim)
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
     length = lengths.int().reshape(along(batch_axis, x.ndim))
     index = (time < length).where(length - 1 - time, time)
@@ -333,7 +334,7 @@ def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
 def eye_like(x: Value, *, dtype: int | None, k: int) -> Tensor:
     """Ones on the k-th diagonal of a matrix of the shape of x, in its dtype unless another is named."""
     rows, columns = x.shape
-    name = array_dtype(dtype).name if dtype else x.dtype.name  # type: ignore[union-attr]
+    name = (node.element(dtype) if dtype else x.dtype).name
     row = Tensor.arange(rows, device=node.device).reshape(rows, 1)
     on = (Tensor.arange(columns, device=node.device).reshape(1, columns) - row) == k
     return on.cast(name)

@@ -66,11 +66,7 @@ def window_of(sizes: Sequence[int], how: Windows, kernel: Numbers = None) -> Win
     strides, dilations, pads = how.steps(axes)
     if not len(kernel) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
         raise fail(f"kernel_shape, strides, dilations and pads do not all fit the {axes} axes of windows")
-    if min((*kernel, *strides, *dilations), default=1) < 1:
-        raise fail("kernel_shape, strides and dilations are positive")
     auto = how.auto_pad or "NOTSET"
-    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise fail(f"auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {auto!r}")
     pairs, out = [], []
     for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations)):
         span = d * (k - 1) + 1

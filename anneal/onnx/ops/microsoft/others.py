@@ -96,8 +96,6 @@ def unique_in_order(x: Value) -> tuple[Array, ...]:
 def ngram_repeat_block(ids: Value, scores: Value, *, ngram_size: int) -> Array:
     """Scores, minus infinity for each token that would repeat a sequence of `ngram_size` tokens."""
     rows, out = node.host(ids, "its tokens are compared"), np.array(node.host(scores, "its tokens are compared"))
-    if ngram_size < 1:
-        raise fail(f"ngram_size is {ngram_size}")
     for row, line in zip(rows.tolist(), out, strict=True):
         last = row[len(row) - ngram_size + 1 :]
         for i in range(len(row) - ngram_size + 1):

@@ -204,8 +204,6 @@ def _gated(h: Tensor, other: MaybeTensor, how: Mixture) -> Any:
         if (limit := how.swiglu_limit) is not None:
             gate, line = gate.clamp(None, limit), line.clamp(-limit, limit)
         return gate * (gate * how.activation_alpha).sigmoid() * (line + how.activation_beta)
-    if kind not in _GATES:
-        raise fail(f"activation_type is swiglu, {', '.join(_GATES)}, not {kind!r}")
     y = _GATES[kind](h)
     return y if other is None else y * other
 

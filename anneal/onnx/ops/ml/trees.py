@@ -55,9 +55,18 @@ def _depth(yes: Array, no: Array, roots: Array) -> int:
             raise fail("its trees lead in a circle")
 
 
+def _within(name: str, values: Any, count: Any) -> Array:
+    """The whole numbers of an attribute. Raises OnnxError for one that is negative or not below `count`."""
+    found = np.array(values, np.int64)
+    for n in found[(found < 0) | (found >= count)].tolist():
+        raise fail(f"{name} has {n}, of {np.max(count)}")
+    return found
+
+
 def _walked(x: Tensor, f: Forest, aggregate: str) -> Tensor:
     """(rows, targets): the leaves that the rows of x reach, put together by SUM, AVERAGE, MIN or MAX."""
     n, trees = x.shape[0], len(f.roots)
+    _within("nodes_featureids", f.features[f.yes != f.no], x.shape[1])
     own = x.dtype.name
     table = {k: node.constant(getattr(f, k).astype(kind)) for k, kind in _TABLE.items()}
     table["splits"] = node.constant(f.splits.astype(own))
@@ -126,11 +135,18 @@ def tree_ensemble(
     inner, leaves = len(nodes_featureids), len(leaf_targetids)
     node.room(inner + leaves, n_targets)
     own = np.arange(inner, inner + leaves)
-    yes = np.array([*(np.array(nodes_truenodeids) + inner * np.array(nodes_trueleafs)), *own])
-    no = np.array([*(np.array(nodes_falsenodeids) + inner * np.array(nodes_falseleafs)), *own])
+
+    def way(name: str, nodes: Sequence[int], ends: Sequence[int]) -> Array:
+        at_leaf = _within(f"nodes_{name}leafs", ends, 2)
+        to = _within(f"nodes_{name}nodeids", nodes, np.where(at_leaf, leaves, inner))
+        return np.array([*(to + inner * at_leaf), *own])
+
+    yes = way("true", nodes_truenodeids, nodes_trueleafs)
+    no = way("false", nodes_falsenodeids, nodes_falseleafs)
     weights = np.full((inner + leaves, n_targets), np.nan)
-    weights[own, np.array(leaf_targetids)] = leaf_weights.astype(np.float64).reshape(-1)
-    roots = np.array(tree_roots)
+    targets = _within("leaf_targetids", leaf_targetids, n_targets)
+    weights[own, targets] = leaf_weights.astype(np.float64).reshape(-1)
+    roots = _within("tree_roots", tree_roots, inner)
     tracks = nodes_missing_value_tracks_true or [0] * inner
     # leaves ask nothing
     features, splits, modes, missing = [
@@ -159,8 +175,13 @@ def _forest(width: int, kind: str) -> Forest:
     leaf = np.array([m == "LEAF" for m in a["nodes_modes"]])
     own = np.arange(count)
 
+    def at(name: str, tree: int, n: int) -> Any:
+        if (tree, n) not in place:
+            raise fail(f"{name} has {n}, which is no node of tree {tree}")
+        return place[tree, n]
+
     def way(name: str) -> Array:
-        to = [own[i] if leaf[i] else place[a["nodes_treeids"][i], v] for i, v in enumerate(a[name])]
+        to = [own[i] if leaf[i] else at(name, a["nodes_treeids"][i], v) for i, v in enumerate(a[name])]
         return np.array(to, np.int64)
 
     yes, no = way("nodes_truenodeids"), way("nodes_falsenodeids")
@@ -169,10 +190,10 @@ def _forest(width: int, kind: str) -> Forest:
     modes = np.array([0 if m == "LEAF" else [*_MODES].index(m) for m in a["nodes_modes"]])
     weights = np.full((count, width), np.nan)
     given = _either(a, f"{kind}_weights")
-    told = [a[f"{kind}_{what}ids"] for what in ("tree", "node", "")]
-    for tree, n, target, w in zip(*told, given, strict=True):
-        at = weights[place[tree, n]]
-        at[target] = w if math.isnan(at[target]) else at[target] + w
+    told = [a[f"{kind}_{what}ids"] for what in ("tree", "node")]
+    for tree, n, target, w in zip(*told, _within(f"{kind}_ids", a[f"{kind}_ids"], width), given, strict=True):
+        row = weights[at(f"{kind}_nodeids", tree, n)]
+        row[target] = w if math.isnan(row[target]) else row[target] + w
     inner = modes[~leaf]
     modes[leaf] = inner[0] if inner.size else 0
     firsts = {tree: i for i, tree in reversed(list(enumerate(a["nodes_treeids"])))}
