@@ -224,10 +224,12 @@ def _without_loads(sink: UOp) -> UOp:
     if any(u.op is Op.BUFFERIZE for u in order):
         return sink
     known = wishes(order)
+    place = {u: n for n, u in enumerate(order)}  # a set's own order is another in each process
     table = {}
     for u in order:
         if u.op is Op.LOAD and known[u]:
-            others = [x for c, v in known[u] for x in choices(c, not v) if all(not s.is_const for s in x[0].src)]
+            wanted = sorted(known[u], key=lambda choice: (place[choice[0]], choice[1]))
+            others = [x for c, v in wanted for x in choices(c, not v) if all(not s.is_const for s in x[0].src)]
             dead = _always(others, _each_vector(u))
             if dead is not None and not dead.is_const:
                 table[u] = only_if([Op.NOT(dead)], u)

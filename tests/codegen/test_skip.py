@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from anneal.codegen import skip
 from anneal.codegen.skip import skip_unused
 from anneal.rewrite import substitute
-from anneal.schedule.masks import DEAD
+from anneal.schedule.masks import DEAD, wishes
 from anneal.uop import Op, UOp, const, toposort
 from tests.codegen import kernels as K
 
@@ -141,6 +144,20 @@ def test_a_load_whose_value_is_not_used_is_not_made() -> None:
         for c in (0, 9, 10, 31)
     }
     assert asked == {(q, c): not q < c for q, c in asked}
+
+
+def test_the_order_of_conditions_is_that_of_the_graph_and_no_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = K.load(X, Q * 32 + COLUMN)
+    inner = (COLUMN < Q * 2).where(x, ZERO)
+    graph = K.sink(K.store(K.param(0, 1024), Q * 32 + COLUMN, (Q < COLUMN).where(ZERO, inner)))
+    made = []
+    for turned in (False, True):
+        in_order = lambda order, turned=turned: {
+            u: sorted(c, key=lambda x: x[0].key, reverse=turned) for u, c in wishes(order).items()
+        }
+        monkeypatch.setattr(skip, "wishes", in_order)
+        made.append(skip_unused(graph))
+    assert made[0] is made[1] is not graph
 
 
 def test_a_load_that_is_used_on_both_sides_is_made() -> None:

@@ -169,6 +169,14 @@ def tables(x: Tensor, n: Any, m: Any) -> Tensor:
 
 
 @program
+def places_that_come_again(x: Tensor, n: Any, m: Any) -> Tensor:
+    places = Tensor(np.array([3, 0, 1, 1, 2, 3, 0, 2], np.int32))[:n]
+    most, least = (Tensor.zeros(4).scatter_reduce(0, places, x[1, :n] * s, "amax") for s in (1, -1))
+    last = Tensor.zeros(4).index_put((places,), x[0, :n])
+    return Tensor.stack([most, least, last])
+
+
+@program
 def random_numbers(x: Tensor, n: Any, m: Any) -> Tensor:
     manual_seed(5)
     return Tensor.rand(n, 4) + F.dropout(x.T[:n], 0.5)

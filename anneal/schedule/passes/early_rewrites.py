@@ -87,7 +87,7 @@ def _called(u: UOp, src: Src, costs: CostModel) -> UOp | None:
     if costs.serial and name == "sorted" and helpers.is_sized(src[1]):
         keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
         return UOp(Op.ARGSORT, u.dtype, (keys,), arguments).then(Op.RESHAPE, u.shape)
-    if costs.serial and name == "largest" and helpers.is_sized(u) and 0 not in src[1].shape:
+    if costs.serial and name == "largest" and all(map(helpers.is_sized, (u, src[1]))) and 0 not in src[1].shape:
         return UOp(Op.SCATTER_ADD, u.dtype, tuple(map(helpers.materialised, src[1:])), (u.shape[0], Op.MAX))
     return src[2].where(const(u.dtype, 0), src[0]) if costs.masks and name == "exp" else None
 
