@@ -475,9 +475,7 @@ def sizes_given(shape: Sequence[Any]) -> Ints:
 def fitting(dtype: DType, value: Number) -> UOp:
     """The constant `value`, which `dtype` must be able to hold; a float in an integer dtype is truncated."""
     if dtype.is_int:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise DTypeError(f"{value} does not fit {dtype.name}; use a float dtype")
-        check_fits(dtype, int(value))
+        check_fits(dtype, value)
     return const(dtype, value)
 
 

@@ -13,7 +13,7 @@ from anneal.ops.arguments import family, function
 from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor, number_first
 from anneal.ops.elementwise import binary, choose, floats_of, halved, operands, sloped, standing_for
 from anneal.ops.made import DTypeLike
-from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, common_dtype, resized
+from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, common_dtype, resized
 from anneal.uop import Op, by_rule, dtypes, promote
 
 
@@ -357,6 +357,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
     >>> fill(Tensor([1.0, 2.0]), 3)
     Tensor([3., 3.], dtype=float32)
     """
+    check_fits(x.dtype, value)
     given = x._lift(value)
     if given.ndim:
         raise ShapeError(f"fill: the value is one number, not a tensor of shape {given.shape}")

@@ -262,6 +262,7 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
 def written(x: Tensor, source: Any) -> Tensor:
     """Values to be written into `x`. Raises DTypeError for a tensor of another dtype, which would be rounded unseen, as
     torch does; integers of another width, which Python's int32 and torch's int64 make, are taken."""
+    nodes.check_fits(x.dtype, source)
     given = x._lift(source)
     if given.dtype is not x.dtype and is_tensor(source) and not (given.dtype.is_int and x.dtype.is_int):
         kind = x.dtype.name

@@ -14,7 +14,7 @@ from anneal.ops.arguments import alias, changing, checked, deferred, flag, funct
 from anneal.ops.checks import broadcast_shapes, is_tensor, rank
 from anneal.ops.elementwise import Operand, beside
 from anneal.ops.inputs import scales
-from anneal.ops.nodes import BOOL, Number, broadcast, detached, iota, numbered
+from anneal.ops.nodes import BOOL, Number, broadcast, check_fits, detached, iota, numbered
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.runtime import Fun, forbid_in_capture, here, is_realized, outdate_captures
@@ -234,6 +234,7 @@ def fill_(x: Tensor, value: Any) -> Tensor:
     >>> Tensor([1.0, 2.0]).fill_(3)
     Tensor([3., 3.], dtype=float32)
     """
+    check_fits(x.uop.dtype, value)
     given = x._lift(value)
     if given.uop.shape:
         raise ShapeError(f"fill_: the value is one number, not a tensor of shape {given.shape}; use copy_")

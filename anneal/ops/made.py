@@ -144,9 +144,9 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         elif array.dtype == np.int64:
             fits = not array.size or (array.min() >= -(2**31) and array.max() < 2**31)
             wanted = np.dtype(np.int32) if fits else array.dtype
-    if dtype is not None and dtype.is_int and array.dtype.kind in "iu" and array.size:
-        low, high = int(array.min()), int(array.max())
-        if low < dtype.min or high > dtype.max:
+    if dtype is not None and dtype.is_int and array.dtype.kind in ("iuf" if weak else "iu") and array.size:
+        low, high = array.min(), array.max()
+        if not (low >= dtype.min and high <= dtype.max):  # nan is neither
             raise DTypeError(f"Tensor: values from {low} to {high} do not fit {dtype.name}; choose a wider dtype")
     with np.errstate(all="ignore"):
         return np.array(array, dtype=wanted, order="C", copy=True)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from anneal.errors import DTypeError, PositionError
 from anneal.ops.checks import broadcast_shapes
 from anneal.runtime import here
@@ -484,11 +486,11 @@ def weak_dtype(value: Number) -> DType:
     return INT32 if isinstance(value, int) else FLOAT32
 
 
-def check_fits(dtype: DType, value: Number, name: str = "") -> None:
-    if dtype.is_int and isinstance(value, int) and not dtype.min <= value <= dtype.max:
-        raise DTypeError(
-            f"{name}: {value} does not fit {dtype.name} ({dtype.min} to {dtype.max}); cast to a wider dtype"
-        )
+def check_fits(dtype: DType, value: Any, name: str = "") -> None:
+    """Raise DTypeError for a number that an integer dtype does not hold: a larger one, nan."""
+    if dtype.is_int and isinstance(value, (int, float, np.number)) and not dtype.min <= value <= dtype.max:
+        wider = "cast to a wider dtype" if isinstance(value, int) else "use a float dtype"
+        raise DTypeError(f"{name}: {value} does not fit {dtype.name} ({dtype.min} to {dtype.max}); {wider}")
 
 
 def weak_const(dtype: DType, value: Number, name: str = "") -> UOp:

@@ -52,6 +52,7 @@ def getitem(x: Tensor, index: Any, known: Known = ()) -> Tensor:
 def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
     need_changeable(x, "index")
     given = x._lift(value, "index")
+    nodes.check_fits(x.uop.dtype, value, "index")
     old = x.detach() if x.is_leaf else x
     mask = _whole_mask(x, index, given)
     if mask is not None:

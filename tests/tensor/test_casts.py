@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from anneal.backend import get_device
+from anneal.errors import DTypeError
 from anneal.tensor import Tensor
 from tests.tensor.torch_casts import DTYPES, PATH
 
@@ -54,3 +57,33 @@ def test_a_negative_float_is_the_low_bits_of_a_small_integer(device: str) -> Non
     for made in (lambda v: Tensor(v).cast("uint8"), lambda v: (Tensor(v) * 1).cast("uint8")):
         assert made([-1.0, -1.5, 255.9, 256.0, 300.0]).tolist() == [255, 255, 255, 0, 44]
     assert (Tensor(-1.5).cast("uint8").item(), Tensor(-129.0).cast("int8").item()) == (255, 127)
+
+
+WRITERS: dict[str, Callable[[Tensor, Any], Any]] = {
+    "x[0] = v": lambda x, v: x.__setitem__(0, v),
+    "x[:1] = v": lambda x, v: x.__setitem__(slice(1), v),
+    "x[x > 0] = v": lambda x, v: x.__setitem__(x > 0, v),
+    "x[[0]] = v": lambda x, v: x.__setitem__([0], v),
+    "fill_": lambda x, v: x.fill_(v),
+    "full": lambda x, v: Tensor.full((2,), v, dtype=x.dtype),
+    "full_like": lambda x, v: x.full_like(v),
+    "index_copy": lambda x, v: x.index_copy(0, Tensor([0]), v),
+    "index_fill": lambda x, v: x.index_fill(0, Tensor([0]), v),
+    "index_put": lambda x, v: x.index_put((Tensor([0]),), v),
+    "masked_fill": lambda x, v: x.masked_fill(x > 0, v),
+    "new_full": lambda x, v: x.new_full((2,), v),
+    "scatter": lambda x, v: x.scatter(0, Tensor([0]), v),
+    "Tensor(v)": lambda x, v: Tensor(v, dtype=x.dtype),
+    "Tensor([v])": lambda x, v: Tensor([v], dtype=x.dtype),
+}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -1e30], ids=str)
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_number_that_no_integer_is_near_is_refused(name: str, kind: str, value: float) -> None:
+    """torch's: "value cannot be converted to type int without overflow"."""
+    x = Tensor([1, 0]).cast(kind)
+    with pytest.raises(DTypeError, match="fit"):
+        WRITERS[name](x, value)
+    assert x.tolist() == [1, 0]
