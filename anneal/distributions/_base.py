@@ -20,7 +20,7 @@ Divergence = TypeVar("Divergence", bound=Callable[[Any, Any], Tensor])
 _TABLE: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}  # divergences, by classes
 
 
-def _absent(name: str) -> Any:
+def _absent(name: str) -> Callable[..., Tensor]:
     """A method of which subclasses have their own, if they have `name` at all."""
     return lambda self, *_: self._missing(name)
 

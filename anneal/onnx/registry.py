@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from anneal.runtime import Fun
 
@@ -20,8 +20,8 @@ F = TypeVar("F", bound=Fun)
 class Operator:
     """The computation of an operator from version `since` of its domain on, until another one begins.
 
-        @op("Gemm", since=7)
-        def gemm(a: Tensor, b: Tensor, c: MaybeTensor, *, alpha: float, beta: float, transA: int, transB: int):
+        @op(since=7)
+        def Gemm(a: Tensor, b: Tensor, c: MaybeTensor, *, alpha: float, beta: float, transA: int, transB: int):
             ...
 
     The function takes the inputs by position (an absent optional one is None) and, as keyword-only parameters, the
@@ -69,6 +69,8 @@ class Operator:
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _DOMAINS = {"ai.onnx": ""}
+_MICROSOFT = "com.microsoft"
+_FOLDERS = {"anneal.onnx.ops.microsoft": _MICROSOFT, "anneal.onnx.ops.ml": "ai.onnx.ml"}  # domains of their files
 _ARRAYS, _RAW = ("Array", "MaybeArray"), ("Any", "Value", "MaybeValue")  # the types of inputs that say how they come
 _NEEDED = ("Array", "Tensor", "Value", inspect.Parameter.empty)  # and that they must be there; a lambda's have none
 
@@ -86,21 +88,26 @@ def _put(one: Operator) -> None:
     known.sort(key=lambda k: k.since)
 
 
+@overload
+def op(function: F, /) -> F: ...
+@overload
+def op(*names: str, **how: Any) -> Callable[[F], F]: ...
 def op(
-    *names: str,
+    *names: Any,
     since: int = 1,
-    domain: str = "",
+    domain: str | None = None,
     host: Fun | bool = False,
     values: Sequence[str] = (),
     raw: bool = False,
     was: tuple[str, ...] = (),
     passes: Fun | None = None,
     **how: Any,
-) -> Callable[[F], F]:
-    """Register a function for the operators `names`, from version `since` of `domain` on: a decorator. `Operator` says
-    what the function gets and gives.
+) -> Any:
+    """Register a function for the operator of its name, or for the operators `names`, from version `since` of `domain`
+    on: a decorator. `Operator` says what the function gets and gives.
 
     Args:
+        domain: that of the folder in which the function stands, if it is not given.
         host: the function for NumPy arrays, where all inputs are arrays; True if it is the same.
         values: names of its parameters that are wanted as NumPy arrays, whose types do not say it.
         raw: inputs without a type come as they are.
@@ -117,13 +124,15 @@ def op(
     """
 
     def register(function: F) -> F:
+        called = [n for n in names if isinstance(n, str)] or [function.__name__]
+        home = _FOLDERS.get(function.__module__.rpartition(".")[0], "") if domain is None else domain
         parameters = inspect.signature(function).parameters.values()
         inputs = {p.name: p.annotation for p in parameters if p.kind < p.KEYWORD_ONLY and p.default in (p.empty, None)}
         attributes: dict[str, Any] = {}
         records = [_read(f, attributes) for f in (function, passes) if f is not None]
         if unknown := set(values) - set(inputs):
             raise ValueError(
-                f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
+                f"{called[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
             )
         facts = (
             function if host is True else host or None,
@@ -136,7 +145,7 @@ def op(
             next(filter(None, records), None),
             raw or "sizes" in how or (not host and any(kind in _RAW for kind in inputs.values())),
         )
-        made = [Operator(n, domain, since, function, *facts, **how) for n in names]
+        made = [Operator(n, home, since, function, *facts, **how) for n in called]
         if was:
             more = {**attributes, **dict.fromkeys(was)}
             made += [replace(one, since=1, attributes=more, was=was) for one in made]
@@ -144,10 +153,10 @@ def op(
             _put(one)
         return function
 
-    return register
+    return register(names[0]) if names and callable(names[0]) else register
 
 
-def also(function: Fun, name: str = "", *, domain: str, **defaults: Any) -> None:
+def also(function: Fun, name: str = "", *, domain: str = _MICROSOFT, **defaults: Any) -> None:
     """Register a function's operator in another domain as well, from its first version on, perhaps by another name.
     `defaults` are those of attributes, which no schema says there.
     """

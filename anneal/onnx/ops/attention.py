@@ -139,8 +139,8 @@ def _mask(mask: Tensor, total: int) -> tuple[MaybeTensor, MaybeTensor]:
     return mask.pad(sides, value=-math.inf) if short > 0 else mask, None
 
 
-@op("Attention")
-def attention(
+@op
+def Attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -196,8 +196,8 @@ def attention(
     return outputs[: node.outputs]
 
 
-@op("FlexAttention", domain="ai.onnx.preview")
-def flex_attention(
+@op(domain="ai.onnx.preview")
+def FlexAttention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -236,8 +236,8 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int, width: int | 
     return Tensor.stack(parts, dim=-1).reshape(*x.shape) if interleaved else Tensor.cat(parts, dim=-1)
 
 
-@op("RotaryEmbedding")
-def rotary_embedding(
+@op
+def RotaryEmbedding(
     x: Tensor,
     cos_cache: Tensor,
     sin_cache: Tensor,

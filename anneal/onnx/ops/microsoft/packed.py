@@ -9,13 +9,13 @@ import numpy as np
 
 from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, axis_of, plus
-from anneal.onnx.ops.indexing import gather
-from anneal.onnx.ops.microsoft import op
+from anneal.onnx.ops.indexing import Gather
+from anneal.onnx.registry import op
 from anneal.tensor import Tensor
 
 
-@op("MatMulNBits")
-def matmul_nbits(
+@op
+def MatMulNBits(
     a: Tensor,
     b: Array,
     scales: Array,
@@ -72,8 +72,8 @@ def unpacked(x: Array, bits: int) -> Array:
     return np.stack(parts, -1).reshape(*x.shape[:-1], x.shape[-1] * per)
 
 
-@op("GatherBlockQuantized")
-def gather_block_quantized(
+@op
+def GatherBlockQuantized(
     data: Array,
     index: Tensor,
     scales: Array,
@@ -95,7 +95,7 @@ def gather_block_quantized(
         blocks = np.minimum(np.arange(steps.shape[along]) // block_size, scales.shape[along] - 1)
         return _scaled(steps, scales, zeros, 1 << (bits - 1) if packed else 0, blocks, along).astype(scales.dtype)
 
-    return gather(node.constant(table, (data, scales, zero_points)), index, axis=gather_axis)
+    return Gather(node.constant(table, (data, scales, zero_points)), index, axis=gather_axis)
 
 
 _NF4 = (
@@ -124,8 +124,8 @@ _HALF = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
 _FP4 = (*_HALF, *[-v for v in _HALF])
 
 
-@op("MatMulBnb4")
-def matmul_bnb4(
+@op
+def MatMulBnb4(
     a: Tensor,
     b: Array,
     absmax: Array,
@@ -227,8 +227,8 @@ def _mixed(x: Tensor, router: Tensor, layers: list[tuple[Any, Any]], how: Mixtur
     return (y * weights.T.unsqueeze(-1).cast(y.dtype)).sum(0).reshape(*x.shape)
 
 
-@op("MoE")
-def moe(
+@op
+def MoE(
     x: Tensor,
     router: Tensor,
     w1: Tensor,
@@ -249,8 +249,8 @@ def moe(
 _PACKED = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
 
 
-@op("QMoE", values=_PACKED)
-def qmoe(
+@op(values=_PACKED)
+def QMoE(
     x: Tensor,
     router: Tensor,
     w1: Array,

@@ -10,12 +10,12 @@ from anneal.onnx.execute import fail, node
 from anneal.onnx.ops import quantised as main
 from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
 from anneal.onnx.ops.elementwise import MaybeTensor, MaybeValue, axis_of, plus, total_of
-from anneal.onnx.ops.microsoft import also, op
-from anneal.onnx.ops.microsoft.layers import Heads, embed_layer_normalization, self_attention
-from anneal.onnx.ops.windows import Windows, average_pool
+from anneal.onnx.ops.microsoft.layers import EmbedLayerNormalization, Heads, self_attention
+from anneal.onnx.ops.windows import AveragePool, Windows
+from anneal.onnx.registry import also, op
 from anneal.tensor import Tensor
 
-for _one in (main.quantize_linear, main.dequantize_linear, main.qlinear_conv):
+for _one in (main.QuantizeLinear, main.DequantizeLinear, main.QLinearConv):
     also(_one)
 
 # -- elementwise ------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def _through(name: str, function: Callable[..., Tensor], count: int = 1, first: 
 def _means(x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window."""
     data = x.movedim(-1, 1) if channels_last else x
-    y: Tensor = average_pool(data, count_include_pad=count_include_pad, how=how)
+    y: Tensor = AveragePool(data, count_include_pad=count_include_pad, how=how)
     return y.movedim(1, -1) if channels_last else y
 
 
@@ -73,8 +73,8 @@ _through("QLinearReduceMean", lambda x, *, axes, keepdims: x.mean(tuple(axes), b
 _through("QLinearAveragePool", _means)
 
 
-@op("QLinearConcat")
-def qlinear_concat(y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
+@op
+def QLinearConcat(y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
     """Quantised values, each with its scale and zero point behind it, one after the other."""
     if not inputs or len(inputs) % 3:
         raise fail(f"{len(inputs)} inputs; each value has a scale and a zero point behind it")
@@ -97,14 +97,14 @@ def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
     return main.exact_matmul(steps, b).float() * (scale * b_scale)
 
 
-@op("DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(a: Tensor, b: Tensor, b_scale: Tensor, b_zero: MaybeTensor, bias: MaybeTensor) -> Tensor:
+@op
+def DynamicQuantizeMatMul(a: Tensor, b: Tensor, b_scale: Tensor, b_zero: MaybeTensor, bias: MaybeTensor) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
     return plus(_of_floats(a, main.columns_of(a, b, b_zero), main.for_columns(b_scale)), bias)
 
 
-@op("MatMulIntegerToFloat")
-def matmul_integer_to_float(
+@op
+def MatMulIntegerToFloat(
     a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor, a_zero: MaybeTensor, b_zero: MaybeTensor, bias: MaybeTensor
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
@@ -112,8 +112,8 @@ def matmul_integer_to_float(
     return plus(total.cast(a_scale.dtype) * (a_scale.reshape(()) * main.for_columns(b_scale)), bias)
 
 
-@op("QGemm")
-def qgemm(
+@op
+def QGemm(
     a: Tensor,
     a_scale: Tensor,
     a_zero: Tensor,
@@ -141,8 +141,8 @@ def qgemm(
 # -- layers -----------------------------------------------------------------------------------------------------------
 
 
-@op("QAttention")
-def qattention(
+@op
+def QAttention(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -161,15 +161,15 @@ def qattention(
     return self_attention(joined, [weight.shape[1] // 3] * 3, mask, None, past, how)
 
 
-@op("QEmbedLayerNormalization")
-def qembed_layer_normalization(ids: Tensor, segments: MaybeTensor, *tables: MaybeTensor, epsilon: float = 1e-12) -> Any:
+@op
+def QEmbedLayerNormalization(ids: Tensor, segments: MaybeTensor, *tables: MaybeTensor, epsilon: float = 1e-12) -> Any:
     """EmbedLayerNormalization of quantised tables, of words, positions, segments, gamma and beta: the inputs are these,
     the mask, the scale of each, and the zero point of each.
     """
     triples = zip(tables[:5], tables[6:11], tables[11:])
     read: Any = [None if x is None or scale is None else _read(x, scale, zero) for x, scale, zero in triples]
     words, places, rows, gamma, beta = read
-    return embed_layer_normalization(ids, segments, words, places, rows, gamma, beta, tables[5], None, epsilon=epsilon)
+    return EmbedLayerNormalization(ids, segments, words, places, rows, gamma, beta, tables[5], None, epsilon=epsilon)
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ class QuantisedCell(Cell):
         return total.float() * (scale * self.state_scale)  # type: ignore[no-any-return]
 
 
-@op("DynamicQuantizeLSTM")
-def dynamic_quantize_lstm(
+@op
+def DynamicQuantizeLSTM(
     x: Tensor,
     w: Tensor,
     r: Tensor,
