@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from anneal.errors import ShapeError
@@ -64,7 +64,7 @@ class _Conv(_Kernels):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        convolve = (F.conv1d, F.conv2d, F.conv3d)[self.axes - 1]
+        convolve: Callable[..., Tensor] = getattr(F, f"conv{self.axes}d")
         padding = self.padding
         if self.padding_mode != "zeros":
             x, padding = F.pad(x, self._sides(), self.padding_mode), 0
@@ -144,7 +144,7 @@ class _ConvTranspose(_Kernels):
 
     @checked
     def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.axes - 1]
+        convolve: Callable[..., Tensor] = getattr(F, f"conv_transpose{self.axes}d")
         more = self.output_padding if output_size is None else self._extra(x, output_size)
         return convolve(x, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
 
