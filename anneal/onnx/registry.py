@@ -26,8 +26,8 @@ class Operator:
 
     The function takes the inputs by position (an absent optional one is None) and, as keyword-only parameters, the
     attributes it reads, by their ONNX names. Defaults of the schema are filled in; an attribute that has none is None,
-    or the parameter's own default. It returns one value, or a tuple for several outputs. `execute.node` is the node
-    that runs: its version, its device, its errors.
+    or the parameter's own default. It returns one value, or a tuple for several outputs; those behind the ones
+    that the node wants are let go. `execute.node` is the node that runs: its version, its device, its errors.
 
     Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
     NumPy arrays of objects (strings). Which of them a function gets is said by the types of its parameters, or where it

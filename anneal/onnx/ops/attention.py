@@ -192,8 +192,7 @@ def Attention(
     else:
         y, stage = scored(q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
     y = y.cast(q.dtype)
-    outputs = (together(y) if flat else y, k, v, stage)
-    return outputs[: node.outputs]
+    return together(y) if flat else y, k, v, stage
 
 
 @op(domain="ai.onnx.preview")

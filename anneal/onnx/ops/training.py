@@ -64,7 +64,7 @@ def BatchNormalization(
         return _inference(x, scale, bias, mean, var, epsilon)
     rows = node.tensor([scale, bias, mean, var])
     if spatial:
-        return _of_batch(x, rows, epsilon, momentum)[: node.outputs]
+        return _of_batch(x, rows, epsilon, momentum)
     if training:
         raise fail("statistics of a batch with spatial=0 are not computed", "export with spatial=1")
     s, b, m, v = [r.reshape(1, *x.shape[1:]) for r in rows]

@@ -133,7 +133,7 @@ def _of_sum(total: Tensor, norm: Callable[..., Tensor], *weights: Any) -> Any:
     """The norm of the rows of a sum; the sum is the fourth output."""
     if node.wants(1) or node.wants(2):
         raise fail("the outputs mean and inv_std_var are not computed", "leave them off")
-    return (norm(total, total.shape[-1], *weights), None, None, total)[: node.outputs]
+    return norm(total, total.shape[-1], *weights), None, None, total
 
 
 rows(
@@ -191,7 +191,7 @@ def EmbedLayerNormalization(
         total = total + segment_rows.rows(segments.int())
     y = F.layer_norm(total, total.shape[-1], gamma, beta, epsilon)
     counts = ids.new_zeros(ids.shape[0], dtype="int32") if mask is None else mask.int().sum(1)
-    return (y, counts, total)[: node.outputs]
+    return y, counts, total
 
 
 # -- others under a name of their own ---------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def MultiHeadAttention(
         q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows)]
     past = None if past_key is None or past_value is None else (past_key, past_value)
     y, k, v = _joint_attention(q, k, v, mask, attention_bias, past, how)
-    return (y, k, v)[: node.outputs]
+    return y, k, v
 
 
 @op
@@ -386,7 +386,7 @@ def GroupQueryAttention(
         y, _ = scored(q, k, v, allowed, bias, scale or None, softcap, None, 0)
     else:
         y = attend(q, k, v, allowed, bias, scale or None, guarded=False)
-    return (together(y), k, v)[: node.outputs]
+    return together(y), k, v
 
 
 def _written(cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Any:

@@ -75,7 +75,7 @@ def SkipGroupNorm(
     if skip.ndim == 2:
         skip = skip.reshape(skip.shape[0], 1, 1, -1) if channels_last else skip.reshape(*skip.shape, 1, 1)
     total = plus(x + skip, bias if bias is None or channels_last else bias.reshape(-1, 1, 1))
-    return (GroupNorm(total, gamma, beta, channels_last=channels_last, **how), total)[: node.outputs]
+    return GroupNorm(total, gamma, beta, channels_last=channels_last, **how), total
 
 
 # -- rows and windows of memory ---------------------------------------------------------------------------------------
