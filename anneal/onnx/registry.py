@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, overload
@@ -60,7 +60,7 @@ class Operator:
     by_shape: bool = False  # no value of an input matters, their shapes alone
     pure: bool = True  # equal inputs give equal results
     sizes: bool = False  # raw, and `Sizes` come as they are
-    asks: bool = False  # takes tensors for `values`, too, and reads them itself
+    asks: str = ""  # the one of `values` that comes as it is: the function reads it itself
 
     def wants_value(self, n: int) -> bool:
         """True if the values of input `n` decide shapes."""
@@ -97,7 +97,6 @@ def op(
     since: int = 1,
     domain: str | None = None,
     host: Fun | bool = False,
-    values: Sequence[str] = (),
     raw: bool = False,
     was: tuple[str, ...] = (),
     passes: Fun | None = None,
@@ -109,18 +108,17 @@ def op(
     Args:
         domain: that of the folder in which the function stands, if it is not given.
         host: the function for NumPy arrays, where all inputs are arrays; True if it is the same.
-        values: names of its parameters that are wanted as NumPy arrays, whose types do not say it.
         raw: inputs without a type come as they are.
         was: the names that its last inputs had as attributes before `since`, "" for none: one function serves both.
         passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
         how: what else `Operator` says of it: `by_shape`, no value of an input matters to it, their shapes alone;
-            `pure=False` for what draws random numbers; `sizes`, it is raw, and takes `Sizes` as well; `asks`, it takes
-            tensors for `values` as well.
+            `pure=False` for what draws random numbers; `sizes`, it is raw, and takes `Sizes` as well; `asks`, the
+            input whose values decide shapes that it reads itself, where it is a tensor.
 
     A keyword whose type is a NamedTuple stands for several attributes: they are its fields.
 
-    Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
+    Raises ValueError for a name registered twice.
     """
 
     def register(function: F) -> F:
@@ -130,13 +128,9 @@ def op(
         inputs = {p.name: p.annotation for p in parameters if p.kind < p.KEYWORD_ONLY and p.default in (p.empty, None)}
         attributes: dict[str, Any] = {}
         records = [_read(f, attributes) for f in (function, passes) if f is not None]
-        if unknown := set(values) - set(inputs):
-            raise ValueError(
-                f"{called[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
-            )
         facts = (
             function if host is True else host or None,
-            frozenset(values or [name for name, kind in inputs.items() if kind in _ARRAYS]),
+            frozenset(name for name, kind in inputs.items() if kind in _ARRAYS or name == how.get("asks")),
             tuple(inputs),
             frozenset(name for name, kind in inputs.items() if kind in ("MaybeTensor", "Tensor")),
             frozenset(p.name for p in parameters if _is_needed(p)),

@@ -54,7 +54,7 @@ def Constant(
 rows({"Identity": lambda x: x}, sizes=True)
 
 
-@op(sizes=True, values=("cond",), asks=True)
+@op(sizes=True, asks="cond")
 def If(cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     """The results of one of two subgraphs."""
     if math.prod(cond.shape) != 1:

@@ -217,7 +217,12 @@ def NhwcMaxPool(x: Tensor, **how: Any) -> Any:
     return MaxPool(x.movedim(-1, 1), **how).movedim(1, -1)
 
 
-op("ExpandDims", values=("axis",))(lambda x, axis: x.unsqueeze(whole(axis)))
+@op
+def ExpandDims(x: Tensor, axis: Array) -> Tensor:
+    """A further axis of size 1."""
+    return x.unsqueeze(whole(axis))
+
+
 also(GatherND)
 also(Pad, mode="constant")
 also(Trilu, upper=1)

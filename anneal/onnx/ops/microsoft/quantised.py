@@ -471,10 +471,7 @@ def MoE(
     return _mixed(x, router, [(w1, b1), (w2, b2), (w3, b3)], how)
 
 
-_PACKED = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
-
-
-@op(values=_PACKED)
+@op
 def QMoE(
     x: Tensor,
     router: Tensor,
