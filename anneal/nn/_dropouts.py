@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from anneal.errors import ShapeError
-from anneal.nn import functional as F
 from anneal.nn._rows import Unary
 
 
