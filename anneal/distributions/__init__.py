@@ -7,12 +7,11 @@
 
 from typing import TYPE_CHECKING
 
-from anneal.distributions import _continuous, _discrete, _several, _transformed, constraints, transforms
+from anneal.distributions import _continuous, _discrete, _several, constraints, transforms
 from anneal.distributions._base import Distribution
 from anneal.distributions._continuous import *
 from anneal.distributions._discrete import *
 from anneal.distributions._several import *
-from anneal.distributions._transformed import *
 from anneal.distributions.transforms import *
 from anneal.doors import same_under
 
@@ -20,7 +19,6 @@ __all__ = [
     *_continuous.__all__,
     *_discrete.__all__,
     *_several.__all__,
-    *_transformed.__all__,
     *transforms.__all__,
     "Distribution",
     "constraints",
@@ -35,6 +33,6 @@ if not TYPE_CHECKING:
         "multinomial multivariate_normal negative_binomial normal one_hot_categorical pareto poisson studentT "
         "transformed_distribution uniform weibull",
         constraint_registry=transforms,
-        relaxed_bernoulli=_transformed,
-        relaxed_categorical=_transformed,
+        relaxed_bernoulli=_several,
+        relaxed_categorical=_several,
     )

@@ -20,6 +20,11 @@ Divergence = TypeVar("Divergence", bound=Callable[[Any, Any], Tensor])
 _TABLE: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}  # divergences, by classes
 
 
+def _absent(name: str) -> Callable[..., Tensor]:
+    """A method of which subclasses have their own, if they have `name` at all."""
+    return lambda self, *_: self._missing(name)
+
+
 class Distribution:
     """Base of distributions: subclasses have `arg_constraints`, a `support` and formulas.
 
@@ -179,8 +184,8 @@ class Distribution:
     def _missing(self, name: str) -> NoReturn:
         raise MissingMethodError(f"{type(self).__name__} has no {name}()")
 
-    def _draw(self, shape: Shape) -> Tensor:
-        self._missing("sample")
+    _draw, _log, _values = _absent("sample"), _absent("log_prob"), _absent("enumerate_support")
+    _cdf, _icdf, _entropy = _absent("cdf"), _absent("icdf"), _absent("entropy")
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws of shape `sample_shape` + batch + event, through which no gradient flows."""
@@ -203,17 +208,11 @@ class Distribution:
 
     _flows: ClassVar[bool] = True  # gradients flow through what `_draw` gives
 
-    def _log(self, x: Tensor) -> Tensor:
-        self._missing("log_prob")
-
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the probability, or of the density, of `value`. Raises SettingError for one outside the
         support.
         """
         return self._log(self._check_value(value))
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        self._missing("cdf")
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of a draw that is at most `value`."""
@@ -223,15 +222,9 @@ class Distribution:
         """The number that draws are not above with probability `value`."""
         return self._icdf(self._tensor(value))
 
-    def _icdf(self, p: Tensor) -> Tensor:
-        self._missing("icdf")
-
     def entropy(self) -> Tensor:
         """The mean of -log_prob."""
         return self._entropy()
-
-    def _entropy(self) -> Tensor:
-        self._missing("entropy")
 
     def perplexity(self) -> Tensor:
         """The exponential of the entropy."""
@@ -262,9 +255,6 @@ class Distribution:
         values, event = self._values(), self._event_shape
         rows = values.reshape(-1, *[1] * len(self._batch_shape), *event)
         return rows.expand(-1, *self._batch_shape, *event) if expand else rows
-
-    def _values(self) -> Tensor:
-        self._missing("enumerate_support")
 
     def __repr__(self) -> str:
         shown = []

@@ -1,4 +1,4 @@
-"""Distributions of real numbers."""
+"""Distributions of real numbers, and of shares that add up to 1."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from anneal.special import gammainc
 from anneal.tensor import Tensor
 
 __all__ = [
-    "Cauchy", "Chi2", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "Laplace", "Normal", "Pareto",
-    "StudentT", "Uniform", "Weibull",
+    "Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "Laplace",
+    "Normal", "Pareto", "StudentT", "Uniform", "Weibull",
 ]  # fmt: skip
 
 _HALF_LOG_2PI = math.log(2 * math.pi) / 2
@@ -428,3 +428,98 @@ class Pareto(
     def variance(self) -> Tensor:
         a = self.alpha.clamp(min=2.0)
         return self.scale**2 * a / ((a - 1.0) ** 2 * (a - 2.0))
+
+
+class Dirichlet(
+    Distribution,
+    concentration=c.independent(c.positive, 1),
+    support=c.simplex,
+    mean=lambda d: d.concentration / d.concentration.sum(-1, keepdim=True),
+):
+    """Shares that add up to 1, by a `concentration` for each; `validate_args` as of `Distribution`.
+
+    `rsample` has no gradient to `concentration`.
+
+    >>> Dirichlet(Tensor([1.0, 3.0]), validate_args=None).mean.tolist()
+    [0.25, 0.75]
+    """
+
+    has_rsample = True
+    _flows = False
+    concentration: Tensor
+
+    def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
+        self._hold(locals())
+        self._event_shape = self.concentration.shape[-1:]
+
+    def _draw(self, shape: Shape) -> Tensor:
+        x = standard_gamma(shape, self.concentration, self).clamp(min=1e-37)
+        return x / x.sum(-1, keepdim=True)
+
+    def _log(self, x: Tensor) -> Any:
+        a = self.concentration
+        return xlogy(a - 1.0, x).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
+
+    def entropy(self) -> Tensor:
+        a, k = self.concentration, self.concentration.shape[-1]
+        total = a.sum(-1)
+        norm = a.lgamma().sum(-1) - total.lgamma()
+        found: Tensor = norm - (k - total) * total.digamma() - ((a - 1.0) * a.digamma()).sum(-1)
+        return found
+
+    def _kl(self, q: Any) -> Any:
+        a, b = self.concentration, q.concentration
+        norms = a.sum(-1).lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1)
+        return norms + ((a - b) * (a.digamma() - a.sum(-1, keepdim=True).digamma())).sum(-1)
+
+    @property
+    def mode(self) -> Tensor:
+        rest = (self.concentration - 1.0).clamp(min=0.0)
+        flat = (self.concentration < 1.0).all(-1, keepdim=True)
+        corner = (Tensor.arange(rest.shape[-1], device=rest.device) == 0).cast(rest.dtype)  # torch's choice
+        return flat.where(corner, rest / flat.where(1.0, rest.sum(-1, keepdim=True)))
+
+    @property
+    def variance(self) -> Tensor:
+        a, total = self.concentration, self.concentration.sum(-1, keepdim=True)
+        return a * (total - a) / (total**2 * (total + 1.0))
+
+
+class Beta(
+    Distribution,
+    concentration1=c.positive,
+    concentration0=c.positive,
+    support=c.unit_interval,
+    mean=lambda d: d._pair.mean[..., 0],
+    mode=lambda d: d._pair.mode[..., 0],
+    log=lambda d, x: d._pair._log(Tensor.stack([x, 1.0 - x], -1)),
+    entropy=lambda d: d._pair.entropy(),
+    kl=lambda p, q: p._pair._kl(q._pair),
+):
+    """The beta distribution on (0, 1) of two concentrations; `validate_args` as of `Distribution`.
+
+    Args:
+        concentration1, concentration0: how much draws lean to 1 and to 0. `rsample` has no gradient to them.
+
+    >>> Beta(1.0, 3.0, validate_args=None).mean.item()
+    0.25
+    """
+
+    has_rsample = True
+    _flows = False
+    concentration1: Tensor
+    concentration0: Tensor
+
+    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
+        self._hold(locals())
+        # of x and 1 - x
+        self._pair = Dirichlet(Tensor.stack([self.concentration1, self.concentration0], -1), validate_args=False)
+
+    def _draw(self, shape: Shape) -> Tensor:
+        a, b = (standard_gamma(shape, x, self).clamp(min=1e-37) for x in (self.concentration1, self.concentration0))
+        return a / (a + b)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total**2 * (total + 1.0))

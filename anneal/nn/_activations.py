@@ -17,7 +17,7 @@ class _InPlace(Unary):
     inplace: bool = False
 
 
-class ReLU(_InPlace, function=F.relu):
+class ReLU(_InPlace):
     """max(x, 0), of any shape; with `inplace` x itself shows it.
 
     >>> ReLU()(Tensor([-1.0, 2.0]))
@@ -25,7 +25,7 @@ class ReLU(_InPlace, function=F.relu):
     """
 
 
-class SiLU(_InPlace, function=F.silu):
+class SiLU(_InPlace):
     """x * sigmoid(x), of any shape.
 
     >>> SiLU()(Tensor([0.0, 1.0])).round(3)
@@ -33,7 +33,7 @@ class SiLU(_InPlace, function=F.silu):
     """
 
 
-class Mish(_InPlace, function=F.mish):
+class Mish(_InPlace):
     """x * tanh(softplus(x)), of any shape.
 
     >>> Mish()(Tensor([0.0, 1.0])).round(3)
@@ -41,7 +41,7 @@ class Mish(_InPlace, function=F.mish):
     """
 
 
-class Hardswish(_InPlace, function=F.hardswish):
+class Hardswish(_InPlace):
     """x * relu6(x + 3) / 6, of any shape.
 
     >>> Hardswish()(Tensor([3.0]))
@@ -49,7 +49,7 @@ class Hardswish(_InPlace, function=F.hardswish):
     """
 
 
-class Hardsigmoid(_InPlace, function=F.hardsigmoid):
+class Hardsigmoid(_InPlace):
     """relu6(x + 3) / 6, of any shape.
 
     >>> Hardsigmoid()(Tensor([0.0]))
@@ -57,7 +57,7 @@ class Hardsigmoid(_InPlace, function=F.hardsigmoid):
     """
 
 
-class SELU(_InPlace, function=F.selu):
+class SELU(_InPlace):
     """elu with the slopes of self-normalising networks.
 
     >>> SELU()(Tensor([0.0, 1.0])).round(3)
@@ -65,7 +65,7 @@ class SELU(_InPlace, function=F.selu):
     """
 
 
-class ELU(Unary, function=F.elu):
+class ELU(Unary):
     """x above 0, alpha * (exp(x) - 1) below.
 
     >>> ELU()(Tensor([-1.0, 2.0])).round(3)
@@ -76,7 +76,7 @@ class ELU(Unary, function=F.elu):
     inplace: bool = False
 
 
-class CELU(Unary, function=F.celu):
+class CELU(Unary):
     """x above 0, alpha * (exp(x / alpha) - 1) below.
 
     >>> CELU()(Tensor([-1.0, 2.0])).round(3)
@@ -87,7 +87,7 @@ class CELU(Unary, function=F.celu):
     inplace: bool = False
 
 
-class LeakyReLU(Unary, function=F.leaky_relu):
+class LeakyReLU(Unary):
     """x above 0, negative_slope * x below.
 
     >>> LeakyReLU(0.5)(Tensor([-1.0, 2.0]))
@@ -98,7 +98,7 @@ class LeakyReLU(Unary, function=F.leaky_relu):
     inplace: bool = False
 
 
-class RReLU(Unary, function=F.rrelu, of="lower upper training inplace"):
+class RReLU(Unary, of="lower upper training inplace"):
     """x above 0, below it x times a slope drawn from [lower, upper) in training, else times their mean.
 
     >>> RReLU(0.25, 0.75).eval()(Tensor([-2.0, 3.0]))
@@ -110,7 +110,7 @@ class RReLU(Unary, function=F.rrelu, of="lower upper training inplace"):
     inplace: bool = False
 
 
-class Hardtanh(Unary, function=F.hardtanh):
+class Hardtanh(Unary):
     """x moved into [min_val, max_val].
 
     >>> Hardtanh()(Tensor([-2.0, 0.5]))
@@ -134,7 +134,7 @@ class ReLU6(Hardtanh):
         super().__init__(0.0, 6.0, inplace)
 
 
-class Threshold(Unary, function=F.threshold):
+class Threshold(Unary):
     """x above the threshold, `value` elsewhere.
 
     >>> Threshold(2.0, -7.0)(Tensor([1.0, 3.0]))
@@ -146,7 +146,7 @@ class Threshold(Unary, function=F.threshold):
     inplace: bool = False
 
 
-class Softplus(Unary, function=F.softplus):
+class Softplus(Unary):
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold.
 
     >>> Softplus()(Tensor([0.0, 30.0])).round(3)
@@ -157,7 +157,7 @@ class Softplus(Unary, function=F.softplus):
     threshold: float = 20.0
 
 
-class Softshrink(Unary, function=F.softshrink):
+class Softshrink(Unary):
     """x nearer to 0 by lambd, and 0 within that.
 
     >>> Softshrink()(Tensor([-1.0, 0.25]))
@@ -167,7 +167,7 @@ class Softshrink(Unary, function=F.softshrink):
     lambd: float = 0.5
 
 
-class Hardshrink(Unary, function=F.hardshrink):
+class Hardshrink(Unary):
     """x, and 0 within lambd of 0.
 
     >>> Hardshrink()(Tensor([-1.0, 0.25]))
@@ -177,7 +177,7 @@ class Hardshrink(Unary, function=F.hardshrink):
     lambd: float = 0.5
 
 
-class Tanhshrink(Unary, function=F.tanhshrink):
+class Tanhshrink(Unary):
     """x - tanh(x).
 
     >>> Tanhshrink()(Tensor([0.0, 1.0])).round(3)
@@ -185,7 +185,7 @@ class Tanhshrink(Unary, function=F.tanhshrink):
     """
 
 
-class Softsign(Unary, function=F.softsign):
+class Softsign(Unary):
     """x / (1 + |x|).
 
     >>> Softsign()(Tensor([-1.0, 3.0]))
@@ -193,7 +193,7 @@ class Softsign(Unary, function=F.softsign):
     """
 
 
-class Sigmoid(Unary, function=F.sigmoid):
+class Sigmoid(Unary):
     """1 / (1 + exp(-x)), of any shape.
 
     >>> Sigmoid()(Tensor([0.0]))
@@ -201,7 +201,7 @@ class Sigmoid(Unary, function=F.sigmoid):
     """
 
 
-class LogSigmoid(Unary, function=F.logsigmoid):
+class LogSigmoid(Unary):
     """The logarithm of the sigmoid.
 
     >>> LogSigmoid()(Tensor([0.0])).round(3)
@@ -209,7 +209,7 @@ class LogSigmoid(Unary, function=F.logsigmoid):
     """
 
 
-class Tanh(Unary, function=F.tanh):
+class Tanh(Unary):
     """The hyperbolic tangent, of any shape.
 
     >>> Tanh()(Tensor([0.0, 1.0])).round(3)
@@ -217,7 +217,7 @@ class Tanh(Unary, function=F.tanh):
     """
 
 
-class GELU(Unary, function=F.gelu):
+class GELU(Unary):
     """x times the normal distribution function of x; approximate is "none" or "tanh".
 
     Raises ShapeError for another form.
@@ -233,7 +233,7 @@ class GELU(Unary, function=F.gelu):
             raise ShapeError(f'GELU: approximate is "none" or "tanh", not {self.approximate!r}')
 
 
-class GLU(Unary, function=F.glu):
+class GLU(Unary):
     """The first half of an axis times the sigmoid of the second.
 
     >>> GLU()(Tensor([2.0, 0.0]))
@@ -243,7 +243,7 @@ class GLU(Unary, function=F.glu):
     dim: int = -1
 
 
-class PReLU(Unary, Resettable, function=F.prelu, of="weight"):
+class PReLU(Unary, Resettable, of="weight"):
     """x above 0, below it x times a weight that trains: one for all, or one for each channel (axis 1).
 
     >>> PReLU()(Tensor([-2.0, 3.0])).tolist()
@@ -276,7 +276,7 @@ class _Softmax(Row):
         return self._function(x, dim=guess if self.dim is None else self.dim)
 
 
-class Softmax(_Softmax, function=F.softmax):
+class Softmax(_Softmax):
     """Positive numbers along an axis that add up to 1. Without an axis: torch's guess, axis 0 of up to one, three; else
     1.
 
@@ -285,7 +285,7 @@ class Softmax(_Softmax, function=F.softmax):
     """
 
 
-class LogSoftmax(_Softmax, function=F.log_softmax):
+class LogSoftmax(_Softmax):
     """The logarithm of `Softmax`. Without an axis: torch's guess, axis 0 of up to one, three; else 1.
 
     >>> LogSoftmax(0)(Tensor([0.0, 0.0])).round(3)
@@ -293,7 +293,7 @@ class LogSoftmax(_Softmax, function=F.log_softmax):
     """
 
 
-class Softmin(_Softmax, function=F.softmin):
+class Softmin(_Softmax):
     """`Softmax` of -x. Without an axis: torch's guess, axis 0 of up to one, three; else 1.
 
     >>> Softmin(0)(Tensor([1.0, 1.0]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from anneal.errors import ShapeError
-from anneal.nn import functional as F
 from anneal.nn._rows import Unary
 
 
@@ -17,7 +16,7 @@ class _Dropout(Unary, of="p training inplace"):
             raise ShapeError(f"{type(self).__name__}: p is a probability between 0 and 1, not {self.p}")
 
 
-class Dropout(_Dropout, function=F.dropout):
+class Dropout(_Dropout):
     """Zeros each element with probability `p` in training, and scales the others by 1 / (1 - p) to keep the mean.
 
     x of any shape; `eval()` makes it the identity. Raises ShapeError for a p outside 0 to 1.
@@ -27,7 +26,7 @@ class Dropout(_Dropout, function=F.dropout):
     """
 
 
-class Dropout1d(_Dropout, function=F.dropout1d):
+class Dropout1d(_Dropout):
     """`Dropout` of whole channels of (batch, channels, n) or (channels, n).
 
     >>> Dropout1d(0.5).eval()(Tensor([[1.0, 2.0]])).flatten()
@@ -35,7 +34,7 @@ class Dropout1d(_Dropout, function=F.dropout1d):
     """
 
 
-class Dropout2d(_Dropout, function=F.dropout2d):
+class Dropout2d(_Dropout):
     """`Dropout` of whole channels of (batch, channels, h, w).
 
     >>> Dropout2d(0.5).eval()(Tensor([[[1.0, 2.0]]])).flatten()
@@ -43,7 +42,7 @@ class Dropout2d(_Dropout, function=F.dropout2d):
     """
 
 
-class Dropout3d(_Dropout, function=F.dropout3d):
+class Dropout3d(_Dropout):
     """`Dropout` of whole channels of (batch, channels, d, h, w) or (channels, d, h, w).
 
     >>> Dropout3d(0.5).eval()(Tensor([[[[1.0, 2.0]]]])).flatten()
@@ -51,7 +50,7 @@ class Dropout3d(_Dropout, function=F.dropout3d):
     """
 
 
-class AlphaDropout(_Dropout, function=F.alpha_dropout):
+class AlphaDropout(_Dropout):
     """Dropout for selu, which keeps mean and deviation (Klambauer and others, 2017).
 
     >>> AlphaDropout(0.5).eval()(Tensor([1.0, 2.0])).flatten()
@@ -59,7 +58,7 @@ class AlphaDropout(_Dropout, function=F.alpha_dropout):
     """
 
 
-class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
+class FeatureAlphaDropout(_Dropout):
     """`AlphaDropout` of whole channels, axis 1.
 
     >>> FeatureAlphaDropout(0.5).eval()(Tensor([[1.0, 2.0]])).flatten()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -405,32 +405,14 @@ def _projected(
 
 @function
 def multi_head_attention_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim_to_check: int,
-    num_heads: int,
-    in_proj_weight: Tensor | None,
-    in_proj_bias: Tensor | None,
-    bias_k: Tensor | None,
-    bias_v: Tensor | None,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-    training: bool = True,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    use_separate_proj_weight: bool = False,
-    q_proj_weight: Tensor | None = None,
-    k_proj_weight: Tensor | None = None,
-    v_proj_weight: Tensor | None = None,
-    static_k: Tensor | None = None,
-    static_v: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
+    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
+    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None, static_k: Tensor | None = None,
+    static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """The result of `nn.MultiheadAttention`, computed from its weights: query (l, batch, e), key and value
     (s, batch, ...).
 
@@ -451,81 +433,59 @@ def multi_head_attention_forward(
     >>> multi_head_attention_forward(x, x, x, 4, 2, w, None, None, None, False, 0.0, w[:4], None)[1].shape
     (1, 3, 3)
     """
-    _check_query(query, embed_dim_to_check, num_heads)
+    single = query.ndim == 2
+    if query.ndim not in (2, 3) or query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
+        raise ShapeError(
+            f"multi_head_attention_forward: query is (time, batch, {embed_dim_to_check}) or (time, "
+            f"{embed_dim_to_check}), and {num_heads} heads divide that width; it has shape {query.shape}"
+        )
+    if single:
+        batched = {id(x): x.unsqueeze(1) for x in (query, key, value)}  # what is one tensor stays one
+        query, key, value = [batched[id(x)] for x in (query, key, value)]
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
-    projection = (in_proj_weight, in_proj_bias, own)
-    ends = (None, None, False), (bias_k, static_k, add_zero_attn), (bias_v, static_v, add_zero_attn)
-    masks = (attn_mask, key_padding_mask, is_causal)
-    p = dropout_p if training else 0.0
-    mixed, weights = _attended(query, key, value, num_heads, projection, ends, masks, p, need_weights)
-    out = F.linear(mixed, out_proj_weight, out_proj_bias)
+    q, k, v = _projected(query, key, value, in_proj_weight, in_proj_bias, own)
+    q = _heads(q, num_heads, None, None, False)
+    k, v = _heads(k, num_heads, bias_k, static_k, add_zero_attn), _heads(v, num_heads, bias_v, static_v, add_zero_attn)
+    mask = _mask(attn_mask, key_padding_mask, is_causal, q, k.shape[2])
+    mixed, weights = _mixed(q, k, v, mask, dropout_p if training else 0.0, need_weights)
+    out = F.linear(mixed.permute(2, 0, 1, 3).reshape(*query.shape), out_proj_weight, out_proj_bias)
     if weights is not None and average_attn_weights:
         weights = weights.mean(axis=1)
-    if query.ndim == 2:
+    if single:
         return out.squeeze(1), None if weights is None else weights.squeeze(0)
     return out, weights
 
 
-def _check_query(query: Tensor, width: int, heads: int) -> None:
-    if query.ndim not in (2, 3) or query.shape[-1] != width or width % heads:
-        raise ShapeError(
-            f"multi_head_attention_forward: query is (time, batch, {width}) or (time, {width}), and {heads} heads "
-            f"divide that width; it has shape {query.shape}"
-        )
-
-
-_Masks = tuple[Tensor | None, Tensor | None, bool]  # of scores and of keys, and whether the first is causal
-
-
-def _attended(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    count: int,
-    projection: tuple[Tensor | None, Tensor | None, tuple[Tensor | None, ...] | None],
-    ends: Iterable[tuple[Tensor | None, Tensor | None, bool]],
-    masks: _Masks,
-    p: float,
-    need_weights: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """The values mixed, (l, batch, width), and the weights of each head if they are asked for. `ends` are for each of
-    the three a row that is added, what is there instead, and whether a row of zeros is added.
-    """
-    attn, padding, is_causal = masks
-    if query.ndim == 2:
-        same = query is key, key is value
-        query = query.unsqueeze(1)
-        key = query if same[0] else key.unsqueeze(1)
-        value = key if same[1] else value.unsqueeze(1)
-        padding = None if padding is None else padding.unsqueeze(0)
-    l, batch, width = query.shape
-    heads = []
-    for x, (row, static, zero) in zip(_projected(query, key, value, *projection), ends, strict=True):
-        if row is not None:
-            x = Tensor.cat([x, row.expand(1, batch, width)], dim=0)
-        if static is None:
-            x = x.reshape(x.shape[0], batch, count, width // count).permute(1, 2, 0, 3)
-        else:
-            x = static.reshape(batch, count, static.shape[1], width // count)
-        if zero:
-            x = Tensor.cat([x, Tensor.zeros(batch, count, 1, width // count, dtype=x.dtype, device=x.device)], dim=2)
-        heads.append(x)
-    q, k, v = heads
-    mask = _mask((attn, padding, is_causal), (batch, count, l, k.shape[2]), q)
-    weights = None
-    if need_weights:
-        scores = q @ k.transpose(-2, -1) / math.sqrt(width // count)
-        weights = (scores if mask is None else scores + mask).softmax(-1)
-        weights = F.dropout(weights, p) if p else weights
-        mixed = weights @ v
+def _heads(x: Tensor, count: int, row: Tensor | None, static: Tensor | None, zero: bool) -> Tensor:
+    """Projected values, or `static` in their place, as heads, with a `row`, and one of zeros, behind them."""
+    _, batch, width = x.shape
+    if row is not None:
+        x = Tensor.cat([x, row.expand(1, batch, width)], dim=0)
+    if static is None:
+        x = x.reshape(x.shape[0], batch, count, width // count).permute(1, 2, 0, 3)
     else:
-        mixed = F.scaled_dot_product_attention(q, k, v, mask, p)
-    return mixed.permute(2, 0, 1, 3).reshape(l, batch, width), weights
+        x = static.reshape(batch, count, static.shape[1], width // count)
+    if zero:
+        x = Tensor.cat([x, Tensor.zeros(batch, count, 1, width // count, dtype=x.dtype, device=x.device)], dim=2)
+    return x
 
 
-def _mask(masks: _Masks, shape: tuple[int, int, int, int], like: Tensor) -> Tensor | None:
+def _mixed(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The values of each head mixed, and the weights if they are asked for."""
+    if not need_weights:
+        return F.scaled_dot_product_attention(q, k, v, mask, p), None
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    weights = (scores if mask is None else scores + mask).softmax(-1)
+    weights = F.dropout(weights, p) if p else weights
+    return weights @ v, weights
+
+
+def _mask(attn: Tensor | None, padding: Tensor | None, is_causal: bool, like: Tensor, s: int) -> Tensor | None:
     """Both masks as one that is added to the scores (batch, heads, l, s). True in one leaves out."""
-    (batch, heads, l, s), (attn, padding, is_causal) = shape, masks
+    batch, heads, l, _ = like.shape
     if is_causal and attn is None:
         attn = Tensor.ones(l, s, dtype="bool", device=like.device).triu(1)
     found = []
@@ -539,7 +499,7 @@ def _mask(masks: _Masks, shape: tuple[int, int, int, int], like: Tensor) -> Tens
             mask = mask.reshape(batch, heads, *mask.shape[1:])
         if mask.shape[-2] != rows or mask.shape[-1] > s:
             raise ShapeError(
-                f"multi_head_attention_forward: {name} of shape {mask.shape} does not fit scores of {shape}"
+                f"multi_head_attention_forward: {name} of shape {mask.shape} does not fit scores of {(batch, heads, l, s)}"
             )
         mask = F.pad(mask, (0, s - mask.shape[-1])) if mask.shape[-1] < s else mask
         found.append(mask if name == "attn_mask" else mask.reshape(batch, 1, 1, s))

@@ -42,7 +42,7 @@ def _picked(x: Tensor, places: Sequence[Places]) -> ValuesIndices:
 
 def _plain(axes: int, x: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, ceil: bool) -> Tensor:
     step = None if isinstance(s, (list, tuple)) and not s else s
-    return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[axes - 1](x, k, step, p, d, ceil)
+    return getattr(F, f"max_pool{axes}d")(x, k, step, p, d, ceil)  # type: ignore[no-any-return]
 
 
 def _indexed(
@@ -179,7 +179,7 @@ def _adaptive_max_pool(
 ) -> Tensor | ValuesIndices:
     if return_indices:
         return _adaptive(name, axes, x, output_size)
-    return (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[axes - 1](x, output_size)
+    return getattr(F, name)(x, output_size)  # type: ignore[no-any-return]
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
@@ -289,8 +289,7 @@ def _lp_pool(
     if math.isinf(norm_type):
         sign = 1 if norm_type > 0 else -1
         return _plain(axes, x.abs() * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
-    pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
-    mean = pool(x**norm_type, kernel_size, stride, 0, ceil_mode)
+    mean: Tensor = getattr(F, f"avg_pool{axes}d")(x**norm_type, kernel_size, stride, 0, ceil_mode)
     count = math.prod(per_axis("kernel_size", kernel_size, axes))
     return (mean.sign() * mean.abs().relu() * count) ** (1 / norm_type)
 

@@ -17,7 +17,7 @@ from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 
 
-class Linear(Unary, Resettable, function=F.linear, of="weight bias"):
+class Linear(Unary, Resettable, of="weight bias"):
     """`x @ weight.T + bias`: (..., in_features) to (..., out_features).
 
     >>> Linear(3, 2)(Tensor.ones(4, 3)).shape
@@ -203,7 +203,7 @@ class Bilinear(Resettable):
         return F.bilinear(input1, input2, self.weight, self.bias)
 
 
-class CosineSimilarity(Row, function=F.cosine_similarity):
+class CosineSimilarity(Row):
     """The cosine of the angle between vectors along an axis.
 
     >>> CosineSimilarity()(Tensor([[1.0, 0.0]]), Tensor([[1.0, 1.0]])).round(4)
@@ -234,7 +234,7 @@ class PairwiseDistance(Module):
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
-class LayerNorm(Unary, Resettable, function=F.layer_norm, of="normalized_shape weight bias eps"):
+class LayerNorm(Unary, Resettable, of="normalized_shape weight bias eps"):
     """Layer normalisation over the last axes, with weight and (by default) bias: x less its mean, over its deviation.
 
     Args:
@@ -264,7 +264,7 @@ class LayerNorm(Unary, Resettable, function=F.layer_norm, of="normalized_shape w
         self._place(device, dtype)
 
 
-class RMSNorm(Unary, Resettable, function=F.rms_norm, of="normalized_shape weight eps"):
+class RMSNorm(Unary, Resettable, of="normalized_shape weight eps"):
     """Root-mean-square normalisation over the last axes, with a weight: x over the root of its mean square.
 
     Args:
@@ -549,7 +549,7 @@ class InstanceNorm3d(_InstanceNorm):
     axes = 3
 
 
-class LocalResponseNorm(Unary, function=F.local_response_norm):
+class LocalResponseNorm(Unary):
     """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
     x's own.
 

@@ -58,7 +58,7 @@ class CrossEntropyLoss(_OfPair, function=F.cross_entropy):
     label_smoothing: float = 0.0
 
 
-class NLLLoss(_OfPair, function=F.nll_loss):
+class NLLLoss(_OfPair):
     """`functional.nll_loss` of log-probabilities and classes.
 
     Log-probabilities are (batch, classes, ...), classes (batch, ...), integers; arguments as for `CrossEntropyLoss`.
@@ -72,7 +72,7 @@ class NLLLoss(_OfPair, function=F.nll_loss):
     reduction: str = "mean"
 
 
-class MSELoss(_OfPair, function=F.mse_loss):
+class MSELoss(_OfPair):
     """The squared error.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -84,7 +84,7 @@ class MSELoss(_OfPair, function=F.mse_loss):
     reduction: str = "mean"
 
 
-class L1Loss(_OfPair, function=F.l1_loss):
+class L1Loss(_OfPair):
     """The absolute error.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -96,7 +96,7 @@ class L1Loss(_OfPair, function=F.l1_loss):
     reduction: str = "mean"
 
 
-class HuberLoss(_OfPair, function=F.huber_loss):
+class HuberLoss(_OfPair):
     """Squared below `delta`, linear above: `functional.huber_loss`.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -109,7 +109,7 @@ class HuberLoss(_OfPair, function=F.huber_loss):
     delta: float = 1.0
 
 
-class SmoothL1Loss(_OfPair, function=F.smooth_l1_loss):
+class SmoothL1Loss(_OfPair):
     """Squared below `beta`, linear above, with slope 1: `functional.smooth_l1_loss`.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -165,7 +165,7 @@ class KLDivLoss(_OfPair, function=F.kl_div):
     log_target: bool = False
 
 
-class SoftMarginLoss(_OfPair, function=F.soft_margin_loss):
+class SoftMarginLoss(_OfPair):
     """`log(1 + exp(-t*x))` for targets of 1 and -1.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -177,7 +177,7 @@ class SoftMarginLoss(_OfPair, function=F.soft_margin_loss):
     reduction: str = "mean"
 
 
-class HingeEmbeddingLoss(_OfPair, function=F.hinge_embedding_loss):
+class HingeEmbeddingLoss(_OfPair):
     """`functional.hinge_embedding_loss` of distances and targets of 1 and -1.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -190,7 +190,7 @@ class HingeEmbeddingLoss(_OfPair, function=F.hinge_embedding_loss):
     reduction: str = "mean"
 
 
-class MarginRankingLoss(_OfThree, function=F.margin_ranking_loss):
+class MarginRankingLoss(_OfThree):
     """`functional.margin_ranking_loss`: one of two inputs should be larger.
 
     Inputs and targets (1: the first, -1: the second) are of one shape.
@@ -203,7 +203,7 @@ class MarginRankingLoss(_OfThree, function=F.margin_ranking_loss):
     reduction: str = "mean"
 
 
-class CosineEmbeddingLoss(_OfThree, function=F.cosine_embedding_loss):
+class CosineEmbeddingLoss(_OfThree):
     """`functional.cosine_embedding_loss` of pairs of rows and targets of 1 and -1.
 
     Inputs are (batch, features), targets (batch,).
@@ -216,7 +216,7 @@ class CosineEmbeddingLoss(_OfThree, function=F.cosine_embedding_loss):
     reduction: str = "mean"
 
 
-class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
+class TripletMarginLoss(_Loss):
     """`functional.triplet_margin_loss`: rows nearer to their positive than to their negative.
 
     All three are (batch, features); `p` is the norm of a distance, `swap` takes the nearer of two negatives' distances.
@@ -236,7 +236,7 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
         return self._of(anchor, positive, negative)
 
 
-class MultiMarginLoss(_OfPair, function=F.multi_margin_loss):
+class MultiMarginLoss(_OfPair):
     """`functional.multi_margin_loss` of scores and classes.
 
     Scores are (batch, classes), classes (batch,), integers; `weight` has a number for each class.
@@ -251,7 +251,7 @@ class MultiMarginLoss(_OfPair, function=F.multi_margin_loss):
     reduction: str = "mean"
 
 
-class MultiLabelSoftMarginLoss(_OfPair, function=F.multilabel_soft_margin_loss):
+class MultiLabelSoftMarginLoss(_OfPair):
     """`functional.multilabel_soft_margin_loss`: one yes or no for each class.
 
     Scores and targets (1 or 0) are (batch, classes).
@@ -264,7 +264,7 @@ class MultiLabelSoftMarginLoss(_OfPair, function=F.multilabel_soft_margin_loss):
     reduction: str = "mean"
 
 
-class PoissonNLLLoss(_OfPair, function=F.poisson_nll_loss):
+class PoissonNLLLoss(_OfPair):
     """`functional.poisson_nll_loss` of rates or their logs and counts.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -280,7 +280,7 @@ class PoissonNLLLoss(_OfPair, function=F.poisson_nll_loss):
     reduction: str = "mean"
 
 
-class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
+class GaussianNLLLoss(_Loss):
     """`functional.gaussian_nll_loss` of means, values and variances.
 
     All three are of one shape, or a variance for each row. With `full` the loss includes its constant term.
@@ -310,7 +310,7 @@ class NLLLoss2d(NLLLoss):
     """
 
 
-class CTCLoss(_Loss, function=F.ctc_loss):
+class CTCLoss(_Loss):
     """`functional.ctc_loss` of log-probabilities (time, batch, classes) and sequences of classes.
 
     >>> even = Tensor.full((4, 1, 3), 1 / 3).log()
@@ -327,7 +327,7 @@ class CTCLoss(_Loss, function=F.ctc_loss):
         return self._of(log_probs, targets, input_lengths, target_lengths)
 
 
-class MultiLabelMarginLoss(_OfPair, function=F.multilabel_margin_loss):
+class MultiLabelMarginLoss(_OfPair):
     """`functional.multilabel_margin_loss` of scores and lists of classes that end with -1.
 
     >>> MultiLabelMarginLoss()(Tensor([[0.1, 0.2, 0.4, 0.8]]), Tensor([[3, 0, -1, 1]])).round(4)

@@ -6,18 +6,23 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, ClassVar, dataclass_transform
 
+from anneal.doors import names_of
+from anneal.nn import functional as F
 from anneal.nn._module import Module
 from anneal.ops import checked, init_of
 from anneal.tensor import Tensor
+
+_NAMES = {n.replace("_", ""): n for n in names_of("anneal.nn.functional") if not n.endswith("_")}
 
 
 @dataclass_transform(eq_default=False)
 class Row(Module):
     """Base of layers that are a function with settings.
 
-    A class below is a row: it names the function, and its annotated attributes are the settings, all of them, in the
-    order in which `__init__` takes and keeps them and the function takes them after its tensors; where the function
-    takes others, weights among them, `of` has their names. `__post_init__`, where there is one, looks at the settings.
+    A class below is a row: it has the name of a function of `functional`, but for case and underscores, or says another
+    one. Its annotated attributes are the settings, all of them, in the order in which `__init__` takes and keeps them
+    and the function takes them after its tensors; where the function takes others, weights among them, `of` has their
+    names. `__post_init__`, where there is one, looks at the settings.
     To type checkers a row is a dataclass.
     """
 
@@ -26,6 +31,8 @@ class Row(Module):
     _taken: ClassVar[Any] = staticmethod(lambda row: ())  # the values that the function takes
 
     def __init_subclass__(cls, function: Callable[..., Tensor] | None = None, of: str = "") -> None:
+        if function is None and not hasattr(cls, "_function") and (name := _NAMES.get(cls.__name__.lower())):
+            function = getattr(F, name)
         if function is not None:
             cls._function = staticmethod(function)
         kinds = vars(cls).get("__annotations__", {}).values()

@@ -36,7 +36,7 @@ class Unflatten(Unary, function=Tensor.unflatten):
     unflattened_size: Sequence[int]
 
 
-class Unfold(Unary, function=F.unfold):
+class Unfold(Unary):
     """The windows of (batch, channels, h, w) as columns: (batch, channels * kh * kw, windows).
 
     >>> Unfold(2)(Tensor.ones(1, 3, 4, 4)).shape
@@ -49,7 +49,7 @@ class Unfold(Unary, function=F.unfold):
     stride: Sizes = 1
 
 
-class Fold(Unary, function=F.fold):
+class Fold(Unary):
     """A layer that puts columns, as `Unfold` makes them, back in place and adds them up: (batch, channels, h, w).
 
     >>> Fold(4, 2)(Tensor.ones(1, 12, 9)).shape
@@ -63,7 +63,7 @@ class Fold(Unary, function=F.fold):
     stride: Sizes = 1
 
 
-class PixelShuffle(Unary, function=F.pixel_shuffle):
+class PixelShuffle(Unary):
     """A layer that turns channels into pixels: (batch, c * r * r, h, w) to (batch, c, h * r, w * r).
 
     >>> PixelShuffle(2)(Tensor.ones(1, 8, 3, 3)).shape
@@ -73,7 +73,7 @@ class PixelShuffle(Unary, function=F.pixel_shuffle):
     upscale_factor: int
 
 
-class PixelUnshuffle(Unary, function=F.pixel_unshuffle):
+class PixelUnshuffle(Unary):
     """A layer that turns pixels into channels, the inverse of `PixelShuffle`: (batch, c, h * r, w * r) to (batch, c * r
     * r, h, w).
 
@@ -84,7 +84,7 @@ class PixelUnshuffle(Unary, function=F.pixel_unshuffle):
     downscale_factor: int
 
 
-class ChannelShuffle(Unary, function=F.channel_shuffle):
+class ChannelShuffle(Unary):
     """The channels of (batch, channels, ...) dealt from `groups` groups in turn.
 
     >>> ChannelShuffle(2)(Tensor.arange(4).reshape(1, 4, 1)).flatten().tolist()
@@ -94,7 +94,7 @@ class ChannelShuffle(Unary, function=F.channel_shuffle):
     groups: int
 
 
-class Upsample(Row):
+class Upsample(Row, function=F.interpolate):
     """A larger image from (batch, channels, h, w): "nearest", "bilinear" and other modes of `functional.interpolate`.
 
     One of `size` (of the result) and `scale_factor` is given; `recompute_scale_factor` makes sizes of the factors
@@ -121,7 +121,7 @@ class Upsample(Row):
         if self.recompute_scale_factor and factor is not None:
             factors = [factor] * (x.ndim - 2) if isinstance(factor, (int, float)) else list(factor)
             size, factor = [int(n * f) for n, f in zip(x.shape[2:], factors, strict=True)], None
-        return F.interpolate(x, size, factor, self.mode, self.align_corners)
+        return self._function(x, size, factor, self.mode, self.align_corners)
 
 
 class UpsamplingNearest2d(Upsample):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from anneal.errors import ShapeError
@@ -64,7 +64,7 @@ class _Conv(_Kernels):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        convolve = (F.conv1d, F.conv2d, F.conv3d)[self.axes - 1]
+        convolve: Callable[..., Tensor] = getattr(F, f"conv{self.axes}d")
         padding = self.padding
         if self.padding_mode != "zeros":
             x, padding = F.pad(x, self._sides(), self.padding_mode), 0
@@ -144,7 +144,7 @@ class _ConvTranspose(_Kernels):
 
     @checked
     def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.axes - 1]
+        convolve: Callable[..., Tensor] = getattr(F, f"conv_transpose{self.axes}d")
         more = self.output_padding if output_size is None else self._extra(x, output_size)
         return convolve(x, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
 
@@ -270,7 +270,7 @@ class _FractionalMaxPool(Unary):
             raise ShapeError(f"{type(self).__name__}: give output_size or output_ratio, and not both")
 
 
-class MaxPool1d(_MaxPool, function=F.max_pool1d):
+class MaxPool1d(_MaxPool):
     """The largest value of each window over the last axis; see `functional.max_pool1d`. Arguments as for `MaxPool2d`.
 
     >>> MaxPool1d(2)(Tensor.ones(1, 3, 4)).shape
@@ -278,7 +278,7 @@ class MaxPool1d(_MaxPool, function=F.max_pool1d):
     """
 
 
-class AvgPool1d(_Strided, Unary, function=F.avg_pool1d):
+class AvgPool1d(_Strided, Unary):
     """The mean of each window over the last axis; see `functional.avg_pool1d`. Arguments as for `AvgPool2d`.
 
     >>> AvgPool1d(2)(Tensor([[[1.0, 3.0, 5.0, 7.0]]]))
@@ -292,7 +292,7 @@ class AvgPool1d(_Strided, Unary, function=F.avg_pool1d):
     count_include_pad: bool = True
 
 
-class MaxUnpool1d(_MaxUnpool, function=F.max_unpool1d):
+class MaxUnpool1d(_MaxUnpool):
     """Values back where `MaxPool1d(return_indices=True)` found them, and zeros elsewhere.
 
     >>> pair = MaxPool1d(2, return_indices=True)(Tensor.ones(1, 3, 4))
@@ -301,7 +301,7 @@ class MaxUnpool1d(_MaxUnpool, function=F.max_unpool1d):
     """
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d):
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """Means of as many windows as `output_size` says, over the last axis.
 
     >>> AdaptiveAvgPool1d(2)(Tensor.ones(1, 3, 4)).shape
@@ -309,7 +309,7 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d):
     """
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d):
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """The largest values of as many windows as `output_size` says, over the last axis.
 
     `return_indices` gives a pair, with where they stand.
@@ -319,7 +319,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d):
     """
 
 
-class LPPool1d(_LPPool, function=F.lp_pool1d):
+class LPPool1d(_LPPool):
     """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last axis.
 
     >>> LPPool1d(2.0, 2)(Tensor.ones(1, 3, 4)).shape
@@ -327,7 +327,7 @@ class LPPool1d(_LPPool, function=F.lp_pool1d):
     """
 
 
-class MaxPool2d(_MaxPool, function=F.max_pool2d):
+class MaxPool2d(_MaxPool):
     """The largest value of each window over the last two axes; see `functional.max_pool2d`.
 
     Args:
@@ -342,7 +342,7 @@ class MaxPool2d(_MaxPool, function=F.max_pool2d):
     """
 
 
-class AvgPool2d(_AvgPool, function=F.avg_pool2d):
+class AvgPool2d(_AvgPool):
     """The mean of each window over the last two axes; see `functional.avg_pool2d`.
 
     Args:
@@ -357,7 +357,7 @@ class AvgPool2d(_AvgPool, function=F.avg_pool2d):
     """
 
 
-class MaxUnpool2d(_MaxUnpool, function=F.max_unpool2d):
+class MaxUnpool2d(_MaxUnpool):
     """Values back where `MaxPool2d(return_indices=True)` found them, and zeros elsewhere.
 
     >>> pair = MaxPool2d(2, return_indices=True)(Tensor.ones(1, 3, 4, 4))
@@ -366,7 +366,7 @@ class MaxUnpool2d(_MaxUnpool, function=F.max_unpool2d):
     """
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d):
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     """Means of as many windows as `output_size` says, over the last two axes.
 
     >>> AdaptiveAvgPool2d(2)(Tensor.ones(1, 3, 4, 4)).shape
@@ -374,7 +374,7 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d):
     """
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d):
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """The largest values of as many windows as `output_size` says, over the last two axes.
 
     `return_indices` gives a pair, with where they stand.
@@ -384,7 +384,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d):
     """
 
 
-class LPPool2d(_LPPool, function=F.lp_pool2d):
+class LPPool2d(_LPPool):
     """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last two axes.
 
     >>> LPPool2d(2.0, 2)(Tensor.ones(1, 3, 4, 4)).shape
@@ -392,7 +392,7 @@ class LPPool2d(_LPPool, function=F.lp_pool2d):
     """
 
 
-class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d):
+class FractionalMaxPool2d(_FractionalMaxPool):
     """The largest value of windows that begin at random places over the last two axes (Graham, 2014).
 
     `output_size` or `output_ratio` says how many there are; `return_indices` gives a pair, with where they stand.
@@ -402,7 +402,7 @@ class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d):
     """
 
 
-class MaxPool3d(_MaxPool, function=F.max_pool3d):
+class MaxPool3d(_MaxPool):
     """The largest value of each window over the last three axes; see `functional.max_pool3d`. Arguments as for
     `MaxPool2d`.
 
@@ -411,7 +411,7 @@ class MaxPool3d(_MaxPool, function=F.max_pool3d):
     """
 
 
-class AvgPool3d(_AvgPool, function=F.avg_pool3d):
+class AvgPool3d(_AvgPool):
     """The mean of each window over the last three axes; see `functional.avg_pool3d`. Arguments as for `AvgPool2d`.
 
     >>> AvgPool3d(2)(Tensor.ones(1, 3, 4, 4, 4)).shape
@@ -419,7 +419,7 @@ class AvgPool3d(_AvgPool, function=F.avg_pool3d):
     """
 
 
-class MaxUnpool3d(_MaxUnpool, function=F.max_unpool3d):
+class MaxUnpool3d(_MaxUnpool):
     """Values back where `MaxPool3d(return_indices=True)` found them, and zeros elsewhere.
 
     >>> pair = MaxPool3d(2, return_indices=True)(Tensor.ones(1, 3, 4, 4, 4))
@@ -428,7 +428,7 @@ class MaxUnpool3d(_MaxUnpool, function=F.max_unpool3d):
     """
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d):
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     """Means of as many windows as `output_size` says, over the last three axes.
 
     >>> AdaptiveAvgPool3d(2)(Tensor.ones(1, 3, 4, 4, 4)).shape
@@ -436,7 +436,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d):
     """
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d):
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """The largest values of as many windows as `output_size` says, over the last three axes.
 
     `return_indices` gives a pair, with where they stand.
@@ -446,7 +446,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d):
     """
 
 
-class LPPool3d(_LPPool, function=F.lp_pool3d):
+class LPPool3d(_LPPool):
     """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last three axes.
 
     >>> LPPool3d(2.0, 2)(Tensor.ones(1, 3, 4, 4, 4)).shape
@@ -454,7 +454,7 @@ class LPPool3d(_LPPool, function=F.lp_pool3d):
     """
 
 
-class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d):
+class FractionalMaxPool3d(_FractionalMaxPool):
     """The largest value of windows that begin at random places over the last three axes (Graham, 2014).
 
     `output_size` or `output_ratio` says how many there are; `return_indices` gives a pair, with where they stand.

@@ -483,7 +483,7 @@ class NodeCall:
             raise self.fail(f"{kind}{e} (inputs: {told})") from e
         if not isinstance(results, tuple):
             results = (results,)
-        return tuple([np.asarray(r) if isinstance(r, np.generic) else r for r in results])
+        return tuple([np.asarray(r) if isinstance(r, np.generic) else r for r in results[: self.outputs]])
 
     @property
     def needs_host(self) -> bool:

@@ -6,10 +6,10 @@ import importlib
 import inspect
 import pkgutil
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from anneal.runtime import Fun
 
@@ -20,14 +20,14 @@ F = TypeVar("F", bound=Fun)
 class Operator:
     """The computation of an operator from version `since` of its domain on, until another one begins.
 
-        @op("Gemm", since=7)
-        def gemm(a: Tensor, b: Tensor, c: MaybeTensor, *, alpha: float, beta: float, transA: int, transB: int):
+        @op(since=7)
+        def Gemm(a: Tensor, b: Tensor, c: MaybeTensor, *, alpha: float, beta: float, transA: int, transB: int):
             ...
 
     The function takes the inputs by position (an absent optional one is None) and, as keyword-only parameters, the
     attributes it reads, by their ONNX names. Defaults of the schema are filled in; an attribute that has none is None,
-    or the parameter's own default. It returns one value, or a tuple for several outputs. `execute.node` is the node
-    that runs: its version, its device, its errors.
+    or the parameter's own default. It returns one value, or a tuple for several outputs; those behind the ones
+    that the node wants are let go. `execute.node` is the node that runs: its version, its device, its errors.
 
     Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
     NumPy arrays of objects (strings). Which of them a function gets is said by the types of its parameters, or where it
@@ -60,7 +60,7 @@ class Operator:
     by_shape: bool = False  # no value of an input matters, their shapes alone
     pure: bool = True  # equal inputs give equal results
     sizes: bool = False  # raw, and `Sizes` come as they are
-    asks: bool = False  # takes tensors for `values`, too, and reads them itself
+    asks: str = ""  # the one of `values` that comes as it is: the function reads it itself
 
     def wants_value(self, n: int) -> bool:
         """True if the values of input `n` decide shapes."""
@@ -69,6 +69,8 @@ class Operator:
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _DOMAINS = {"ai.onnx": ""}
+_MICROSOFT = "com.microsoft"
+_FOLDERS = {"anneal.onnx.ops.microsoft": _MICROSOFT, "anneal.onnx.ops.ml": "ai.onnx.ml"}  # domains of their files
 _ARRAYS, _RAW = ("Array", "MaybeArray"), ("Any", "Value", "MaybeValue")  # the types of inputs that say how they come
 _NEEDED = ("Array", "Tensor", "Value", inspect.Parameter.empty)  # and that they must be there; a lambda's have none
 
@@ -86,48 +88,49 @@ def _put(one: Operator) -> None:
     known.sort(key=lambda k: k.since)
 
 
+@overload
+def op(function: F, /) -> F: ...
+@overload
+def op(*names: str, **how: Any) -> Callable[[F], F]: ...
 def op(
-    *names: str,
+    *names: Any,
     since: int = 1,
-    domain: str = "",
+    domain: str | None = None,
     host: Fun | bool = False,
-    values: Sequence[str] = (),
     raw: bool = False,
     was: tuple[str, ...] = (),
     passes: Fun | None = None,
     **how: Any,
-) -> Callable[[F], F]:
-    """Register a function for the operators `names`, from version `since` of `domain` on: a decorator. `Operator` says
-    what the function gets and gives.
+) -> Any:
+    """Register a function for the operator of its name, or for the operators `names`, from version `since` of `domain`
+    on: a decorator. `Operator` says what the function gets and gives.
 
     Args:
+        domain: that of the folder in which the function stands, if it is not given.
         host: the function for NumPy arrays, where all inputs are arrays; True if it is the same.
-        values: names of its parameters that are wanted as NumPy arrays, whose types do not say it.
         raw: inputs without a type come as they are.
         was: the names that its last inputs had as attributes before `since`, "" for none: one function serves both.
         passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
         how: what else `Operator` says of it: `by_shape`, no value of an input matters to it, their shapes alone;
-            `pure=False` for what draws random numbers; `sizes`, it is raw, and takes `Sizes` as well; `asks`, it takes
-            tensors for `values` as well.
+            `pure=False` for what draws random numbers; `sizes`, it is raw, and takes `Sizes` as well; `asks`, the
+            input whose values decide shapes that it reads itself, where it is a tensor.
 
     A keyword whose type is a NamedTuple stands for several attributes: they are its fields.
 
-    Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
+    Raises ValueError for a name registered twice.
     """
 
     def register(function: F) -> F:
+        called = [n for n in names if isinstance(n, str)] or [function.__name__]
+        home = _FOLDERS.get(function.__module__.rpartition(".")[0], "") if domain is None else domain
         parameters = inspect.signature(function).parameters.values()
         inputs = {p.name: p.annotation for p in parameters if p.kind < p.KEYWORD_ONLY and p.default in (p.empty, None)}
         attributes: dict[str, Any] = {}
         records = [_read(f, attributes) for f in (function, passes) if f is not None]
-        if unknown := set(values) - set(inputs):
-            raise ValueError(
-                f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
-            )
         facts = (
             function if host is True else host or None,
-            frozenset(values or [name for name, kind in inputs.items() if kind in _ARRAYS]),
+            frozenset(name for name, kind in inputs.items() if kind in _ARRAYS or name == how.get("asks")),
             tuple(inputs),
             frozenset(name for name, kind in inputs.items() if kind in ("MaybeTensor", "Tensor")),
             frozenset(p.name for p in parameters if _is_needed(p)),
@@ -136,7 +139,7 @@ def op(
             next(filter(None, records), None),
             raw or "sizes" in how or (not host and any(kind in _RAW for kind in inputs.values())),
         )
-        made = [Operator(n, domain, since, function, *facts, **how) for n in names]
+        made = [Operator(n, home, since, function, *facts, **how) for n in called]
         if was:
             more = {**attributes, **dict.fromkeys(was)}
             made += [replace(one, since=1, attributes=more, was=was) for one in made]
@@ -144,10 +147,10 @@ def op(
             _put(one)
         return function
 
-    return register
+    return register(names[0]) if names and callable(names[0]) else register
 
 
-def also(function: Fun, name: str = "", *, domain: str, **defaults: Any) -> None:
+def also(function: Fun, name: str = "", *, domain: str = _MICROSOFT, **defaults: Any) -> None:
     """Register a function's operator in another domain as well, from its first version on, perhaps by another name.
     `defaults` are those of attributes, which no schema says there.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -88,31 +88,16 @@ class ParameterGroup(dict[str, Any]):
         if key == "lr":
             self.rate._assign(reshape(number(value, self.rate.uop.dtype, self.rate.device), (1,)))
 
-    # a dict's other ways of setting an item, which would go past the above
-
     def __delitem__(self, key: str, /) -> None:
         outdate_captures(f"an optimiser's {key!r} was deleted")
         super().__delitem__(key)
 
-    def update(self, *given: Any, **settings: Any) -> None:
-        """Set several settings, as `dict.update` does: those of a `given` mapping, or of pairs."""
-        for key, value in dict(*given, **settings).items():
-            self[key] = value
+    # a dict's own would go past the above
+    update, setdefault, pop = MutableMapping.update, MutableMapping.setdefault, MutableMapping.pop
 
     def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # of dict's two forms
         self.update(other)
         return self
-
-    def setdefault(self, key: str, default: Any = None, /) -> Any:
-        """The setting `key`, set to `default` first if there is none."""
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def pop(self, key: str, *default: Any) -> Any:
-        """Remove the setting `key`, and return it, or `default` if there is none."""
-        outdate_captures(f"an optimiser's {key!r} was deleted")
-        return super().pop(key, *default)
 
     def make_data(self, key: str) -> None:
         """Keep the setting `key`, "momentum" or the first of "betas", on the device: a schedule changes it, and kernels

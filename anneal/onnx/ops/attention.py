@@ -139,8 +139,8 @@ def _mask(mask: Tensor, total: int) -> tuple[MaybeTensor, MaybeTensor]:
     return mask.pad(sides, value=-math.inf) if short > 0 else mask, None
 
 
-@op("Attention")
-def attention(
+@op
+def Attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -192,12 +192,11 @@ def attention(
     else:
         y, stage = scored(q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
     y = y.cast(q.dtype)
-    outputs = (together(y) if flat else y, k, v, stage)
-    return outputs[: node.outputs]
+    return together(y) if flat else y, k, v, stage
 
 
-@op("FlexAttention", domain="ai.onnx.preview")
-def flex_attention(
+@op(domain="ai.onnx.preview")
+def FlexAttention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -236,8 +235,8 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int, width: int | 
     return Tensor.stack(parts, dim=-1).reshape(*x.shape) if interleaved else Tensor.cat(parts, dim=-1)
 
 
-@op("RotaryEmbedding")
-def rotary_embedding(
+@op
+def RotaryEmbedding(
     x: Tensor,
     cos_cache: Tensor,
     sin_cache: Tensor,

@@ -26,8 +26,8 @@ _TRAINED = 256  # the same where gradients flow
 _TOGETHER = 32  # rows that are stacked at once, where turns run one by one
 
 
-@op("Constant")
-def constant(
+@op
+def Constant(
     *,
     value: Any,
     sparse_value: Any,
@@ -54,8 +54,8 @@ def constant(
 rows({"Identity": lambda x: x}, sizes=True)
 
 
-@op("If", sizes=True, values=("cond",), asks=True)
-def if_(cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
+@op(sizes=True, asks="cond")
+def If(cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     """The results of one of two subgraphs."""
     if math.prod(cond.shape) != 1:
         raise fail(f"its condition has {math.prod(cond.shape)} elements, not one")
@@ -67,8 +67,8 @@ def if_(cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     return tuple(node.run(then_branch if node.host(cond).item() else else_branch))
 
 
-@op("Loop", sizes=True)
-def loop(most: MaybeArray = None, cond: MaybeArray = None, *carried: Any, body: Graph) -> Any:
+@op(sizes=True)
+def Loop(most: MaybeArray = None, cond: MaybeArray = None, *carried: Any, body: Graph) -> Any:
     """A subgraph run again and again, at most `most` times, as long as it says so.
 
     What it carries goes from turn to turn; its further outputs are stacked, a row for each turn.
@@ -195,8 +195,8 @@ def _no_rows(body: Graph, n: int) -> Any:
     return np.zeros((0, *shape), dtype)
 
 
-@op("Scan", since=9, sizes=True)
-def scan(
+@op(since=9, sizes=True)
+def Scan(
     *values: Any,
     body: Graph,
     num_scan_inputs: int,
@@ -273,7 +273,7 @@ def scan_of_batches(lengths: Any, *values: Any, body: Graph, num_scan_inputs: in
         parts = [x[b] for x in values]
         for part, x in zip(parts, values):
             node.follows(part, x)
-        each.append(scan(*parts, body=body, num_scan_inputs=n))
+        each.append(Scan(*parts, body=body, num_scan_inputs=n))
     return tuple(_stacked(list(column)) for column in zip(*each))
 
 
@@ -284,8 +284,8 @@ def _per_input(given: Any, count: int) -> list[int]:
     return each
 
 
-@op("Gradient", domain="ai.onnx.preview.training")
-def gradient(*values: Any, xs: list[str], y: str, zs: Any) -> Any:
+@op(domain="ai.onnx.preview.training")
+def Gradient(*values: Any, xs: list[str], y: str, zs: Any) -> Any:
     """The derivatives of the value `y` of this graph by the values `xs`, where `zs` are held."""
     names = [*xs, *(zs or ())]
     if len(names) != len(values):
@@ -299,8 +299,8 @@ def gradient(*values: Any, xs: list[str], y: str, zs: Any) -> Any:
     return tuple(back(out.ones_like()))
 
 
-@op("SequenceMap", since=17, sizes=True)
-def sequence_map(sequence: Any, *others: Any, body: Graph) -> Any:
+@op(since=17, sizes=True)
+def SequenceMap(sequence: Any, *others: Any, body: Graph) -> Any:
     """A subgraph run for each item of a sequence, and of other sequences; tensors among the inputs go to all turns."""
     if not isinstance(sequence, list):
         raise fail("its first input is no sequence")
@@ -341,14 +341,14 @@ rows(
 )
 
 
-@op("SequenceAt", since=11, sizes=True)
-def sequence_at(x: Any, position: Array) -> Any:
+@op(since=11, sizes=True)
+def SequenceAt(x: Any, position: Array) -> Any:
     """The item at a position."""
     return _sequence(x)[_position(position, len(x))]
 
 
-@op("SequenceErase", since=11, sizes=True)
-def sequence_erase(x: Any, position: MaybeArray) -> Any:
+@op(since=11, sizes=True)
+def SequenceErase(x: Any, position: MaybeArray) -> Any:
     """The sequence without one item, the last unless it is named."""
     items = _sequence(x)
     if not items:
@@ -357,16 +357,16 @@ def sequence_erase(x: Any, position: MaybeArray) -> Any:
     return node.sequence(items[:at] + items[at + 1 :], items)
 
 
-@op("SequenceInsert", since=11, sizes=True)
-def sequence_insert(x: Value, value: Value, position: MaybeArray) -> Any:
+@op(since=11, sizes=True)
+def SequenceInsert(x: Value, value: Value, position: MaybeArray) -> Any:
     """The items and one more, at the end unless a place is named."""
     items = _sequence(x)
     at = len(items) if position is None else _position(position, len(items), end=True)
     return node.sequence([*items[:at], value, *items[at:]], items, value)
 
 
-@op("ConcatFromSequence", since=11)
-def concat_from_sequence(x: Any, *, axis: int, new_axis: int) -> Any:
+@op(since=11)
+def ConcatFromSequence(x: Any, *, axis: int, new_axis: int) -> Any:
     """The items one after the other along an axis, or stacked along a new one."""
     items = _sequence(x)
     if not items:
@@ -378,8 +378,8 @@ def concat_from_sequence(x: Any, *, axis: int, new_axis: int) -> Any:
     return np.stack(items, axis) if new_axis else np.concatenate(items, axis)
 
 
-@op("SplitToSequence", since=11)
-def split_to_sequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) -> Any:
+@op(since=11)
+def SplitToSequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) -> Any:
     """Pieces along an axis: of one size, of given sizes, or single slices, which may lose the axis."""
     axis = axis_of(axis, x.ndim)
     size = int(x.shape[axis])
@@ -399,8 +399,8 @@ def split_to_sequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) ->
     return [taken(x, axis, slice(end - s, end)) for s, end in zip(sizes, ends)]
 
 
-@op("Optional", since=15, sizes=True)
-def optional(x: Any, *, type: Any) -> Any:
+@op(since=15, sizes=True)
+def Optional(x: Any, *, type: Any) -> Any:
     """The input as an optional: itself, or None."""
     return x
 
@@ -408,8 +408,8 @@ def optional(x: Any, *, type: Any) -> Any:
 rows({"OptionalHasElement": lambda x=None: np.asarray(x is not None)}, since=15, sizes=True)
 
 
-@op("OptionalGetElement", since=15, sizes=True)
-def optional_get_element(x: Any) -> Any:
+@op(since=15, sizes=True)
+def OptionalGetElement(x: Any) -> Any:
     """The value that there is."""
     if x is None:
         raise fail("its optional is empty", "ask OptionalHasElement first")
@@ -431,8 +431,8 @@ def characters(texts: Array) -> int:
     return sum(map(len, texts.reshape(-1).tolist()))
 
 
-@op("StringConcat")
-def string_concat(x: Value, y: Value) -> Array:
+@op
+def StringConcat(x: Value, y: Value) -> Array:
     """The texts of two arrays, concatenated pair by pair."""
     one, two = text_of(x), text_of(y)
     node.broadcasts(one, two)
@@ -440,8 +440,8 @@ def string_concat(x: Value, y: Value) -> Array:
     return np.asarray(one + two, object)
 
 
-@op("StringSplit")
-def string_split(x: Value, *, delimiter: str | None, maxsplit: int | None) -> Any:
+@op
+def StringSplit(x: Value, *, delimiter: str | None, maxsplit: int | None) -> Any:
     """The parts of each text, filled up with "" to one length, and how many there are."""
     texts = text_of(x)
     most = -1 if maxsplit is None else maxsplit
@@ -459,8 +459,8 @@ def filled(rows: list[list[str]], blank: str, shape: tuple[int, ...]) -> Array:
     return out.reshape(*shape, longest)
 
 
-@op("StringNormalizer")
-def string_normalizer(
+@op
+def StringNormalizer(
     x: Value, *, case_change_action: str, is_case_sensitive: int, locale: str | None, stopwords: Texts
 ) -> Array:
     """Texts without the stop words, in another case, whatever the locale; an empty text if none is left."""
@@ -475,8 +475,8 @@ def string_normalizer(
     return out.reshape(1, -1) if texts.ndim == 2 else out
 
 
-@op("RegexFullMatch")
-def regex_full_match(x: Value, *, pattern: str) -> Array:
+@op
+def RegexFullMatch(x: Value, *, pattern: str) -> Array:
     """True for each text that a pattern matches as a whole."""
     texts = text_of(x)
     try:
@@ -489,8 +489,8 @@ def regex_full_match(x: Value, *, pattern: str) -> Array:
     return np.array(found, bool).reshape(texts.shape)
 
 
-@op("TfIdfVectorizer")
-def tf_idf_vectorizer(
+@op
+def TfIdfVectorizer(
     x: Value,
     *,
     max_gram_length: int,

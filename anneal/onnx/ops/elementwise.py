@@ -140,15 +140,15 @@ op("Mod", host=lambda a, b, *, fmod: np.fmod(a, b) if fmod else np.mod(a, b))(
 )
 
 
-@op("Shrink")
-def shrink(x: Tensor, *, bias: float, lambd: float) -> Tensor:
+@op
+def Shrink(x: Tensor, *, bias: float, lambd: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
     wide = floats(x)
     return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
 
 
-@op("IsInf")
-def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
+@op
+def IsInf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
     """True for each element that is one of the infinities asked for."""
     if detect_negative and detect_positive:
         return x.isinf()
@@ -157,8 +157,8 @@ def isinf(x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
     return x.isposinf() if detect_positive else x.zeros_like(dtype="bool")
 
 
-@op("Clip", since=11, was=("min", "max"))
-def clip(x: Value, low: MaybeValue, high: MaybeValue) -> Any:
+@op(since=11, was=("min", "max"))
+def Clip(x: Value, low: MaybeValue, high: MaybeValue) -> Any:
     """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
     kind: Any = np
     if not all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
@@ -176,8 +176,8 @@ def _bound(value: Any) -> Any:
     return node.tensor(value).reshape(())
 
 
-@op("PRelu")
-def prelu(x: Tensor, slope: Tensor) -> Tensor:
+@op
+def PRelu(x: Tensor, slope: Tensor) -> Tensor:
     """slope * x below 0. Before version 7 a slope of one axis belongs to axis 1 of x; then it broadcasts."""
     if node.version < 7 and slope.ndim == 1 and slope.shape[0] > 1 and x.ndim > 1:
         slope = slope.reshape(-1, *[1] * (x.ndim - 2))
@@ -236,8 +236,8 @@ for _name, _both in (
     op(_name)(partial(_of_two, *_both))
 
 
-@op("Pow")
-def power(a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
+@op
+def Pow(a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
     """a to the power of b, in the dtype of a; a known exponent is a number, so that squares are products."""
     b = _placed(a, b, broadcast, axis)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
@@ -249,8 +249,8 @@ def power(a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any
     return x.pow(operand(b)).cast(x.dtype)
 
 
-@op("BitShift")
-def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+@op
+def BitShift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     """Bits moved to the LEFT or RIGHT by y; signed integers, which keep their sign, since version 28."""
     if direction == "LEFT":
         return x.bitwise_left_shift(y)
@@ -354,8 +354,8 @@ def _named(code: int) -> NpDType:
     return dtype
 
 
-@op("Cast", sizes=True)
-def cast(x: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
+@op(sizes=True)
+def Cast(x: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
     """Another element type. Version 1 names it by text; 8-bit floats stop at their ends unless `saturate` is 0."""
     if isinstance(to, str):
         dtype = np.dtype({"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower()))
@@ -364,8 +364,8 @@ def cast(x: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Val
     return converted(x, dtype, saturate, round_mode)
 
 
-@op("CastLike")
-def cast_like(x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+@op
+def CastLike(x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
     """The element type of another value."""
     return converted(x, _array_dtype(like), saturate, round_mode)
 
@@ -375,8 +375,8 @@ def _array_dtype(x: Value) -> NpDType:
     return x.dtype if isinstance(x, np.ndarray) else dtype_named(x.dtype.name)
 
 
-@op("BitCast")
-def bitcast(x: Value, *, to: int) -> Value:
+@op
+def BitCast(x: Value, *, to: int) -> Value:
     """The same bits read as another type of the same width; a bool is a byte of 0 or 1."""
     dtype = _named(to)
     was = _array_dtype(x)

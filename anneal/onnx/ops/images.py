@@ -215,8 +215,8 @@ op("Upsample", since=9, was=("scales",))(upsample)
 op("Resize", since=10)(upsample)
 
 
-@op("Resize", since=11)
-def resize(x: Tensor, roi: MaybeArray, scales: MaybeArray, sizes: MaybeArray, *, how: Resizing) -> Tensor:
+@op(since=11)
+def Resize(x: Tensor, roi: MaybeArray, scales: MaybeArray, sizes: MaybeArray, *, how: Resizing) -> Tensor:
     """Axes in other sizes."""
     by, to = _targets(x, scales, sizes, how.axes, how.keep_aspect_ratio_policy)
     part = None
@@ -231,8 +231,8 @@ def resize(x: Tensor, roi: MaybeArray, scales: MaybeArray, sizes: MaybeArray, *,
 # -- reading at places ------------------------------------------------------------------------------------------------
 
 
-@op("GridSample")
-def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Any:
+@op
+def GridSample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Any:
     """Images read at places from -1 to 1; of any number of axes since version 20, which renamed the modes."""
     kind = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     places = []
@@ -243,8 +243,8 @@ def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, paddi
     return read.reshape(*x.shape[:2], *grid.shape[1:-1]).cast(x.dtype)
 
 
-@op("AffineGrid")
-def affine_grid(theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
+@op
+def AffineGrid(theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
     """The places that a matrix for each sample makes of the elements of images of two or three axes."""
     sizes = ints(size)[2:]
     node.room(*sizes, len(sizes) + 1)
@@ -269,8 +269,8 @@ def _between(at: Array, n: int) -> tuple[Array, Array, Array, Array]:
     return low, high, np.where(low >= n - 1, 0.0, at - low), counts
 
 
-@op("RoiAlign")
-def roi_align(
+@op
+def RoiAlign(
     x: Tensor,
     rois: Array,
     batch_indices: Array,
@@ -329,8 +329,8 @@ def _region(image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
     return reduce(Tensor.add, parts).mean((3, 4))
 
 
-@op("MaxRoiPool")
-def max_roi_pool(x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
+@op
+def MaxRoiPool(x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
     """The largest of each part of regions (image, x1, y1, x2, y2), rounded to whole elements; 0 of nothing."""
     rows, columns = pooled_shape
     node.room(len(rois), x.shape[1], rows, columns)
@@ -357,8 +357,8 @@ def _cell(i: int, count: int, begin: int, end: int, n: int) -> tuple[int, int]:
     return min(max(low, 0), n), min(max(high, 0), n)
 
 
-@op("DeformConv")
-def deform_conv(
+@op
+def DeformConv(
     x: Tensor,
     weight: Tensor,
     offset: Tensor,
@@ -395,8 +395,8 @@ def deform_conv(
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-@op("ImageDecoder")
-def image_decoder(encoded: Array, *, pixel_format: str) -> Array:
+@op
+def ImageDecoder(encoded: Array, *, pixel_format: str) -> Array:
     """A picture file as (height, width, channels) of uint8, by Pillow if it is installed."""
     try:
         from PIL import Image

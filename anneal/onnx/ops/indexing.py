@@ -41,8 +41,8 @@ def _known(index: Array, count: Any, axis: int) -> Array:
     return np.where(index < 0, index + count, index).astype(np.int32)
 
 
-@op("Gather")
-def gather(x: Value, index: Value, *, axis: int) -> Value:
+@op
+def Gather(x: Value, index: Value, *, axis: int) -> Value:
     """The elements of an axis at the indices, whose axes take its place. Negative ones since version 11."""
     axis = axis_of(axis, x.ndim)
     if not isinstance(x, Tensor) and not fits_device(x.dtype):
@@ -62,8 +62,8 @@ def gather(x: Value, index: Value, *, axis: int) -> Value:
     return found.reshape(shape)
 
 
-@op("GatherElements", host=lambda x, index, *, axis: x[_along(x, index, axis)])
-def gather_elements(x: Tensor, index: Tensor, *, axis: int) -> Tensor:
+@op(host=lambda x, index, *, axis: x[_along(x, index, axis)])
+def GatherElements(x: Tensor, index: Tensor, *, axis: int) -> Tensor:
     """out[i, j] = x[index[i, j], j] for axis 0, and so on."""
     axis = axis_of(axis, x.ndim)
     return x.gather(axis, wrapped(index, x.shape[axis]))
@@ -91,8 +91,8 @@ def _gather_nd_on_host(x: Array, index: Array, *, batch_dims: int = 0) -> Any:
     return x[(*batch, *np.moveaxis(index, -1, 0))]
 
 
-@op("GatherND", host=_gather_nd_on_host)
-def gather_nd(x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
+@op(host=_gather_nd_on_host)
+def GatherND(x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Elements, or slices, at positions along the first axes behind `batch_dims`, which version 12 brought."""
     k, b = index.shape[-1], batch_dims
     if k + b > x.ndim or x.shape[:b] != index.shape[:b]:
@@ -106,8 +106,8 @@ def gather_nd(x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
     return found.reshape(*index.shape[:-1], *rest)
 
 
-@op("OneHot")
-def one_hot(index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor:
+@op
+def OneHot(index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor:
     """values[1] at the position that each index names along a new axis, values[0] elsewhere and for others."""
     count = whole(depth)
     if count < 0:
@@ -159,10 +159,9 @@ def scatter_elements(x: Tensor, index: Tensor, updates: Tensor, *, axis: int, re
 
 
 @op(
-    "ScatterND",
     host=lambda x, index, updates, *, reduction: _put(x, tuple(np.moveaxis(index, -1, 0)), updates, reduction),
 )
-def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+def ScatterND(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """x with elements, or slices, replaced at positions along its first axes; `reduction` since version 16."""
     k = index.shape[-1]
     place = _flat_places(index, x.shape[:k]).reshape(-1, 1)
@@ -172,8 +171,8 @@ def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "n
     return out.reshape(*x.shape)
 
 
-@op("TensorScatter")
-def tensor_scatter(cache: Tensor, update: Tensor, starts: Tensor | None, *, axis: int, mode: str) -> Tensor:
+@op
+def TensorScatter(cache: Tensor, update: Tensor, starts: Tensor | None, *, axis: int, mode: str) -> Tensor:
     """A cache with `update` written along an axis, for each sample from its own start on, round the end if circular."""
     axis = axis_of(axis, cache.ndim)
     n, m = cache.shape[axis], update.shape[axis]
@@ -191,8 +190,8 @@ def tensor_scatter(cache: Tensor, update: Tensor, starts: Tensor | None, *, axis
 # -- numbers of elements that depend on values ------------------------------------------------------------------------
 
 
-@op("NonZero")
-def nonzero(x: Value) -> Array:
+@op
+def NonZero(x: Value) -> Array:
     """The positions of elements that are not 0, a row for each axis: none for a scalar.
 
     Operators whose number of elements follows from values (Compress, Unique, NonMaxSuppression, too) are on the host.
@@ -202,8 +201,8 @@ def nonzero(x: Value) -> Array:
     return np.array(found[: array.ndim], np.int64).reshape(array.ndim, len(found[0]))
 
 
-@op("Compress")
-def compress(x: Value, condition: Value, *, axis: int | None) -> Value:
+@op
+def Compress(x: Value, condition: Value, *, axis: int | None) -> Value:
     """The elements of an axis, or of the flat row, at which the condition holds; what it does not reach goes."""
     places = np.flatnonzero(node.host(condition)).astype(np.int32)
     if axis is None:
@@ -214,8 +213,8 @@ def compress(x: Value, condition: Value, *, axis: int | None) -> Value:
     return x.index_select(axis, node.constant(places))
 
 
-@op("Unique")
-def unique(x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
+@op
+def Unique(x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
     """The distinct elements, or slices along an axis: sorted, or in order of appearance; with their positions and
     counts.
     """
@@ -233,8 +232,8 @@ def unique(x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array
     return found, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
 
 
-@op("NonMaxSuppression")
-def non_max_suppression(
+@op
+def NonMaxSuppression(
     boxes: Value,
     scores: Value,
     most: MaybeValue,

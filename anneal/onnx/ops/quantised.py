@@ -64,8 +64,8 @@ def quantised(x: Tensor, scale: Tensor, zero_point: MaybeTensor, name: str) -> T
     return steps if name.endswith(("int4", "int2")) else steps.cast(name)
 
 
-@op("QuantizeLinear")
-def quantize_linear(
+@op
+def QuantizeLinear(
     x: Value,
     y_scale: Value,
     y_zero_point: MaybeValue,
@@ -93,8 +93,8 @@ def quantize_linear(
     return converted(quantised(data, scale, zero, name), dtype_named(name))
 
 
-@op("DequantizeLinear")
-def dequantize_linear(
+@op
+def DequantizeLinear(
     x: Value, x_scale: Value, x_zero_point: MaybeValue, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Any:
     """(x - zero point) * scale: `axis` since version 13, blocks and 4 bits since 21, `output_dtype` since 23."""
@@ -121,8 +121,8 @@ def _dequantised_on_host(x: Any, scale: Any, zero_point: Any, axis: int, block: 
     return (steps.astype(np.float32) * _spread(scale.astype(np.float32), x, axis, block)).astype(dtype)
 
 
-@op("DynamicQuantizeLinear")
-def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+@op
+def DynamicQuantizeLinear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """x as uint8, with the scale and zero point that its own least and largest elements, and 0, ask for."""
     steps, scale, zero = by_range(x)
     return steps, scale, zero.cast(dtypes.uint8)
@@ -211,15 +211,15 @@ def for_columns(scale: Tensor) -> Tensor:
     return scale.reshape(()) if scale.numel() == 1 else scale
 
 
-@op("MatMulInteger")
-def matmul_integer(a: Tensor, b: Tensor, a_zero_point: MaybeTensor, b_zero_point: MaybeTensor) -> Tensor:
+@op
+def MatMulInteger(a: Tensor, b: Tensor, a_zero_point: MaybeTensor, b_zero_point: MaybeTensor) -> Tensor:
     """The product of matrices of 8-bit integers less their zero points, as int32."""
     zero = None if a_zero_point is None else _for_rows(a_zero_point)
     return exact_matmul(integers(a, zero), columns_of(a, b, b_zero_point))
 
 
-@op("QLinearMatMul")
-def qlinear_matmul(
+@op
+def QLinearMatMul(
     a: Tensor,
     a_scale: Tensor,
     a_zero_point: Tensor,
@@ -244,16 +244,16 @@ def requantised(total: Tensor, factor: Tensor, zero_point: MaybeTensor, name: st
     return steps.clamp(low, high).cast(name)
 
 
-@op("ConvInteger")
-def conv_integer(
+@op
+def ConvInteger(
     x: Tensor, weight: Tensor, x_zero_point: MaybeTensor, w_zero_point: MaybeTensor, *, group: int, how: Windows
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
     return _exact_conv(integers(x, x_zero_point), weight, w_zero_point, windows_of(x, weight, how), group)
 
 
-@op("QLinearConv")
-def qlinear_conv(
+@op
+def QLinearConv(
     x: Tensor,
     x_scale: Tensor,
     x_zero_point: Tensor,

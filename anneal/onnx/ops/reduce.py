@@ -113,8 +113,8 @@ def position(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0)
     return counted(x.shape[axis] - 1 - found if select_last_index else found)
 
 
-@op("TopK", since=10, was=("k",))
-def topk(x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
+@op(since=10, was=("k",))
+def TopK(x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
     count, axis = whole(k), axis_of(axis, x.ndim)
     if not 0 <= count <= x.shape[axis]:
@@ -181,8 +181,8 @@ rows(
 )
 
 
-@op("Gemm")
-def gemm(
+@op
+def Gemm(
     a: Tensor, b: Tensor, c: Tensor | None, *, alpha: float, beta: float, broadcast: int = 1, transA: int, transB: int
 ) -> Tensor:
     """alpha * A @ B + beta * C; C broadcasts (before version 7 if `broadcast` is 1), and is optional since 11."""
@@ -194,8 +194,8 @@ def _scaled(x: Tensor, by: float) -> Tensor:
     return x if by == 1 else x * by if x.dtype.is_float else (x * by).cast(x.dtype)
 
 
-@op("Det")
-def determinant(x: Value) -> Value:
+@op
+def Det(x: Value) -> Value:
     """The determinants of square matrices, the last two axes, by LAPACK on the host."""
     from anneal.linalg import det
 
@@ -259,8 +259,8 @@ def _transformed(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     return fft.fft(z, n)[..., : n // 2 + 1, :] if onesided else fft.fft(z, n)
 
 
-@op("DFT", since=20, was=("axis",))
-def dft(x: Tensor, dft_length: MaybeArray, axis: MaybeArray, *, inverse: int, onesided: int) -> Tensor:
+@op(since=20, was=("axis",))
+def DFT(x: Tensor, dft_length: MaybeArray, axis: MaybeArray, *, inverse: int, onesided: int) -> Tensor:
     """The discrete Fourier transform along an axis, the last but one unless another is named; an attribute before
     version 20.
     """
@@ -272,8 +272,8 @@ def dft(x: Tensor, dft_length: MaybeArray, axis: MaybeArray, *, inverse: int, on
     return _transformed(x.movedim(at, -2), n, bool(inverse), bool(onesided)).movedim(-2, at)
 
 
-@op("STFT")
-def stft(
+@op
+def STFT(
     signal: Tensor, frame_step: Array, window: Tensor | None, frame_length: MaybeArray, *, onesided: int
 ) -> Tensor:
     """The transforms of windows of (batch, time, 1 or 2): (batch, frames, frequency, 2)."""
@@ -312,8 +312,8 @@ _window("HammingWindow", 25 / 46, 21 / 46)
 _window("BlackmanWindow", 0.42, 0.5, 0.08)
 
 
-@op("MelWeightMatrix")
-def mel_weight_matrix(
+@op
+def MelWeightMatrix(
     bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int
 ) -> Array:
     """Triangles at equal distances of pitch: a column for each band, a row for each frequency."""

@@ -35,8 +35,8 @@ rows(
 )
 
 
-@op("Reshape", since=5, host=True, was=("shape",))
-def reshape(x: Value, shape: Array, *, allowzero: int = 0) -> Value:
+@op(since=5, host=True, was=("shape",))
+def Reshape(x: Value, shape: Array, *, allowzero: int = 0) -> Value:
     """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
     given = ints(shape)
     if len(given) > 64:
@@ -54,8 +54,8 @@ def reshape(x: Value, shape: Array, *, allowzero: int = 0) -> Value:
     return x.reshape(tuple(target))
 
 
-@op("Flatten", host=True)
-def flatten(x: Value, *, axis: int) -> Value:
+@op(host=True)
+def Flatten(x: Value, *, axis: int) -> Value:
     """A matrix: the axes before `axis` (which may be negative since version 11), and the others."""
     first = axis + x.ndim if axis < 0 else axis
     if not 0 <= first <= x.ndim:
@@ -63,8 +63,8 @@ def flatten(x: Value, *, axis: int) -> Value:
     return x.reshape((math.prod(x.shape[:first]), math.prod(x.shape[first:])))
 
 
-@op("Squeeze", since=13, host=True, was=("axes",))
-def squeeze(x: Value, axes: MaybeArray) -> Value:
+@op(since=13, host=True, was=("axes",))
+def Squeeze(x: Value, axes: MaybeArray) -> Value:
     """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
         raise fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
@@ -74,8 +74,8 @@ def squeeze(x: Value, axes: MaybeArray) -> Value:
     return x.reshape(tuple(n for i, n in enumerate(x.shape) if i not in gone))
 
 
-@op("Unsqueeze", since=13, host=True, was=("axes",))
-def unsqueeze(x: Value, axes: Array) -> Value:
+@op(since=13, host=True, was=("axes",))
+def Unsqueeze(x: Value, axes: Array) -> Value:
     """New axes of size 1, at positions of the result; `axes` is an attribute before version 13."""
     named = ints(axes)
     ndim = x.ndim + len(named)
@@ -86,8 +86,8 @@ def unsqueeze(x: Value, axes: Array) -> Value:
     return x.reshape(tuple(1 if i in new else next(rest) for i in range(ndim)))
 
 
-@op("Transpose", host=lambda x, *, perm: np.ascontiguousarray(np.transpose(x, perm or None)))
-def transpose(x: Tensor, *, perm: Numbers) -> Tensor:
+@op(host=lambda x, *, perm: np.ascontiguousarray(np.transpose(x, perm or None)))
+def Transpose(x: Tensor, *, perm: Numbers) -> Tensor:
     """The axes in another order, reversed if none is given."""
     return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 or perm else x
 
@@ -99,8 +99,8 @@ def _expand_on_host(x: Array, shape: Array) -> Value:
     return np.broadcast_to(x, full)
 
 
-@op("Expand", host=_expand_on_host)
-def expand(x: Tensor, shape: Array) -> Tensor:
+@op(host=_expand_on_host)
+def Expand(x: Tensor, shape: Array) -> Tensor:
     """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
     return x.expand(*broadcast_shapes(x.shape, tuple(ints(shape))))
 
@@ -108,14 +108,14 @@ def expand(x: Tensor, shape: Array) -> Tensor:
 # -- joins and parts --------------------------------------------------------------------------------------------------
 
 
-@op("Concat", host=lambda *xs, axis: np.concatenate(xs, axis))
-def concat(*xs: Tensor, axis: int = 1) -> Tensor:
+@op(host=lambda *xs, axis: np.concatenate(xs, axis))
+def Concat(*xs: Tensor, axis: int = 1) -> Tensor:
     """The inputs one after the other; the axis is 1 unless named before version 4, and required since."""
     return xs[0] if len(xs) == 1 else Tensor.cat(list(xs), dim=axis_of(axis, xs[0].ndim))
 
 
-@op("Split", since=13, host=True, was=("split",))
-def split(x: Value, split: MaybeArray, *, axis: int = 0, num_outputs: int | None) -> tuple[Value, ...]:
+@op(since=13, host=True, was=("split",))
+def Split(x: Value, split: MaybeArray, *, axis: int = 0, num_outputs: int | None) -> tuple[Value, ...]:
     """Pieces along an axis, as many as outputs or, since version 18, as `num_outputs` says, the last one smaller if
     need be; or of sizes that are an input in version 1 and since 13, an attribute before that.
     """
@@ -132,8 +132,8 @@ def split(x: Value, split: MaybeArray, *, axis: int = 0, num_outputs: int | None
     return tuple(taken(x, axis, slice(e - s, e)) for s, e in zip(sizes, ends))
 
 
-@op("Slice", since=10, host=True, was=("starts", "ends", "axes", "steps"))
-def slice_(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeArray) -> Value:
+@op(since=10, host=True, was=("starts", "ends", "axes", "steps"))
+def Slice(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeArray) -> Value:
     """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
     begins = ints(starts)
     by = [1] * len(begins) if steps is None else ints(steps)
@@ -177,12 +177,12 @@ def tile_old(x: Tensor, tiles: Array, axis: Array) -> Tensor:
 def _tile_on_host(x: Array, repeats: Array) -> Value:
     counts = ints(repeats)
     if x.size * math.prod(counts) > SMALL and fits_device(x.dtype):
-        return tile(node.tensor(x), repeats)
+        return Tile(node.tensor(x), repeats)
     return np.tile(x, counts)
 
 
-@op("Tile", since=6, host=_tile_on_host)
-def tile(x: Tensor, repeats: Array) -> Tensor:
+@op(since=6, host=_tile_on_host)
+def Tile(x: Tensor, repeats: Array) -> Tensor:
     """The whole laid out again and again along each axis."""
     return x.repeat(*ints(repeats)) if x.ndim else x
 
@@ -209,8 +209,8 @@ def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) 
     return x
 
 
-@op("Pad", since=11, was=("pads", "value", ""))
-def pad(x: Value, pads: Value | None, value: Any, axes: Value | None, *, mode: str, paddings: Numbers) -> Value:
+@op(since=11, was=("pads", "value", ""))
+def Pad(x: Value, pads: Value | None, value: Any, axes: Value | None, *, mode: str, paddings: Numbers) -> Value:
     """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off.
 
     Before version 11 pads and number are attributes; in version 1 the pads are called `paddings`.
@@ -237,8 +237,8 @@ def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value
     return np.pad(x, grown, constant_values=0 if value is None else value.reshape(()).astype(x.dtype))
 
 
-@op("CenterCropPad")
-def center_crop_pad(x: Tensor, shape: Array, *, axes: Numbers) -> Tensor:
+@op
+def CenterCropPad(x: Tensor, shape: Array, *, axes: Numbers) -> Tensor:
     """Axes cut or padded with zeros on both sides to the sizes given; of an odd number more at the end."""
     pairs = [(0, 0)] * x.ndim
     for axis, n in zip(axes_of(axes, x.ndim), ints(shape), strict=True):
@@ -251,8 +251,8 @@ def center_crop_pad(x: Tensor, shape: Array, *, axes: Numbers) -> Tensor:
 # -- blocks and triangles ---------------------------------------------------------------------------------------------
 
 
-@op("DepthToSpace")
-def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+@op
+def DepthToSpace(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Channels become pixels; which channels make a block is DCR alone before version 11."""
     n, c, h, w = x.shape
     b = blocksize
@@ -263,8 +263,8 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     return x.pixel_shuffle(b)
 
 
-@op("SpaceToDepth")
-def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+@op
+def SpaceToDepth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Pixels become channels; which channels make a block is DCR alone before version 28."""
     n, c, h, w = x.shape
     b = blocksize
@@ -276,14 +276,14 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     return x
 
 
-@op("Trilu", host=lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else whole(k)))
-def trilu(x: Tensor, k: MaybeArray, *, upper: int) -> Tensor:
+@op(host=lambda x, k=None, *, upper: (np.triu if upper else np.tril)(x, 0 if k is None else whole(k)))
+def Trilu(x: Tensor, k: MaybeArray, *, upper: int) -> Tensor:
     """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
     return (x.triu if upper else x.tril)(0 if k is None else whole(k))
 
 
-@op("ReverseSequence")
-def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
+@op
+def ReverseSequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
     time_axis, batch_axis = axes_of([time_axis, batch_axis], x.ndim)
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
@@ -295,8 +295,8 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
 # -- values that shapes and attributes say ----------------------------------------------------------------------------
 
 
-@op("ConstantOfShape")
-def constant_of_shape(shape: Array, *, value: MaybeArray) -> Value:
+@op
+def ConstantOfShape(shape: Array, *, value: MaybeArray) -> Value:
     """A tensor filled with one number, a float32 0 unless `value` is given."""
     sizes = ints(shape)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
@@ -311,8 +311,8 @@ def constant_of_shape(shape: Array, *, value: MaybeArray) -> Value:
     return counted(full) if narrow else full
 
 
-@op("Range")
-def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Any:
+@op
+def Range(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Any:
     """start, start + delta, ... up to but without limit; floats of 16 bits through wider ones, whatever stash_type."""
     first, last, step = single(start), single(limit), single(delta)
     if not step:
@@ -330,8 +330,8 @@ def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
     return (Tensor.arange(count, device=node.device).cast(start.dtype.name) * step + first).cast(start.dtype.name)
 
 
-@op("EyeLike")
-def eye_like(x: Value, *, dtype: int | None, k: int) -> Tensor:
+@op
+def EyeLike(x: Value, *, dtype: int | None, k: int) -> Tensor:
     """Ones on the k-th diagonal of a matrix of the shape of x, in its dtype unless another is named."""
     rows, columns = x.shape
     name = (node.element(dtype) if dtype else x.dtype).name

@@ -40,8 +40,8 @@ def _inference(x: Tensor, scale: Value, bias: Value, mean: Value, var: Value, ep
     return x * _channels(x, one) + _channels(x, other)
 
 
-@op("BatchNormalization")
-def batch_normalization(
+@op
+def BatchNormalization(
     x: Tensor,
     scale: Value,
     bias: Value,
@@ -64,7 +64,7 @@ def batch_normalization(
         return _inference(x, scale, bias, mean, var, epsilon)
     rows = node.tensor([scale, bias, mean, var])
     if spatial:
-        return _of_batch(x, rows, epsilon, momentum)[: node.outputs]
+        return _of_batch(x, rows, epsilon, momentum)
     if training:
         raise fail("statistics of a batch with spatial=0 are not computed", "export with spatial=1")
     s, b, m, v = [r.reshape(1, *x.shape[1:]) for r in rows]
@@ -86,8 +86,8 @@ def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float
 op("InstanceNormalization")(lambda x, scale, bias, *, epsilon: F.group_norm(x, x.shape[1], scale, bias, epsilon))
 
 
-@op("GroupNormalization")
-def group_normalization(
+@op
+def GroupNormalization(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1
 ) -> Tensor:
     """Groups of channels with mean 0 and variance 1; scale and bias have a number for each channel, before version 21
@@ -107,8 +107,8 @@ def _stashed(x: Tensor, code: int) -> Tensor:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-@op("LayerNormalization")
-def layer_normalization(
+@op
+def LayerNormalization(
     x: Tensor, scale: Tensor, bias: Tensor | None, *, axis: int, epsilon: float, stash_type: int
 ) -> Any:
     """Mean 0 and variance 1 over the axes from `axis` on; the mean and 1 / deviation are outputs as well."""
@@ -127,8 +127,8 @@ def layer_normalization(
     return y, mean, (wide.var(axes, correction=0, keepdim=True) + epsilon).rsqrt()
 
 
-@op("RMSNormalization")
-def rms_normalization(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Tensor:
+@op
+def RMSNormalization(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Tensor:
     """x over the root of its mean square, over the axes from `axis` on, times scale."""
     first = axis_of(axis, x.ndim)
     tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
@@ -137,23 +137,23 @@ def rms_normalization(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, st
     return (F.rms_norm(wide, tail, None, epsilon) * scale).cast(x.dtype)
 
 
-@op("LpNormalization")
-def lp_normalization(x: Tensor, *, axis: int, p: int) -> Tensor:
+@op
+def LpNormalization(x: Tensor, *, axis: int, p: int) -> Tensor:
     """x over its 1- or 2-norm along an axis; 0 where that is 0."""
     size = x.norm(p, axis_of(axis, x.ndim), keepdim=True)
     return (size == 0).where(x.zeros_like(), x / size)
 
 
-@op("MeanVarianceNormalization")
-def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
+@op
+def MeanVarianceNormalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     """Mean 0 and variance 1 over axes; 1e-9 is added to the deviation."""
     over = tuple(axes_of(axes, x.ndim))
     less = x - x.mean(over, keepdim=True)
     return less / ((less * less).mean(over, keepdim=True).sqrt() + 1e-9)
 
 
-@op("LRN")
-def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
+@op
+def LRN(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """x over a power of the mean square of `size` channels about each; of an even number more lie behind."""
     before = (size - 1) // 2
     total = (x * x).pad([(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]).unfold(1, size).sum(-1)
@@ -163,8 +163,8 @@ def lrn(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tens
 # -- dropout ----------------------------------------------------------------------------------------------------------
 
 
-@op("Dropout", since=12, pure=False, was=("ratio", ""))
-def dropout(x: Tensor, ratio: MaybeArray, training_mode: MaybeArray, *, is_test: int = 1, seed: int | None) -> Any:
+@op(since=12, pure=False, was=("ratio", ""))
+def Dropout(x: Tensor, ratio: MaybeArray, training_mode: MaybeArray, *, is_test: int = 1, seed: int | None) -> Any:
     """x, or in training with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is
     wanted: of bools since version 10.
 
@@ -195,8 +195,8 @@ def _each(tensors: Tensors, kinds: int, step: Callable[..., Tensors]) -> Any:
     return tuple(row[k] for k in range(kinds - 1) for row in rows)
 
 
-@op("Momentum", domain=PREVIEW)
-def momentum(
+@op(domain=PREVIEW)
+def Momentum(
     r: Tensor, t: Tensor, *tensors: Tensor, alpha: float, beta: float, mode: str, norm_coefficient: float
 ) -> Any:
     """Gradient descent with momentum, "standard" or "nesterov"."""
@@ -210,8 +210,8 @@ def momentum(
     return _each(tensors, 3, step)
 
 
-@op("Adagrad", domain=PREVIEW)
-def adagrad(
+@op(domain=PREVIEW)
+def Adagrad(
     r: Tensor, t: Tensor, *tensors: Tensor, decay_factor: float, epsilon: float, norm_coefficient: float
 ) -> Any:
     """A rate for each element, less the more its gradients were."""
@@ -225,8 +225,8 @@ def adagrad(
     return _each(tensors, 3, step)
 
 
-@op("Adam", domain=PREVIEW)
-def adam(
+@op(domain=PREVIEW)
+def Adam(
     r: Tensor,
     t: Tensor,
     *tensors: Tensor,
@@ -281,15 +281,15 @@ def random(
     return (drawn * scale + mean).cast(_named(dtype, like))
 
 
-@op("Bernoulli", pure=False)
-def bernoulli(p: Tensor, *, dtype: int | None, seed: float | None) -> Any:
+@op(pure=False)
+def Bernoulli(p: Tensor, *, dtype: int | None, seed: float | None) -> Any:
     """1 with the probability that each element is, else 0."""
     drawn = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
     return drawn.cast(_named(dtype, p))
 
 
-@op("Multinomial", pure=False)
-def draws(x: Tensor, *, dtype: int, sample_size: int, seed: float | None) -> Tensor:
+@op(pure=False)
+def Multinomial(x: Tensor, *, dtype: int, sample_size: int, seed: float | None) -> Tensor:
     """Classes drawn from rows of unnormalised log-probabilities."""
     found = multinomial(x.float().softmax(-1), sample_size, True, generator=_generator(seed))
     return found.int() if dtype == 6 else counted(found)

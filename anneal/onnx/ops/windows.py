@@ -137,14 +137,14 @@ def kernel_of(weight: Tensor, how: Windows) -> Ints:
     return kernel
 
 
-@op("Conv")
-def conv(x: Tensor, weight: Tensor, bias: MaybeTensor, *, group: int, how: Windows) -> Tensor:
+@op
+def Conv(x: Tensor, weight: Tensor, bias: MaybeTensor, *, group: int, how: Windows) -> Tensor:
     """The convolution over one to three axes; the same in every version."""
     return convolved(x, weight, bias, windows_of(x, weight, how), group)
 
 
-@op("ConvTranspose")
-def conv_transpose(
+@op
+def ConvTranspose(
     x: Tensor,
     weight: Tensor,
     bias: MaybeTensor,
@@ -174,8 +174,8 @@ def conv_transpose(
     return out if bias is None else out + bias.reshape(1, -1, *[1] * axes)
 
 
-@op("Col2Im")
-def col2im(x: Tensor, image_shape: Array, block_shape: Array, *, how: Windows) -> Tensor:
+@op
+def Col2Im(x: Tensor, image_shape: Array, block_shape: Array, *, how: Windows) -> Tensor:
     """Columns put back where windows took them, overlapping ones added: a sum over the places of the kernel."""
     image, kernel = ints(image_shape), ints(block_shape)
     w = window_of(image, how, kernel)
@@ -187,8 +187,8 @@ def col2im(x: Tensor, image_shape: Array, block_shape: Array, *, how: Windows) -
 # -- pools ------------------------------------------------------------------------------------------------------------
 
 
-@op("MaxPool")
-def max_pool(x: Tensor, *, storage_order: int = 0, how: Windows) -> Any:
+@op
+def MaxPool(x: Tensor, *, storage_order: int = 0, how: Windows) -> Any:
     """The largest of each window, and since version 8 its place in the flat input; ceil_mode, dilations since 10."""
     axes, lowest = x.ndim - 2, -math.inf if x.dtype.is_float else x.dtype.min
     w = window_of(x.shape[2:], how)
@@ -230,8 +230,8 @@ def _window_sum(x: Tensor, w: Window) -> Tensor:
     return _windows(x, w, 0).sum(tuple(range(2 + axes, 2 + 2 * axes)))
 
 
-@op("AveragePool")
-def average_pool(x: Tensor, *, count_include_pad: int = 0, how: Windows) -> Tensor:
+@op
+def AveragePool(x: Tensor, *, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window; count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
     w = window_of(x.shape[2:], how)
     total = _window_sum(x, w)
@@ -245,8 +245,8 @@ def average_pool(x: Tensor, *, count_include_pad: int = 0, how: Windows) -> Tens
     return total * node.constant(scale.astype(x.dtype.name))
 
 
-@op("LpPool")
-def lp_pool(x: Tensor, *, p: float, how: Windows) -> Tensor:
+@op
+def LpPool(x: Tensor, *, p: float, how: Windows) -> Tensor:
     """The p-norm of each window; p is an integer since version 2, ceil_mode and dilations since 18."""
     w = window_of(x.shape[2:], how)
     return _root(_window_sum(_power(x, p), w), p)
@@ -273,8 +273,8 @@ rows(
 )
 
 
-@op("MaxUnpool")
-def max_unpool(x: Tensor, index: Tensor, output_shape: MaybeArray, *, how: Windows) -> Tensor:
+@op
+def MaxUnpool(x: Tensor, index: Tensor, output_shape: MaybeArray, *, how: Windows) -> Tensor:
     """MaxPool's results at the places that its indices name, zeros elsewhere."""
     kernel = how.kernel_shape or ()
     axes = len(kernel)

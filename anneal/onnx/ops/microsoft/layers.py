@@ -11,12 +11,12 @@ from anneal.onnx.execute import fail, node
 from anneal.onnx.ops import attention as main
 from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together, visible
 from anneal.onnx.ops.elementwise import Array, Floats, MaybeTensor, Numbers, axis_of, iota, plus, whole
-from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
-from anneal.onnx.ops.microsoft import also, op, rows
+from anneal.onnx.ops.indexing import GatherND, TensorScatter
 from anneal.onnx.ops.quantised import exact_matmul
-from anneal.onnx.ops.shapes import pad, range_, trilu
-from anneal.onnx.ops.training import layer_normalization, rms_normalization
-from anneal.onnx.ops.windows import Windows, convolved, max_pool, windows_of
+from anneal.onnx.ops.shapes import Pad, Range, Trilu
+from anneal.onnx.ops.training import LayerNormalization, RMSNormalization
+from anneal.onnx.ops.windows import MaxPool, Windows, convolved, windows_of
+from anneal.onnx.registry import also, op, rows
 from anneal.tensor import Tensor
 
 # -- activations ------------------------------------------------------------------------------------------------------
@@ -37,15 +37,15 @@ rows(
 )
 
 
-@op("BiasSplitGelu")
-def bias_split_gelu(x: Tensor, bias: Tensor) -> Tensor:
+@op
+def BiasSplitGelu(x: Tensor, bias: Tensor) -> Tensor:
     """The first half of the last axis of a sum, times gelu of the second."""
     line, gate = (x + bias).chunk(2, -1)
     return line * gate.gelu()
 
 
-@op("BiasSoftmax")
-def bias_softmax(x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
+@op
+def BiasSoftmax(x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
     """softmax of a sum over the axes from `axis` on; of the axes before it a bias has the last, or the first."""
     first = axis_of(axis, x.ndim)
     if not is_inner_broadcast and bias.ndim == x.ndim - 1:
@@ -90,8 +90,8 @@ def fused_matmul(
     return out if alpha == 1 else out * alpha
 
 
-@op("FusedGemm")
-def fused_gemm(
+@op
+def FusedGemm(
     a: Tensor,
     b: Tensor,
     c: MaybeTensor,
@@ -109,8 +109,8 @@ def fused_gemm(
     return _activated(out, activation, [p for p in (activation_alpha, activation_beta) if p is not None])
 
 
-@op("FusedConv")
-def fused_conv(
+@op
+def FusedConv(
     x: Tensor,
     weight: Tensor,
     bias: MaybeTensor,
@@ -133,7 +133,7 @@ def _of_sum(total: Tensor, norm: Callable[..., Tensor], *weights: Any) -> Any:
     """The norm of the rows of a sum; the sum is the fourth output."""
     if node.wants(1) or node.wants(2):
         raise fail("the outputs mean and inv_std_var are not computed", "leave them off")
-    return (norm(total, total.shape[-1], *weights), None, None, total)[: node.outputs]
+    return norm(total, total.shape[-1], *weights), None, None, total
 
 
 rows(
@@ -147,12 +147,12 @@ rows(
     }
 )
 # onnxruntime's name in ai.onnx for RMSNormalization
-also(rms_normalization, "SimplifiedLayerNormalization", domain="", axis=-1, epsilon=1e-5, stash_type=1)
-also(layer_normalization, axis=-1, epsilon=1e-5, stash_type=1)
+also(RMSNormalization, "SimplifiedLayerNormalization", domain="", axis=-1, epsilon=1e-5, stash_type=1)
+also(LayerNormalization, axis=-1, epsilon=1e-5, stash_type=1)
 
 
-@op("GroupNorm")
-def group_norm(
+@op
+def GroupNorm(
     x: Tensor,
     gamma: Tensor,
     beta: Tensor,
@@ -169,8 +169,8 @@ def group_norm(
     return y.movedim(1, -1) if channels_last else y
 
 
-@op("EmbedLayerNormalization")
-def embed_layer_normalization(
+@op
+def EmbedLayerNormalization(
     ids: Tensor,
     segments: MaybeTensor,
     words: Tensor,
@@ -191,37 +191,42 @@ def embed_layer_normalization(
         total = total + segment_rows.rows(segments.int())
     y = F.layer_norm(total, total.shape[-1], gamma, beta, epsilon)
     counts = ids.new_zeros(ids.shape[0], dtype="int32") if mask is None else mask.int().sum(1)
-    return (y, counts, total)[: node.outputs]
+    return y, counts, total
 
 
 # -- others under a name of their own ---------------------------------------------------------------------------------
 
 
-@op("CDist")
-def cdist(a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
+@op
+def CDist(a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     """The distances, or their squares, of all pairs of rows."""
     squares = (a.unsqueeze(1) - b.unsqueeze(0)).square().sum(-1)
     return squares if metric == "sqeuclidean" else squares.sqrt()
 
 
-@op("IsAllFinite")
-def is_all_finite(*xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
+@op
+def IsAllFinite(*xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
     """True if no element of any input is infinite or nan."""
     bad = [x.isinf() if isinf_only else x.isnan() if isnan_only else x.isfinite().logical_not() for x in xs]
     return reduce(Tensor.bitwise_and, [b.any().logical_not() for b in bad])
 
 
-@op("NhwcMaxPool", passes=max_pool)
-def nhwc_max_pool(x: Tensor, **how: Any) -> Any:
+@op(passes=MaxPool)
+def NhwcMaxPool(x: Tensor, **how: Any) -> Any:
     """MaxPool of images whose channels are the last axis."""
-    return max_pool(x.movedim(-1, 1), **how).movedim(1, -1)
+    return MaxPool(x.movedim(-1, 1), **how).movedim(1, -1)
 
 
-op("ExpandDims", values=("axis",))(lambda x, axis: x.unsqueeze(whole(axis)))
-also(gather_nd)
-also(pad, mode="constant")
-also(trilu, upper=1)
-also(range_)
+@op
+def ExpandDims(x: Tensor, axis: Array) -> Tensor:
+    """A further axis of size 1."""
+    return x.unsqueeze(whole(axis))
+
+
+also(GatherND)
+also(Pad, mode="constant")
+also(Trilu, upper=1)
+also(Range)
 
 
 class Heads(NamedTuple):
@@ -277,8 +282,8 @@ def _hidden(mask: Tensor, q: Tensor, total: int) -> Tensor:
     raise fail(f"a mask of shape {tuple(mask.shape)}")
 
 
-@op("Attention")
-def attention(
+@op
+def Attention(
     x: Tensor,
     weights: Tensor,
     bias: MaybeTensor,
@@ -304,8 +309,8 @@ def self_attention(
     return (y, Tensor.stack([k, v])) if node.wants(1) else y
 
 
-@op("MultiHeadAttention")
-def multi_head_attention(
+@op
+def MultiHeadAttention(
     query: Tensor,
     key: MaybeTensor,
     value: MaybeTensor,
@@ -333,11 +338,11 @@ def multi_head_attention(
         q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows)]
     past = None if past_key is None or past_value is None else (past_key, past_value)
     y, k, v = _joint_attention(q, k, v, mask, attention_bias, past, how)
-    return (y, k, v)[: node.outputs]
+    return y, k, v
 
 
-@op("GroupQueryAttention")
-def group_query_attention(
+@op
+def GroupQueryAttention(
     query: Tensor,
     key: MaybeTensor,
     value: MaybeTensor,
@@ -386,18 +391,18 @@ def group_query_attention(
         y, _ = scored(q, k, v, allowed, bias, scale or None, softcap, None, 0)
     else:
         y = attend(q, k, v, allowed, bias, scale or None, guarded=False)
-    return (together(y), k, v)[: node.outputs]
+    return together(y), k, v
 
 
 def _written(cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Any:
     """A cache of `room` positions with new ones written from each sample's start on."""
     more = room - cache.shape[2]
     cache = cache.pad(((0, 0), (0, 0), (0, more), (0, 0))) if more else cache
-    return tensor_scatter(cache, new, starts, axis=2, mode="linear")
+    return TensorScatter(cache, new, starts, axis=2, mode="linear")
 
 
-@op("RotaryEmbedding")
-def rotary_embedding(
+@op
+def RotaryEmbedding(
     x: Tensor,
     position_ids: Tensor,
     cos_cache: Tensor,
@@ -417,4 +422,4 @@ def rotary_embedding(
         length = x.shape[1 if flat else 2]
         places = (places.reshape(1, 1) + iota(x, length, 1, 2)).expand(x.shape[0], length)
     how = {"num_heads": num_heads or x.shape[-1] // width, "rotary_embedding_dim": width, "interleaved": interleaved}
-    return main.rotary_embedding(x, cos_cache, sin_cache, places, **how)
+    return main.RotaryEmbedding(x, cos_cache, sin_cache, places, **how)

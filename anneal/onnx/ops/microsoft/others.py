@@ -12,36 +12,36 @@ import anneal.tensor.functional as F
 from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.control import PATIENCE, filled, text_of
 from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Texts, Value, ints, plus
-from anneal.onnx.ops.images import grid_sample
-from anneal.onnx.ops.indexing import unique
-from anneal.onnx.ops.microsoft import also, op
-from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
-from anneal.onnx.ops.windows import Windows, conv_transpose
+from anneal.onnx.ops.images import GridSample
+from anneal.onnx.ops.indexing import Unique
+from anneal.onnx.ops.microsoft.layers import FusedConv, GroupNorm
+from anneal.onnx.ops.windows import ConvTranspose, Windows
+from anneal.onnx.registry import also, op
 from anneal.ops import sampled
 from anneal.tensor import Tensor
 
 
-@op("NhwcConv", "NhwcFusedConv", passes=fused_conv)
+@op("NhwcConv", "NhwcFusedConv", passes=FusedConv)
 def nhwc_conv(x: Tensor, weight: Tensor, bias: MaybeTensor, z: MaybeTensor, **how: Any) -> Any:
     """FusedConv of images and kernels whose channels are the last axis."""
     other = None if z is None else z.movedim(-1, 1)
-    return fused_conv(x.movedim(-1, 1), weight.movedim(-1, 1), bias, other, **how).movedim(1, -1)
+    return FusedConv(x.movedim(-1, 1), weight.movedim(-1, 1), bias, other, **how).movedim(1, -1)
 
 
-@op("ConvTransposeWithDynamicPads", passes=conv_transpose)
-def conv_transpose_with_dynamic_pads(
+@op(passes=ConvTranspose)
+def ConvTransposeWithDynamicPads(
     x: Tensor, weight: Tensor, pads: MaybeArray, bias: MaybeTensor, *, how: Windows, **more: Any
 ) -> Any:
     """ConvTranspose whose pads are an input."""
     how = how._replace(pads=None if pads is None else ints(pads))
-    return conv_transpose(x, weight, bias, how=how, **more)
+    return ConvTranspose(x, weight, bias, how=how, **more)
 
 
-also(grid_sample, align_corners=0, mode="bilinear", padding_mode="zeros")
+also(GridSample, align_corners=0, mode="bilinear", padding_mode="zeros")
 
 
-@op("CropAndResize")
-def crop_and_resize(
+@op
+def CropAndResize(
     x: Tensor,
     rois: Tensor,
     batch_indices: Tensor,
@@ -67,15 +67,15 @@ def crop_and_resize(
     return (inside[0] & inside[1]).unsqueeze(1).where(y, extrapolation_value)
 
 
-@op("SkipGroupNorm", passes=group_norm)
-def skip_group_norm(
+@op(passes=GroupNorm)
+def SkipGroupNorm(
     x: Tensor, gamma: Tensor, beta: Tensor, skip: Tensor, bias: MaybeTensor, *, channels_last: int = 1, **how: Any
 ) -> Any:
     """GroupNorm of a sum, which is the second output."""
     if skip.ndim == 2:
         skip = skip.reshape(skip.shape[0], 1, 1, -1) if channels_last else skip.reshape(*skip.shape, 1, 1)
     total = plus(x + skip, bias if bias is None or channels_last else bias.reshape(-1, 1, 1))
-    return (group_norm(total, gamma, beta, channels_last=channels_last, **how), total)[: node.outputs]
+    return GroupNorm(total, gamma, beta, channels_last=channels_last, **how), total
 
 
 # -- rows and windows of memory ---------------------------------------------------------------------------------------
@@ -88,12 +88,12 @@ op("UnfoldTensor")(lambda x, *, dim=-1, size, step=1: x.unfold(dim, size, step))
 @op("Unique")
 def unique_in_order(x: Value) -> tuple[Array, ...]:
     """The different elements in the order in which they come, where each stands among them, and how many there are."""
-    found, _, inverse, counts = unique(x, sorted=0)
+    found, _, inverse, counts = Unique(x, sorted=0)
     return found, inverse, counts
 
 
-@op("NGramRepeatBlock")
-def ngram_repeat_block(ids: Value, scores: Value, *, ngram_size: int) -> Array:
+@op
+def NGramRepeatBlock(ids: Value, scores: Value, *, ngram_size: int) -> Array:
     """Scores, minus infinity for each token that would repeat a sequence of `ngram_size` tokens."""
     rows, out = node.host(ids, "its tokens are compared"), np.array(node.host(scores, "its tokens are compared"))
     for row, line in zip(rows.tolist(), out, strict=True):
@@ -115,15 +115,15 @@ def complex_mul(a: Tensor, b: Tensor) -> Tensor:
     return Tensor.stack([ar * br - ai * bi, ar * bi + ai * br], dim=-1)
 
 
-@op("Inverse")
-def inverse(x: Value) -> Array:
+@op
+def Inverse(x: Value) -> Array:
     """The inverses of square matrices, the last two axes, by LAPACK on the host."""
     array = node.host(x, "an inverse is computed on the host")
     return np.asarray(np.linalg.inv(array.astype(np.float64)).astype(array.dtype))
 
 
-@op("DynamicTimeWarping")
-def dynamic_time_warping(x: Value) -> Array:
+@op
+def DynamicTimeWarping(x: Value) -> Array:
     """The cheapest way from the first to the last place of a table of costs, as rows and columns: (2, steps)."""
     cost = node.host(x, "the way is found on the host")
     cost = cost.reshape(cost.shape[-2:]).astype(np.float64)
@@ -147,8 +147,8 @@ def dynamic_time_warping(x: Value) -> Array:
 # -- layers -----------------------------------------------------------------------------------------------------------
 
 
-@op("BiasDropout")
-def bias_dropout(
+@op
+def BiasDropout(
     x: Tensor, bias: Tensor, residual: MaybeTensor, ratio: MaybeTensor, training_mode: MaybeTensor
 ) -> Tensor:
     """x + bias + residual: nothing is dropped where nothing is trained."""
@@ -157,10 +157,8 @@ def bias_dropout(
     return plus(x + bias, residual)
 
 
-@op("GatedRMSNorm")
-def gated_rms_norm(
-    x: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5
-) -> Tensor:
+@op
+def GatedRMSNorm(x: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5) -> Tensor:
     """The root mean square norm of each piece as long as the scale, times an activation of the gate."""
     width = scale.shape[0]
     y = F.rms_norm(x.reshape(*x.shape[:-1], -1, width).float(), width, scale.float(), epsilon).reshape(*x.shape)
@@ -168,8 +166,8 @@ def gated_rms_norm(
     return (y * (z.sigmoid() if activation == "sigmoid" else z.silu())).cast(x.dtype)
 
 
-@op("RelativePositionBias")
-def relative_position_bias(
+@op
+def RelativePositionBias(
     table: Tensor, query_length: Array, key_length: Array, *, is_bidirectional: int = 0, max_distance: int
 ) -> Tensor:
     """T5's bias for each pair of positions: rows of a table by the logarithm of their distance (Raffel et al., 2019).
@@ -195,8 +193,8 @@ def relative_position_bias(
     return found.permute(2, 0, 1).unsqueeze(0)
 
 
-@op("Tokenizer")
-def tokenizer(
+@op
+def Tokenizer(
     x: Value, *, mark: int, mincharnum: int, pad_value: str, separators: Texts, tokenexp: str | None
 ) -> Array:
     """The words of each text, filled up to one length: what a pattern matches, what stands between separators (which
@@ -236,8 +234,8 @@ def _parts(text: str, separator: str) -> Iterator[str]:
     yield text[begin:]
 
 
-@op("MurmurHash3")
-def murmur_hash(x: Value, *, positive: int = 1, seed: int = 0) -> Array:
+@op
+def MurmurHash3(x: Value, *, positive: int = 1, seed: int = 0) -> Array:
     """MurmurHash3 of 32 bits of each element: of a text's UTF-8, of a number's bytes."""
     array = node.host(x, "its bytes are hashed on the host")
     texts = array.dtype.kind in "OUS"

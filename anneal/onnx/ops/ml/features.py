@@ -11,14 +11,14 @@ import numpy as np
 
 from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, Floats, MaybeArray, Numbers, Texts, Value, floats, is_float
-from anneal.onnx.ops.ml import op
+from anneal.onnx.registry import op
 from anneal.onnx.values import Map
 from anneal.tensor import Tensor
 
 
 # text is on the host
-@op("ArrayFeatureExtractor", host=lambda x, i: np.take(x.reshape(1, -1) if x.ndim == 1 else x, i.reshape(-1), -1))
-def array_feature_extractor(x: Tensor, index: Tensor) -> Tensor:
+@op(host=lambda x, i: np.take(x.reshape(1, -1) if x.ndim == 1 else x, i.reshape(-1), -1))
+def ArrayFeatureExtractor(x: Tensor, index: Tensor) -> Tensor:
     """The columns (of the last axis) that an index names; a vector is a row."""
     x = x.reshape(1, -1) if x.ndim == 1 else x
     return x.index_select(x.ndim - 1, index.int().reshape(-1))
@@ -27,16 +27,16 @@ def array_feature_extractor(x: Tensor, index: Tensor) -> Tensor:
 op("Binarizer")(lambda x, *, threshold: (x > threshold).cast(x.dtype))
 
 
-@op("FeatureVectorizer")
-def feature_vectorizer(*xs: Tensor, inputdimensions: Numbers) -> Tensor:
+@op
+def FeatureVectorizer(*xs: Tensor, inputdimensions: Numbers) -> Tensor:
     """Columns side by side, as float32, so many of each input as `inputdimensions` says."""
     rows = [x.reshape(1, -1) if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in xs]
     widths = inputdimensions or [r.shape[1] for r in rows]
     return Tensor.cat([r[:, :w].float() for r, w in zip(rows, widths, strict=True)], dim=1)
 
 
-@op("Imputer")
-def imputer(
+@op
+def Imputer(
     x: Tensor,
     *,
     imputed_value_floats: Floats,
@@ -54,8 +54,8 @@ def imputer(
     return hit.where(new.reshape(()) if len(values) == 1 else new, x)
 
 
-@op("Normalizer")
-def normalizer(x: Tensor, *, norm: str) -> Tensor:
+@op
+def Normalizer(x: Tensor, *, norm: str) -> Tensor:
     """Rows over their largest element, their sum of sizes, or the root of their sum of squares; of zeros themselves."""
     x = floats(x)
     axis = x.ndim - 1
@@ -68,8 +68,8 @@ def known(numbers: Any) -> Tensor:
     return node.constant(np.array(numbers, np.float32))
 
 
-@op("Scaler")
-def scaler(x: Tensor, *, offset: Floats, scale: Floats) -> Tensor:
+@op
+def Scaler(x: Tensor, *, offset: Floats, scale: Floats) -> Tensor:
     """(x - offset) * scale, each a number or one for each column."""
     x = x.float()
     if offset:
@@ -94,8 +94,8 @@ def _row(values: Sequence[Any], dtype: Any) -> Array:
     return out
 
 
-@op("CategoryMapper")
-def category_mapper(
+@op
+def CategoryMapper(
     x: Value, *, cats_int64s: Numbers, cats_strings: Texts, default_int64: int, default_string: str
 ) -> Array:
     """Text as the integers that stand beside it, or integers as text."""
@@ -110,11 +110,11 @@ def label_encoder_old(x: Value, *, classes_strings: Texts, default_int64: int, d
     """Version 1: texts as their positions in a list, or positions as texts."""
     texts = classes_strings or ()
     how: Any = {"default_int64": default_int64, "default_string": default_string}
-    return category_mapper(x, cats_int64s=range(len(texts)), cats_strings=texts, **how)
+    return CategoryMapper(x, cats_int64s=range(len(texts)), cats_strings=texts, **how)
 
 
-@op("LabelEncoder", since=2)
-def label_encoder(
+@op(since=2)
+def LabelEncoder(
     x: Value,
     *,
     default_float: float,
@@ -149,8 +149,8 @@ def label_encoder(
     raise fail("the values are missing")
 
 
-@op("OneHotEncoder")
-def one_hot_encoder(x: Value, *, cats_int64s: Numbers, cats_strings: Texts, zeros: int) -> Array:
+@op
+def OneHotEncoder(x: Value, *, cats_int64s: Numbers, cats_strings: Texts, zeros: int) -> Array:
     """A new last axis with 1 at the element's place in a list of categories, and zeros for what is not in it."""
     values = node.host(x)
     keys = cats_strings or cats_int64s or ()
@@ -181,8 +181,8 @@ def labelled(place: Tensor, numbers: Numbers, texts: Texts) -> Value:
     return node.constant(np.array(numbers or (), np.int64)).index_select(0, place.reshape(-1)).reshape(*place.shape)
 
 
-@op("LinearRegressor")
-def linear_regressor(
+@op
+def LinearRegressor(
     x: Tensor, *, coefficients: Sequence[float], intercepts: Floats, post_transform: str, targets: int
 ) -> Tensor:
     """A linear function of the columns for each target."""
@@ -194,8 +194,8 @@ def _linear(x: Tensor, coefficients: Floats, intercepts: Any, count: int) -> Ten
     return y + known(intercepts) if intercepts else y
 
 
-@op("LinearClassifier")
-def linear_classifier(
+@op
+def LinearClassifier(
     x: Tensor,
     *,
     classlabels_ints: Numbers,
@@ -219,8 +219,8 @@ def linear_classifier(
     return labelled(place, classlabels_ints, classlabels_strings), TRANSFORMED[post_transform](scores)
 
 
-@op("ZipMap")
-def zip_map(x: Value, *, classlabels_int64s: Numbers, classlabels_strings: Texts) -> list[Map]:
+@op
+def ZipMap(x: Value, *, classlabels_int64s: Numbers, classlabels_strings: Texts) -> list[Map]:
     """A map for each row, from class labels to its numbers."""
     keys = classlabels_strings or classlabels_int64s or ()
     rows = node.host(x, "its results are maps")
@@ -230,8 +230,8 @@ def zip_map(x: Value, *, classlabels_int64s: Numbers, classlabels_strings: Texts
     return [Map(dict(zip(keys, row))) for row in rows.tolist()]
 
 
-@op("DictVectorizer")
-def dict_vectorizer(x: Any, *, int64_vocabulary: Numbers, string_vocabulary: Texts) -> Array:
+@op
+def DictVectorizer(x: Any, *, int64_vocabulary: Numbers, string_vocabulary: Texts) -> Array:
     """The numbers that a map has for the keys of a list, 0 for those that it does not have: (1, keys)."""
     keys = string_vocabulary or int64_vocabulary or ()
     entries = _entries(x)
@@ -240,8 +240,8 @@ def dict_vectorizer(x: Any, *, int64_vocabulary: Numbers, string_vocabulary: Tex
     return _row([entries.get(k, blank) for k in keys], object if kind is str else kind).reshape(1, -1)
 
 
-@op("CastMap")
-def cast_map(x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
+@op
+def CastMap(x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
     """The values of a map with whole numbers as keys, in their order (DENSE), or at the places that the keys name
     (SPARSE), as numbers or texts: (1, n).
     """
@@ -312,8 +312,8 @@ def _weights(coefficients: Floats, count: int) -> Tensor:
     return node.constant(_matrix(coefficients, count, "coefficients").T)
 
 
-@op("SVMRegressor")
-def svm_regressor(x: Tensor, *, n_supports: int, one_class: int, how: Machine) -> Tensor:
+@op
+def SVMRegressor(x: Tensor, *, n_supports: int, one_class: int, how: Machine) -> Tensor:
     """Kernels with the support vectors times coefficients, plus rho; of one class whether that is above 0: 1 or -1.
 
     Without support vectors it is a linear function. `post_transform` changes nothing, in onnxruntime either.
@@ -331,8 +331,8 @@ def _rows(x: Tensor) -> Tensor:
     return (x.reshape(1, -1) if x.ndim == 1 else x).float()
 
 
-@op("SVMClassifier")
-def svm_classifier(
+@op
+def SVMClassifier(
     x: Tensor,
     *,
     classlabels_ints: Numbers,

@@ -12,8 +12,8 @@ import numpy as np
 
 from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, Numbers, floats
-from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import TRANSFORMED, known, labelled
+from anneal.onnx.registry import op
 from anneal.tensor import Tensor
 
 # The tests of nodes, as numbered; 6 is BRANCH_MEMBER.
@@ -110,8 +110,8 @@ def _member(seen: Tensor, at: Tensor, f: Forest) -> Tensor:
     return (seen.unsqueeze(-1) == known).any(-1)
 
 
-@op("TreeEnsemble", since=5)
-def tree_ensemble(
+@op(since=5)
+def TreeEnsemble(
     x: Tensor,
     *,
     aggregate_function: int,
@@ -220,8 +220,8 @@ def _either(a: dict[str, Any], name: str) -> Any:
     return (a.get(name) or ()) if tensor is None else tensor.reshape(-1).tolist()
 
 
-@op("TreeEnsembleRegressor")
-def tree_ensemble_regressor(
+@op
+def TreeEnsembleRegressor(
     x: Tensor, *, aggregate_function: str, n_targets: int | None, post_transform: str, trees: Trees
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
@@ -233,8 +233,8 @@ def tree_ensemble_regressor(
     return TRANSFORMED[post_transform](scores)
 
 
-@op("TreeEnsembleClassifier")
-def tree_ensemble_classifier(
+@op
+def TreeEnsembleClassifier(
     x: Tensor, *, classlabels_int64s: Any, classlabels_strings: Any, post_transform: str, trees: Trees
 ) -> Any:
     """The class with the most votes of the trees, and the scores."""
