@@ -84,7 +84,7 @@ def need(dtype: DType, fits: bool, wanted: str) -> None:
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-@function(array_api=True)
+@function("array_api")
 @scales
 @numbers_first
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
@@ -102,7 +102,7 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return binary(x, Op.ADD, other)
 
 
-@function(alias="subtract", in_place=True, array_api="subtract")
+@function("alias=subtract in_place array_api=subtract")
 @scales
 @numbers_first
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
@@ -126,7 +126,7 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.SUB, (a, b), shape), o)
 
 
-@function(alias="multiply", in_place=True, array_api="multiply")
+@function("alias=multiply in_place array_api=multiply")
 @computes
 @numbers_first
 def mul(x: Tensor, other: Operand) -> Tensor:
@@ -139,7 +139,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     return binary(x, Op.MUL, other)
 
 
-@function(alias="divide true_divide", in_place=True, array_api="divide")
+@function("alias=divide,true_divide in_place array_api=divide")
 @computes
 @numbers_first
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
@@ -181,7 +181,7 @@ def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.IDIV, (a, b), shape), o)
 
 
-@function(in_place=True)
+@function("in_place")
 @numbers_first
 def floor_divide(x: Tensor, other: Operand) -> Tensor:
     """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0, or RangeError
@@ -210,7 +210,7 @@ def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.MOD, (a, b), shape), o)
 
 
-@function(in_place=True, array_api=True)
+@function("in_place array_api")
 @number_first
 def remainder(x: Tensor, other: Operand) -> Tensor:
     """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0,
@@ -223,7 +223,7 @@ def remainder(x: Tensor, other: Operand) -> Tensor:
     return modulo(x, other, False)
 
 
-@function(in_place=True)
+@function("in_place")
 def fmod(x: Tensor, other: Operand) -> Tensor:
     """The remainder of division rounded towards zero: it has the sign of `x`, as C's fmod.
 
@@ -295,7 +295,7 @@ def one_over(x: Tensor) -> Tensor:
     return x._new(u)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
+@function("in_place autocast=float32 array_api")
 @number_first
 def pow(x: Tensor, other: Operand) -> Tensor:
     """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
@@ -308,7 +308,7 @@ def pow(x: Tensor, other: Operand) -> Tensor:
     return power(x, other, False)
 
 
-@function(array_api=True)
+@function("array_api")
 def maximum(x: Tensor, other: Operand) -> Tensor:
     """The larger of each pair; nan if either is nan. At a tie each side has half the gradient.
 
@@ -319,7 +319,7 @@ def maximum(x: Tensor, other: Operand) -> Tensor:
     return halved(binary(x, Op.MAX, other))
 
 
-@function(array_api=True)
+@function("array_api")
 def minimum(x: Tensor, other: Operand) -> Tensor:
     """The smaller of each pair; nan if either is nan. At a tie each side has half the gradient.
 
@@ -330,7 +330,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
     return halved(binary(x, Op.MIN, other))
 
 
-@function(in_place=True)
+@function("in_place")
 @computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x).
@@ -342,7 +342,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     return x + (x._lift(end) - x).mul(weight)
 
 
-@function(in_place=True, autocast="widest")
+@function("in_place autocast=widest")
 def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a * b; of integers alone with the whole part of `value`.
 
@@ -356,7 +356,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     return x + product.mul(value)
 
 
-@function(in_place=True, autocast="widest")
+@function("in_place autocast=widest")
 def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a / b.
 
@@ -370,7 +370,7 @@ def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
-@function(alias="clip", in_place=True)
+@function("alias=clip in_place")
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
     number has no gradient; one that equals a bound's element shares it evenly with that.

@@ -32,7 +32,7 @@ SAMPLED, OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "refl
 # neighbours.
 
 
-@function(functional=True, autocast="float32")
+@function("functional autocast=float32")
 def interpolate(
     x: Tensor,
     size: int | Sequence[int] | None = None,
@@ -205,7 +205,7 @@ def cubic(t: Any) -> tuple[Any, Any, Any, Any]:
     return keys_kernel(t + 1, False), keys_kernel(t, True), keys_kernel(1 - t, True), keys_kernel(2 - t, False)
 
 
-@function(functional=True)
+@function("functional")
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     """(..., c*r*r, h, w) to (..., c, h*r, w*r): channels become pixels.
 
@@ -223,7 +223,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return out.reshape(*lead, c // (r * r), h * r, w * r)
 
 
-@function(functional=True)
+@function("functional")
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`.
 
@@ -240,7 +240,7 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     return out.reshape(*lead, c * r * r, h // r, w // r)
 
 
-@function(functional=True, method=False)
+@function("functional method=no")
 def fold(
     x: Tensor,
     output_size: Sizes,
@@ -304,7 +304,7 @@ def _line(n: int) -> Array:
     return line.astype(np.float32)
 
 
-@function(functional=True, method=False)
+@function("functional method=no")
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h,
     w).
@@ -326,7 +326,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     return (points @ theta.mT).reshape(size[0], h, w, 2)
 
 
-@function(functional=True, method=False, autocast="widest")
+@function("functional method=no autocast=widest")
 def grid_sample(
     x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = False
 ) -> Tensor:
@@ -433,7 +433,7 @@ class _Reader:
         return gathered(self.flat, 2, wide.uop)
 
 
-@function(functional="channel_shuffle native_channel_shuffle", method=False)
+@function("functional=channel_shuffle,native_channel_shuffle method=no")
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """The channels (axis 1) of several groups, one of each in turn.
 

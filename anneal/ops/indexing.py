@@ -177,7 +177,7 @@ def take(x: Tensor, index: Any) -> Tensor:
 # -- writing by position ----------------------------------------------------------------------------------------------
 
 
-@function(in_place=True, autocast="widest")
+@function("in_place autocast=widest")
 def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     """This tensor with x[index[i, j], j] += src[i, j] (dim=0) done for every element of the index.
 
@@ -203,7 +203,7 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
     return kept(name, x.device, (u, value), made)
 
 
-@function(in_place=True)
+@function("in_place")
 def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None) -> Tensor:
     """This tensor with x[index[i, j], j] = src[i, j] (dim=0); of several writes to one place the last stays.
 
@@ -269,7 +269,7 @@ def written(x: Tensor, source: Any) -> Tensor:
     return given
 
 
-@function(in_place=True)
+@function("in_place")
 def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -> Tensor:
     """This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up.
 
@@ -337,7 +337,7 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
     return choose(condition, x, b)
 
 
-@function(in_place=True)
+@function("in_place")
 @computes
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
@@ -357,7 +357,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     return choose(m, value, x).cast(x.dtype)
 
 
-@function(functional=True)
+@function("functional")
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     """A new last axis with 1 at the position each element names and 0 elsewhere, as int32.
 

@@ -18,10 +18,10 @@ from anneal.ops.precision import largest_of, whole, whole_product
 from anneal.uop import Ints, Op, UOp, promote
 from anneal.uop.sizes import most
 
-_in_place = function(in_place=True, autocast="low")
+_in_place = function("in_place autocast=low")
 
 
-@function(alias="mm bmm mv", autocast="low", array_api=True, linalg=True)
+@function("alias=mm,bmm,mv autocast=low array_api linalg")
 def matmul(x: Tensor, other: Any) -> Tensor:
     """The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right.
 
@@ -36,7 +36,7 @@ def matmul(x: Tensor, other: Any) -> Tensor:
     return x._new(_matmul(x.device, x.uop, o.uop), o)
 
 
-@function(alias="vdot", autocast="widest")
+@function("alias=vdot autocast=widest")
 def dot(x: Tensor, other: Any) -> Tensor:
     """`matmul`; of two vectors, their inner product.
 
@@ -47,7 +47,7 @@ def dot(x: Tensor, other: Any) -> Tensor:
     return x.matmul(other)
 
 
-@function(alias="ger", linalg=True)
+@function("alias=ger linalg")
 def outer(x: Tensor, other: Any) -> Tensor:
     """The outer product of two vectors: the products of every element of one and every element of the other.
 
@@ -62,7 +62,7 @@ def outer(x: Tensor, other: Any) -> Tensor:
     return x.unsqueeze(1) * o.unsqueeze(0)
 
 
-@function(linalg=True)
+@function("linalg")
 def trace(x: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 
@@ -75,7 +75,7 @@ def trace(x: Tensor) -> Tensor:
     return x.diagonal().sum()
 
 
-@function(autocast="low", array_api=True, linalg=True)
+@function("autocast=low array_api linalg")
 def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     """The inner products of vectors along an axis of their common shape; two tensors of one axis must have one size.
     Those of integers have the dtypes of sums.
@@ -101,7 +101,7 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     return x._new(whole("vecdot", x.device, (a, b), most(shape[at]) * largest_of(a) * largest_of(b), made), o)
 
 
-@function(autocast="widest", array_api=True, linalg=True)
+@function("autocast=widest array_api linalg")
 def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
     """Products summed over axes: the last `dims` of x with the first of other, or two lists of axes in pairs.
 
@@ -156,7 +156,7 @@ def kron(x: Tensor, other: Any) -> Tensor:
     return (left * right).reshape([x * y for x, y in zip(a, b)])
 
 
-@function(autocast="widest")
+@function("autocast=widest")
 def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
     """The vector product of vectors of three numbers along an axis, by default the first one of three; the other axes
     broadcast.
@@ -202,7 +202,7 @@ def added(x: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
     return x._new(beside(u, x), product)
 
 
-@function(autocast="float32")
+@function("autocast=float32")
 def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
     """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf
     (-inf).
@@ -229,7 +229,7 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
 
 
-@function(static=True, autocast="low", view=True)
+@function("static autocast=low view")
 def einsum(formula: Any, *operands: Any) -> Tensor:
     """Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum.
 

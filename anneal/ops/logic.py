@@ -15,7 +15,7 @@ from anneal.ops.nodes import BOOL, INT32, broadcast, elementwise, reduce_axis, r
 from anneal.ops.precision import check_growth
 from anneal.uop import Op, const
 
-_standard = function(in_place=True, array_api=True)
+_standard = function("in_place array_api")
 
 
 # -- comparison -------------------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def at_most(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new_plain(broadcast(u, shape))
 
 
-@function(in_place=True, array_api="equal")
+@function("in_place array_api=equal")
 @compares
 def eq(x: Tensor, other: Operand) -> Tensor:
     """x == other, as bool.
@@ -45,7 +45,7 @@ def eq(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, Op.EQ, other)
 
 
-@function(alias="not_equal", in_place=True, array_api="not_equal")
+@function("alias=not_equal in_place array_api=not_equal")
 @compares
 def ne(x: Tensor, other: Operand) -> Tensor:
     """x != other, as bool; true for nan.
@@ -57,7 +57,7 @@ def ne(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, Op.NE, other)
 
 
-@function(alias="less", in_place=True, array_api="less")
+@function("alias=less in_place array_api=less")
 @compares
 def lt(x: Tensor, other: Operand) -> Tensor:
     """x < other, as bool.
@@ -69,7 +69,7 @@ def lt(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, Op.LT, other)
 
 
-@function(alias="greater", in_place=True, array_api="greater")
+@function("alias=greater in_place array_api=greater")
 @compares
 def gt(x: Tensor, other: Operand) -> Tensor:
     """x > other, as bool.
@@ -81,7 +81,7 @@ def gt(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, Op.LT, other, True)
 
 
-@function(alias="less_equal", in_place=True, array_api="less_equal")
+@function("alias=less_equal in_place array_api=less_equal")
 @compares
 def le(x: Tensor, other: Operand) -> Tensor:
     """x <= other, as bool; false for nan.
@@ -93,7 +93,7 @@ def le(x: Tensor, other: Operand) -> Tensor:
     return at_most(x, other, False)
 
 
-@function(alias="greater_equal", in_place=True, array_api="greater_equal")
+@function("alias=greater_equal in_place array_api=greater_equal")
 @compares
 def ge(x: Tensor, other: Operand) -> Tensor:
     """x >= other, as bool; false for nan.
@@ -134,7 +134,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
     return bool(near.numpy().all())
 
 
-@function(array_api=True)
+@function("array_api")
 @number_first
 def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """True for each element that is one of `values`, which are compared one by one; with `invert` for each other one.
@@ -209,7 +209,7 @@ def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, Op.XOR, other)
 
 
-@function(in_place=True, array_api="bitwise_invert")
+@function("in_place array_api=bitwise_invert")
 def bitwise_not(x: Tensor) -> Tensor:
     """The bits inverted; logical not on bools. Raises DTypeError for floats.
 
@@ -297,7 +297,7 @@ def logical_xor(x: Tensor, other: Operand) -> Tensor:
 # -- signs, rounding and what is finite, element by element -----------------------------------------------------------
 
 
-@function(alias="negative", in_place=True, array_api="negative")
+@function("alias=negative in_place array_api=negative")
 def neg(x: Tensor) -> Tensor:
     """-x; unsigned integers wrap. Raises DTypeError for bools. Gives x's shape.
 
@@ -316,7 +316,7 @@ def _turned(x: Tensor, op: Op) -> Tensor:
     return unary(x, op)
 
 
-@_standard(alias="absolute")
+@_standard("alias=absolute")
 def abs(x: Tensor) -> Tensor:
     """The distance from 0; the lowest signed integer stays itself. Gives x's shape.
 
@@ -327,7 +327,7 @@ def abs(x: Tensor) -> Tensor:
     return _turned(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x.clone()
 
 
-@_standard(alias="sgn")
+@_standard("alias=sgn")
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1; nan stays nan. Gives x's shape.
 
@@ -364,7 +364,7 @@ def ceil(x: Tensor) -> Tensor:
     return _rounded(x, Op.CEIL)
 
 
-@_standard(alias="fix")
+@_standard("alias=fix")
 def trunc(x: Tensor) -> Tensor:
     """The whole number towards 0; integers are themselves. Gives x's shape.
 
@@ -375,7 +375,7 @@ def trunc(x: Tensor) -> Tensor:
     return _rounded(x, Op.TRUNC)
 
 
-@_standard(special=True)
+@_standard("special")
 def round(x: Tensor, decimals: int = 0) -> Tensor:
     """The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape.
 
@@ -389,7 +389,7 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
     return _rounded(x, Op.ROUND)
 
 
-@function(in_place=True)
+@function("in_place")
 def frac(x: Tensor) -> Tensor:
     """x minus its whole part towards 0. Gives x's shape.
 
@@ -400,7 +400,7 @@ def frac(x: Tensor) -> Tensor:
     return x - x.trunc()
 
 
-@function(array_api=True)
+@function("array_api")
 def isnan(x: Tensor) -> Tensor:
     """True for each element that is not a number. Gives x's shape.
 
@@ -411,7 +411,7 @@ def isnan(x: Tensor) -> Tensor:
     return x._new_plain(broadcast(x.uop.ne(x.uop), x.shape))
 
 
-@function(array_api=True)
+@function("array_api")
 def isinf(x: Tensor) -> Tensor:
     """True for each element that is plus or minus infinity. Gives x's shape.
 
@@ -446,7 +446,7 @@ def isneginf(x: Tensor) -> Tensor:
     return x.isinf() & (x < 0)
 
 
-@function(array_api=True)
+@function("array_api")
 def isfinite(x: Tensor) -> Tensor:
     """True for each element that is neither infinite nor nan. Gives x's shape.
 
@@ -459,7 +459,7 @@ def isfinite(x: Tensor) -> Tensor:
     return x.abs().lt(math.inf)
 
 
-@function(in_place=True)
+@function("in_place")
 def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """nan and the infinities replaced; by the dtype's ends where no number is given. Gives x's shape.
 
@@ -484,7 +484,7 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
 # -- torch's functions of complex numbers, for real ones --------------------------------------------------------------
 
 
-@function(itself=True, alias="conj_physical resolve_conj resolve_neg", function_alias="real", array_api="conj real")
+@function("itself alias=conj_physical,resolve_conj,resolve_neg function_alias=real array_api=conj,real")
 def conj(x: Tensor) -> Tensor:
     """The tensor itself: real numbers are their own conjugates. Gives x's shape.
 

@@ -88,7 +88,7 @@ def woven(a: Sequence[int], b: Sequence[int]) -> Ints:
 Outputs = int | Sequence[int | None]
 
 
-@function(functional="unfold", method=False)
+@function("functional=unfold method=no")
 def im2col(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The windows of (batch, channels, h, w) as columns: (batch, channels*kh*kw, number of windows), torch's im2col.
 
@@ -187,7 +187,7 @@ max_pool1d, max_pool2d, max_pool3d = family(
     (1, 1, 2, 2, 2)
     """,
     },
-    functional=True,
+    "functional",
 )
 
 
@@ -225,7 +225,7 @@ def _avg_pool(
     return x._new(total / broadcast(counts, total.shape))
 
 
-@function(functional=True)
+@function("functional")
 def avg_pool1d(
     x: Tensor,
     kernel_size: Sizes,
@@ -262,7 +262,7 @@ avg_pool2d, avg_pool3d = family(
     (1, 1, 2, 2, 2)
     """,
     },
-    functional=True,
+    "functional",
 )
 
 
@@ -365,8 +365,7 @@ def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
     (1, 1, 2, 2, 2)
     """,
     },
-    functional=True,
-    method=False,
+    "functional method=no",
 )
 
 
@@ -395,6 +394,5 @@ lp_pool1d, lp_pool2d = family(
     Tensor([[[[2.]]]], dtype=float32)
     """,
     },
-    functional=True,
-    method=False,
+    "functional method=no",
 )
