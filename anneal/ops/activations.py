@@ -59,7 +59,7 @@ def relu(x: Tensor) -> Tensor:
     >>> Tensor([-1.0, 2.0]).relu()
     Tensor([0., 2.], dtype=float32)
     """
-    return x if x.uop.dtype is BOOL else binary(x, Op.MAX, 0)
+    return x if x.uop.dtype is BOOL else binary(Op.MAX, x, 0)
 
 
 @_activation("inplace")

@@ -39,7 +39,7 @@ def _extremes(
         if keepdim or axis is not None:
             kept = f"the {name}imum of two tensors keeps all axes"
             raise ShapeError(f"{name}: an axis is an int, not {said(dim)}; {kept}")
-        return halved(binary(x, op, dim))
+        return halved(binary(op, x, dim))
     if dim is None:
         return _extreme(x, op, axis, keepdim)
     at = one_dim(dim, axis, x.ndim)

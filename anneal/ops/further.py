@@ -20,7 +20,7 @@ from anneal.uop import Op, by_rule, dtypes, promote
 def _not_nan(name: str, op: Op, x: Tensor, other: Any) -> Tensor:
     o = x._lift(other)
     out = choose((x >= o if op is Op.MAX else x <= o) | o.isnan(), x, o)
-    return standing_for(out, halved(binary(x, op, o))) if out.requires_grad else out
+    return standing_for(out, halved(binary(op, x, o))) if out.requires_grad else out
 
 
 fmax, fmin = family(

@@ -6,14 +6,14 @@ import math
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import number_first
-from anneal.ops.elementwise import choose, need, operands, unary
+from anneal.ops.elementwise import binary, choose, operands, unary
 from anneal.ops.functions import Operand, by_slope
 from anneal.ops.inputs import compares
-from anneal.ops.nodes import BOOL, INT32, broadcast, elementwise, reduce_axis, reshape
+from anneal.ops.nodes import BOOL, INT32, broadcast, reduce_axis, reshape
 from anneal.ops.precision import check_growth
-from anneal.uop import Op, const
+from anneal.uop import Op, alu, const
 
 _standard = function("in_place array_api")
 
@@ -21,88 +21,82 @@ _standard = function("in_place array_api")
 # -- comparison -------------------------------------------------------------------------------------------------------
 
 
-def comparison(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
+@compares
+def _compared(op: Op | None, swap: bool, x: Tensor, other: Operand) -> Tensor:
     a, b, shape, _ = operands(x, other, swap)
-    return x._new_plain(elementwise(op, (a, b), shape))
-
-
-def at_most(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, _ = operands(x, other, swap)
-    # nan is neither less, equal nor greater
-    u = (a < b) | a.eq(b) if a.dtype.is_float else b >= a
+    if op is not None:
+        u = alu(op, (a, b))
+    else:  # at most: nan is neither less, equal nor greater
+        u = (a < b) | a.eq(b) if a.dtype.is_float else b >= a
     return x._new_plain(broadcast(u, shape))
 
 
-@function("in_place array_api=equal")
-@compares
-def eq(x: Tensor, other: Operand) -> Tensor:
-    """x == other, as bool.
+eq, ne, lt, gt, le, ge = family(
+    _compared,
+    {
+        "eq array_api=equal": (
+            Op.EQ,
+            False,
+            """x == other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]) == 2
     Tensor([False,  True], dtype=bool)
-    """
-    return comparison(x, Op.EQ, other)
-
-
-@function("alias=not_equal in_place array_api=not_equal")
-@compares
-def ne(x: Tensor, other: Operand) -> Tensor:
-    """x != other, as bool; true for nan.
+    """,
+        ),
+        "ne alias=not_equal array_api=not_equal": (
+            Op.NE,
+            False,
+            """x != other, as bool; true for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ne(2)
     Tensor([ True, False,  True], dtype=bool)
-    """
-    return comparison(x, Op.NE, other)
-
-
-@function("alias=less in_place array_api=less")
-@compares
-def lt(x: Tensor, other: Operand) -> Tensor:
-    """x < other, as bool.
+    """,
+        ),
+        "lt alias=less array_api=less": (
+            Op.LT,
+            False,
+            """x < other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).lt(2)
     Tensor([ True, False, False], dtype=bool)
-    """
-    return comparison(x, Op.LT, other)
-
-
-@function("alias=greater in_place array_api=greater")
-@compares
-def gt(x: Tensor, other: Operand) -> Tensor:
-    """x > other, as bool.
+    """,
+        ),
+        "gt alias=greater array_api=greater": (
+            Op.LT,
+            True,
+            """x > other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).gt(2)
     Tensor([False, False,  True], dtype=bool)
-    """
-    return comparison(x, Op.LT, other, True)
-
-
-@function("alias=less_equal in_place array_api=less_equal")
-@compares
-def le(x: Tensor, other: Operand) -> Tensor:
-    """x <= other, as bool; false for nan.
+    """,
+        ),
+        "le alias=less_equal array_api=less_equal": (
+            None,
+            False,
+            """x <= other, as bool; false for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).le(2)
     Tensor([ True,  True, False], dtype=bool)
-    """
-    return at_most(x, other, False)
-
-
-@function("alias=greater_equal in_place array_api=greater_equal")
-@compares
-def ge(x: Tensor, other: Operand) -> Tensor:
-    """x >= other, as bool; false for nan.
+    """,
+        ),
+        "ge alias=greater_equal array_api=greater_equal": (
+            None,
+            True,
+            """x >= other, as bool; false for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ge(2)
     Tensor([False,  True,  True], dtype=bool)
-    """
-    return at_most(x, other, True)
+    """,
+        ),
+    },
+    "in_place",
+)
 
 
 @function
@@ -156,23 +150,6 @@ def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: boo
 # -- logic and bits ---------------------------------------------------------------------------------------------------
 
 
-def bitwise(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other, swap)
-    if a.dtype.is_float:
-        raise DTypeError(f"takes integers or bools, not {a.dtype.name}; use .int() or .bool() first")
-    return x._new_plain(elementwise(op, (a, b), shape))
-
-
-def shift(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other, swap)
-    need(a.dtype, a.dtype.is_int, "integers")
-    if not swap and b.is_const and b.arg < 0:
-        raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
-    if op is Op.SHL and a.dtype is INT32:
-        check_growth(op, a, b, "bitwise_left_shift")
-    return x._new_plain(elementwise(op, (a, b), shape))
-
-
 @_standard
 @number_first
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
@@ -182,7 +159,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_and(3)
     Tensor([2, 1], dtype=int32)
     """
-    return bitwise(x, Op.AND, other)
+    return binary(Op.AND, x, other)
 
 
 @_standard
@@ -194,7 +171,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_or(3)
     Tensor([7, 7], dtype=int32)
     """
-    return bitwise(x, Op.OR, other)
+    return binary(Op.OR, x, other)
 
 
 @_standard
@@ -206,7 +183,7 @@ def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_xor(3)
     Tensor([5, 6], dtype=int32)
     """
-    return bitwise(x, Op.XOR, other)
+    return binary(Op.XOR, x, other)
 
 
 @function("in_place array_api=bitwise_invert")
@@ -231,7 +208,7 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 3]) << 4
     Tensor([16, 48], dtype=int32)
     """
-    return shift(x, Op.SHL, other)
+    return binary(Op.SHL, x, other)
 
 
 @_standard
@@ -243,7 +220,7 @@ def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([8, -8]).bitwise_right_shift(1)
     Tensor([ 4, -4], dtype=int32)
     """
-    return shift(x, Op.SHR, other)
+    return binary(Op.SHR, x, other)
 
 
 def truth(x: Tensor) -> Tensor:
@@ -269,7 +246,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
     Tensor([ True, False], dtype=bool)
     """
-    return bitwise(truth(x), Op.AND, truth(x._lift(other)))
+    return binary(Op.AND, truth(x), truth(x._lift(other)))
 
 
 @_standard
@@ -280,7 +257,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
     Tensor([ True, False], dtype=bool)
     """
-    return bitwise(truth(x), Op.OR, truth(x._lift(other)))
+    return binary(Op.OR, truth(x), truth(x._lift(other)))
 
 
 @_standard
@@ -291,7 +268,7 @@ def logical_xor(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))
     Tensor([False,  True], dtype=bool)
     """
-    return bitwise(truth(x), Op.XOR, truth(x._lift(other)))
+    return binary(Op.XOR, truth(x), truth(x._lift(other)))
 
 
 # -- signs, rounding and what is finite, element by element -----------------------------------------------------------
