@@ -25,7 +25,6 @@ Step = tuple[Any, Any]
 _MOST = 1 << 12  # recipes that are kept
 
 
-
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 _READ: Final[dict[Any, Callable[[UOp, Any], UOp]]] = {

@@ -88,7 +88,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
 def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
     """`gather` of positions that count from 0; what is out of range reads 0."""
     if not x.uop.shape:
-        return x._new(nodes.elementwise_where(i, x.uop))
+        return x._new(i.eq(0).where(x.uop, 0))
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, i), at))
 
 
@@ -142,7 +142,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
     i = places(x, i, at)
     if not x.ndim:
-        return x._new(reshape(nodes.elementwise_where(i, broadcast(x.uop, i.shape)), ()))
+        return x._new(reshape(i.eq(0).where(broadcast(x.uop, i.shape), 0), ()))
     got = take_rows(moved(x.uop, at, 0), reshape(i, (math.prod(i.shape),)))
     return x._new(moved(got, 0, at))
 

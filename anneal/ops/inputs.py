@@ -193,9 +193,9 @@ def at_places(x: Tensor, index: tuple[Part, ...]) -> Tensor:
             picks[len(shape)] = run_of(begin, size) if kept else begin.uop, True
         if kept or not known:
             shape.append(size if known else n)
-    rows, position, wide, _ = nodes.lay_out(nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape)), picks)
-    got = nodes.reshape(nodes.take_rows(rows, position), (*wide, *rows.shape[1:]))
-    return x._new(nodes.moved(got, 0, front) if wide else got)  # the axis of the slice goes to its place
+    rows, position, *_ = nodes.lay_out(nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape)), picks)
+    got = nodes.take_rows(rows, position)
+    return x._new(nodes.moved(got, 0, front) if position.shape else got)  # the axis of the slice goes to its place
 
 
 def run_of(begin: Tensor, size: int) -> UOp:

@@ -194,11 +194,6 @@ def diagonal(u: UOp) -> UOp:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def elementwise_where(index: UOp, u: UOp) -> UOp:
-    """A gather from shape (): the value where the index is 0, else 0."""
-    return index.eq(0).where(u, 0)
-
-
 def take_rows(u: UOp, index: UOp) -> UOp:
     """The rows `index` (any shape, int32, counted from 0) of `u`: shape (*index.shape, *u.shape[1:])."""
     rest = u.shape[1:]
@@ -231,11 +226,11 @@ def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, Ints, list[int]]:
+def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, list[int], Ints]:
     """Reading at integer tensors as a look-up of rows.
 
-    Returns the picked axes of `u` in front and as one; the row for every element of the index; the index's shape; and
-    the order that brings the result (index axes where they belong) to index axes first.
+    Returns the picked axes of `u` in front and as one; the row for every element of the index; the order that brings
+    what is read there, index axes first, to index axes where they belong; and the result's shape.
     """
     s = u.shape
     axes = sorted(picks)
@@ -258,8 +253,9 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, Ints, list[int]]:
     if inside is not None:
         position = broadcast(inside, shape).where(position, -1)
     at, k = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0, len(shape)
-    front = [*range(at, at + k), *range(at), *range(at + k, k + len(others))]
-    return rows, position, shape, front
+    back = inverse([*range(at, at + k), *range(at), *range(at + k, k + len(others))])
+    wide = (*shape, *rows.shape[1:])
+    return rows, position, back, tuple([wide[i] for i in back])
 
 
 def lay_back(rows: UOp, shape: Ints, picks: dict[int, Pick]) -> UOp:

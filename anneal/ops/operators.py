@@ -44,9 +44,8 @@ def getitem(x: Tensor, index: Any, known: Known = ()) -> Tensor:
     part = x._new(basic.read(x.uop))
     if not picks:
         return part
-    rows, position, shape, front = lay_out(part.uop, picks)
-    got = nodes.take_rows(rows, position)
-    return x._new(permute(reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
+    rows, position, back, _ = lay_out(part.uop, picks)
+    return x._new(permute(nodes.take_rows(rows, position), back))
 
 
 def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
@@ -63,15 +62,13 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
         return x  # `x[i] += y`: the part was changed in place, and x with it
     dtype = x.uop.dtype
     if picks:
-        rows, position, shape, front = lay_out(part, picks)
-        chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
-    else:
-        chosen = part.shape
-    new = _fitted(given, dtype, chosen)
+        rows, position, back, chosen = lay_out(part, picks)
+    new = _fitted(given, dtype, chosen if picks else part.shape)
     if picks:
-        new = reshape(permute(new, front), (math.prod(shape), *rows.shape[1:]))
+        n = math.prod(position.shape)
+        new = reshape(permute(new, inverse(back)), (n, *rows.shape[1:]))
         apart = len(picks) == len(known) and all(of_mask for _, of_mask in known)
-        new = nodes.put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad, apart)
+        new = nodes.put_rows(rows, reshape(position, (n,)), new, given.requires_grad, apart)
         new = nodes.lay_back(new, part.shape, picks)
     in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE or nodes.put_in_place(old.uop)
     if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:

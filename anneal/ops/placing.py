@@ -130,12 +130,12 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
     basic, picks = parsed(x, index)
     if not picks or basic.shape != x.shape:
         raise ShapeError("index_put: accumulate takes integer tensors, one for each of the first axes")
-    rows, position, shape, front = lay_out(x.uop, picks)
-    chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
+    rows, position, back, chosen = lay_out(x.uop, picks)
     if broadcast_shapes(given.shape, chosen) != chosen:
         raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
-    n = math.prod(shape)
-    value = reshape(permute(broadcast(given.uop.cast(x.dtype), chosen), front), (n, math.prod(rows.shape[1:])))
+    n = math.prod(position.shape)
+    value = permute(broadcast(given.uop.cast(x.dtype), chosen), inverse(back))
+    value = reshape(value, (n, math.prod(rows.shape[1:])))
     added = added_rows(x, "index_put", rows, reshape(position, (n,)), value)
     return x._new(nodes.lay_back(added, x.shape, picks), given)
 
