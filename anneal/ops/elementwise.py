@@ -424,21 +424,14 @@ def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
 
 def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
     """`a` where this bool tensor is true, else `b`: both broadcast and promote."""
-    p = x.uop
-    if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
-        ua, ub = common_dtype(weak_const(BOOL, a), weak_const(BOOL, b))
-        return x._new_plain(elementwise(Op.WHERE, (p, ua, ub), p.shape))
-    if isinstance(a, _SCALARS):
-        ta = tb = x._lift(b)
-        ua = weak_const(tb.dtype, a)
-        ub = tb.uop.cast(ua.dtype)
-    elif isinstance(b, _SCALARS):
-        ta = tb = x._lift(a)
-        ub = weak_const(ta.dtype, b)
-        ua = ta.uop.cast(ub.dtype)
-    else:
-        ta, tb = x._lift(a), x._lift(b)
-        ua, ub = common_dtype(ta.uop, tb.uop)
+    p, number_a, number_b = x.uop, isinstance(a, _SCALARS), isinstance(b, _SCALARS)
+    ta = tb = x if number_a and number_b else x._lift(b if number_a else a)
+    if not (number_a or number_b):
+        tb = x._lift(b)
+    kind = ta.uop.dtype
+    ua = weak_const(kind, a) if number_a else ta.uop
+    ub = weak_const(kind, b) if number_b else tb.uop
+    ua, ub = common_dtype(ua, ub)
     if p.shape == ua.shape == ub.shape:
         shape = p.shape
     else:

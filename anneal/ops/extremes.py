@@ -175,9 +175,8 @@ def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
     none = n if isinstance(n, UOp) else const(INT32, n)
     first = reduce_node(elementwise(Op.WHERE, (hit, numbered(u.shape, at), none), u.shape), Op.MIN, (at,), True)
     first = named("argmax" if op is Op.MAX else "argmin", first, u, arguments=at)
-    if axis is None:
-        return x._new_plain(reshape(first, (1,) * len(shape) if keepdim else ()))
-    return x._new_plain(first if keepdim else reshape(first, resized(shape, at)))
+    kept, left = ((1,) * len(shape), ()) if axis is None else (first.shape, resized(shape, at))
+    return x._new_plain(reshape(first, kept if keepdim else left))
 
 
 @function("array_api neutral=lowest")

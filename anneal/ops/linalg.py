@@ -18,6 +18,7 @@ from anneal.ops.precision import largest_of, whole, whole_product
 from anneal.uop import Ints, Op, UOp, promote
 from anneal.uop.sizes import most
 
+_Lettered = tuple[UOp, list[str]]  # an operand of `einsum`, and the letters of its axes
 _in_place = function("in_place autocast=low")
 
 
@@ -124,12 +125,13 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
         if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
             raise ShapeError(f"tensordot: an axis is named twice in {dims}")
     # an axis of size 1 is repeated beside a longer one, as torch does
-    fits = {a: o.shape[b] for a, b in zip(mine, theirs) if x.shape[a] == 1}
-    x = x.expand([fits.get(i, n) for i, n in enumerate(x.shape)])
-    fits = {b: x.shape[a] for a, b in zip(mine, theirs) if o.shape[b] == 1}
-    o = o.expand([fits.get(i, n) for i, n in enumerate(o.shape)])
-    summed = [x.shape[a] for a in mine]
-    if summed != [o.shape[a] for a in theirs]:
+    left, right = list(x.shape), list(o.shape)
+    for a, b in zip(mine, theirs):
+        left[a] = _wider(left[a], right[b])
+        right[b] = _wider(right[b], left[a])
+    x, o = x.expand(left), o.expand(right)
+    summed = [left[a] for a in mine]
+    if summed != [right[b] for b in theirs]:
         raise ShapeError(f"tensordot: axes {mine} of shape {x.shape} and {theirs} of {o.shape} are not of equal sizes")
     rows, columns = [i for i in range(n) if i not in mine], [i for i in range(m) if i not in theirs]
     k = math.prod(summed)
@@ -294,28 +296,18 @@ def _matmul(device: str, a: UOp, b: UOp) -> UOp:
 
 def _contracted(a: UOp, b: UOp) -> UOp:
     sa, sb = a.shape, b.shape
-    k = sa[-1]
-    if len(sb) <= 2:
-        # One matrix on the right: all leading axes of the left are rows of one matrix.
-        m = math.prod(sa[:-1])
-        if len(sb) == 1:
-            u = _product(reshape(a, (m, k)), reshape(b, (1, k)), (m, k), 1)
-            return reshape(u, sa[:-1])
-        n = sb[1]
-        u = _product(reshape(a, (m, k, 1)), reshape(b, (1, k, n)), (m, k, n), 1)
-        return reshape(u, (*sa[:-1], n))
-    if len(sa) == 1:
-        space = sb
-        u = _product(broadcast(reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
-        return reshape(u, (*sb[:-2], sb[-1]))
-    m, n = sa[-2], sb[-1]
-    lead = broadcast_shapes(sa[:-2], sb[:-2])
-    space = (*lead, m, k, n)
-    fill_a = (1,) * (len(lead) - len(sa) + 2)
-    fill_b = (1,) * (len(lead) - len(sb) + 2)
-    left = reshape(a, (*fill_a, *sa, 1))
-    right = reshape(b, (*fill_b, *sb[:-2], 1, k, n))
-    return reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
+    k, lead = sa[-1], sa[:-2]
+    if len(sb) <= 2:  # one matrix on the right: all leading axes of the left are rows of one matrix
+        m, columns = math.prod(sa[:-1]), sb[1:]
+        left, right, axis = (m, k, *[1] * len(columns)), (1, *sb), 1
+        space, out = (m, *sb), (*sa[:-1], *columns)
+    else:
+        rows, n = sa[-2:-1], sb[-1]
+        whole = broadcast_shapes(lead, sb[:-2])
+        space, out, axis = (*whole, *rows, k, n), (*whole, *rows, n), len(whole) + len(rows)
+        left = (*[1] * (len(whole) - len(lead)), *sa, 1)
+        right = (*[1] * (len(whole) - len(sb) + 2), *sb[:-2], *[1] * len(rows), k, n)
+    return reshape(_product(reshape(a, left), reshape(b, right), space, axis), out)
 
 
 def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
@@ -356,11 +348,11 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
     kind = nodes.INT32 if kind is BOOL else kind
 
     def made(*parts: UOp) -> UOp:
-        total, have_ = parts[0], named[0]
+        total = parts[0], named[0]
         for i in range(1, len(parts)):
-            total, have_ = _contract(total, have_, parts[i], named[i], set(out).union(*named[i + 1 :]), sizes)
-        total, have_ = _summed(total, have_, set(out), sizes)
-        return broadcast(permute(total, [have_.index(x) for x in out]), tuple([sizes[x] for x in out]))
+            total = _contract(total, (parts[i], named[i]), set(out).union(*named[i + 1 :]), sizes)
+        u, letters = _summed(total, set(out), sizes)
+        return broadcast(permute(u, [letters.index(x) for x in out]), tuple([sizes[x] for x in out]))
 
     count = math.prod([most(n) for x, n in sizes.items() if x not in out])
     return whole_product("einsum", device, tuple([p.cast(kind) for p in parts]), count, made)
@@ -382,7 +374,7 @@ def _letters(formula: str, term: str, dots: list[str], ndim: int | None) -> list
     return [*before, *here, *after]
 
 
-def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]:
+def _unrepeat(formula: str, u: UOp, letters: list[str]) -> _Lettered:
     """A letter that stands twice in one operand means its diagonal."""
     for letter in list(dict.fromkeys(letters)):
         while letters.count(letter) > 1:
@@ -397,13 +389,11 @@ def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]
     return u, letters
 
 
-def _contract(
-    a: UOp, names_a: list[str], b: UOp, names_b: list[str], keep: set[str], sizes: dict[str, int]
-) -> tuple[UOp, list[str]]:
-    """a * b over all their letters, summed over those that are not kept."""
+def _contract(left: _Lettered, right: _Lettered, keep: set[str], sizes: dict[str, int]) -> _Lettered:
+    """The product over all their letters, summed over those that are not kept."""
     # Letters of one operand alone that nobody needs are summed before they can make the product larger.
-    a, names_a = _summed(a, names_a, keep.union(names_b), sizes)
-    b, names_b = _summed(b, names_b, keep.union(names_a), sizes)
+    a, names_a = _summed(left, keep.union(right[1]), sizes)
+    b, names_b = _summed(right, keep.union(names_a), sizes)
     mine, theirs = dict(zip(names_a, a.shape)), dict(zip(names_b, b.shape))
     batch = [x for x in mine if x in theirs and x in keep]
     summed = [x for x in mine if x in theirs and x not in keep]
@@ -417,8 +407,9 @@ def _contract(
     return u, batch + only_a + only_b
 
 
-def _summed(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> tuple[UOp, list[str]]:
+def _summed(part: _Lettered, keep: set[str], sizes: dict[str, int]) -> _Lettered:
     """The sum over the letters that are not kept."""
+    u, names = part
     wide = tuple([n if x in keep else sizes[x] for x, n in zip(names, u.shape)])
     drop = tuple([i for i, x in enumerate(names) if x not in keep])
     return reduce_node(broadcast(u, wide), Op.ADD, drop, False), [x for x in names if x in keep]
