@@ -240,7 +240,7 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
     _fits(dim, i.shape, value.shape, "the values'")
     if i.shape and i.shape[at] > value.shape[at]:
         raise ShapeError(f"the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
-    value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
+    value = nodes.head(value, i.shape)
     n, total = math.prod(i.shape), math.prod(s)
     if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
         # the same row for a whole row of values: add rows, not elements

@@ -16,7 +16,7 @@ from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, int_args, is_t
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import BOOL, broadcast, cut, every, moved, pad, permute, reshape, resized, row_shape, shrink
+from anneal.ops.nodes import BOOL, broadcast, cut, every, grown, moved, permute, reshape, resized, row_shape, shrink
 from anneal.uop import Op, promote
 
 
@@ -32,7 +32,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
         u = p.uop.cast(dtype)
         n = u.shape[axis]
         if n.__class__ is not int or n:
-            padded = pad(u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))]))
+            padded = grown(u, axis, begin, total - begin - n)
             out = padded if out is None else op(out, padded)
         else:
             empty.append(p)

@@ -99,11 +99,21 @@ def shrink(x: UOp, pairs: Pairs) -> UOp:
     return UOp(Op.SHRINK, x.dtype, (x,), pairs)
 
 
+def head(x: UOp, counts: Sequence[Size]) -> UOp:
+    """So many elements of each axis, or of each of the last ones, from its begin."""
+    return shrink(x, tuple([(0, n) for n in counts]))
+
+
+def grown(x: UOp, axis: int, before: Size, after: Size) -> UOp:
+    """`x` with zeros before and after on one axis."""
+    return pad(x, tuple([(before, after) if i == axis else (0, 0) for i in range(len(x.shape))]))
+
+
 def from_memory(x: UOp, shape: Shape) -> UOp:
     """The array of `shape` that lies in the flat `x`, with room for its largest sizes."""
     if not (SYMBOLIC.seen and symbolic_arg(shape)):
         return reshape(x, shape)
-    return shrink(reshape(x, widest(shape)), tuple([(0, n) for n in shape]))
+    return head(reshape(x, widest(shape)), shape)
 
 
 def to_memory(x: UOp, shape: Shape) -> UOp:
@@ -167,8 +177,7 @@ def every(u: UOp, axis: int, step: int) -> UOp:
         return u
     s = u.shape
     out = -(-s[axis] // step)
-    u = pad(u, tuple([(0, out * step - n if i == axis else 0) for i, n in enumerate(s)]))
-    u = reshape(u, resized(s, axis, out, step))
+    u = reshape(grown(u, axis, 0, out * step - s[axis]), resized(s, axis, out, step))
     return reshape(cut(u, axis + 1, 0, 1), resized(s, axis, out))
 
 
@@ -177,10 +186,8 @@ def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
     if step == 1:
         return u
     s = u.shape
-    u = reshape(u, resized(s, axis, s[axis], 1))
-    u = pad(u, tuple([(0, step - 1 if i == axis + 1 else 0) for i in range(len(s) + 1)]))
-    u = reshape(u, resized(s, axis, s[axis] * step))
-    return cut(u, axis, 0, length)
+    u = grown(reshape(u, resized(s, axis, s[axis], 1)), axis + 1, 0, step - 1)
+    return cut(reshape(u, resized(s, axis, s[axis] * step)), axis, 0, length)
 
 
 def diagonal(u: UOp) -> UOp:

@@ -10,8 +10,8 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
 
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, broadcast, expand, filled, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape,
-    shrink,
+    Pairs, broadcast, expand, filled, head, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape,
+    row_shape,
 )  # fmt: skip
 from anneal.ops.reduce import root, size_power
 from anneal.uop import Ints, Op, UOp, by_rule, const
@@ -57,7 +57,7 @@ def windows_of(x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
     stride = tuple([size if o == 1 and s > size else s for o, size, s in zip(out, kernel, stride)])
     if all(size == s and d == 1 for size, s, d in zip(kernel, stride, dilation)):
         # Windows that do not overlap are rows and columns of blocks.
-        x = shrink(x, tuple([(0, o * size) for o, size in zip(out, kernel)]))
+        x = head(x, [o * size for o, size in zip(out, kernel)])
         x = reshape(x, (*lead, *woven(out, kernel)))
         return permute(x, (*range(m), *[m + 2 * i + j for i in range(k) for j in (1, 0)]))
     # Along one axis: copies of the row laid end to end and read back in rows d longer, so that row j starts j*d further
@@ -69,12 +69,11 @@ def windows_of(x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
     copies = [-(-size * n // length) for size, n, length in zip(kernel, lengths, sizes)]
     x = expand(reshape(x, (*lead, *woven((1,) * k, sizes))), (*lead, *woven(copies, sizes)))
     x = reshape(x, (*lead, *[c * n for c, n in zip(copies, sizes)]))
-    x = shrink(x, tuple([(0, size * n) for size, n in zip(kernel, lengths)]))
+    x = head(x, [size * n for size, n in zip(kernel, lengths)])
     x = reshape(x, (*lead, *woven(kernel, lengths)))
-    spans = [o * s for o, s in zip(out, stride)]
-    x = shrink(x, tuple([(0, n) for n in woven(kernel, spans)]))
+    x = head(x, woven(kernel, [o * s for o, s in zip(out, stride)]))
     x = reshape(x, (*lead, *[n for group in zip(kernel, out, stride) for n in group]))
-    x = shrink(x, tuple([(0, n) for size, o in zip(kernel, out) for n in (size, o, 1)]))
+    x = head(x, [n for size, o in zip(kernel, out) for n in (size, o, 1)])
     return reshape(x, (*lead, *woven(kernel, out)))
 
 
