@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -110,7 +109,7 @@ class ViewRecipe:
 
     def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
         self.shape, self.steps = shape, steps
-        ops = list(map(itemgetter(0), steps))
+        ops = [op for op, _ in steps]
         self.detached = Op.DETACH in ops
         self.whole = ops.count(Op.DETACH) == len(ops)
 

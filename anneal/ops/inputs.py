@@ -168,7 +168,7 @@ def _at_places(index: Fun, write: Any, varies: Varies, again: Again, args: Args,
     if found is None or found[3] > 1:
         return None
     parts, bounds, sizes, _ = found
-    part = at_places(x, parts)
+    part = at_places(args[0], parts)
     link_part(part, x, bounds, sizes, at, None if write is None else Placement(parts, at_places, write))
     return (part,)
 

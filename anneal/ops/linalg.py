@@ -126,12 +126,12 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
             raise ShapeError(f"tensordot: an axis is named twice in {dims}")
     # an axis of size 1 is repeated beside a longer one, as torch does
     left, right = list(x.shape), list(o.shape)
-    for a, b in zip(mine, theirs):
-        left[a] = _wider(left[a], right[b])
-        right[b] = _wider(right[b], left[a])
+    for i, j in zip(mine, theirs):
+        left[i] = _wider(left[i], right[j])
+        right[j] = _wider(right[j], left[i])
     x, o = x.expand(left), o.expand(right)
-    summed = [left[a] for a in mine]
-    if summed != [right[b] for b in theirs]:
+    summed = [left[i] for i in mine]
+    if summed != [right[j] for j in theirs]:
         raise ShapeError(f"tensordot: axes {mine} of shape {x.shape} and {theirs} of {o.shape} are not of equal sizes")
     rows, columns = [i for i in range(n) if i not in mine], [i for i in range(m) if i not in theirs]
     k = math.prod(summed)
