@@ -57,7 +57,7 @@ def _counts(x: Tensor, mask: Tensor | None) -> Tensor:
 def _of_op(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     """The op of the elements that count, whose declaration says what the others are for it: `neutral=`."""
     neutral = op.neutral  # type: ignore[attr-defined]
-    fill = neutral if isinstance(neutral, int) else math.inf if neutral in ("highest", "inf") else -math.inf
+    fill = int(neutral) if neutral.isdigit() else math.inf if neutral in ("highest", "inf") else -math.inf
 
     def filled(x: Tensor, mask: Tensor | None, dtype: DTypeLike | None) -> Tensor:
         return _filled(_floats(x, dtype) if neutral in ("inf", "-inf") else x, mask, fill, dtype)

@@ -25,6 +25,7 @@ import anneal as an
 from anneal import settings
 from anneal.backend import get_device
 from anneal.backend.device import BufferPool
+from anneal.ops import bases
 from anneal.runtime import late, numbering
 from anneal.schedule import clear_cache
 from anneal.uop import Recent, Weighed, arena, provenance, toposort
@@ -38,7 +39,6 @@ BOUNDS = {
     f"{CPU}._programs": HALVES,
     f"{CPU}.kernels._programs": HALVES,
     "anneal.nn._whole_calls._kinds": HALVES,
-    "anneal.ops.bases._recipes": HALVES,
     "anneal.rewrite.sums._SUMS": HALVES,
     "anneal.rewrite.symbolic._MEMO": "_MEMO_LIMIT",
     "anneal.runtime.late._calls": HALVES,
@@ -65,6 +65,7 @@ OTHERWISE = {
     "anneal.backend.cpu.primitives.SHARED.libraries": "those of the kernels' programs",
     f"{CPU}._bindings": "those of the batches that hold them",
     f"{CPU}.kernels._libraries": "those of the kernels' programs",
+    "anneal.ops.bases.ViewRecipe": "lru_cache",
     "anneal.runtime.guards._chains": "lru_cache",
     f"{CPU}.of_launches": "those of late.RUNS",
     "anneal.uop.node._PROCESS.nodes": "swept where it has doubled: test_a_loop_over_shapes_leaves_nothing counts what is left",
@@ -219,6 +220,7 @@ def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
             if bound != "_MAX_CODES":
                 held[name].clear()
     monkeypatch.setattr("anneal.runtime.jitted._CAPTURES", small)
+    monkeypatch.setattr(bases, "recipe_of", functools.lru_cache(small)(bases.ViewRecipe))
     left = []
     for n in range(900):
         program(n)

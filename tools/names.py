@@ -1,6 +1,6 @@
 """The table of public names, written from where functions stand: `python -m tools.names`; `--check` only compares.
 
-A function of `anneal/ops/` is declared by its decorator, `@function(alias="arccos", in_place=True)`, whose words are
+A function of `anneal/ops/` is declared by its decorator, `@function("alias=arccos in_place")`, whose words are
 those of `anneal.ops.arguments.function`. From all of them come `anneal/names.py`, which says at run time what stands
 where, and `anneal/names.pyi`, where type checkers find every function, and the methods of `Tensor` by signature; and
 `anneal/stubs/`, for the rooms that have functions of others. `anneal/names.py` has the words that shells complete, too.
@@ -82,27 +82,30 @@ class Function:
         return [f"{n}_" for n in (self.name, *self.aliases)] if self.said.get("in_place") else []
 
 
-def _shared(body: Sequence[ast.stmt]) -> dict[str, list[ast.keyword]]:
+def _shared(body: Sequence[ast.stmt]) -> dict[str, str]:
     """The words that functions of a file share, by the name that it gives `function(...)`."""
     calls = [(n.targets[0], n.value) for n in body if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)]
-    return {ast.unparse(name): call.keywords for name, call in calls if ast.unparse(call.func) == "function"}
+    return {ast.unparse(name): _words_of(call) for name, call in calls if ast.unparse(call.func) == "function"}
 
 
-def _said(
-    node: ast.FunctionDef, file: str, shared: Mapping[str, Sequence[ast.keyword]] | None = None
-) -> dict[str, Any] | None:
+def _words_of(call: ast.Call) -> str:
+    """The text of words that a call of `function` or `family` gives, "" if it gives none."""
+    return next((a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)), "")
+
+
+def _said(node: ast.FunctionDef, file: str, shared: Mapping[str, str] | None = None) -> dict[str, Any] | None:
     """What `@function`, or one with words that are shared, says at a definition; None where neither stands."""
     if "standard" in map(ast.unparse, node.decorator_list):  # of anneal.linalg
         return {"array_api": True}
     if "by_slope" in map(ast.unparse, node.decorator_list):  # its own is the function's value, with the slope
         node.returns = ast.Name("Tensor")
-    known = {"function": [], **(shared or {})}
+    known = {"function": "", **(shared or {})}
     for d in node.decorator_list:
         call = d if isinstance(d, ast.Call) else None
         name = ast.unparse(call.func if call else d)
         if name in known:
-            words = [*known[name], *(call.keywords if call else ())]
-            said = {k.arg: ast.literal_eval(k.value) for k in words if k.arg}
+            words = [word.partition("=") for word in f"{known[name]} {_words_of(call) if call else ''}".split()]
+            said = {word: value != "no" and (value.replace(",", " ") if mark else True) for word, mark, value in words}
             if unknown := set(said) - WORDS:
                 raise SystemExit(f"{file}: {node.name}: @function does not take {', '.join(sorted(unknown))}")
             return said
@@ -114,15 +117,14 @@ def _family(node: ast.stmt, defined: Mapping[str, ast.FunctionDef]) -> Iterator[
     call = node.value if isinstance(node, ast.Assign) else None
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "family":
         return
-    words = ast.unparse(ast.Call(ast.Name("function"), [], call.keywords))
+    words = _words_of(call)
     op, rows = defined[ast.unparse(call.args[0])], call.args[1]
     assert isinstance(rows, ast.Dict)
     for key, row in zip(rows.keys, rows.values, strict=True):
-        name, document = (
-            ast.literal_eval(key or row),
-            ast.literal_eval(row.elts[-1] if isinstance(row, ast.Tuple) else row),
-        )
-        made = ast.parse(f"@{words}\n{ast.unparse(op)}").body[0]
+        name, _, own = ast.literal_eval(key or row).partition(" ")
+        document = ast.literal_eval(row.elts[-1] if isinstance(row, ast.Tuple) else row)
+        op.decorator_list = []
+        made = ast.parse(f"@function({f'{words} {own}'!r})\n{ast.unparse(op)}").body[0]
         assert isinstance(made, ast.FunctionDef)
         made.name, made.args.args = name, made.args.args[2:]  # the op's own
         made.body = [ast.Expr(ast.Constant(document))]
@@ -391,7 +393,7 @@ def rooms(found: Sequence[Function]) -> dict[str, dict[str, str]]:
         "functional": dict.fromkeys(_homes(found, "functional"), "anneal.ops"),
         "nn_functional": own | dict.fromkeys([*flagged, *plain], "anneal.ops"),
         "linalg": dict.fromkeys(matrices, "anneal.ops"),
-        "masked": dict.fromkeys([f"{f.name}={f.name}" for f in found if f.said.get("neutral", "") != ""], "anneal.ops"),
+        "masked": dict.fromkeys([f"{f.name}={f.name}" for f in found if "neutral" in f.said], "anneal.ops"),
         "random": dict.fromkeys([f.name for f in found if f.file == "random"], "anneal.ops")
         | dict.fromkeys(["fork_rng", "get_rng_state", "initial_seed", "seed", "set_rng_state"], "anneal.torch_facts"),
         "special": dict.fromkeys(_homes(found, "special"), "anneal.ops"),
@@ -588,7 +590,7 @@ class _Stub:
             f"{renamed.get(arg.arg, arg.arg)}: Any = ..."
             for arg, default in pairs
             if default is not None and not isinstance(default, ast.Tuple)
-            if arg.arg not in lacking.split() or (arg.arg == "dtype" and isinstance(f.said.get("neutral"), int))
+            if arg.arg not in lacking.split() or (arg.arg == "dtype" and f.said.get("neutral", "").isdigit())
         ]
         for kind in (f.node.returns, *[arg.annotation for arg in ([] if two else a.args[1:count])]):
             assert kind is not None

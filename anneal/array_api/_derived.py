@@ -19,13 +19,13 @@ RENAMED = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "diagonal": "k"
 
 
 def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The standard's function `name` that is an op: one declared by `@function(array_api=...)`.
+    """The standard's function `name` that is an op: one declared by `@function("array_api")`.
 
     Operands, which have no default, are given by position: x, or x1 and x2, of which one may be a number. What else the
     op takes and the standard has is given by name.
     """
     given = list(inspect.signature(op).parameters.values())
-    adds = isinstance(getattr(op, "neutral", None), int)
+    adds = getattr(op, "neutral", "").isdigit()  # 0 of sums, 1 of products
     operands = [p for p in given if p.default is p.empty]
     named = {
         RENAMED.get(p.name, p.name): p

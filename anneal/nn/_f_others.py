@@ -16,7 +16,7 @@ from anneal.uop import Ints, by_rule
 Sizes = int | Sequence[int]
 
 
-@function(autocast="float32")
+@function("autocast=float32")
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The hinge loss between each target class and each other class: (batch, classes) or (classes,).
 
@@ -275,7 +275,7 @@ def rrelu_(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     return rrelu(x, lower, upper, training, True)
 
 
-@function(autocast="float32")
+@function("autocast=float32")
 def softmin(x: Tensor, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """softmax of -x along an axis; computed in `dtype` if one is given.
 

@@ -20,14 +20,14 @@ from anneal.runtime import here
 from anneal.uop import Ints, Op, UOp, by_rule
 from anneal.uop.sizes import product as count_of
 
-_activation = function(functional=True)
-_single = function(functional=True, single=True)
-_norm = function(functional=True, autocast="float32", single="first")
+_activation = function("functional")
+_single = function("functional single")
+_norm = function("functional autocast=float32 single=first")
 
 # Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
 
 
-@_single(in_place=True, special="expit")
+@_single("in_place special=expit")
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)).
 
@@ -51,7 +51,7 @@ def logsigmoid(x: Tensor) -> Tensor:
     return -((-x).softplus())
 
 
-@_activation(in_place=True, inplace="twin")
+@_activation("in_place inplace=twin")
 def relu(x: Tensor) -> Tensor:
     """max(x, 0); its slope at 0 is 0.
 
@@ -59,10 +59,10 @@ def relu(x: Tensor) -> Tensor:
     >>> Tensor([-1.0, 2.0]).relu()
     Tensor([0., 2.], dtype=float32)
     """
-    return x if x.uop.dtype is BOOL else binary(x, Op.MAX, 0)
+    return x if x.uop.dtype is BOOL else binary(Op.MAX, x, 0)
 
 
-@_activation(inplace=True)
+@_activation("inplace")
 def relu6(x: Tensor) -> Tensor:
     """min(max(x, 0), 6).
 
@@ -73,7 +73,7 @@ def relu6(x: Tensor) -> Tensor:
     return clipped(x, 0, 6)
 
 
-@_activation(inplace="twin")
+@_activation("inplace=twin")
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x above 0, negative_slope * x elsewhere.
 
@@ -117,13 +117,11 @@ elu, celu = family(
     """,
         ),
     },
-    functional=True,
-    inplace="twin",
-    single=True,
+    "functional inplace=twin single",
 )
 
 
-@_single(inplace="twin")
+@_single("inplace=twin")
 def selu(x: Tensor) -> Tensor:
     """The x-normalising exponential unit (Klambauer et al., 2017).
 
@@ -134,7 +132,7 @@ def selu(x: Tensor) -> Tensor:
     return x.elu(1.6732632423543772) * 1.0507009873554805
 
 
-@_single(alias="swish", inplace=True)
+@_single("alias=swish inplace")
 def silu(x: Tensor) -> Tensor:
     """x * sigmoid(x), also called swish.
 
@@ -172,7 +170,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return x._new(named("gelu", by_rule("slope", u * h, u, slope), u, arguments=approximate))
 
 
-@_single(autocast="float32")
+@_single("autocast=float32")
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold.
 
@@ -201,7 +199,7 @@ def softsign(x: Tensor) -> Tensor:
     return x / (x.abs() + 1)
 
 
-@_single(inplace=True)
+@_single("inplace")
 def mish(x: Tensor) -> Tensor:
     """x * tanh(softplus(x)).
 
@@ -212,7 +210,7 @@ def mish(x: Tensor) -> Tensor:
     return x * x.softplus().tanh()
 
 
-@_activation(inplace="twin")
+@_activation("inplace=twin")
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clipped to [min_val, max_val].
 
@@ -225,7 +223,7 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return clipped(x, min_val, max_val)
 
 
-@_single(inplace=True)
+@_single("inplace")
 def hardsigmoid(x: Tensor) -> Tensor:
     """relu6(x + 3) / 6.
 
@@ -236,7 +234,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return (x + 3.0).clamp(0, 6) / 6.0
 
 
-@_single(inplace=True)
+@_single("inplace")
 def hardswish(x: Tensor) -> Tensor:
     """x * relu6(x + 3) / 6.
 
@@ -283,7 +281,7 @@ def tanhshrink(x: Tensor) -> Tensor:
     return x - x.tanh()
 
 
-@_activation(inplace="twin")
+@_activation("inplace=twin")
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     """x above `threshold`, `value` elsewhere.
 
@@ -294,7 +292,7 @@ def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     return choose(x <= threshold, value, x)
 
 
-@_activation(autocast="low")
+@_activation("autocast=low")
 def prelu(x: Tensor, weight: Operand) -> Tensor:
     """x above 0, weight * x elsewhere; a weight of several elements goes along axis 1.
 
@@ -425,7 +423,7 @@ def take_running_updates() -> list[Tensor]:
     return out
 
 
-@_activation(single="first")
+@_activation("single=first")
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -488,7 +486,7 @@ def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None
         here.statistics[id(running)] = weakref.ref(running)
 
 
-@_single(method=False, autocast="float32")
+@_single("method=no autocast=float32")
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, or by eps where that is larger.
 
@@ -499,7 +497,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return x / x.norm(p, dim, True).clamp(min=eps)
 
 
-@_activation(method=False)
+@_activation("method=no")
 def instance_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -540,7 +538,7 @@ def instance_norm(
     return group_norm(x, s[1], weight, bias, eps) if s[1] else x * 1.0
 
 
-@_activation(method=False)
+@_activation("method=no")
 def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
     x's own.

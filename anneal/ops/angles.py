@@ -25,7 +25,7 @@ _ATAN_Q = numbers("""
 """)
 # The same for float32, |x| <= 0.42: atan(x) = x + x z P(z).
 _ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
-_standard = function(in_place=True, array_api=True)
+_standard = function("in_place array_api")
 
 
 @_standard
@@ -50,7 +50,7 @@ def cos(x: Tensor) -> Tensor:
     return real_unary(x, Op.COS)
 
 
-@_standard(autocast="float32")
+@_standard("autocast=float32")
 def tan(x: Tensor) -> Tensor:
     """The tangent of an angle in radians.
 
@@ -61,7 +61,7 @@ def tan(x: Tensor) -> Tensor:
     return real_unary(x, Op.TAN)
 
 
-@_standard(functional=True)
+@_standard("functional")
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent.
 
@@ -72,7 +72,7 @@ def tanh(x: Tensor) -> Tensor:
     return real_unary(x, Op.TANH)
 
 
-@_standard(autocast="float32")
+@_standard("autocast=float32")
 @by_slope
 def sinh(x: Tensor) -> Sloped:
     """The hyperbolic sine.
@@ -84,7 +84,7 @@ def sinh(x: Tensor) -> Sloped:
     return _sinh(x), _cosh(x)
 
 
-@_standard(autocast="float32")
+@_standard("autocast=float32")
 @by_slope
 def cosh(x: Tensor) -> Sloped:
     """The hyperbolic cosine.
@@ -96,7 +96,7 @@ def cosh(x: Tensor) -> Sloped:
     return _cosh(x), _sinh(x)
 
 
-@_standard(alias="arcsin", autocast="float32")
+@_standard("alias=arcsin autocast=float32")
 @by_slope
 def asin(x: Tensor) -> Sloped:
     """The angle from -pi/2 to pi/2 with this sine; nan outside [-1, 1].
@@ -109,7 +109,7 @@ def asin(x: Tensor) -> Sloped:
     return _arc(x / (1.0 + square.sqrt())) * 2.0, square.rsqrt()
 
 
-@_standard(alias="arccos", autocast="float32")
+@_standard("alias=arccos autocast=float32")
 @by_slope
 def acos(x: Tensor) -> Sloped:
     """The angle from 0 to pi with this cosine; nan outside [-1, 1].
@@ -124,7 +124,7 @@ def acos(x: Tensor) -> Sloped:
     return choose(x < 0.0, math.pi - angle, angle), -((1.0 - x) * (1.0 + x)).rsqrt()
 
 
-@_standard(alias="arctan")
+@_standard("alias=arctan")
 @by_slope
 def atan(x: Tensor) -> Sloped:
     """The angle from -pi/2 to pi/2 with this tangent.
@@ -138,7 +138,7 @@ def atan(x: Tensor) -> Sloped:
     return choose(steep, _signed(math.pi / 2, x) - angle, angle), 1.0 / (1.0 + x * x)
 
 
-@_standard(alias="arctan2", autocast="widest")
+@_standard("alias=arctan2 autocast=widest")
 def atan2(x: Tensor, other: Operand) -> Tensor:
     """The angle from -pi to pi of the point (other, x): its tangent is x / other.
 
@@ -160,7 +160,7 @@ def atan2(x: Tensor, other: Operand) -> Tensor:
     return choose(steep, quarter - angle, choose(has_sign_bit(x), angle + half, angle)).cast(dtype)
 
 
-@_standard(alias="arcsinh")
+@_standard("alias=arcsinh")
 @by_slope
 def asinh(x: Tensor) -> Sloped:
     """The inverse of sinh.
@@ -178,7 +178,7 @@ def asinh(x: Tensor) -> Sloped:
     return choose(has_sign_bit(x), -value, value), 1.0 / choose(far, size, (1.0 + square).sqrt())
 
 
-@_standard(alias="arccosh")
+@_standard("alias=arccosh")
 @by_slope
 def acosh(x: Tensor) -> Sloped:
     """The inverse of cosh for numbers from 1 on; nan below.
@@ -196,7 +196,7 @@ def acosh(x: Tensor) -> Sloped:
     return choose(x < 1.0, math.nan, value), choose(x <= -1.0, one_below, (x - 1.0).rsqrt() * (x + 1.0).rsqrt())
 
 
-@_standard(alias="arctanh")
+@_standard("alias=arctanh")
 @by_slope
 def atanh(x: Tensor) -> Sloped:
     """The inverse of tanh; infinite at -1 and 1, nan beyond.
@@ -229,7 +229,7 @@ def hypot(x: Tensor, other: Operand) -> Tensor:
     return choose(x.isinf() | y.isinf(), math.inf, (a * a + b * b).sqrt() * scale).cast(dtype)
 
 
-@function(in_place=True, special=True)
+@function("in_place special")
 @by_slope
 def sinc(x: Tensor) -> Sloped:
     """sin(pi x) / (pi x), 1 at 0.
@@ -251,7 +251,7 @@ def sinc(x: Tensor) -> Sloped:
     return value, choose(near, series, (choose(odd, -cosine, cosine) - value) / choose(near, 1.0, x))
 
 
-@function(in_place=True)
+@function("in_place")
 def deg2rad(x: Tensor) -> Tensor:
     """Degrees as radians.
 
@@ -262,7 +262,7 @@ def deg2rad(x: Tensor) -> Tensor:
     return floats_of(x) * (math.pi / 180)
 
 
-@function(in_place=True)
+@function("in_place")
 def rad2deg(x: Tensor) -> Tensor:
     """Radians as degrees.
 

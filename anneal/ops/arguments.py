@@ -293,18 +293,18 @@ class _Declares(Protocol):
     @overload
     def __call__(self, op: F) -> F: ...
     @overload
-    def __call__(self, **said: Any) -> _Declares: ...
+    def __call__(self, op: str) -> _Declares: ...
 
 
 @overload
 def function(op: F) -> F: ...
 @overload
-def function(**said: Any) -> _Declares: ...
-def function(op: Any = None, **said: Any) -> Any:
+def function(op: str) -> _Declares: ...
+def function(op: Any, words: str = "") -> Any:
     """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
 
-    Without an op it is a decorator with these words, which takes more; a file may name one whose words many functions
-    share.
+    `@function("in_place alias=arccos")` is a decorator with these words, WORD or WORD=VALUE, which takes more; a file
+    may name one whose words many functions share. Several names are joined by commas, and "method=no" denies a word.
 
     Args:
         alias: further names, of the function and of the method. function_alias: of the function alone.
@@ -322,10 +322,11 @@ def function(op: Any = None, **said: Any) -> Any:
         single: whether floats of 8 and 16 bits become float32 first: `precision.in_single`; "first": the result has the
             dtype of the first tensor.
     """
-    if op is None:
-        return partial(function, **said)
-    if single := said.get("single"):
-        op = in_single(op, single == "first")
+    if isinstance(op, str):
+        return partial(function, words=f"{words} {op}")
+    said = dict(word.partition("=")[::2] for word in words.split())
+    if "single" in said:
+        op = in_single(op, said["single"] == "first")
     op.is_op = True
     if "neutral" in said:
         op.neutral = said["neutral"]
@@ -366,23 +367,25 @@ def rows_of(op: Callable[Concatenate[Any, Any, P], R], rows: Rows) -> list[Calla
     body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
     kinds = dict(list(inner.__annotations__.items())[2:])
     found = []
-    for name, row in rows.items():
+    for key, row in rows.items():
+        name = key.partition(" ")[0]
         own_of_it = (next(int(n) for n in name if n.isdigit()), row) if isinstance(row, str) else row
         one, two, document = own_of_it if len(own_of_it) == 3 else (name, *own_of_it)
         held = {"op": op, "one": one, "two": two, "__name__": op.__module__}
         made: Any = FunctionType(body.replace(co_name=name, co_qualname=name), held, name, inner.__defaults__)
         made.__annotations__, made.__doc__, made.__kwdefaults__ = kinds, document, inner.__kwdefaults__
+        vars(made).update(vars(inner))
         found.append(made)
     return found
 
 
-def family(op: Callable[Concatenate[Any, Any, P], R], rows: Rows, **declared: Any) -> list[Callable[P, R]]:
+def family(op: Callable[Concatenate[Any, Any, P], R], rows: Rows, words: str = "") -> list[Callable[P, R]]:
     """Public functions of one signature, under `function`; `tools/names.py` reads it as it reads that.
 
     Args:
         op: the computation, as of `rows_of`.
         rows: what each function has its own of, as there.
-        declared: the words of `function`.
+        words: those of `function`; what one of them alone says stands behind its name.
 
     >>> def _halved(name: str, axes: int, x: float) -> float:
     ...     return x / 2**axes
@@ -390,7 +393,7 @@ def family(op: Callable[Concatenate[Any, Any, P], R], rows: Rows, **declared: An
     >>> halved2d(8.0), halved2d.__doc__.splitlines()[0]
     (2.0, 'A quarter.')
     """
-    return [function(**declared)(made) for made in rows_of(op, rows)]
+    return [function(f"{words} {own.partition(' ')[2]}")(made) for own, made in zip(rows, rows_of(op, rows))]
 
 
 def init_of(cls: Any, body: str = "") -> Any:

@@ -26,7 +26,7 @@ from anneal.uop import Op, UOp, by_rule, const
 _NAME = "scaled_dot_product_attention"  # in messages
 
 
-@function(functional=True, autocast="low", single=True)
+@function("functional autocast=low single")
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -210,7 +210,7 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
 # Linear maps, look-up of embeddings, dropout, gates.
 
 
-@function(functional=True, autocast="low")
+@function("functional autocast=low")
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out).
 
@@ -240,7 +240,7 @@ def _rows_times_rows(x: UOp, w: UOp) -> UOp:
     return reshape(_products(rows, w), (*x.shape[:-1], w.shape[0]))
 
 
-@function(functional=True, method=False)
+@function("functional method=no")
 def embedding(
     index: Tensor,
     weight: Tensor,
@@ -303,7 +303,7 @@ def _hold_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float)
         weight.assign(long.where(weight * (max_norm / (norms + 1e-7)), weight))
 
 
-@function(functional=True)
+@function("functional")
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """The elements, each set to zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
 
@@ -331,7 +331,7 @@ def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> T
     return x._new(keep.where(x.uop * (scale.uop if is_tensor(scale) else scale), 0))
 
 
-@function(functional=True, method=False, single=True)
+@function("functional method=no single")
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the sigmoid of the second.
 
@@ -347,7 +347,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     return slice_axis(x, at, 0, n // 2) * slice_axis(x, at, n // 2, n).sigmoid()
 
 
-@function(functional=True, method=False, autocast="widest")
+@function("functional method=no autocast=widest")
 def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The bilinear form a @ weight[o] @ b for each output o, plus a bias: (..., m), (..., n), (out, m, n) to (...,
     out).
@@ -364,7 +364,7 @@ def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -
     return out if bias is None else out + bias
 
 
-@function(functional=True, method=False)
+@function("functional method=no")
 def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
     """Softmax of the logits plus Gumbel noise, over tau; with `hard` one-hot, its gradient that of the soft one.
 

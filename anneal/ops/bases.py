@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,16 +15,13 @@ from anneal.ops.nodes import Pairs, broadcast, detached, expand, flip, inverse, 
 from anneal.runtime import (  # isort: skip
     Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class,
 )  # fmt: skip
-from anneal.uop import Ints, Op, Recent, Shape, UOp, const, dtypes
+from anneal.uop import Ints, Op, Shape, UOp, const, dtypes
 from anneal.uop.sizes import symbolic_arg
 
 Layout = tuple[Ints, int]  # the strides of a view, and the place of its first element
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
 Step = tuple[Any, Any]
 _MOST = 1 << 12  # recipes that are kept
-
-_recipes: Recent[Any, ViewRecipe] = Recent(_MOST)
-_throughs: Recent[Any, _Through] = Recent(_MOST)
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -108,52 +105,32 @@ def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
 class ViewRecipe:
     """The way from a tensor of `shape` to a view of it: steps, the first of which is of the tensor."""
 
-    __slots__ = ("_layout", "_then", "detached", "index", "shape", "steps", "whole")
+    index: Any = None  # by which a program made it
 
     def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
         self.shape, self.steps = shape, steps
-        ops = list(map(itemgetter(0), steps))
+        ops = [op for op, _ in steps]
         self.detached = Op.DETACH in ops
         self.whole = ops.count(Op.DETACH) == len(ops)
-        self.index: Any = None  # by which a program made it
-        self._layout: Any = False  # not looked for yet
-        self._then: dict[ViewRecipe, ViewRecipe] = {}
-
-    @staticmethod
-    def of(shape: Shape, steps: tuple[Step, ...]) -> ViewRecipe:
-        """The recipe of these steps: equal ones are one."""
-        if (found := _recipes[shape, steps]) is None:
-            found = _recipes[shape, steps] = ViewRecipe(shape, steps)
-        return found
 
     def then(self, step: ViewRecipe) -> ViewRecipe:
         """The way to a view of the view."""
-        found = self._then.get(step)
-        if found is None:
-            if len(self._then) >= _MOST:
-                self._then.clear()
-            if (
-                step.steps
-                and step.steps[0][0] == "as_strided"
-                and self.layout not in (None, (_contiguous(step.shape), 0))
-            ):
-                raise ShapeError(
-                    "as_strided: strides count from the first element in memory, and this tensor, of shape "
-                    f"{step.shape}, is part of another: call it on that one, with storage_offset=, or on a .clone()"
-                )
-            found = self._then[step] = ViewRecipe.of(self.shape, (*self.steps, *step.steps))
-        return found
+        strided = step.steps and step.steps[0][0] == "as_strided"
+        if strided and self.layout not in (None, (_contiguous(step.shape), 0)):
+            raise ShapeError(
+                "as_strided: strides count from the first element in memory, and this tensor, of shape "
+                f"{step.shape}, is part of another: call it on that one, with storage_offset=, or on a .clone()"
+            )
+        return recipe_of(self.shape, (*self.steps, *step.steps))
 
     def after(self, over: Any) -> ViewRecipe:
         """The rest of the way, which goes by the view `over`."""
-        return ViewRecipe.of(over.uop.shape, self.steps[len(over._base.recipe.steps) :])
+        return recipe_of(over.uop.shape, self.steps[len(over._base.recipe.steps) :])
 
-    @property
+    @cached_property
     def layout(self) -> Layout | None:
         """The layout of the elements in torch; None if strides cannot express it: there torch copies."""
-        if self._layout is False:
-            self._layout = _layout(self.shape, self.steps)
-        return self._layout  # type: ignore[no-any-return]
+        return _layout(self.shape, self.steps)
 
     @property
     def is_view(self) -> bool:
@@ -187,6 +164,9 @@ class ViewRecipe:
         for (op, arg), parent in zip(reversed(self.steps), reversed(passed[:-1])):
             new = _undone(op, arg, new, parent)
         return new
+
+
+recipe_of = lru_cache(_MOST)(ViewRecipe)  # equal ones are one
 
 
 def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
@@ -300,7 +280,7 @@ def link_views(name: str, op: Fun, args: Args, options: Options, out: Any) -> No
                 continue
             if name == "detach" and not any(o is Op.DETACH for o, _ in steps):
                 steps = (*steps, (Op.DETACH, None))
-            recipe = ViewRecipe.of(base.uop.shape, steps)
+            recipe = recipe_of(base.uop.shape, steps)
             part._part_of(base, recipe)
             if name == "getitem" and _is_known(args[1]):
                 recipe.index = args[1]
@@ -331,7 +311,7 @@ def link_part(part: Handle, base: Handle, bounds: Pairs, shape: Shape, index: An
         steps = (*steps, (Op.RESHAPE, shape))
     if base._wants and not here.grad:
         steps = (*steps, (Op.DETACH, None))
-    recipe = ViewRecipe.of(base._looks.shape, steps)
+    recipe = recipe_of(base._looks.shape, steps)
     part._part_of(base, recipe)
     recipe.index = index if index.__class__ is int or _is_known(index) else None
     if part._base is not None and part._base.root is base:
@@ -350,19 +330,15 @@ class _Through:
         self._op, self.__name__ = op, op.__name__
         self._first = 2 if recipe is None else 1
 
-    @staticmethod
-    def of(op: Any, recipe: ViewRecipe | None) -> _Through:
-        """The op through this recipe: equal ones are one."""
-        if (found := _throughs[op, recipe]) is None:
-            found = _throughs[op, recipe] = _Through(op, recipe)
-        return found
-
     def inputs(self, varies: Any, again: Any, args: Args, options: Options) -> tuple[Any] | None:
         """As the op's own."""
         root, *at = args[: self._first]
         vary: Any = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
         rest = (root, *args[len(at) + 1 :])
         return vary and vary(varies, lambda a, o: again((a[0], *at, *a[1:]), o), rest, options)  # type: ignore[no-any-return]
+
+
+_through = lru_cache(_MOST)(_Through)  # equal ones are one
 
 
 def change_view(op: Any, function: Fun, x: Handle, args: Args, options: Any) -> bool:
@@ -390,9 +366,9 @@ def change_view(op: Any, function: Fun, x: Handle, args: Args, options: Any) -> 
         return _shown(root, placement.read, placement.write(root, index, part), index)
 
     if placement is None:
-        shown = call_late(_Through.of(op, recipe), (root, *args), options, by_recipe, True)
+        shown = call_late(_through(op, recipe), (root, *args), options, by_recipe, True)
     else:
-        shown = call_late(_Through.of(op, None), (root, placement.at, *args), options, by_places, True)
+        shown = call_late(_through(op, None), (root, placement.at, *args), options, by_places, True)
     if shown.late is not None:
         become_late(x, shown.late)
     return True

@@ -137,8 +137,7 @@ conv1d, conv2d, conv3d = family(
     (1, 1, 2, 2, 2)
     """,
     },
-    functional=True,
-    autocast="low",
+    "functional autocast=low",
 )
 
 
@@ -258,6 +257,5 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = family(
     (1, 1, 3, 3, 3)
     """,
     },
-    functional=True,
-    autocast="low",
+    "functional autocast=low",
 )

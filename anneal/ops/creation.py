@@ -17,7 +17,7 @@ from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, iota
 from anneal.uop import DType, Ints, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
-_static = function(static=True)
+_static = function("static")
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ zeros, ones, empty = family(
     """,
         ),
     },
-    static=True,
+    "static",
 )
 
 
@@ -275,7 +275,7 @@ tril_indices, triu_indices = family(
     """,
         ),
     },
-    static=True,
+    "static",
 )
 
 
@@ -357,7 +357,7 @@ hann_window, hamming_window, blackman_window, bartlett_window = family(
     """,
         ),
     },
-    static=True,
+    "static",
 )
 
 
@@ -512,7 +512,7 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
     return broadcast(fixed, (n,)).cast(dtype)
 
 
-@function(method=False)
+@function("method=no")
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Vectors, one by one or in a list, as grids over their product, which are views; indexing "ij" keeps their order,
     "xy" exchanges the first two.
@@ -538,7 +538,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     )
 
 
-@function(method=False)
+@function("method=no")
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Views of the tensors, expanded to the shape that they broadcast to.
 

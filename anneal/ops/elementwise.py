@@ -12,10 +12,20 @@ from anneal.ops.checks import broadcast_shapes, number_first, numbers_first
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.precision import check_growth
-from anneal.uop import DType, Ints, Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import Ints, Op, UOp, alu, by_rule, const, dtypes
 
 _SCALARS = (bool, int, float)
-_ADD, _MUL = Op.ADD, Op.MUL
+# ops that integers of 32 bits may outgrow, and ops through which no gradient flows
+_GROWING = {Op.ADD: "add", Op.SUB: "sub", Op.MUL: "mul", Op.SHL: "bitwise_left_shift"}
+_PLAIN = frozenset((Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR))
+_DIVISIONS, _SHIFTS = (Op.IDIV, Op.MOD), (Op.SHL, Op.SHR)
+# the kinds of dtypes that an op does not take, and what is said of them
+_REFUSED = {
+    Op.SUB: ("bool", "sub: bools have no difference; use ^ (logical_xor), or .int() first"),
+    **dict.fromkeys((*_DIVISIONS, Op.POW), ("bool", "takes integers or floats, not {}; use .cast first")),
+    **dict.fromkeys((Op.AND, Op.OR, Op.XOR), ("float", "takes integers or bools, not {}; use .int() or .bool() first")),
+    **dict.fromkeys(_SHIFTS, ("bool float", "takes integers, not {}; use .cast first")),
+}
 _EXPONENTIAL = frozenset((Op.ADD, Op.EXP, Op.SUB))  # ops that exp(x) + c may end in
 Operand = Any  # a tensor, an array or a Python number
 
@@ -28,7 +38,7 @@ Operand = Any  # a tensor, an array or a Python number
 # functions of real numbers turn integers into float32 first.
 
 
-def operands(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, Ints, Tensor]:
+def operands(x: Tensor, other: Operand, swap: bool = False, op: Op | None = None) -> tuple[UOp, UOp, Ints, Tensor]:
     """Both operands with one dtype and one shape (or none), with `swap` the other one first; that shape, and the other
     tensor.
     """
@@ -47,14 +57,24 @@ def operands(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, I
             a, b = broadcast(a, shape), broadcast(b, shape)
         else:
             shape = sb
-    return (b, a, shape, o) if swap else (a, b, shape, o)
+    a, b = (b, a) if swap else (a, b)
+    if op in _REFUSED:
+        kinds, words = _REFUSED[op]
+        if a.dtype.kind in kinds:
+            raise DTypeError(words.format(a.dtype.name))
+        if op in _DIVISIONS and a.dtype.is_int and b.vmin == b.vmax == 0 and 0 not in shape:
+            raise RangeError("integers have no quotient by 0; use floats, or where() to leave those elements out")
+        if op in _SHIFTS and not swap and b.is_const and b.arg < 0:
+            raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
+    return a, b, shape, o
 
 
-def binary(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, o = operands(x, other, swap)
-    if a.dtype is INT32 and (op is _ADD or op is _MUL):
-        check_growth(op, a, b)
-    return x._new(elementwise(op, (a, b), shape), o)
+def binary(op: Op, x: Tensor, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, o = operands(x, other, swap, op)
+    if a.dtype is INT32 and op in _GROWING:
+        check_growth(op, a, b, _GROWING[op])
+    u = elementwise(op, (a, b), shape)
+    return x._new_plain(u) if op in _PLAIN else x._new(u, o)
 
 
 def unary(x: Tensor, op: Op) -> Tensor:
@@ -76,15 +96,10 @@ def real_unary(x: Tensor, op: Op) -> Tensor:
     return x._new(op(real_node(x)))
 
 
-def need(dtype: DType, fits: bool, wanted: str) -> None:
-    if not fits:
-        raise DTypeError(f"takes {wanted}, not {dtype.name}; use .cast first")
-
-
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-@function(array_api=True)
+@function("array_api")
 @scales
 @numbers_first
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
@@ -98,11 +113,11 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     if alpha != 1:
         other = x._lift(other)
         both = x.uop.dtype is other.uop.dtype is BOOL and isinstance(alpha, int)
-        other = binary(other, Op.MUL, bool(alpha) if both else alpha)
-    return binary(x, Op.ADD, other)
+        other = binary(Op.MUL, other, bool(alpha) if both else alpha)
+    return binary(Op.ADD, x, other)
 
 
-@function(alias="subtract", in_place=True, array_api="subtract")
+@function("alias=subtract in_place array_api=subtract")
 @scales
 @numbers_first
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
@@ -113,20 +128,11 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     Tensor([9, 8], dtype=int32)
     """
     if alpha != 1:
-        other = binary(x._lift(other), Op.MUL, alpha)
-    return difference(x, other, False)
+        other = binary(Op.MUL, x._lift(other), alpha)
+    return binary(Op.SUB, x, other)
 
 
-def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = operands(x, other, swap)
-    if a.dtype is BOOL:
-        raise DTypeError("sub: bools have no difference; use ^ (logical_xor), or .int() first")
-    if a.dtype is INT32:
-        check_growth(Op.SUB, a, b)
-    return x._new(elementwise(Op.SUB, (a, b), shape), o)
-
-
-@function(alias="multiply", in_place=True, array_api="multiply")
+@function("alias=multiply in_place array_api=multiply")
 @computes
 @numbers_first
 def mul(x: Tensor, other: Operand) -> Tensor:
@@ -136,10 +142,10 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 5]).mul(2)
     Tensor([ 2, 10], dtype=int32)
     """
-    return binary(x, Op.MUL, other)
+    return binary(Op.MUL, x, other)
 
 
-@function(alias="divide true_divide", in_place=True, array_api="divide")
+@function("alias=divide,true_divide in_place array_api=divide")
 @computes
 @numbers_first
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
@@ -167,21 +173,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(u, o)
 
 
-def _divisor(x: Tensor, other: Operand, swap: bool = False) -> tuple[UOp, UOp, Ints, Tensor]:
-    """The operands of a division of integers, or of floats. Raises RangeError for a 0 that is known."""
-    a, b, shape, o = operands(x, other, swap)
-    need(a.dtype, a.dtype is not BOOL, "integers or floats")
-    if a.dtype.is_int and b.vmin == b.vmax == 0 and 0 not in shape:
-        raise RangeError("integers have no quotient by 0; use floats, or where() to leave those elements out")
-    return a, b, shape, o
-
-
-def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = _divisor(x, other, swap)
-    return x._new(elementwise(Op.IDIV, (a, b), shape), o)
-
-
-@function(in_place=True)
+@function("in_place")
 @numbers_first
 def floor_divide(x: Tensor, other: Operand) -> Tensor:
     """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0, or RangeError
@@ -191,11 +183,11 @@ def floor_divide(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([7, -7]) // 2
     Tensor([ 3, -4], dtype=int32)
     """
-    return floor_quotient(x, other, False)
+    return binary(Op.IDIV, x, other)
 
 
 def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
-    a, b, shape, o = _divisor(x, other)
+    a, b, shape, o = operands(x, other, False, Op.IDIV)
     if a.dtype.is_float:
         quotient = _size(a) // _size(b)
         return x._new(broadcast(((a < 0) ^ (b < 0)).where(-quotient, quotient), shape), o)
@@ -205,12 +197,7 @@ def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
     return x._new(broadcast(quotient, shape), o)
 
 
-def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, o = _divisor(x, other, swap)
-    return x._new(elementwise(Op.MOD, (a, b), shape), o)
-
-
-@function(in_place=True, array_api=True)
+@function("in_place array_api")
 @number_first
 def remainder(x: Tensor, other: Operand) -> Tensor:
     """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0,
@@ -220,10 +207,10 @@ def remainder(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([7, -7]) % 3
     Tensor([1, 2], dtype=int32)
     """
-    return modulo(x, other, False)
+    return binary(Op.MOD, x, other)
 
 
-@function(in_place=True)
+@function("in_place")
 def fmod(x: Tensor, other: Operand) -> Tensor:
     """The remainder of division rounded towards zero: it has the sign of `x`, as C's fmod.
 
@@ -231,7 +218,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([7, -7]).fmod(3)
     Tensor([ 1, -1], dtype=int32)
     """
-    a, b, shape, o = _divisor(x, other)
+    a, b, shape, o = operands(x, other, False, Op.MOD)
     if a.dtype.is_float:
         rest = _size(a) % _size(b)
         out = x._new(broadcast(has_sign(a).where(-rest, rest), shape), o)
@@ -254,7 +241,7 @@ def divmod(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
     >>> divmod(Tensor([7, -7]), 3)
     (Tensor([ 2, -3], dtype=int32), Tensor([1, 2], dtype=int32))
     """
-    return floor_quotient(x, other, False), modulo(x, other, False)
+    return binary(Op.IDIV, x, other), binary(Op.MOD, x, other)
 
 
 def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
@@ -275,10 +262,9 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             return unary(x, Op.RSQRT)
         if other.is_integer() and builtins.abs(other) <= 4:
             return power(x, int(other), False)
-    a, b, shape, o = operands(x, other, swap)
+    a, b, shape, o = operands(x, other, swap, Op.POW)
     if a.dtype.is_float:
         return x._new(elementwise(Op.POW, (a, b), shape), o)
-    need(a.dtype, a.dtype.is_int, "integers or floats")
     if isinstance(other, int) and not swap and other < 0:
         raise DTypeError(f"pow: an integer to the power {other} is no integer; use .float() first")
     if a.dtype is INT32:
@@ -295,7 +281,7 @@ def one_over(x: Tensor) -> Tensor:
     return x._new(u)
 
 
-@function(in_place=True, autocast="float32", array_api=True)
+@function("in_place autocast=float32 array_api")
 @number_first
 def pow(x: Tensor, other: Operand) -> Tensor:
     """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
@@ -308,7 +294,7 @@ def pow(x: Tensor, other: Operand) -> Tensor:
     return power(x, other, False)
 
 
-@function(array_api=True)
+@function("array_api")
 def maximum(x: Tensor, other: Operand) -> Tensor:
     """The larger of each pair; nan if either is nan. At a tie each side has half the gradient.
 
@@ -316,10 +302,10 @@ def maximum(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 5]).maximum(Tensor([3, 2]))
     Tensor([3, 5], dtype=int32)
     """
-    return halved(binary(x, Op.MAX, other))
+    return halved(binary(Op.MAX, x, other))
 
 
-@function(array_api=True)
+@function("array_api")
 def minimum(x: Tensor, other: Operand) -> Tensor:
     """The smaller of each pair; nan if either is nan. At a tie each side has half the gradient.
 
@@ -327,10 +313,10 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 5]).minimum(3)
     Tensor([1, 3], dtype=int32)
     """
-    return halved(binary(x, Op.MIN, other))
+    return halved(binary(Op.MIN, x, other))
 
 
-@function(in_place=True)
+@function("in_place")
 @computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x).
@@ -342,7 +328,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     return x + (x._lift(end) - x).mul(weight)
 
 
-@function(in_place=True, autocast="widest")
+@function("in_place autocast=widest")
 def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a * b; of integers alone with the whole part of `value`.
 
@@ -356,7 +342,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     return x + product.mul(value)
 
 
-@function(in_place=True, autocast="widest")
+@function("in_place autocast=widest")
 def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a / b.
 
@@ -370,7 +356,7 @@ def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
-@function(alias="clip", in_place=True)
+@function("alias=clip in_place")
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
     number has no gradient; one that equals a bound's element shares it evenly with that.
@@ -385,11 +371,11 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
     if not out._wants:
         return out
     if not isinstance(min, (*_SCALARS, type(None))) or not isinstance(max, (*_SCALARS, type(None))):
-        out = x if min is None else halved(binary(x, Op.MAX, min))
+        out = x if min is None else halved(binary(Op.MAX, x, min))
         if max is None or min is None:
-            return out if max is None else halved(binary(out, Op.MIN, max))
+            return out if max is None else halved(binary(Op.MIN, out, max))
         both = x.eq(min) & x.eq(max)  # all is the element's own, as in torch
-        same = choose(both, x, halved(binary(out, Op.MIN, max)))
+        same = choose(both, x, halved(binary(Op.MIN, out, max)))
         return standing_for(clipped(x, min, max), same)
     inside: Any = None if min is None else x > min
     if max is not None:
@@ -400,8 +386,8 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
 
 def clipped(x: Tensor, min: Operand | None, max: Operand | None) -> Tensor:
     """`clamp` whose gradient ends at a constant bound, as that of relu."""
-    out = x if min is None else binary(x, Op.MAX, min)
-    return out if max is None else binary(out, Op.MIN, max)
+    out = x if min is None else binary(Op.MAX, x, min)
+    return out if max is None else binary(Op.MIN, out, max)
 
 
 def halved(out: Tensor) -> Tensor:
@@ -438,21 +424,14 @@ def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
 
 def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
     """`a` where this bool tensor is true, else `b`: both broadcast and promote."""
-    p = x.uop
-    if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
-        ua, ub = common_dtype(weak_const(BOOL, a), weak_const(BOOL, b))
-        return x._new_plain(elementwise(Op.WHERE, (p, ua, ub), p.shape))
-    if isinstance(a, _SCALARS):
-        ta = tb = x._lift(b)
-        ua = weak_const(tb.dtype, a)
-        ub = tb.uop.cast(ua.dtype)
-    elif isinstance(b, _SCALARS):
-        ta = tb = x._lift(a)
-        ub = weak_const(ta.dtype, b)
-        ua = ta.uop.cast(ub.dtype)
-    else:
-        ta, tb = x._lift(a), x._lift(b)
-        ua, ub = common_dtype(ta.uop, tb.uop)
+    p, number_a, number_b = x.uop, isinstance(a, _SCALARS), isinstance(b, _SCALARS)
+    ta = tb = x if number_a and number_b else x._lift(b if number_a else a)
+    if not (number_a or number_b):
+        tb = x._lift(b)
+    kind = ta.uop.dtype
+    ua = weak_const(kind, a) if number_a else ta.uop
+    ub = weak_const(kind, b) if number_b else tb.uop
+    ua, ub = common_dtype(ua, ub)
     if p.shape == ua.shape == ub.shape:
         shape = p.shape
     else:

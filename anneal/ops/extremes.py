@@ -39,7 +39,7 @@ def _extremes(
         if keepdim or axis is not None:
             kept = f"the {name}imum of two tensors keeps all axes"
             raise ShapeError(f"{name}: an axis is an int, not {said(dim)}; {kept}")
-        return halved(binary(x, op, dim))
+        return halved(binary(op, x, dim))
     if dim is None:
         return _extreme(x, op, axis, keepdim)
     at = one_dim(dim, axis, x.ndim)
@@ -89,7 +89,7 @@ max, min = family(
 )
 
 
-@function(array_api="max", neutral="lowest")
+@function("array_api=max neutral=lowest")
 def amax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
@@ -102,7 +102,7 @@ def amax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return _extreme(x, Op.MAX, axis, keepdim)
 
 
-@function(array_api="min", neutral="highest")
+@function("array_api=min neutral=highest")
 def amin(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
@@ -175,12 +175,11 @@ def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
     none = n if isinstance(n, UOp) else const(INT32, n)
     first = reduce_node(elementwise(Op.WHERE, (hit, numbered(u.shape, at), none), u.shape), Op.MIN, (at,), True)
     first = named("argmax" if op is Op.MAX else "argmin", first, u, arguments=at)
-    if axis is None:
-        return x._new_plain(reshape(first, (1,) * len(shape) if keepdim else ()))
-    return x._new_plain(first if keepdim else reshape(first, resized(shape, at)))
+    kept, left = ((1,) * len(shape), ()) if axis is None else (first.shape, resized(shape, at))
+    return x._new_plain(reshape(first, kept if keepdim else left))
 
 
-@function(array_api=True, neutral="lowest")
+@function("array_api neutral=lowest")
 def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
 
@@ -191,7 +190,7 @@ def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     return _position(x, Op.MAX, axis, keepdim)
 
 
-@function(array_api=True, neutral="highest")
+@function("array_api neutral=highest")
 def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     """The position of the first smallest value (or nan) along an axis, as int32.
 
@@ -258,7 +257,7 @@ def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
 _BLOCK = 32
 
 
-@function(in_place=True, autocast="float32", neutral=0, single=True)
+@function("in_place autocast=float32 neutral=0 single")
 def cumsum(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
     of `sum`.
@@ -270,7 +269,7 @@ def cumsum(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None
     return _total(x, "cumsum", Op.ADD, axis, dtype)
 
 
-@function(in_place=True, autocast="float32", neutral=1, single=True)
+@function("in_place autocast=float32 neutral=1 single")
 def cumprod(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
     of `sum`.
@@ -286,7 +285,7 @@ def _total(x: Tensor, name: str, op: Op, axis: int | None, dtype: DTypeLike | No
     return folded(x, name, op, axis, dtype, lambda u: _running(x, _fold(op), u, axis).uop)
 
 
-@function(single=True)
+@function("single")
 def logcumsumexp(x: Tensor, axis: int | None = None) -> Tensor:
     """The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape.
 

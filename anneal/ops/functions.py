@@ -44,8 +44,8 @@ _ERFINV_FAR = numbers("""
     -0.000200214257 0.000100950558 0.00134934322 -0.00367342844 0.00573950773 -0.0076224613 0.00943887047
     1.00167406 2.83297682
 """)
-_standard = function(in_place=True, array_api=True)
-_special = function(in_place=True, special=True)
+_standard = function("in_place array_api")
+_special = function("in_place special")
 
 
 # -- functions of real numbers ----------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def by_slope(function: Callable[[Tensor], Sloped]) -> _Op:
     return named(op, function.__name__)
 
 
-@_standard(autocast="float32")
+@_standard("autocast=float32")
 def exp(x: Tensor) -> Tensor:
     """e ** x.
 
@@ -97,7 +97,7 @@ def exp2(x: Tensor) -> Tensor:
     return real_unary(x, Op.EXP2)
 
 
-@_standard(special=True, autocast="float32", single=True)
+@_standard("special autocast=float32 single")
 def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1, exact for small values too.
 
@@ -118,7 +118,7 @@ def expm1(x: Tensor) -> Tensor:
     return choose(near, inner * polynomial(inner, _EXPM1), x.exp() - 1.0)
 
 
-@_standard(autocast="float32")
+@_standard("autocast=float32")
 def log(x: Tensor) -> Tensor:
     """The natural logarithm; -inf at 0, nan below.
 
@@ -129,7 +129,7 @@ def log(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG)
 
 
-@_standard(autocast="float32")
+@_standard("autocast=float32")
 def log2(x: Tensor) -> Tensor:
     """The logarithm to base 2.
 
@@ -140,7 +140,7 @@ def log2(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2)
 
 
-@_standard(autocast="float32", single=True)
+@_standard("autocast=float32 single")
 def log10(x: Tensor) -> Tensor:
     """The logarithm to base 10.
 
@@ -151,7 +151,7 @@ def log10(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2) * math.log10(2)
 
 
-@_standard(special=True, autocast="float32", single=True)
+@_standard("special autocast=float32 single")
 def log1p(x: Tensor) -> Tensor:
     """log(1 + x), exact for small values too.
 
@@ -180,7 +180,7 @@ def sqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.SQRT)
 
 
-@function(in_place=True, autocast="float32")
+@function("in_place autocast=float32")
 def rsqrt(x: Tensor) -> Tensor:
     """1 / sqrt(x).
 
@@ -191,7 +191,7 @@ def rsqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.RSQRT)
 
 
-@_standard(autocast="float32")
+@_standard("autocast=float32")
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x.
 
@@ -237,7 +237,7 @@ def erfc(x: Tensor) -> Sloped:
     return choose(x < 0.0, 2.0 - tail, tail), (x * x).neg().exp() * (-2 / math.sqrt(math.pi))
 
 
-@_special(autocast="float32")
+@_special("autocast=float32")
 @by_slope
 def erfinv(x: Tensor) -> Sloped:
     """The inverse of erf: infinite at -1 and 1, nan beyond.
@@ -262,7 +262,7 @@ def erfinv(x: Tensor) -> Sloped:
     return choose(end, x * math.inf, y), choose(end, math.inf, slope)
 
 
-@function(array_api=True, single=True)
+@function("array_api single")
 def logaddexp(x: Tensor, other: Operand) -> Tensor:
     """log(exp(x) + exp(other)), without overflow.
 
@@ -308,7 +308,7 @@ def as_reals(x: Tensor, other: Operand) -> tuple[Tensor, Tensor, DType]:
     return x._new(broadcast(a.cast(wide), shape)), o._new(broadcast(b.cast(wide), shape)), dtype
 
 
-@function(array_api=True)
+@function("array_api")
 def signbit(x: Tensor) -> Tensor:
     """True for each negative element, -0.0 too.
 
@@ -350,7 +350,7 @@ def xlogy(x: Tensor, other: Operand) -> Tensor:
     return choose(still, 0.0, x * choose(still, 1.0, y).log()).cast(dtype)
 
 
-@_special(single=True)
+@_special("single")
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of sigmoid; with `eps`, x is clipped to [eps, 1 - eps] first.
 
@@ -367,7 +367,7 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
     return by_slopes(out, (x, choose((x < 0.0) | (x > 1.0), math.nan, 1.0 / (x * (1.0 - x)).abs())))
 
 
-@function(in_place=True)
+@function("in_place")
 def heaviside(x: Tensor, values: Operand) -> Tensor:
     """0 below 0, 1 above, `values` at 0; nan stays nan.
 

@@ -20,7 +20,7 @@ from anneal.uop import Op, by_rule, dtypes, promote
 def _not_nan(name: str, op: Op, x: Tensor, other: Any) -> Tensor:
     o = x._lift(other)
     out = choose((x >= o if op is Op.MAX else x <= o) | o.isnan(), x, o)
-    return standing_for(out, halved(binary(x, op, o))) if out.requires_grad else out
+    return standing_for(out, halved(binary(op, x, o))) if out.requires_grad else out
 
 
 fmax, fmin = family(
@@ -48,7 +48,7 @@ fmax, fmin = family(
 )
 
 
-@function(in_place=True)
+@function("in_place")
 @number_first
 def float_power(x: Tensor, exponent: Any) -> Tensor:
     """`x ** exponent` in float64, or in float32 on a device that has none; shapes broadcast.
@@ -61,7 +61,7 @@ def float_power(x: Tensor, exponent: Any) -> Tensor:
     return x.cast(wide) ** (exponent.cast(wide) if is_tensor(exponent) else exponent)
 
 
-@function(single=True)
+@function("single")
 def logaddexp2(x: Tensor, other: Any) -> Tensor:
     """log2(2**x + 2**other), without overflow; shapes broadcast.
 
@@ -73,7 +73,7 @@ def logaddexp2(x: Tensor, other: Any) -> Tensor:
     return (x * scale).logaddexp(x._lift(other) * scale) * (1 / scale)
 
 
-@function(in_place=True)
+@function("in_place")
 def ldexp(x: Tensor, other: Any) -> Tensor:
     """x * 2**other, of two integers as float32; shapes broadcast.
 
@@ -96,7 +96,7 @@ def _alike(x: Tensor, o: Tensor) -> tuple[Tensor, Tensor]:
     return (x, o) if a is x.uop and b is o.uop else (x._new(a), o._new(b))
 
 
-@function(in_place=True)
+@function("in_place")
 def gcd(x: Tensor, other: Any) -> Tensor:
     """The greatest common divisor of integers.
 
@@ -116,7 +116,7 @@ def gcd(x: Tensor, other: Any) -> Tensor:
     return a
 
 
-@function(in_place=True)
+@function("in_place")
 def lcm(x: Tensor, other: Any) -> Tensor:
     """The least common multiple of integers.
 
@@ -128,7 +128,7 @@ def lcm(x: Tensor, other: Any) -> Tensor:
     return ((x // x.gcd(o).maximum(1)) * o).abs()
 
 
-@function(in_place=True, array_api=True)
+@function("in_place array_api")
 def nextafter(x: Tensor, other: Any) -> Tensor:
     """The float next to each element, towards `other`. Its slope is 1, and 0 where both are equal; none in `other`.
 
@@ -189,7 +189,7 @@ def equal(x: Tensor, other: Any) -> bool:
     return x.shape == o.shape and (not x.numel() or bool(x.eq(o).all().item()))
 
 
-@function(itself=True, function_alias="alias_copy", array_api=True)
+@function("itself function_alias=alias_copy array_api")
 def positive(x: Tensor) -> Tensor:
     """The tensor itself.
 
@@ -211,7 +211,7 @@ def isreal(x: Tensor) -> Tensor:
     return x.eq(x) | True
 
 
-@function(in_place=True)
+@function("in_place")
 def clamp_min(x: Tensor, min: Any) -> Tensor:
     """The elements, none below `min`: `clamp(min=min)`.
 
@@ -222,7 +222,7 @@ def clamp_min(x: Tensor, min: Any) -> Tensor:
     return x.clamp(min=min)
 
 
-@function(in_place=True)
+@function("in_place")
 def clamp_max(x: Tensor, max: Any) -> Tensor:
     """The elements, none above `max`: `clamp(max=max)`.
 
@@ -247,7 +247,7 @@ def astype(x: Tensor, dtype: DTypeLike) -> Tensor:
     return x.cast(dtype)
 
 
-@function(view=True)
+@function("view")
 def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
     """Another name of `unsqueeze`.
 
@@ -258,7 +258,7 @@ def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
     return x.unsqueeze(axis)
 
 
-@function(view=True)
+@function("view")
 def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Another name of `permute`.
 
@@ -269,7 +269,7 @@ def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     return x.permute(*axes)
 
 
-@function(view=True, alias="adjoint", array_api=True, linalg=True)
+@function("view alias=adjoint array_api linalg")
 def matrix_transpose(x: Tensor) -> Tensor:
     """The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real.
 
@@ -281,7 +281,7 @@ def matrix_transpose(x: Tensor) -> Tensor:
     return x.mT
 
 
-@function(view=True)
+@function("view")
 def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
     """Another name of `unbind`.
 
@@ -338,7 +338,7 @@ cumulative_sum, cumulative_prod = family(
 )
 
 
-@function(method=False)
+@function("method=no")
 def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
     """other - alpha * x, of the shape that both broadcast to.
 
@@ -349,7 +349,7 @@ def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
     return x._lift(other).sub(x, alpha)
 
 
-@function(method=False)
+@function("method=no")
 def fill(x: Tensor, value: Any) -> Tensor:
     """A tensor filled with one number, or with a tensor of shape (), in this tensor's shape and dtype.
 
@@ -367,7 +367,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
 # -- names of torch ---------------------------------------------------------------------------------------------------
 
 
-@function(itself=True)
+@function("itself")
 def type_as(x: Tensor, other: Any) -> Tensor:
     """The tensor in the dtype of `other`: `cast(other.dtype)`.
 
@@ -378,7 +378,7 @@ def type_as(x: Tensor, other: Any) -> Tensor:
     return x.cast(need_tensor("other", other).dtype)
 
 
-@function(function_alias="split_with_sizes_copy", view=True)
+@function("function_alias=split_with_sizes_copy view")
 def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Another name of `split`, for a list of sizes.
 

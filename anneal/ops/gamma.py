@@ -12,7 +12,7 @@ from anneal.ops.elementwise import by_slopes, choose, floats_of, real_node
 from anneal.ops.functions import Sloped, by_slope, numbers, polynomial
 from anneal.uop import dtypes
 
-_special = function(special=True, method=False)
+_special = function("special method=no")
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
 # Chebyshev's points, off by 3e-9 and 6e-18.
 _NEAR_32 = numbers("""
@@ -37,7 +37,7 @@ _ASYMPTOTIC = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -
 # 0): float32.
 
 
-@function(in_place=True, special="gammaln")
+@function("in_place special=gammaln")
 @by_slope
 def lgamma(x: Tensor) -> Sloped:
     """log(|gamma(x)|): gamma(n + 1) is the factorial of n. inf at 0, -1, -2, ...
@@ -49,7 +49,7 @@ def lgamma(x: Tensor) -> Sloped:
     return _value(x), _slope(x)
 
 
-@function(in_place=True, special="digamma psi")
+@function("in_place special=digamma,psi")
 def digamma(x: Tensor) -> Tensor:
     """The derivative of `lgamma`: -inf at 0, nan at -1, -2, ...; its derivatives are the polygamma functions.
 
@@ -212,7 +212,7 @@ def ndtri(x: Tensor) -> Sloped:
     return out, (out * out * 0.5).exp() * math.sqrt(2 * math.pi)
 
 
-@_special(single=True)
+@_special("single")
 def entr(x: Tensor) -> Tensor:
     """-x * log(x): 0 at 0, -inf below.
 
@@ -227,7 +227,7 @@ def entr(x: Tensor) -> Tensor:
     return by_slopes(out, (x, -x.log() - 1.0)) if out.requires_grad else out
 
 
-@function(special=True, single=True)
+@function("special single")
 def xlog1py(x: Any, other: Any) -> Tensor:
     """x * log1p(other), 0 where x is 0 and `other` is no nan; one of both may be a number.
 
@@ -311,7 +311,7 @@ def _over(value: Tensor, x: Tensor) -> Tensor:
     return choose(zero, 0.5, value / choose(zero, 1.0, x))
 
 
-@function(function_alias="modified_bessel_i0", in_place=True, special="i0 modified_bessel_i0")
+@function("function_alias=modified_bessel_i0 in_place special=i0,modified_bessel_i0")
 @by_slope
 def i0(x: Tensor) -> Sloped:
     """The modified Bessel function of the first kind of order 0.
@@ -335,7 +335,7 @@ def i0e(x: Tensor) -> Sloped:
     return _scaled_i(x, 0), _scaled_i(x, 1) - x.sign() * _scaled_i(x, 0)
 
 
-@function(function_alias="modified_bessel_i1", special="i1 modified_bessel_i1", method=False)
+@function("function_alias=modified_bessel_i1 special=i1,modified_bessel_i1 method=no")
 @by_slope
 def i1(x: Tensor) -> Sloped:
     """The modified Bessel function of the first kind of order 1.
@@ -502,8 +502,7 @@ bessel_j0, bessel_j1, bessel_y0, bessel_y1 = family(
     """,
         ),
     },
-    special=True,
-    method=False,
+    "special method=no",
 )
 
 

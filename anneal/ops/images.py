@@ -32,7 +32,7 @@ SAMPLED, OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "refl
 # neighbours.
 
 
-@function(functional=True, autocast="float32")
+@function("functional autocast=float32")
 def interpolate(
     x: Tensor,
     size: int | Sequence[int] | None = None,
@@ -205,7 +205,7 @@ def cubic(t: Any) -> tuple[Any, Any, Any, Any]:
     return keys_kernel(t + 1, False), keys_kernel(t, True), keys_kernel(1 - t, True), keys_kernel(2 - t, False)
 
 
-@function(functional=True)
+@function("functional")
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     """(..., c*r*r, h, w) to (..., c, h*r, w*r): channels become pixels.
 
@@ -223,7 +223,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return out.reshape(*lead, c // (r * r), h * r, w * r)
 
 
-@function(functional=True)
+@function("functional")
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`.
 
@@ -240,7 +240,7 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     return out.reshape(*lead, c * r * r, h // r, w // r)
 
 
-@function(functional=True, method=False)
+@function("functional method=no")
 def fold(
     x: Tensor,
     output_size: Sizes,
@@ -304,7 +304,7 @@ def _line(n: int) -> Array:
     return line.astype(np.float32)
 
 
-@function(functional=True, method=False)
+@function("functional method=no")
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h,
     w).
@@ -326,7 +326,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     return (points @ theta.mT).reshape(size[0], h, w, 2)
 
 
-@function(functional=True, method=False, autocast="widest")
+@function("functional method=no autocast=widest")
 def grid_sample(
     x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = False
 ) -> Tensor:
@@ -380,60 +380,52 @@ def sampled(x: Tensor, places: Sequence[Any], mode: str, padding_mode: str, corn
     >>> sampled(Tensor([[[1.0, 3.0]]]), [Tensor([[0.25]])], "bilinear", "zeros").tolist()
     [[[1.5]]]
     """
-    read, cubes = _Reader(x, padding_mode, corners), mode == "bicubic"
+    flat, sizes, cubes = x.reshape(*x.shape[:2], -1), x.shape[2:], mode == "bicubic"
+    inside = functools.partial(_inside, padding_mode, corners)
     if not cubes:
-        places = [read.inside(at, n) for at, n in zip(places, read.sizes, strict=True)]
+        places = list(map(inside, places, sizes))
     if mode == "nearest":
-        return read.at([at.round() for at in places])
+        return _pixels(flat, sizes, [at.round() for at in places])
     axes = []
-    for at, n in zip(places, read.sizes, strict=True):
+    for at, n in zip(places, sizes, strict=True):
         low = at.detach().floor()
         part = at - low
         weights = cubic(part) if cubes else (1.0 - part, part)
         steps = [low + float(step) for step in range(-cubes, len(weights) - cubes)]
-        axes.append(list(zip([read.inside(at, n) for at in steps] if cubes else steps, weights, strict=True)))
+        axes.append(list(zip([inside(at, n) for at in steps] if cubes else steps, weights, strict=True)))
     terms = []
     for taps in itertools.product(*axes):
         weight = functools.reduce(operator.mul, [share for _, share in taps])
-        terms.append(read.at([near for near, _ in taps]) * weight.unsqueeze(1))
+        terms.append(_pixels(flat, sizes, [near for near, _ in taps]) * weight.unsqueeze(1))
     return functools.reduce(operator.add, terms)
 
 
-class _Reader:
-    """Pixels by their places, one row of floats for each axis; what lies outside as `padding_mode` says."""
-
-    def __init__(self, x: Tensor, padding_mode: str, corners: bool) -> None:
-        self.flat = x.reshape(*x.shape[:2], -1)
-        self.sizes = x.shape[2:]
-        self.padding_mode = padding_mode
-        self.corners = corners
-
-    def inside(self, at: Any, n: int) -> Any:
-        """Places of an axis moved into it."""
-        if self.padding_mode == "zeros":
-            return at
-        if self.padding_mode == "reflection":
-            first, span = (0.0, n - 1.0) if self.corners else (-0.5, float(n))
-            if not span:
-                return at * 0.0
-            far = (at - first).abs()
-            turns = (far / span).detach().floor()
-            rest = far - turns * span
-            at = (turns % 2.0).eq(0.0).where(rest, span - rest) + first
-        return at.clip(0.0, n - 1.0)
-
-    def at(self, places: list[Any]) -> Any:
-        """The pixels (n, c, m) at whole places, 0 outside."""
-        inside = functools.reduce(operator.and_, [(at >= 0.0) & (at <= n - 1.0) for at, n in zip(places, self.sizes)])
-        index: Any = 0
-        for at, n in zip(places, self.sizes):
-            index = index * n + at.detach().clip(0.0, n - 1.0).cast("int32")
-        index = inside.where(index, -1)  # out of range reads 0
-        wide = index.unsqueeze(1).expand(*self.flat.shape[:2], index.shape[-1])
-        return gathered(self.flat, 2, wide.uop)
+def _inside(padding_mode: str, corners: bool, at: Any, n: int) -> Any:
+    """Places of an axis moved into it, as `padding_mode` says."""
+    if padding_mode == "zeros":
+        return at
+    if padding_mode == "reflection":
+        first, span = (0.0, n - 1.0) if corners else (-0.5, float(n))
+        if not span:
+            return at * 0.0
+        far = (at - first).abs()
+        turns = (far / span).detach().floor()
+        rest = far - turns * span
+        at = (turns % 2.0).eq(0.0).where(rest, span - rest) + first
+    return at.clip(0.0, n - 1.0)
 
 
-@function(functional="channel_shuffle native_channel_shuffle", method=False)
+def _pixels(flat: Tensor, sizes: Sequence[int], places: list[Any]) -> Any:
+    """The pixels (n, c, m) of images of these sizes, as rows, at whole places; 0 outside."""
+    inside = functools.reduce(operator.and_, [(at >= 0.0) & (at <= n - 1.0) for at, n in zip(places, sizes)])
+    index: Any = 0
+    for at, n in zip(places, sizes):
+        index = index * n + at.detach().clip(0.0, n - 1.0).cast("int32")
+    index = inside.where(index, -1)  # out of range reads 0
+    return gathered(flat, 2, index.unsqueeze(1).expand(*flat.shape[:2], index.shape[-1]).uop)
+
+
+@function("functional=channel_shuffle,native_channel_shuffle method=no")
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """The channels (axis 1) of several groups, one of each in turn.
 

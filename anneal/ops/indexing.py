@@ -88,7 +88,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
 def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
     """`gather` of positions that count from 0; what is out of range reads 0."""
     if not x.uop.shape:
-        return x._new(nodes.elementwise_where(i, x.uop))
+        return x._new(i.eq(0).where(x.uop, 0))
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, i), at))
 
 
@@ -142,7 +142,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
     i = places(x, i, at)
     if not x.ndim:
-        return x._new(reshape(nodes.elementwise_where(i, broadcast(x.uop, i.shape)), ()))
+        return x._new(reshape(i.eq(0).where(broadcast(x.uop, i.shape), 0), ()))
     got = take_rows(moved(x.uop, at, 0), reshape(i, (math.prod(i.shape),)))
     return x._new(moved(got, 0, at))
 
@@ -177,7 +177,7 @@ def take(x: Tensor, index: Any) -> Tensor:
 # -- writing by position ----------------------------------------------------------------------------------------------
 
 
-@function(in_place=True, autocast="widest")
+@function("in_place autocast=widest")
 def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     """This tensor with x[index[i, j], j] += src[i, j] (dim=0) done for every element of the index.
 
@@ -203,7 +203,7 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
     return kept(name, x.device, (u, value), made)
 
 
-@function(in_place=True)
+@function("in_place")
 def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None) -> Tensor:
     """This tensor with x[index[i, j], j] = src[i, j] (dim=0); of several writes to one place the last stays.
 
@@ -240,7 +240,7 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
     _fits(dim, i.shape, value.shape, "the values'")
     if i.shape and i.shape[at] > value.shape[at]:
         raise ShapeError(f"the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
-    value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
+    value = nodes.head(value, i.shape)
     n, total = math.prod(i.shape), math.prod(s)
     if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
         # the same row for a whole row of values: add rows, not elements
@@ -270,7 +270,7 @@ def written(x: Tensor, source: Any) -> Tensor:
     return given
 
 
-@function(in_place=True)
+@function("in_place")
 def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -> Tensor:
     """This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up.
 
@@ -338,7 +338,7 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
     return choose(condition, x, b)
 
 
-@function(in_place=True)
+@function("in_place")
 @computes
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
@@ -358,7 +358,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     return choose(m, value, x).cast(x.dtype)
 
 
-@function(functional=True)
+@function("functional")
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     """A new last axis with 1 at the position each element names and 0 elsewhere, as int32.
 

@@ -27,63 +27,30 @@ _EXACT = 1 << 53  # integers below are floats
 # An op whose meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
 
 
-def computes(function: F) -> F:
+def takes(inputs: Callable[..., Made]) -> Callable[[F], F]:
+    """A decorator of ops for which `inputs` says what memory they take in place of numbers."""
+
+    def decorate(function: F) -> F:
+        function.inputs = inputs  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def computes(function: F, whole: bool = False) -> F:
     """The op computes with its numbers in the dtype of its tensors, which is the same for all but masks."""
-    function.inputs = _of_tensors(function, _filled)  # type: ignore[attr-defined]
-    return function
+    return takes(partial(_filled, whole, hasattr(function, "lifts")))(function)
 
 
 def compares(function: F) -> F:
     """The op computes with its number, and of integers with one of those: no sum of them is to be looked at."""
-    function.inputs = _of_tensors(function, partial(_filled, whole=True))  # type: ignore[attr-defined]
-    return function
-
-
-def _of_tensors(function: Fun, inputs: Callable[..., Made]) -> Callable[..., Made]:
-    """`inputs`, but for calls with a number where the op refuses one: a tensor in its place would be taken."""
-    if hasattr(function, "lifts"):
-        return inputs
-
-    def after_first(varies: Varies, again: Again, args: Args, options: Options) -> Made:
-        return inputs(varies, again, args, options) if args and isinstance(args[0], Handle) else None
-
-    return after_first
-
-
-def scales(function: F) -> F:
-    """The op takes two operands, and `alpha`, by which it multiplies the second first."""
-    function.inputs = _scaled  # type: ignore[attr-defined]
-    return function
-
-
-def drops(function: F) -> F:
-    """The op is dropout, of a tensor and a key, with a bound of words, and the factor of what is kept."""
-
-    def inputs(varies: Varies, again: Again, args: Args, options: Options) -> Made:
-        *given, below, scale = args
-        dtype = given[0]._looks.dtype
-        if below.__class__ is not int or not varies("p", below):
-            return None
-        return (again((*given, _memory(below, dtypes.uint32, given[0]), _memory(scale, dtype, given[0])), options),)
-
-    function.inputs = inputs  # type: ignore[attr-defined]
-    return function
+    return computes(function, True)
 
 
 def places(index: Fun, write: Fun | None = None) -> Callable[[F], F]:
     """The op shows the part of its first argument at the index that `index` makes of its arguments, if any; `write` is
     the op that writes there."""
-
-    def decorate(function: F) -> F:
-        def inputs(varies: Varies, again: Again, args: Args, options: Options) -> Made:
-            if options or not isinstance(args[0], Handle) or args[0]._looks.shape == ():
-                return None
-            return _at_places(varies, args[0], index(*args), write)
-
-        function.inputs = inputs  # type: ignore[attr-defined]
-        return function
-
-    return decorate
+    return takes(partial(_at_places, index, write))
 
 
 def along(x: Any, dim: int, item: Any) -> Any:
@@ -92,9 +59,13 @@ def along(x: Any, dim: int, item: Any) -> Any:
     return (*[slice(None)] * (dim % n), item) if dim.__class__ is int and -n <= dim < n else None
 
 
-def _filled(varies: Varies, again: Again, args: Args, options: Options, whole: bool = False) -> Made:
-    """The result with memory for numbers that vary; None where none does. With `whole` integers are taken too."""
+def _filled(whole: bool, lifts: bool, varies: Varies, again: Again, args: Args, options: Options) -> Made:
+    """The result with memory for numbers that vary; None where none does. With `whole` integers are taken too; unless
+    it `lifts`, the op refuses a number in the first place, and would take a tensor there.
+    """
     dtype = first = None
+    if not lifts and not (args and isinstance(args[0], Handle)):
+        return None
     for t in (*args, *options.values()):
         if isinstance(t, Handle):
             first, u = t if first is None else first, t._looks
@@ -115,13 +86,25 @@ def _filled(varies: Varies, again: Again, args: Args, options: Options, whole: b
 
 def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> Made:
     if (len(args), *options) not in ((3,), (2, "alpha")):
-        return None if options or len(args) != 2 else _filled(varies, again, args, options)
+        return None if options or len(args) != 2 else _filled(False, True, varies, again, args, options)
     x, other, alpha = *args[:2], *args[2:], *options.values()
     if not (isinstance(x, Handle) and isinstance(other, Handle)) or other._looks.dtype is not x._looks.dtype:
         return None
     if not _fits(alpha, x._looks.dtype, False) or not varies("alpha", alpha):
         return None
     return (again((x, other * _memory(alpha, x._looks.dtype, other)), {}),)
+
+
+def _dropped(varies: Varies, again: Again, args: Args, options: Options) -> Made:
+    *given, below, scale = args
+    dtype = given[0]._looks.dtype
+    if below.__class__ is not int or not varies("p", below):
+        return None
+    return (again((*given, _memory(below, dtypes.uint32, given[0]), _memory(scale, dtype, given[0])), options),)
+
+
+scales = takes(_scaled)  # an op of two operands, and `alpha`, by which it multiplies the second first
+drops = takes(_dropped)  # dropout, of a tensor and a key, with a bound of words, and the factor of what is kept
 
 
 def _memory(x: Any, dtype: DType, like: Any) -> Any:
@@ -175,14 +158,18 @@ def placed(varies: Varies, x: Any, index: Any) -> tuple[tuple[Part, ...], nodes.
     return (tuple(parts), tuple(bounds), tuple(sizes), sum(moved)) if moved else None
 
 
-def _at_places(varies: Varies, x: Any, index: Any, write: Any) -> Made:
+def _at_places(index: Fun, write: Any, varies: Varies, again: Again, args: Args, options: Options) -> Made:
     """The part at an index whose places vary; None where two slices do."""
-    found = placed(varies, x, index)
+    x: Any = args[0]
+    if options or not isinstance(x, Handle) or x._looks.shape == ():
+        return None
+    at = index(*args)
+    found = placed(varies, x, at)
     if found is None or found[3] > 1:
         return None
-    at, bounds, sizes, _ = found
-    part = at_places(x, at)
-    link_part(part, x, bounds, sizes, index, None if write is None else Placement(at, at_places, write))
+    parts, bounds, sizes, _ = found
+    part = at_places(args[0], parts)
+    link_part(part, x, bounds, sizes, at, None if write is None else Placement(parts, at_places, write))
     return (part,)
 
 
@@ -206,9 +193,9 @@ def at_places(x: Tensor, index: tuple[Part, ...]) -> Tensor:
             picks[len(shape)] = run_of(begin, size) if kept else begin.uop, True
         if kept or not known:
             shape.append(size if known else n)
-    rows, position, wide, _ = nodes.lay_out(nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape)), picks)
-    got = nodes.reshape(nodes.take_rows(rows, position), (*wide, *rows.shape[1:]))
-    return x._new(nodes.moved(got, 0, front) if wide else got)  # the axis of the slice goes to its place
+    rows, position, *_ = nodes.lay_out(nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape)), picks)
+    got = nodes.take_rows(rows, position)
+    return x._new(nodes.moved(got, 0, front) if position.shape else got)  # the axis of the slice goes to its place
 
 
 def run_of(begin: Tensor, size: int) -> UOp:

@@ -16,7 +16,7 @@ from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, int_args, is_t
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import BOOL, broadcast, cut, every, moved, pad, permute, reshape, resized, row_shape, shrink
+from anneal.ops.nodes import BOOL, broadcast, cut, every, grown, moved, permute, reshape, resized, row_shape, shrink
 from anneal.uop import Op, promote
 
 
@@ -32,7 +32,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
         u = p.uop.cast(dtype)
         n = u.shape[axis]
         if n.__class__ is not int or n:
-            padded = pad(u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))]))
+            padded = grown(u, axis, begin, total - begin - n)
             out = padded if out is None else op(out, padded)
         else:
             empty.append(p)
@@ -42,7 +42,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
     return parts[0]._new(beside(out, *empty) if empty else out, *parts[1:])
 
 
-@function(alias="concat concatenate")
+@function("alias=concat,concatenate")
 def cat(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
     """Tensors joined along an axis (0 if none is named); other sizes must agree.
 
@@ -87,7 +87,7 @@ def stack(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
     return join(wide, a) if len(wide) > 1 else wide[0]
 
 
-@function(alias="unsafe_split", view=True)
+@function("alias=unsafe_split view")
 def split(x: Tensor, split_size: int | Sequence[int], dim: int | None = None) -> tuple[Tensor, ...]:
     """Pieces of `split_size` along an axis (the last may be smaller), or of the sizes listed.
 
@@ -111,7 +111,7 @@ def split(x: Tensor, split_size: int | Sequence[int], dim: int | None = None) ->
     return tuple([slice_axis(x, a, end - s, end) for s, end in zip(sizes, ends)])
 
 
-@function(alias="unsafe_chunk", view=True)
+@function("alias=unsafe_chunk view")
 def chunk(x: Tensor, chunks: int, dim: int | None = None) -> tuple[Tensor, ...]:
     """The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
     gives `chunks` empty ones.
@@ -127,7 +127,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None) -> tuple[Tensor, ...]:
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 
 
-@function(function_alias="unbind_copy", view=True, array_api="unstack")
+@function("function_alias=unbind_copy view array_api=unstack")
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices at each position of an axis, without that axis.
 
@@ -141,7 +141,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
 
 
-@function(function_alias="unfold_copy", view=True)
+@function("function_alias=unfold_copy view")
 def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     """The windows of `size` elements along an axis, `step` apart; the elements of a window are the last axis.
 
@@ -194,7 +194,7 @@ def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     return x._new(cut(x.uop, axis, begin, end))
 
 
-@function(view=True)
+@function("view")
 @places(lambda x, dim=None, index=None, *_: along(x, dim, index))
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` of an axis, which goes.
@@ -237,7 +237,7 @@ def slice_scatter(
     return _with(x, dim, slice(start, end, step), src)
 
 
-@function(view=True)
+@function("view")
 def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of an axis: so many of nearly equal length, or cut before each of the indices.
 
@@ -266,7 +266,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     return tuple([x.narrow(at, a, max(0, b - a)) for a, b in itertools.pairwise(bounds)])
 
 
-@function(view=True)
+@function("view")
 def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the columns (of a vector, its elements).
 
@@ -277,7 +277,7 @@ def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return x.tensor_split(indices_or_sections, int(x.ndim > 1))
 
 
-@function(view=True)
+@function("view")
 def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the rows.
 
@@ -288,7 +288,7 @@ def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return x.tensor_split(indices_or_sections, 0)
 
 
-@function(view=True)
+@function("view")
 def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the third axis.
 
@@ -311,7 +311,7 @@ def diagflat(x: Tensor, offset: int = 0) -> Tensor:
     return x.reshape(-1).diag(offset)
 
 
-@function(itself=True)
+@function("itself")
 def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     """The sum over axes that broadcasting from `size` would have repeated.
 
@@ -343,7 +343,7 @@ def block_diag(x: Tensor, *others: Any) -> Tensor:
     return join([p.pad((end - p.shape[1], ends[-1] - end)) for p, end in zip(parts, ends)], 0)
 
 
-@function(itself=True)
+@function("itself")
 def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
     """The Cartesian product of vectors: every combination of an element of each, one a row.
 
@@ -421,7 +421,7 @@ atleast_1d, atleast_2d, atleast_3d = family(
     """,
         ),
     },
-    view=True,
+    "view",
 )
 
 
@@ -468,7 +468,7 @@ hstack, dstack, column_stack = family(
 )
 
 
-@function(alias="row_stack")
+@function("alias=row_stack")
 def vstack(tensors: Any, *others: Any) -> Tensor:
     """Tensors one below the other, vectors as rows.
 

@@ -18,10 +18,11 @@ from anneal.ops.precision import largest_of, whole, whole_product
 from anneal.uop import Ints, Op, UOp, promote
 from anneal.uop.sizes import most
 
-_in_place = function(in_place=True, autocast="low")
+_Lettered = tuple[UOp, list[str]]  # an operand of `einsum`, and the letters of its axes
+_in_place = function("in_place autocast=low")
 
 
-@function(alias="mm bmm mv", autocast="low", array_api=True, linalg=True)
+@function("alias=mm,bmm,mv autocast=low array_api linalg")
 def matmul(x: Tensor, other: Any) -> Tensor:
     """The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right.
 
@@ -36,7 +37,7 @@ def matmul(x: Tensor, other: Any) -> Tensor:
     return x._new(_matmul(x.device, x.uop, o.uop), o)
 
 
-@function(alias="vdot", autocast="widest")
+@function("alias=vdot autocast=widest")
 def dot(x: Tensor, other: Any) -> Tensor:
     """`matmul`; of two vectors, their inner product.
 
@@ -47,7 +48,7 @@ def dot(x: Tensor, other: Any) -> Tensor:
     return x.matmul(other)
 
 
-@function(alias="ger", linalg=True)
+@function("alias=ger linalg")
 def outer(x: Tensor, other: Any) -> Tensor:
     """The outer product of two vectors: the products of every element of one and every element of the other.
 
@@ -62,7 +63,7 @@ def outer(x: Tensor, other: Any) -> Tensor:
     return x.unsqueeze(1) * o.unsqueeze(0)
 
 
-@function(linalg=True)
+@function("linalg")
 def trace(x: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 
@@ -75,7 +76,7 @@ def trace(x: Tensor) -> Tensor:
     return x.diagonal().sum()
 
 
-@function(autocast="low", array_api=True, linalg=True)
+@function("autocast=low array_api linalg")
 def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     """The inner products of vectors along an axis of their common shape; two tensors of one axis must have one size.
     Those of integers have the dtypes of sums.
@@ -101,7 +102,7 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     return x._new(whole("vecdot", x.device, (a, b), most(shape[at]) * largest_of(a) * largest_of(b), made), o)
 
 
-@function(autocast="widest", array_api=True, linalg=True)
+@function("autocast=widest array_api linalg")
 def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
     """Products summed over axes: the last `dims` of x with the first of other, or two lists of axes in pairs.
 
@@ -124,12 +125,13 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
         if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
             raise ShapeError(f"tensordot: an axis is named twice in {dims}")
     # an axis of size 1 is repeated beside a longer one, as torch does
-    fits = {a: o.shape[b] for a, b in zip(mine, theirs) if x.shape[a] == 1}
-    x = x.expand([fits.get(i, n) for i, n in enumerate(x.shape)])
-    fits = {b: x.shape[a] for a, b in zip(mine, theirs) if o.shape[b] == 1}
-    o = o.expand([fits.get(i, n) for i, n in enumerate(o.shape)])
-    summed = [x.shape[a] for a in mine]
-    if summed != [o.shape[a] for a in theirs]:
+    left, right = list(x.shape), list(o.shape)
+    for i, j in zip(mine, theirs):
+        left[i] = _wider(left[i], right[j])
+        right[j] = _wider(right[j], left[i])
+    x, o = x.expand(left), o.expand(right)
+    summed = [left[i] for i in mine]
+    if summed != [right[j] for j in theirs]:
         raise ShapeError(f"tensordot: axes {mine} of shape {x.shape} and {theirs} of {o.shape} are not of equal sizes")
     rows, columns = [i for i in range(n) if i not in mine], [i for i in range(m) if i not in theirs]
     k = math.prod(summed)
@@ -156,7 +158,7 @@ def kron(x: Tensor, other: Any) -> Tensor:
     return (left * right).reshape([x * y for x, y in zip(a, b)])
 
 
-@function(autocast="widest")
+@function("autocast=widest")
 def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
     """The vector product of vectors of three numbers along an axis, by default the first one of three; the other axes
     broadcast.
@@ -202,7 +204,7 @@ def added(x: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
     return x._new(beside(u, x), product)
 
 
-@function(autocast="float32")
+@function("autocast=float32")
 def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
     """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf
     (-inf).
@@ -229,7 +231,7 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
 
 
-@function(static=True, autocast="low", view=True)
+@function("static autocast=low view")
 def einsum(formula: Any, *operands: Any) -> Tensor:
     """Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum.
 
@@ -294,28 +296,18 @@ def _matmul(device: str, a: UOp, b: UOp) -> UOp:
 
 def _contracted(a: UOp, b: UOp) -> UOp:
     sa, sb = a.shape, b.shape
-    k = sa[-1]
-    if len(sb) <= 2:
-        # One matrix on the right: all leading axes of the left are rows of one matrix.
-        m = math.prod(sa[:-1])
-        if len(sb) == 1:
-            u = _product(reshape(a, (m, k)), reshape(b, (1, k)), (m, k), 1)
-            return reshape(u, sa[:-1])
-        n = sb[1]
-        u = _product(reshape(a, (m, k, 1)), reshape(b, (1, k, n)), (m, k, n), 1)
-        return reshape(u, (*sa[:-1], n))
-    if len(sa) == 1:
-        space = sb
-        u = _product(broadcast(reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
-        return reshape(u, (*sb[:-2], sb[-1]))
-    m, n = sa[-2], sb[-1]
-    lead = broadcast_shapes(sa[:-2], sb[:-2])
-    space = (*lead, m, k, n)
-    fill_a = (1,) * (len(lead) - len(sa) + 2)
-    fill_b = (1,) * (len(lead) - len(sb) + 2)
-    left = reshape(a, (*fill_a, *sa, 1))
-    right = reshape(b, (*fill_b, *sb[:-2], 1, k, n))
-    return reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
+    k, lead = sa[-1], sa[:-2]
+    if len(sb) <= 2:  # one matrix on the right: all leading axes of the left are rows of one matrix
+        m, columns = math.prod(sa[:-1]), sb[1:]
+        left, right, axis = (m, k, *[1] * len(columns)), (1, *sb), 1
+        space, out = (m, *sb), (*sa[:-1], *columns)
+    else:
+        rows, n = sa[-2:-1], sb[-1]
+        whole = broadcast_shapes(lead, sb[:-2])
+        space, out, axis = (*whole, *rows, k, n), (*whole, *rows, n), len(whole) + len(rows)
+        left = (*[1] * (len(whole) - len(lead)), *sa, 1)
+        right = (*[1] * (len(whole) - len(sb) + 2), *sb[:-2], *[1] * len(rows), k, n)
+    return reshape(_product(reshape(a, left), reshape(b, right), space, axis), out)
 
 
 def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
@@ -356,11 +348,11 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
     kind = nodes.INT32 if kind is BOOL else kind
 
     def made(*parts: UOp) -> UOp:
-        total, have_ = parts[0], named[0]
+        total = parts[0], named[0]
         for i in range(1, len(parts)):
-            total, have_ = _contract(total, have_, parts[i], named[i], set(out).union(*named[i + 1 :]), sizes)
-        total, have_ = _summed(total, have_, set(out), sizes)
-        return broadcast(permute(total, [have_.index(x) for x in out]), tuple([sizes[x] for x in out]))
+            total = _contract(total, (parts[i], named[i]), set(out).union(*named[i + 1 :]), sizes)
+        u, letters = _summed(total, set(out), sizes)
+        return broadcast(permute(u, [letters.index(x) for x in out]), tuple([sizes[x] for x in out]))
 
     count = math.prod([most(n) for x, n in sizes.items() if x not in out])
     return whole_product("einsum", device, tuple([p.cast(kind) for p in parts]), count, made)
@@ -382,7 +374,7 @@ def _letters(formula: str, term: str, dots: list[str], ndim: int | None) -> list
     return [*before, *here, *after]
 
 
-def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]:
+def _unrepeat(formula: str, u: UOp, letters: list[str]) -> _Lettered:
     """A letter that stands twice in one operand means its diagonal."""
     for letter in list(dict.fromkeys(letters)):
         while letters.count(letter) > 1:
@@ -397,13 +389,11 @@ def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]
     return u, letters
 
 
-def _contract(
-    a: UOp, names_a: list[str], b: UOp, names_b: list[str], keep: set[str], sizes: dict[str, int]
-) -> tuple[UOp, list[str]]:
-    """a * b over all their letters, summed over those that are not kept."""
+def _contract(left: _Lettered, right: _Lettered, keep: set[str], sizes: dict[str, int]) -> _Lettered:
+    """The product over all their letters, summed over those that are not kept."""
     # Letters of one operand alone that nobody needs are summed before they can make the product larger.
-    a, names_a = _summed(a, names_a, keep.union(names_b), sizes)
-    b, names_b = _summed(b, names_b, keep.union(names_a), sizes)
+    a, names_a = _summed(left, keep.union(right[1]), sizes)
+    b, names_b = _summed(right, keep.union(names_a), sizes)
     mine, theirs = dict(zip(names_a, a.shape)), dict(zip(names_b, b.shape))
     batch = [x for x in mine if x in theirs and x in keep]
     summed = [x for x in mine if x in theirs and x not in keep]
@@ -417,8 +407,9 @@ def _contract(
     return u, batch + only_a + only_b
 
 
-def _summed(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> tuple[UOp, list[str]]:
+def _summed(part: _Lettered, keep: set[str], sizes: dict[str, int]) -> _Lettered:
     """The sum over the letters that are not kept."""
+    u, names = part
     wide = tuple([n if x in keep else sizes[x] for x, n in zip(names, u.shape)])
     drop = tuple([i for i, x in enumerate(names) if x not in keep])
     return reduce_node(broadcast(u, wide), Op.ADD, drop, False), [x for x in names if x in keep]

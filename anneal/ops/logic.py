@@ -6,103 +6,97 @@ import math
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import function
+from anneal.ops.arguments import family, function
 from anneal.ops.checks import number_first
-from anneal.ops.elementwise import choose, need, operands, unary
+from anneal.ops.elementwise import binary, choose, operands, unary
 from anneal.ops.functions import Operand, by_slope
 from anneal.ops.inputs import compares
-from anneal.ops.nodes import BOOL, INT32, broadcast, elementwise, reduce_axis, reshape
+from anneal.ops.nodes import BOOL, INT32, broadcast, reduce_axis, reshape
 from anneal.ops.precision import check_growth
-from anneal.uop import Op, const
+from anneal.uop import Op, alu, const
 
-_standard = function(in_place=True, array_api=True)
+_standard = function("in_place array_api")
 
 
 # -- comparison -------------------------------------------------------------------------------------------------------
 
 
-def comparison(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
+@compares
+def _compared(op: Op | None, swap: bool, x: Tensor, other: Operand) -> Tensor:
     a, b, shape, _ = operands(x, other, swap)
-    return x._new_plain(elementwise(op, (a, b), shape))
-
-
-def at_most(x: Tensor, other: Operand, swap: bool) -> Tensor:
-    a, b, shape, _ = operands(x, other, swap)
-    # nan is neither less, equal nor greater
-    u = (a < b) | a.eq(b) if a.dtype.is_float else b >= a
+    if op is not None:
+        u = alu(op, (a, b))
+    else:  # at most: nan is neither less, equal nor greater
+        u = (a < b) | a.eq(b) if a.dtype.is_float else b >= a
     return x._new_plain(broadcast(u, shape))
 
 
-@function(in_place=True, array_api="equal")
-@compares
-def eq(x: Tensor, other: Operand) -> Tensor:
-    """x == other, as bool.
+eq, ne, lt, gt, le, ge = family(
+    _compared,
+    {
+        "eq array_api=equal": (
+            Op.EQ,
+            False,
+            """x == other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]) == 2
     Tensor([False,  True], dtype=bool)
-    """
-    return comparison(x, Op.EQ, other)
-
-
-@function(alias="not_equal", in_place=True, array_api="not_equal")
-@compares
-def ne(x: Tensor, other: Operand) -> Tensor:
-    """x != other, as bool; true for nan.
+    """,
+        ),
+        "ne alias=not_equal array_api=not_equal": (
+            Op.NE,
+            False,
+            """x != other, as bool; true for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ne(2)
     Tensor([ True, False,  True], dtype=bool)
-    """
-    return comparison(x, Op.NE, other)
-
-
-@function(alias="less", in_place=True, array_api="less")
-@compares
-def lt(x: Tensor, other: Operand) -> Tensor:
-    """x < other, as bool.
+    """,
+        ),
+        "lt alias=less array_api=less": (
+            Op.LT,
+            False,
+            """x < other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).lt(2)
     Tensor([ True, False, False], dtype=bool)
-    """
-    return comparison(x, Op.LT, other)
-
-
-@function(alias="greater", in_place=True, array_api="greater")
-@compares
-def gt(x: Tensor, other: Operand) -> Tensor:
-    """x > other, as bool.
+    """,
+        ),
+        "gt alias=greater array_api=greater": (
+            Op.LT,
+            True,
+            """x > other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).gt(2)
     Tensor([False, False,  True], dtype=bool)
-    """
-    return comparison(x, Op.LT, other, True)
-
-
-@function(alias="less_equal", in_place=True, array_api="less_equal")
-@compares
-def le(x: Tensor, other: Operand) -> Tensor:
-    """x <= other, as bool; false for nan.
+    """,
+        ),
+        "le alias=less_equal array_api=less_equal": (
+            None,
+            False,
+            """x <= other, as bool; false for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).le(2)
     Tensor([ True,  True, False], dtype=bool)
-    """
-    return at_most(x, other, False)
-
-
-@function(alias="greater_equal", in_place=True, array_api="greater_equal")
-@compares
-def ge(x: Tensor, other: Operand) -> Tensor:
-    """x >= other, as bool; false for nan.
+    """,
+        ),
+        "ge alias=greater_equal array_api=greater_equal": (
+            None,
+            True,
+            """x >= other, as bool; false for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ge(2)
     Tensor([False,  True,  True], dtype=bool)
-    """
-    return at_most(x, other, True)
+    """,
+        ),
+    },
+    "in_place",
+)
 
 
 @function
@@ -134,7 +128,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
     return bool(near.numpy().all())
 
 
-@function(array_api=True)
+@function("array_api")
 @number_first
 def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """True for each element that is one of `values`, which are compared one by one; with `invert` for each other one.
@@ -156,23 +150,6 @@ def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: boo
 # -- logic and bits ---------------------------------------------------------------------------------------------------
 
 
-def bitwise(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other, swap)
-    if a.dtype.is_float:
-        raise DTypeError(f"takes integers or bools, not {a.dtype.name}; use .int() or .bool() first")
-    return x._new_plain(elementwise(op, (a, b), shape))
-
-
-def shift(x: Tensor, op: Op, other: Operand, swap: bool = False) -> Tensor:
-    a, b, shape, _ = operands(x, other, swap)
-    need(a.dtype, a.dtype.is_int, "integers")
-    if not swap and b.is_const and b.arg < 0:
-        raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
-    if op is Op.SHL and a.dtype is INT32:
-        check_growth(op, a, b, "bitwise_left_shift")
-    return x._new_plain(elementwise(op, (a, b), shape))
-
-
 @_standard
 @number_first
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
@@ -182,7 +159,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_and(3)
     Tensor([2, 1], dtype=int32)
     """
-    return bitwise(x, Op.AND, other)
+    return binary(Op.AND, x, other)
 
 
 @_standard
@@ -194,7 +171,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_or(3)
     Tensor([7, 7], dtype=int32)
     """
-    return bitwise(x, Op.OR, other)
+    return binary(Op.OR, x, other)
 
 
 @_standard
@@ -206,10 +183,10 @@ def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([6, 5]).bitwise_xor(3)
     Tensor([5, 6], dtype=int32)
     """
-    return bitwise(x, Op.XOR, other)
+    return binary(Op.XOR, x, other)
 
 
-@function(in_place=True, array_api="bitwise_invert")
+@function("in_place array_api=bitwise_invert")
 def bitwise_not(x: Tensor) -> Tensor:
     """The bits inverted; logical not on bools. Raises DTypeError for floats.
 
@@ -231,7 +208,7 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 3]) << 4
     Tensor([16, 48], dtype=int32)
     """
-    return shift(x, Op.SHL, other)
+    return binary(Op.SHL, x, other)
 
 
 @_standard
@@ -243,7 +220,7 @@ def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([8, -8]).bitwise_right_shift(1)
     Tensor([ 4, -4], dtype=int32)
     """
-    return shift(x, Op.SHR, other)
+    return binary(Op.SHR, x, other)
 
 
 def truth(x: Tensor) -> Tensor:
@@ -269,7 +246,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
     Tensor([ True, False], dtype=bool)
     """
-    return bitwise(truth(x), Op.AND, truth(x._lift(other)))
+    return binary(Op.AND, truth(x), truth(x._lift(other)))
 
 
 @_standard
@@ -280,7 +257,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
     Tensor([ True, False], dtype=bool)
     """
-    return bitwise(truth(x), Op.OR, truth(x._lift(other)))
+    return binary(Op.OR, truth(x), truth(x._lift(other)))
 
 
 @_standard
@@ -291,13 +268,13 @@ def logical_xor(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))
     Tensor([False,  True], dtype=bool)
     """
-    return bitwise(truth(x), Op.XOR, truth(x._lift(other)))
+    return binary(Op.XOR, truth(x), truth(x._lift(other)))
 
 
 # -- signs, rounding and what is finite, element by element -----------------------------------------------------------
 
 
-@function(alias="negative", in_place=True, array_api="negative")
+@function("alias=negative in_place array_api=negative")
 def neg(x: Tensor) -> Tensor:
     """-x; unsigned integers wrap. Raises DTypeError for bools. Gives x's shape.
 
@@ -316,7 +293,7 @@ def _turned(x: Tensor, op: Op) -> Tensor:
     return unary(x, op)
 
 
-@_standard(alias="absolute")
+@_standard("alias=absolute")
 def abs(x: Tensor) -> Tensor:
     """The distance from 0; the lowest signed integer stays itself. Gives x's shape.
 
@@ -327,7 +304,7 @@ def abs(x: Tensor) -> Tensor:
     return _turned(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x.clone()
 
 
-@_standard(alias="sgn")
+@_standard("alias=sgn")
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1; nan stays nan. Gives x's shape.
 
@@ -364,7 +341,7 @@ def ceil(x: Tensor) -> Tensor:
     return _rounded(x, Op.CEIL)
 
 
-@_standard(alias="fix")
+@_standard("alias=fix")
 def trunc(x: Tensor) -> Tensor:
     """The whole number towards 0; integers are themselves. Gives x's shape.
 
@@ -375,7 +352,7 @@ def trunc(x: Tensor) -> Tensor:
     return _rounded(x, Op.TRUNC)
 
 
-@_standard(special=True)
+@_standard("special")
 def round(x: Tensor, decimals: int = 0) -> Tensor:
     """The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape.
 
@@ -389,7 +366,7 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
     return _rounded(x, Op.ROUND)
 
 
-@function(in_place=True)
+@function("in_place")
 def frac(x: Tensor) -> Tensor:
     """x minus its whole part towards 0. Gives x's shape.
 
@@ -400,7 +377,7 @@ def frac(x: Tensor) -> Tensor:
     return x - x.trunc()
 
 
-@function(array_api=True)
+@function("array_api")
 def isnan(x: Tensor) -> Tensor:
     """True for each element that is not a number. Gives x's shape.
 
@@ -411,7 +388,7 @@ def isnan(x: Tensor) -> Tensor:
     return x._new_plain(broadcast(x.uop.ne(x.uop), x.shape))
 
 
-@function(array_api=True)
+@function("array_api")
 def isinf(x: Tensor) -> Tensor:
     """True for each element that is plus or minus infinity. Gives x's shape.
 
@@ -446,7 +423,7 @@ def isneginf(x: Tensor) -> Tensor:
     return x.isinf() & (x < 0)
 
 
-@function(array_api=True)
+@function("array_api")
 def isfinite(x: Tensor) -> Tensor:
     """True for each element that is neither infinite nor nan. Gives x's shape.
 
@@ -459,7 +436,7 @@ def isfinite(x: Tensor) -> Tensor:
     return x.abs().lt(math.inf)
 
 
-@function(in_place=True)
+@function("in_place")
 def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """nan and the infinities replaced; by the dtype's ends where no number is given. Gives x's shape.
 
@@ -484,7 +461,7 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
 # -- torch's functions of complex numbers, for real ones --------------------------------------------------------------
 
 
-@function(itself=True, alias="conj_physical resolve_conj resolve_neg", function_alias="real", array_api="conj real")
+@function("itself alias=conj_physical,resolve_conj,resolve_neg function_alias=real array_api=conj,real")
 def conj(x: Tensor) -> Tensor:
     """The tensor itself: real numbers are their own conjugates. Gives x's shape.
 

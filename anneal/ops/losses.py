@@ -16,8 +16,8 @@ from anneal.ops.nodes import broadcast, detached, expand, numbered, reduce_axis,
 from anneal.ops.precision import warn_user
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
-_loss = function(functional=True, autocast="float32", single=True)
-_plain_loss = function(functional=True, method=False, autocast="float32", single=True)  # no method
+_loss = function("functional autocast=float32 single")
+_plain_loss = function("functional method=no autocast=float32 single")  # no method
 
 
 def reduce_loss(x: Tensor, reduction: str) -> Tensor:
@@ -275,7 +275,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     return reduce_loss(by_slopes(loss, (signed, slope)), reduction)
 
 
-@function(functional=True, single=True)
+@function("functional single")
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -474,7 +474,7 @@ def multi_margin_loss(
     return reduce_loss(losses, reduction)
 
 
-@function(functional=True, method=False, single=True)
+@function("functional method=no single")
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -512,7 +512,7 @@ def poisson_nll_loss(
     return reduce_loss(losses, reduction)
 
 
-@function(functional=True, method=False, single=True)
+@function("functional method=no single")
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:

@@ -19,7 +19,7 @@ from anneal.ops.nodes import BOOL, Number, broadcast, check_inside, weak_const
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 
-@function(view=True)
+@function("view")
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """The values in row-major order under another shape; one size may be -1, to be worked out.
 
@@ -48,7 +48,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     return x._new(nodes.reshape(x.uop, new))
 
 
-@function(function_alias="view_copy", view=True)
+@function("function_alias=view_copy view")
 def view(x: Tensor, *shape: Any) -> Tensor:
     """`reshape`; or `bitcast`, given a dtype.
 
@@ -60,7 +60,7 @@ def view(x: Tensor, *shape: Any) -> Tensor:
     return x.reshape(*shape)
 
 
-@function(alias="view_as", view=True)
+@function("alias=view_as view")
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     """The tensor in the shape of `other`: `reshape(other.shape)`.
 
@@ -71,7 +71,7 @@ def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     return x.reshape(other.shape)
 
 
-@function(view=True)
+@function("view")
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The tensor with the axes from start_dim to end_dim joined to one.
 
@@ -87,7 +87,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return x.reshape((*s[:a], product(s[a : b + 1]), *s[b + 1 :]))
 
 
-@function(view=True)
+@function("view")
 def ravel(x: Tensor) -> Tensor:
     """The tensor with all axes joined to one.
 
@@ -97,7 +97,7 @@ def ravel(x: Tensor) -> Tensor:
     return x.reshape(-1 if x.numel() else 0)
 
 
-@function(view=True)
+@function("view")
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """The tensor with one axis split into several, of the given sizes (one may be -1).
 
@@ -113,7 +113,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return x.reshape(nodes.resized(s, a, *new))
 
 
-@function(function_alias="squeeze_copy", in_place="shape", view=True)
+@function("function_alias=squeeze_copy in_place=shape view")
 def squeeze(x: Tensor, dim: Axes = None) -> Tensor:
     """The tensor without its axes of size 1: all of them, or those given (an axis of another size stays).
 
@@ -125,7 +125,7 @@ def squeeze(x: Tensor, dim: Axes = None) -> Tensor:
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in axes]))
 
 
-@function(function_alias="unsqueeze_copy", in_place="shape", view=True)
+@function("function_alias=unsqueeze_copy in_place=shape view")
 def unsqueeze(x: Tensor, dim: int | None = None) -> Tensor:
     """The tensor with a new axis of size 1 at `dim`.
 
@@ -141,7 +141,7 @@ def unsqueeze(x: Tensor, dim: int | None = None) -> Tensor:
 # -- order ------------------------------------------------------------------------------------------------------------
 
 
-@function(function_alias="permute_copy", view=True)
+@function("function_alias=permute_copy view")
 def permute(x: Tensor, *dims: Any) -> Tensor:
     """The tensor with its axes reordered: axis i of the result is axis dims[i].
 
@@ -158,7 +158,7 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
     return x._new(nodes.permute(x.uop, axes))
 
 
-@function(alias="swapaxes swapdims", function_alias="transpose_copy", in_place="shape", view=True)
+@function("alias=swapaxes,swapdims function_alias=transpose_copy in_place=shape view")
 def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
     """The tensor with two axes exchanged.
 
@@ -174,7 +174,7 @@ def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
     return x._new(nodes.permute(x.uop, order))
 
 
-@function(function_alias="t_copy", in_place="shape", view=True)
+@function("function_alias=t_copy in_place=shape view")
 def t(x: Tensor) -> Tensor:
     """The transpose of a matrix; a vector or scalar is itself. Raises ShapeError above two axes.
 
@@ -187,7 +187,7 @@ def t(x: Tensor) -> Tensor:
     return x.transpose(0, 1) if x.ndim == 2 else x
 
 
-@function(alias="moveaxis", view=True, array_api="moveaxis")
+@function("alias=moveaxis view array_api=moveaxis")
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """The tensor with the axes `source` moved to `destination`; the others keep their order.
 
@@ -262,7 +262,7 @@ def roll(
 # -- repetition -------------------------------------------------------------------------------------------------------
 
 
-@function(alias="broadcast_to", function_alias="expand_copy", view=True)
+@function("alias=broadcast_to function_alias=expand_copy view")
 def expand(x: Tensor, *shape: Any) -> Tensor:
     """The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size.
 
@@ -284,7 +284,7 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
     return x._new(broadcast(x.uop, full))
 
 
-@function(view=True)
+@function("view")
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
     """The tensor expanded to the shape of `other`: `expand(other.shape)`.
 
@@ -377,7 +377,7 @@ def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> T
 # -- borders ----------------------------------------------------------------------------------------------------------
 
 
-@function(functional=True)
+@function("functional")
 def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number = 0.0) -> Tensor:
     """Borders added, filled with `value`, which integers keep without its fraction.
 
@@ -427,7 +427,7 @@ def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     return x._new(nodes.shrink(x.uop, pairs))
 
 
-@function(alias="narrow_copy", view=True)
+@function("alias=narrow_copy view")
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of one axis from `start` on.
 

@@ -101,11 +101,21 @@ def shrink(x: UOp, pairs: Pairs) -> UOp:
     return UOp(Op.SHRINK, x.dtype, (x,), pairs)
 
 
+def head(x: UOp, counts: Sequence[Size]) -> UOp:
+    """So many elements of each axis, or of each of the last ones, from its begin."""
+    return shrink(x, tuple([(0, n) for n in counts]))
+
+
+def grown(x: UOp, axis: int, before: Size, after: Size) -> UOp:
+    """`x` with zeros before and after on one axis."""
+    return pad(x, tuple([(before, after) if i == axis else (0, 0) for i in range(len(x.shape))]))
+
+
 def from_memory(x: UOp, shape: Shape) -> UOp:
     """The array of `shape` that lies in the flat `x`, with room for its largest sizes."""
     if not (SYMBOLIC.seen and symbolic_arg(shape)):
         return reshape(x, shape)
-    return shrink(reshape(x, widest(shape)), tuple([(0, n) for n in shape]))
+    return head(reshape(x, widest(shape)), shape)
 
 
 def to_memory(x: UOp, shape: Shape) -> UOp:
@@ -169,8 +179,7 @@ def every(u: UOp, axis: int, step: int) -> UOp:
         return u
     s = u.shape
     out = -(-s[axis] // step)
-    u = pad(u, tuple([(0, out * step - n if i == axis else 0) for i, n in enumerate(s)]))
-    u = reshape(u, resized(s, axis, out, step))
+    u = reshape(grown(u, axis, 0, out * step - s[axis]), resized(s, axis, out, step))
     return reshape(cut(u, axis + 1, 0, 1), resized(s, axis, out))
 
 
@@ -179,10 +188,8 @@ def thin_out(u: UOp, axis: int, step: int, length: Size) -> UOp:
     if step == 1:
         return u
     s = u.shape
-    u = reshape(u, resized(s, axis, s[axis], 1))
-    u = pad(u, tuple([(0, step - 1 if i == axis + 1 else 0) for i in range(len(s) + 1)]))
-    u = reshape(u, resized(s, axis, s[axis] * step))
-    return cut(u, axis, 0, length)
+    u = grown(reshape(u, resized(s, axis, s[axis], 1)), axis + 1, 0, step - 1)
+    return cut(reshape(u, resized(s, axis, s[axis] * step)), axis, 0, length)
 
 
 def diagonal(u: UOp) -> UOp:
@@ -194,11 +201,6 @@ def diagonal(u: UOp) -> UOp:
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
-
-
-def elementwise_where(index: UOp, u: UOp) -> UOp:
-    """A gather from shape (): the value where the index is 0, else 0."""
-    return index.eq(0).where(u, 0)
 
 
 def take_rows(u: UOp, index: UOp) -> UOp:
@@ -233,11 +235,11 @@ def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, Ints, list[int]]:
+def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, list[int], Ints]:
     """Reading at integer tensors as a look-up of rows.
 
-    Returns the picked axes of `u` in front and as one; the row for every element of the index; the index's shape; and
-    the order that brings the result (index axes where they belong) to index axes first.
+    Returns the picked axes of `u` in front and as one; the row for every element of the index; the order that brings
+    what is read there, index axes first, to index axes where they belong; and the result's shape.
     """
     s = u.shape
     axes = sorted(picks)
@@ -260,8 +262,9 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, Ints, list[int]]:
     if inside is not None:
         position = broadcast(inside, shape).where(position, -1)
     at, k = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0, len(shape)
-    front = [*range(at, at + k), *range(at), *range(at + k, k + len(others))]
-    return rows, position, shape, front
+    back = inverse([*range(at, at + k), *range(at), *range(at + k, k + len(others))])
+    wide = (*shape, *rows.shape[1:])
+    return rows, position, back, tuple([wide[i] for i in back])
 
 
 def lay_back(rows: UOp, shape: Ints, picks: dict[int, Pick]) -> UOp:

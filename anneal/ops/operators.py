@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,10 @@ from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import changing, deferred, function, rename, several, viewing
 from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
-from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
+from anneal.ops.elementwise import binary, power, quotient
 from anneal.ops.indexing import as_array, check_places, has_axis, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import Again, Made, Part, compares, computes, placed, places, run_of
-from anneal.ops.logic import bitwise, shift
 from anneal.ops.made import wrap_array
 
 from anneal.ops.nodes import (  # isort: skip
@@ -44,9 +44,8 @@ def getitem(x: Tensor, index: Any, known: Known = ()) -> Tensor:
     part = x._new(basic.read(x.uop))
     if not picks:
         return part
-    rows, position, shape, front = lay_out(part.uop, picks)
-    got = nodes.take_rows(rows, position)
-    return x._new(permute(reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
+    rows, position, back, _ = lay_out(part.uop, picks)
+    return x._new(permute(nodes.take_rows(rows, position), back))
 
 
 def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
@@ -64,15 +63,13 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
         return x  # `x[i] += y`: the part was changed in place, and x with it
     dtype = x.uop.dtype
     if picks:
-        rows, position, shape, front = lay_out(part, picks)
-        chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
-    else:
-        chosen = part.shape
-    new = _fitted(given, dtype, chosen)
+        rows, position, back, chosen = lay_out(part, picks)
+    new = _fitted(given, dtype, chosen if picks else part.shape)
     if picks:
-        new = reshape(permute(new, front), (math.prod(shape), *rows.shape[1:]))
+        n = math.prod(position.shape)
+        new = reshape(permute(new, inverse(back)), (n, *rows.shape[1:]))
         apart = len(picks) == len(known) and all(of_mask for _, of_mask in known)
-        new = nodes.put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad, apart)
+        new = nodes.put_rows(rows, reshape(position, (n,)), new, given.requires_grad, apart)
         new = nodes.lay_back(new, part.shape, picks)
     in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE or nodes.put_in_place(old.uop)
     if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
@@ -445,29 +442,21 @@ class _Known(NamedTuple):
 
 Operand = Any  # a tensor, an array or a Python number
 Compute = Callable[["Tensor", Operand, bool], "Tensor"]  # True: `other` comes first
-
-
-def _of(function: Fun, op: Op) -> Compute:
-    return lambda x, other, swap: function(x, op, other, swap)
-
-
 _over = casts(quotient, "float32")  # as a reciprocal
-
-
 # operator: the op's name, and what it computes
 PAIRS: dict[str, tuple[str, Compute]] = {
-    "add": ("add", _of(binary, Op.ADD)),
-    "sub": ("sub", difference),
-    "mul": ("mul", _of(binary, Op.MUL)),
+    "add": ("add", partial(binary, Op.ADD)),
+    "sub": ("sub", partial(binary, Op.SUB)),
+    "mul": ("mul", partial(binary, Op.MUL)),
     "truediv": ("div", lambda x, other, swap: (_over if swap else quotient)(x, other, swap)),
-    "floordiv": ("floor_divide", floor_quotient),
-    "mod": ("remainder", modulo),
+    "floordiv": ("floor_divide", partial(binary, Op.IDIV)),
+    "mod": ("remainder", partial(binary, Op.MOD)),
     "pow": ("pow", casts(power, "float32")),
-    "and": ("bitwise_and", _of(bitwise, Op.AND)),
-    "or": ("bitwise_or", _of(bitwise, Op.OR)),
-    "xor": ("bitwise_xor", _of(bitwise, Op.XOR)),
-    "lshift": ("bitwise_left_shift", _of(shift, Op.SHL)),
-    "rshift": ("bitwise_right_shift", _of(shift, Op.SHR)),
+    "and": ("bitwise_and", partial(binary, Op.AND)),
+    "or": ("bitwise_or", partial(binary, Op.OR)),
+    "xor": ("bitwise_xor", partial(binary, Op.XOR)),
+    "lshift": ("bitwise_left_shift", partial(binary, Op.SHL)),
+    "rshift": ("bitwise_right_shift", partial(binary, Op.SHR)),
 }
 _OTHERS: dict[str, Fun] = {
     "neg": lambda x: x.neg(),

@@ -25,7 +25,7 @@ from anneal.uop import Op, UOp, alu, by_rule, const
 from anneal.uop.sizes import most
 
 _WAYS = ("sum", "prod", "mean", "amax", "amin")
-_in_place = function(in_place=True)
+_in_place = function("in_place")
 
 # Every result is a new tensor. Repeated positions are settled in a fixed order, so results are the same every time.
 
@@ -110,7 +110,7 @@ def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, U
     return flat, reshape(index, (n * width,)), reshape(value, (n * width,))
 
 
-@_in_place(autocast="widest")
+@_in_place("autocast=widest")
 def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """This tensor with `values` at the places that the index tensors name, as in x[indices] = values.
 
@@ -130,12 +130,12 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
     basic, picks = parsed(x, index)
     if not picks or basic.shape != x.shape:
         raise ShapeError("index_put: accumulate takes integer tensors, one for each of the first axes")
-    rows, position, shape, front = lay_out(x.uop, picks)
-    chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
+    rows, position, back, chosen = lay_out(x.uop, picks)
     if broadcast_shapes(given.shape, chosen) != chosen:
         raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
-    n = math.prod(shape)
-    value = reshape(permute(broadcast(given.uop.cast(x.dtype), chosen), front), (n, math.prod(rows.shape[1:])))
+    n = math.prod(position.shape)
+    value = permute(broadcast(given.uop.cast(x.dtype), chosen), inverse(back))
+    value = reshape(value, (n, math.prod(rows.shape[1:])))
     added = added_rows(x, "index_put", rows, reshape(position, (n,)), value)
     return x._new(nodes.lay_back(added, x.shape, picks), given)
 
@@ -221,7 +221,7 @@ def _places(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int |
     return places.expand(tuple(size))
 
 
-@function(function_alias="as_strided_copy", view=True)
+@function("function_alias=as_strided_copy view")
 def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """The elements `storage_offset + i * stride[0] + j * stride[1] + ...` of the flat row, at (i, j, ...).
 
@@ -311,7 +311,7 @@ def index_reduce(
     return x.scatter_reduce(at, places, source, reduce, include_self)
 
 
-@function(method=False)
+@function("method=no")
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """The coordinates, a tensor for each axis, of places in the flat row of a shape.
 
@@ -370,12 +370,11 @@ tril, triu = family(
     """,
         ),
     },
-    in_place=True,
-    array_api=True,
+    "in_place array_api",
 )
 
 
-@function(function_alias="diagonal_copy", view=True)
+@function("function_alias=diagonal_copy view")
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of two axes, as the last axis.
 

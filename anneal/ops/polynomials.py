@@ -154,7 +154,7 @@ def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
     """,
         ),
     },
-    special=True,
+    "special",
 )
 
 
@@ -209,7 +209,7 @@ def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
     """,
         ),
     },
-    special=True,
+    "special",
 )
 
 
@@ -233,7 +233,7 @@ def _rest(s: Any, w: Tensor) -> Tensor:
     return total  # type: ignore[no-any-return]
 
 
-@function(special=True, single=True)
+@function("special single")
 def zeta(x: Any, q: Any) -> Tensor:
     """Hurwitz's zeta function, the sum of (q + k)**-x over k = 0, 1, ...
 
@@ -259,7 +259,7 @@ def zeta(x: Any, q: Any) -> Tensor:
     return choose(endless, math.inf, choose(fine, value, math.nan))
 
 
-@function(special=True, method=True)
+@function("special method")
 def polygamma(n: Any, x: Any) -> Tensor:
     """The n-th derivative of `digamma`, for an int n from 0 on: `polygamma(n, x)` and `x.polygamma(n)`.
 
@@ -306,7 +306,7 @@ def _cotangent(n: int) -> tuple[float, ...]:
     return tuple(now[::-1])
 
 
-@function(special="multigammaln", single=True)
+@function("special=multigammaln single")
 def mvlgamma(x: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p: a sum of `lgamma(x - j / 2)` for j below p,
     of x's shape.

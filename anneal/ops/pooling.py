@@ -10,8 +10,8 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
 
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, broadcast, expand, filled, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape, row_shape,
-    shrink,
+    Pairs, broadcast, expand, filled, head, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape,
+    row_shape,
 )  # fmt: skip
 from anneal.ops.reduce import root, size_power
 from anneal.uop import Ints, Op, UOp, by_rule, const
@@ -57,7 +57,7 @@ def windows_of(x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
     stride = tuple([size if o == 1 and s > size else s for o, size, s in zip(out, kernel, stride)])
     if all(size == s and d == 1 for size, s, d in zip(kernel, stride, dilation)):
         # Windows that do not overlap are rows and columns of blocks.
-        x = shrink(x, tuple([(0, o * size) for o, size in zip(out, kernel)]))
+        x = head(x, [o * size for o, size in zip(out, kernel)])
         x = reshape(x, (*lead, *woven(out, kernel)))
         return permute(x, (*range(m), *[m + 2 * i + j for i in range(k) for j in (1, 0)]))
     # Along one axis: copies of the row laid end to end and read back in rows d longer, so that row j starts j*d further
@@ -69,12 +69,11 @@ def windows_of(x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
     copies = [-(-size * n // length) for size, n, length in zip(kernel, lengths, sizes)]
     x = expand(reshape(x, (*lead, *woven((1,) * k, sizes))), (*lead, *woven(copies, sizes)))
     x = reshape(x, (*lead, *[c * n for c, n in zip(copies, sizes)]))
-    x = shrink(x, tuple([(0, size * n) for size, n in zip(kernel, lengths)]))
+    x = head(x, [size * n for size, n in zip(kernel, lengths)])
     x = reshape(x, (*lead, *woven(kernel, lengths)))
-    spans = [o * s for o, s in zip(out, stride)]
-    x = shrink(x, tuple([(0, n) for n in woven(kernel, spans)]))
+    x = head(x, woven(kernel, [o * s for o, s in zip(out, stride)]))
     x = reshape(x, (*lead, *[n for group in zip(kernel, out, stride) for n in group]))
-    x = shrink(x, tuple([(0, n) for size, o in zip(kernel, out) for n in (size, o, 1)]))
+    x = head(x, [n for size, o in zip(kernel, out) for n in (size, o, 1)])
     return reshape(x, (*lead, *woven(kernel, out)))
 
 
@@ -88,7 +87,7 @@ def woven(a: Sequence[int], b: Sequence[int]) -> Ints:
 Outputs = int | Sequence[int | None]
 
 
-@function(functional="unfold", method=False)
+@function("functional=unfold method=no")
 def im2col(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The windows of (batch, channels, h, w) as columns: (batch, channels*kh*kw, number of windows), torch's im2col.
 
@@ -187,7 +186,7 @@ max_pool1d, max_pool2d, max_pool3d = family(
     (1, 1, 2, 2, 2)
     """,
     },
-    functional=True,
+    "functional",
 )
 
 
@@ -225,7 +224,7 @@ def _avg_pool(
     return x._new(total / broadcast(counts, total.shape))
 
 
-@function(functional=True)
+@function("functional")
 def avg_pool1d(
     x: Tensor,
     kernel_size: Sizes,
@@ -262,7 +261,7 @@ avg_pool2d, avg_pool3d = family(
     (1, 1, 2, 2, 2)
     """,
     },
-    functional=True,
+    "functional",
 )
 
 
@@ -365,8 +364,7 @@ def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
     (1, 1, 2, 2, 2)
     """,
     },
-    functional=True,
-    method=False,
+    "functional method=no",
 )
 
 
@@ -395,6 +393,5 @@ lp_pool1d, lp_pool2d = family(
     Tensor([[[[2.]]]], dtype=float32)
     """,
     },
-    functional=True,
-    method=False,
+    "functional method=no",
 )

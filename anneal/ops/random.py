@@ -23,7 +23,7 @@ from anneal.uop import DType, Ints, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
 
 _U32 = dtypes.uint32
-_static = function(static=True)
+_static = function("static")
 
 
 @dataclass(slots=True)
@@ -391,7 +391,7 @@ rand, randn = family(
     """,
         ),
     },
-    static=True,
+    "static",
 )
 
 
@@ -468,7 +468,7 @@ def _gumbel(shape: Ints, device: str, generator: Generator | None) -> Tensor:
     return fresh(-Op.LOG(-Op.LOG(u)), device)
 
 
-@function(method=False)
+@function("method=no")
 def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Generator | None = None) -> Tensor:
     """Draws from softmax(logits) over the last axis, int32: shape `logits.shape[:-1]`, plus (num_samples,) if given.
 

@@ -45,7 +45,7 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
 # are float32.
 
 
-@function(autocast="float32", neutral=0, array_api=True)
+@function("autocast=float32 neutral=0 array_api")
 def sum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The sum along axes; 0 over nothing.
 
@@ -62,7 +62,7 @@ def sum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike
     return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along(Op.ADD, u, axis, keepdim))
 
 
-@function(autocast="float32", neutral=1, array_api=True)
+@function("autocast=float32 neutral=1 array_api")
 def prod(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`.
 
@@ -73,7 +73,7 @@ def prod(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLik
     return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along(Op.MUL, u, axis, keepdim))
 
 
-@function(array_api=True)
+@function("array_api")
 def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """True if some element along axes differs from 0; False over no elements.
 
@@ -84,7 +84,7 @@ def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return x._new_plain(_along(Op.MAX, truth(x).uop, axis, keepdim))
 
 
-@function(array_api=True)
+@function("array_api")
 def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """True if every element along axes differs from 0; True over no elements.
 
@@ -113,7 +113,7 @@ def _count(x: Tensor, axis: Axes) -> int:
     return product([x.shape[a] for a in axes_of(axis, x.ndim)])  # type: ignore[no-any-return]
 
 
-@function(array_api=True, single=True)
+@function("array_api single")
 def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The mean along axes; nan over nothing. Integers give float32.
 
@@ -179,8 +179,7 @@ var, std = family(
     """,
         ),
     },
-    array_api=True,
-    single=True,
+    "array_api single",
 )
 
 
@@ -242,7 +241,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     return sloped(size**p, x, slope)
 
 
-@function(autocast="float32", single=True)
+@function("autocast=float32 single")
 def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
 
@@ -284,7 +283,7 @@ def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeL
     return choose(x.isnan(), 0, x).sum(axis, keepdim, dtype=dtype)
 
 
-@function(single=True)
+@function("single")
 def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The mean of the elements that are not nan; nan where every element is.
 
@@ -297,7 +296,7 @@ def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return choose(nan, 0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
 
 
-@function(single=True)
+@function("single")
 def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False) -> Tensor:
     """The variance of the elements that are not nan; the divisor is their count less `correction`, nan where that is
     not above 0.
@@ -313,7 +312,7 @@ def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: b
     return choose(left > 0, (apart * apart).sum(axis, keepdim) / left, math.nan)
 
 
-@function(single=True)
+@function("single")
 def nanstd(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False) -> Tensor:
     """The square root of `nanvar`.
 
@@ -334,7 +333,7 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
     return reduced(x, Op.MAX, x.uop, axis, True)
 
 
-@function(special=True, autocast="float32", neutral="-inf", single=True)
+@function("special autocast=float32 neutral=-inf single")
 def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
 
@@ -364,7 +363,7 @@ def _soft(name: str, logs: bool, x: Tensor, axis: int | None, dtype: DTypeLike |
     return floats._new(named(name, u, floats.uop, arguments=place))
 
 
-@function(functional=True, special=True, autocast="float32", neutral="-inf", single=True)
+@function("functional special autocast=float32 neutral=-inf single")
 def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
 
@@ -379,7 +378,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     return _soft("softmax", False, x, axis, dtype)
 
 
-@function(functional=True, special=True, autocast="float32", neutral="-inf", single=True)
+@function("functional special autocast=float32 neutral=-inf single")
 def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
 
@@ -394,7 +393,7 @@ def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None =
     return _soft("log_softmax", True, x, axis, dtype)
 
 
-@function(functional=True, autocast="float32", neutral="inf", single=True)
+@function("functional autocast=float32 neutral=inf single")
 def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """`softmax` of -x, a tensor of x's shape.
 

@@ -21,7 +21,7 @@ from anneal.uop import const, dtypes
 _CDIST_MODES = "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"
 
 
-@function(functional=True, method=False, autocast="float32", single=True)
+@function("functional method=no autocast=float32 single")
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; shapes broadcast first, norms below eps count as eps.
 
@@ -36,7 +36,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return (x * y).sum(dim)
 
 
-@function(functional=True, method=False, autocast="float32", single=True)
+@function("functional method=no autocast=float32 single")
 def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
 
@@ -59,7 +59,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_
     return standing_for(out, choose(size.eq(size.amax(-1, True).detach()), size, 0.0).sum(-1))
 
 
-@function(functional=True, method=False)
+@function("functional method=no")
 def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of a - b + eps along the last axis.
 
@@ -226,7 +226,7 @@ def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
     return choose(share.eq(1.0), high, low + (high - low) * share)
 
 
-@function(method=False)
+@function("method=no")
 def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int = 1) -> list[Tensor]:
     """The slopes of samples along axes, by central differences; at the ends by one-sided ones of order 1 or 2.
 
@@ -353,7 +353,7 @@ def nanquantile(
     return quantiles(x, rows, last.maximum(0).cast(rows.dtype), q, axis, keepdim, interpolation)
 
 
-@function(autocast="float32")
+@function("autocast=float32")
 def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
     """The p-norm of the difference.
 
@@ -364,7 +364,7 @@ def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
     return (x - x._lift(other)).norm(p)
 
 
-@function(in_place=True, autocast="float32")
+@function("in_place autocast=float32")
 def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     """Slices along an axis, those longer than `maxnorm` scaled down to it.
 
@@ -380,7 +380,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
 
 
-@function(function_alias="trapz")
+@function("function_alias=trapz")
 def trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
     """The integral along an axis by the trapezoidal rule, over places `x` or steps of `dx`.
 
@@ -414,7 +414,7 @@ def _trapezoids(t: Tensor, x: Any, dx: Number, dim: int) -> Tensor:
     return both * (places.diff().reshape(row_shape(-1, at, t.ndim)) if places.ndim == 1 else places.diff(dim=at))
 
 
-@function(functional=True, autocast="float32")
+@function("functional autocast=float32")
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """The distances of all pairs of rows, those with the first row first.
 

@@ -70,7 +70,7 @@ def _cast(name: str, kind: str) -> Callable[[Tensor], Tensor]:
     >>> Tensor([1]).{name}().dtype.name
     '{kind}'
     """
-    return _of_class(function(itself=True)(named(cast, name)), name)
+    return _of_class(function("itself")(named(cast, name)), name)
 
 
 def _of_class(made: Fun, name: str) -> Fun:
@@ -414,7 +414,7 @@ class Tensor(Methods):
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------
 
-    @function(itself=True)
+    @function("itself")
     def cast(self, dtype: DTypeLike) -> Tensor:
         """The tensor converted to `dtype`. Floats truncate to ints.
 
@@ -427,7 +427,7 @@ class Tensor(Methods):
         check_device_dtype(self._device, kind)
         return self._new(self.uop.cast(kind))
 
-    @function(view=True)
+    @function("view")
     def bitcast(self, dtype: DTypeLike) -> Tensor:
         """The same bits read as another dtype of the same width. Raises DTypeError if the widths differ.
 
@@ -533,7 +533,7 @@ class Tensor(Methods):
                 assert storage is not None
                 storage.made_by = old
 
-    @function(view=True)
+    @function("view")
     def contiguous(self) -> Tensor:
         """The same values, materialised before later ops are computed.
 

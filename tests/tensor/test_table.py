@@ -77,8 +77,8 @@ def test_a_function_of_no_declaration_is_refused() -> None:
     from tools.names import functions
 
     with pytest.raises(SystemExit, match="@function does not take alais"):
-        functions('@function(alais="g")\ndef f(x): ...\n', "file")
-    assert [f.names for f in functions('@function(alias="g", in_place=True)\ndef f(x: Tensor): ...\n', "file")] == [
+        functions('@function("alais=g")\ndef f(x): ...\n', "file")
+    assert [f.names for f in functions('@function("alias=g in_place")\ndef f(x: Tensor): ...\n', "file")] == [
         ["f", "g", "f_", "g_"]
     ]
 
@@ -87,10 +87,10 @@ def test_functions_of_a_file_share_words() -> None:
     from tools.names import functions
 
     text = """
-_real = function(in_place=True, special=True)
+_real = function("in_place special")
 @_real
 def f(x: Tensor) -> Tensor: ...
-@_real(alias="h", special=False)
+@_real("alias=h special=no")
 @by_slope
 def g(x: Tensor) -> tuple[Tensor, Tensor]: ...
 """
@@ -104,7 +104,7 @@ def g(x: Tensor) -> tuple[Tensor, Tensor]: ...
     assert g.node.returns is not None
     assert ast.unparse(g.node.returns) == "Tensor"  # the slope is no result
     with pytest.raises(SystemExit, match="@function does not take alais"):
-        functions('_real = function(alais="g")\n@_real\ndef f(x): ...\n', "file")
+        functions('_real = function("alais=g")\n@_real\ndef f(x): ...\n', "file")
 
 
 def test_an_op_that_takes_a_tensor_first_is_a_method() -> None:
