@@ -172,10 +172,11 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
         return type(self)(*values)
 
     # Unchecked: whatever the first module takes may go in.
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
+        y = input
         for m in self:
-            x = m(x)
-        return x
+            y = m(y)
+        return y
 
 
 class ParameterList(_Row[Tensor]):
