@@ -195,7 +195,7 @@ def spelled(order: Sequence[str], code: CodeType, args: Args, options: Options) 
         else:
             out[ours] = x
     # the first argument that has no other name
-    if "input" in out and "input" not in order and len(args) == order[:1].count("self"):
+    if "input" in out and "input" not in order and len(args) == ("self" in order):
         first = next((o for o in order[len(args) :] if o not in out), None)
         if first is not None:
             out[first] = out.pop("input")

@@ -19,7 +19,7 @@ from anneal.ops.inputs import computes
 from anneal.ops.nodes import BOOL, INT32, Number, broadcast, iota, moved, reshape, resized, take_rows
 from anneal.ops.precision import kept
 from anneal.runtime import here
-from anneal.uop import Ints, Op, UOp, const
+from anneal.uop import Ints, Op, UOp
 from anneal.uop.sizes import Count, most
 
 _SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIGUOUS)
@@ -352,8 +352,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     if m.dtype is not BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
     if isinstance(value, float):
-        nodes.check_fits(x.dtype, value)
-        value = x._new_plain(const(x.dtype, value))
+        value = x.new_full((), value)
     return choose(m, value, x).cast(x.dtype)
 
 
