@@ -172,11 +172,11 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
         return type(self)(*values)
 
     # Unchecked: whatever the first module takes may go in.
-    def forward(self, input: Tensor) -> Tensor:
-        y = input
+    def forward(self, x: Tensor = None, *, input: Any = None) -> Tensor:  # type: ignore[assignment]
+        x = x if input is None else input
         for m in self:
-            y = m(y)
-        return y
+            x = m(x)
+        return x
 
 
 class ParameterList(_Row[Tensor]):

@@ -31,7 +31,7 @@ class _WeightNorm(Module):
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         return lengths(weight, self.dim), weight
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         # what nn.utils.weight_norm saves; this module is "parametrizations.NAME.0"
         at, _, name = prefix[:-3].rpartition("parametrizations.")
         older = [f"{at}{name}_{n}" for n in "gv"]
